@@ -24,7 +24,7 @@ import (
 func Decide(s State, snap plan.Snapshot) (plan.Plan, State) {
 	m := s.own()
 	d := begin(m, snap)
-	d.settle()
+	d.allocate()
 	d.turnWindows()
 	d.plan.Trainings = m.PastTrainings(d.plan.Sizings)
 	d.plan.TimesToLoss = m.TimesToLoss()
@@ -32,8 +32,8 @@ func Decide(s State, snap plan.Snapshot) (plan.Plan, State) {
 	return d.plan, State{m}
 }
 
-// settle sizes the stages and gives them their slots at both venues.
-func (d *decider) settle() {
+// allocate sizes the stages and gives them their slots at both venues.
+func (d *decider) allocate() {
 	for _, w := range d.works {
 		d.resize(w)
 	}
@@ -43,7 +43,7 @@ func (d *decider) settle() {
 	d.spill()
 	spilled := slices.Clone(d.plan.Decisions[sized:])
 	d.plan.Decisions = d.plan.Decisions[:sized]
-	d.explainSlots() // once it is settled which pool slots are of use
+	d.explainSlots() // once it is known which pool slots are of use
 	for _, decision := range spilled {
 		d.decide(decision)
 	}

@@ -34,13 +34,13 @@ func (s State) Outlook(run string, goal fact.Goal, snapshot plan.Snapshot) outlo
 	now := memory.At(snapshot.Now)
 	out.Elapsed, out.Spent = now.Since(r.Started), r.Spent.USD()
 	d := begin(m, snapshot)
-	d.settle()
+	d.allocate()
 	d.rest(r).Tell(&out)
 	out.Feasible, out.Summary = out.Summarise()
 	return out
 }
 
-// rest gathers what is known of the rest of r. The decider has settled what every stage gets.
+// rest gathers what is known of the rest of r. The decider has allocated what every stage gets.
 func (d *decider) rest(r *memory.Run) outlook.Rest {
 	left := outlook.Rest{Elapsed: d.now.Since(r.Started), Spent: r.Spent, Later: d.memory.LaterCosts(r).AcrossRuns()}
 	alike := len(d.memory.Alike(r))

@@ -134,7 +134,7 @@ func (m *State) begun(run string, queue time.Duration) {
 }
 
 // backlogObserved moves the estimate to the nearest count that the observation allows. The queue's count may be as old
-// as settle, so tasks that were hinted since may be missing from it and tasks that started since may still be in it.
+// as countAge, so tasks that were hinted since may be missing from it and tasks that started since may still be in it.
 // Without this allowance an observation made just before a burst would erase the burst, and one made just before the
 // queue ran empty would bring it back.
 func (m *State) backlogObserved(e fact.BacklogObserved) {
@@ -154,11 +154,11 @@ func (m *State) backlogObserved(e fact.BacklogObserved) {
 	least := max(0, observed-line.Starts.count(now))
 	most := observed + line.Hints.count(now)
 	line.Tasks = min(max(line.Tasks, least), most)
-	st.settleShares(queue)
+	st.scaleShares(queue)
 }
 
-// settleShares scales what runs have queued down to what there is.
-func (st *Stage) settleShares(queue int) {
+// scaleShares scales what runs have queued down to what there is.
+func (st *Stage) scaleShares(queue int) {
 	sum := 0
 	for _, part := range st.Shares {
 		sum += part.Queued[queue]

@@ -111,21 +111,21 @@ func endKey(run string) uint64 {
 	return max(1, hash(hash(fnvOffset, "ended"), run))
 }
 
-// recently counts what happened in the last settle seconds, and up to twice that. The zero value has counted nothing.
+// recently counts what happened in the last countAge, and up to twice that. The zero value has counted nothing.
 type recently struct {
 	Since  Instant `json:"since,omitempty"`
 	Now    int     `json:"now,omitempty"`
 	Before int     `json:"before,omitempty"`
 }
 
-// settle is how old the queue's own count may be: Temporal answers DescribeTaskQueue from a cache of five seconds.
-const settle = Instant(5 * time.Second)
+// countAge is how old the queue's own count may be: Temporal answers DescribeTaskQueue from a cache of five seconds.
+const countAge = Instant(5 * time.Second)
 
 func (r *recently) roll(now Instant) {
 	switch age := now - r.Since; {
-	case age >= 0 && age < settle, age < 0 && age > -settle:
-	case age >= settle && age < 2*settle:
-		r.Before, r.Now, r.Since = r.Now, 0, r.Since+settle
+	case age >= 0 && age < countAge, age < 0 && age > -countAge:
+	case age >= countAge && age < 2*countAge:
+		r.Before, r.Now, r.Since = r.Now, 0, r.Since+countAge
 	default: // long ago, or a clock that stepped back
 		*r = recently{Since: now}
 	}

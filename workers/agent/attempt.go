@@ -69,7 +69,7 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	sizing := a.sizingOf(task)
 	size, predicted, fits := sizing.For(try.Need(), a.capacity)
 	if impossible, found := unfit(a.id, a.capacity, size, try.Need(), fits); found {
-		_, err := slot.Settle(task, try.Number, try.State(), impossible)
+		_, err := slot.Conclude(task, try.Number, try.State(), impossible)
 		return wire.Result{}, err
 	}
 	if task.Recommends && !task.Command {

@@ -166,9 +166,9 @@ func (r *running) hold(lent quantity.Bytes) {
 	r.lent = max(held.Memory-r.grant.Memory, lent)
 }
 
-// settle makes the grant of an attempt that is over what it has taken: all that it might take where it was killed for
-// more, and what was not enough.
-func (r *running) settle(killed bool, peak quantity.Bytes, now time.Time) {
+// closeLoan makes the grant of an attempt that is over what it has taken: all that it might take where it was killed
+// for more, and what was not enough.
+func (r *running) closeLoan(killed bool, peak quantity.Bytes, now time.Time) {
 	if !r.borrows {
 		return
 	}

@@ -164,7 +164,7 @@ func (r *running) usage(
 	}
 	usage := gauge.usage(f.answer, state, wall, now)
 	f.kills, f.enforced = gauge.kills(), gauge.counted
-	r.settle(f.kills > 0, usage.PeakMemory, now)
+	r.closeLoan(f.kills > 0, usage.PeakMemory, now)
 	usage.Input = input
 	if f.answer != nil {
 		usage.Output = quantity.Bytes(len(f.answer.Output)) + f.answer.Written

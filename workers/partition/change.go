@@ -76,7 +76,7 @@ func (t *timeline) change(moved, place []int) (first float64) {
 				first = 0
 			}
 			for _, id := range t.reads[op] {
-				first = min(first, t.settled.end[t.tensors[id].From])
+				first = min(first, t.kept.end[t.tensors[id].From])
 				c.touch(id)
 			}
 			for _, id := range t.from[op] {
@@ -99,7 +99,7 @@ func (t *timeline) change(moved, place []int) (first float64) {
 	for i := last; i >= 0; i-- {
 		op := t.order[i]
 		if t.rank[op] = t.ranked(op); t.rank[op] != c.ranks[i] {
-			first = min(first, t.settled.contested[op])
+			first = min(first, t.kept.contested[op])
 		}
 	}
 	t.steps += rankSteps * float64(last+1)
@@ -116,7 +116,7 @@ func (c *changes) touch(tensor int) {
 // keep makes the change that was tried the placement.
 func (t *timeline) keep() {
 	c := &t.changes
-	t.settled.copyFrom(&t.moment)
+	t.kept.copyFrom(&t.moment)
 	for i := c.since; i < c.reached; i++ {
 		c.marks[i], c.trial[i] = c.trial[i], c.marks[i]
 	}
@@ -172,12 +172,12 @@ func (m *moment) copyFrom(o *moment) {
 func (t *timeline) criticalPath() []int {
 	var path []int
 	op := 0
-	for other, end := range t.settled.end {
-		if end > t.settled.end[op] {
+	for other, end := range t.kept.end {
+		if end > t.kept.end[op] {
 			op = other
 		}
 	}
-	for ; op >= 0; op = int(t.settled.cause[op]) {
+	for ; op >= 0; op = int(t.kept.cause[op]) {
 		path = append(path, op)
 	}
 	return path

@@ -15,14 +15,14 @@ func TestAChangeComesToWhatItsPlacementComesToFromTheBeginning(t *testing.T) {
 		in := drawInstance(t, 24)
 		place := rapid.SliceOfN(rapid.IntRange(0, len(in.p.Devices)-1), len(in.blocks), len(in.blocks)).Draw(t, "place")
 		line, fresh := in.newTimeline(), in.newTimeline()
-		line.settle(place)
+		line.simulate(place)
 		for range 20 {
 			tried := slices.Clone(place)
 			moved := rapid.SliceOfNDistinct(rapid.IntRange(0, len(in.blocks)-1), 1, 3, rapid.ID[int]).Draw(t, "moved")
 			for _, b := range moved {
 				tried[b] = rapid.IntRange(0, len(in.p.Devices)-1).Draw(t, "device")
 			}
-			want := fresh.settle(tried)
+			want := fresh.simulate(tried)
 			limit := want * rapid.SampledFrom([]float64{0.5, 0.9, 1, 2}).Draw(t, "limit")
 			got, done := line.try(moved, tried, func(span float64) bool { return span > limit })
 			if line.changes.since > 0 {
@@ -44,7 +44,7 @@ func TestAChangeComesToWhatItsPlacementComesToFromTheBeginning(t *testing.T) {
 			}
 			line.keep()
 			place = tried
-			if diff := cmp.Diff(fresh.settled.end, line.settled.end); diff != "" {
+			if diff := cmp.Diff(fresh.kept.end, line.kept.end); diff != "" {
 				t.Fatal(diff)
 			}
 			if diff := cmp.Diff(fresh.criticalPath(), line.criticalPath()); diff != "" {
@@ -63,18 +63,18 @@ func TestTheCriticalPathLeadsBackToTheBeginning(t *testing.T) {
 		in := drawInstance(t, 20)
 		place := rapid.SliceOfN(rapid.IntRange(0, len(in.p.Devices)-1), len(in.blocks), len(in.blocks)).Draw(t, "place")
 		line := in.newTimeline()
-		span := line.settle(place)
+		span := line.simulate(place)
 		path := line.criticalPath()
-		if line.settled.end[path[0]] != span {
-			t.Fatalf("it begins with an end at %v, the last is at %v", line.settled.end[path[0]], span)
+		if line.kept.end[path[0]] != span {
+			t.Fatalf("it begins with an end at %v, the last is at %v", line.kept.end[path[0]], span)
 		}
 		for i, op := range path {
-			began := line.settled.end[op] - line.works[in.kindOf[place[op]]*len(place)+op]
+			began := line.kept.end[op] - line.works[in.kindOf[place[op]]*len(place)+op]
 			if i+1 == len(path) {
 				if began > 1e-9 {
 					t.Fatalf("the first operation begins at %v", began)
 				}
-			} else if line.settled.end[path[i+1]] > began+1e-9 {
+			} else if line.kept.end[path[i+1]] > began+1e-9 {
 				t.Fatalf("%d begins at %v, before %d ends", op, began, path[i+1])
 			}
 		}

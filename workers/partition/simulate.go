@@ -26,7 +26,7 @@ type timeline struct {
 	to    [][]int   // of each tensor, the devices that need it and do not make it, ascending
 
 	moment  // what is being simulated
-	settled moment
+	kept    moment
 	changes changes
 	steps   float64 // taken so far, in the units of a budget
 }
@@ -107,11 +107,11 @@ func (in *instance) makespan(place []int) float64 {
 	if in.line == nil {
 		in.line = in.newTimeline()
 	}
-	return in.line.settle(place)
+	return in.line.simulate(place)
 }
 
-// settle simulates a placement of blocks from the beginning, and keeps it.
-func (t *timeline) settle(place []int) float64 {
+// simulate lays out a placement of blocks from the beginning, and keeps it.
+func (t *timeline) simulate(place []int) float64 {
 	for op, b := range t.blockOf {
 		t.put(op, place[b])
 	}

@@ -302,7 +302,7 @@ func (a *Attempt) End(
 		a.journal.recorded(a.entry)
 	}
 	a.Close()
-	after, err := Settle(a.Task, a.Number, a.State(), ending)
+	after, err := Conclude(a.Task, a.Number, a.State(), ending)
 	if err == nil {
 		return wire.Result{Output: output, Venue: record.Venue, Cost: after.Spent}, nil
 	}

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// settleEvery is how often a board tries again what could not be started and drops workers that ended.
-	settleEvery = time.Second
+	// reconcileEvery is how often a board tries again what could not be started and drops workers that ended.
+	reconcileEvery = time.Second
 	// watchPause is the time between a broken watch of the plan and the next.
 	watchPause = time.Second
 )
@@ -70,10 +70,10 @@ func (b *Board) Run(
 ) error {
 	var watching sync.WaitGroup
 	watching.Go(func() { b.watch(ctx, plans, read) })
-	ticker := time.NewTicker(settleEvery)
+	ticker := time.NewTicker(reconcileEvery)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
-		b.settle()
+		b.reconcile()
 		select {
 		case <-b.turn:
 		case <-ticker.C:
@@ -129,8 +129,8 @@ func (b *Board) Running() int {
 	return total
 }
 
-// settle makes the workers what the targets say. Only Run's goroutine calls it.
-func (b *Board) settle() {
+// reconcile makes the workers what the targets say. Only Run's goroutine calls it.
+func (b *Board) reconcile() {
 	b.mu.Lock()
 	steps := diff(b.targets, b.workers)
 	for _, step := range steps {

@@ -347,7 +347,7 @@ func fail(ctx context.Context, c client.Client, kept line) error {
 	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
 	defer cancel()
 	before := wire.Heartbeat{Spent: kept.Spent}
-	_, lost := Settle(kept.Task, kept.Attempt, before,
+	_, lost := Conclude(kept.Task, kept.Attempt, before,
 		Ending{Outcome: predictor.Lost, Message: kept.message(), Cost: kept.Running})
 	err := c.CompleteActivity(ctx, kept.Token, nil, lost)
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {

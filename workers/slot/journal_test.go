@@ -206,7 +206,7 @@ func TestALostTaskIsTakenAgainSoonHoweverOftenItWasLost(t *testing.T) {
 		{slot.Ending{Outcome: predictor.Lost, Cause: predictor.CauseHostMemory}, false},
 		{slot.Ending{Outcome: predictor.Failed}, false},
 	} {
-		_, err := slot.Settle(task("score-1"), 40, wire.Heartbeat{}, c.ending)
+		_, err := slot.Conclude(task("score-1"), 40, wire.Heartbeat{}, c.ending)
 		var failed *temporal.ApplicationError
 		if !errors.As(err, &failed) || (failed.NextRetryDelay() > 0) != c.own || failed.NextRetryDelay() > time.Second {
 			t.Errorf("%+v: got %v with a delay of %v, want one of its own: %v", c.ending, err, failed.NextRetryDelay(), c.own)

@@ -68,7 +68,7 @@ func (t *Trigger) startFeed(ctx context.Context, bound Bound, consumer string) *
 	w := &feed{key: bound.Key, bound: bound, consumer: consumer, gate: newGate(maxRuns), done: make(chan struct{})}
 	t.mu.Lock()
 	if old := t.gates[w.key]; old != nil && maxRuns > 0 {
-		for _, run := range old.settled() {
+		for _, run := range old.handedOver() {
 			w.gate.runs[run] = true
 		}
 	}
@@ -117,7 +117,7 @@ func (t *Trigger) countRunning(ctx context.Context, w *feed) bool {
 		if err == nil {
 			for _, run := range runs {
 				w.gate.begin(run)
-				w.gate.settle(run)
+				w.gate.handOver(run)
 			}
 			return true
 		}
@@ -132,7 +132,7 @@ func (t *Trigger) countRunning(ctx context.Context, w *feed) bool {
 // reconcileRuns asks the Starter about the runs that are counted: a completion event may be lost.
 func (t *Trigger) reconcileRuns(ctx context.Context, gate *gate) {
 	for wait.For(ctx, t.every) {
-		for _, run := range gate.settled() {
+		for _, run := range gate.handedOver() {
 			_, going, err := t.starter.Find(ctx, run)
 			if err != nil {
 				t.log.DebugContext(ctx, "a run cannot be looked up", "run", run, "error", err)
@@ -231,9 +231,9 @@ func (t *Trigger) handle(ctx context.Context, w *feed, message jetstream.Msg) {
 		err = t.handleBound(ctx, w, e)
 	}
 	if err == nil {
-		settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackLimit)
+		acking, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackLimit)
 		defer cancel()
-		if err := message.DoubleAck(settle); err != nil {
+		if err := message.DoubleAck(acking); err != nil {
 			t.log.WarnContext(ctx, "an event is not acknowledged and comes again", "event", e.id, "sequence", e.sequence,
 				"error", err)
 		}
@@ -279,7 +279,7 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 	run := decision.start.Run
 	w.gate.begin(run)
 	started, err := t.start(ctx, w.key, decision.start)
-	w.gate.settle(run)
+	w.gate.handOver(run)
 	switch {
 	case errors.Is(err, ErrRefused):
 		w.gate.end(run)

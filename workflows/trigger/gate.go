@@ -17,7 +17,7 @@ type gate struct {
 
 	mu       sync.Mutex
 	inFlight int // events that have no run yet
-	// runs that go on or may go on. True means settled: nothing is being started under this ID, so that the Starter's
+	// runs that go on or may go on. True means handed over: nothing is being started under this ID, so that the Starter's
 	// answer about it holds.
 	runs map[string]bool
 
@@ -67,7 +67,7 @@ func (g *gate) release() {
 	g.tell()
 }
 
-// begin counts a run that is about to be started. Until settle its event still holds its place as well.
+// begin counts a run that is about to be started. Until handOver its event still holds its place as well.
 func (g *gate) begin(run string) {
 	if g.max == 0 {
 		return
@@ -77,8 +77,8 @@ func (g *gate) begin(run string) {
 	g.runs[run] = false
 }
 
-// settle says that nothing is being started as run any more: from now on the Starter knows whether it goes on.
-func (g *gate) settle(run string) {
+// handOver says that nothing is being started as run any more: from now on the Starter is asked whether it goes on.
+func (g *gate) handOver(run string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, counted := g.runs[run]; counted {
@@ -97,8 +97,8 @@ func (g *gate) end(run string) {
 	}
 }
 
-// settled are the runs that the Starter can be asked about.
-func (g *gate) settled() []string {
+// handedOver are the runs that the Starter can be asked about.
+func (g *gate) handedOver() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	runs := slices.Collect(maps.Keys(g.runs))

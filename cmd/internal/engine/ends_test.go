@@ -122,7 +122,7 @@ func waitForTimer(t *testing.T, calls client.Client, id string) {
 	t.Fatal("the run still holds its workflow task after five minutes")
 }
 
-func TestARunThatCompletedWithoutAWordIsSettledWithItsResult(t *testing.T) {
+func TestARunThatCompletedWithoutAWordEndsWithItsResult(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	e := startEngine(t, state, buildApp(t, 0), "--no-burst")

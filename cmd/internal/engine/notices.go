@@ -337,7 +337,8 @@ const endWithin = time.Minute
 
 // endBlocked ends a run that could not answer a request to cancel it, and its parts: nobody is left to stop one that is
 // blocked. The run goes first: one that goes on, and of which only a part is blocked, would fail as soon as that part
-// ended. What is left of a run whose end broke off half-way is the next sweep's (see endLeftBehind) and the settler's.
+// ended. What is left of a run whose end broke off half-way is the next sweep's (see endLeftBehind), and the
+// reconciler's.
 func (e *Engine) endBlocked(
 	ctx context.Context, run ledger.RunView, parts []*workflowpb.PendingChildExecutionInfo,
 ) error {
@@ -354,7 +355,8 @@ func (e *Engine) endBlocked(
 	for _, part := range parts {
 		failed = errors.Join(failed, e.endPart(ctx, part.GetWorkflowId(), part.GetRunId()))
 	}
-	return errors.Join(failed, newSettler(e).end(ctx, run, nil, temporal.NewCanceledError(cancelledBlocked), time.Now()))
+	why := temporal.NewCanceledError(cancelledBlocked)
+	return errors.Join(failed, newReconciler(e).end(ctx, run, nil, why, time.Now()))
 }
 
 // endPart ends a part of a run that is over.

@@ -237,12 +237,12 @@ func TestABlockedRunIsCancelledWholeAlthoughWhoeverAskedGoesAway(t *testing.T) {
 	}
 }
 
-func TestABlockedRunThatIsSettledWhileItIsCancelledWasCancelled(t *testing.T) {
+func TestABlockedRunWhoseEndIsToldWhileItIsCancelledWasCancelled(t *testing.T) {
 	t.Parallel()
 	e, known, ends := blockedRun(t)
 	known.terminate = func(id string) {
 		if id == "r" {
-			newSettler(e).sweep(t.Context(), e.observer.silent(noon.Add(time.Hour)))
+			newReconciler(e).sweep(t.Context(), e.observer.silent(noon.Add(time.Hour)))
 		}
 	}
 	if err := e.Cancel(t.Context(), "r"); err != nil {

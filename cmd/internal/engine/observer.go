@@ -185,10 +185,10 @@ func (o *observer) forecast(event predictor.Event) {
 	}
 }
 
-// settled takes in the end of a run. Where the stream told it before, and a late word has opened the run again since,
-// it tells it no more; where it tells it yet, that is nothing new. The state is left as it is: it knows so late a run
-// by its name only, and what it is told twice it would take for two runs.
-func (o *observer) settled(over runs.Ended) {
+// reconciled takes in the end of a run. Where the stream told it before, and a late word has opened the run again
+// since, it tells it no more; where it tells it yet, that is nothing new. The state is left as it is: it knows so late
+// a run by its name only, and what it is told twice it would take for two runs.
+func (o *observer) reconciled(over runs.Ended) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ledger.Apply(over.Started)

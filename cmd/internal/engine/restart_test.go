@@ -183,7 +183,7 @@ func TestARestartTellsNothingOfYesterdayAgain(t *testing.T) {
 	e.stop()
 }
 
-func TestARunWhoseWorkflowIsGoneOrWasTerminatedIsSettled(t *testing.T) {
+func TestARunWhoseWorkflowIsGoneOrWasTerminatedEnds(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	e := startEngine(t, state, buildApp(t, 0), "--no-burst")

@@ -17,19 +17,19 @@ const (
 	alertsKept = 1000
 )
 
-// watchOver settles runs that are over and watches the goals of those that go on, once all that happened before is
-// known: else runs of yesterday would seem to go on, long past their deadlines.
+// watchOver reconciles what is told of runs with Temporal and watches the goals of those that go on, once all that
+// happened before is known: else runs of yesterday would seem to go on, long past their deadlines.
 func (e *Engine) watchOver(ctx context.Context, watches map[string]alerting.Watch) {
 	if e.observer.whole(ctx) != nil {
 		return
 	}
 	e.findLost(ctx)
-	settler := newSettler(e)
-	over := settler.first(ctx)
-	var settling sync.WaitGroup
-	settling.Go(func() { settler.run(ctx) })
+	reconciler := newReconciler(e)
+	over := reconciler.first(ctx)
+	var reconciling sync.WaitGroup
+	reconciling.Go(func() { reconciler.run(ctx) })
 	e.watchGoals(ctx, watches, over)
-	settling.Wait()
+	reconciling.Wait()
 }
 
 // watchGoals asks again and again how the runs that go on will end, and tells of goals at risk, until ctx ends. Of the

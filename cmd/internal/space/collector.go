@@ -133,8 +133,8 @@ func (c *Collector) Superseded(older []activities.Ref, until time.Time) {
 	c.Ask()
 }
 
-// settled forgets that an artifact was superseded: whoever puts the same bytes from now on wants them.
-func (c *Collector) settled(digest retention.Digest) {
+// forgetSuperseded forgets that an artifact was superseded: whoever puts the same bytes from now on wants them.
+func (c *Collector) forgetSuperseded(digest retention.Digest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.superseded, digest)
@@ -250,7 +250,7 @@ func (c *Collector) remove(
 	defer func() {
 		for _, one := range taken { // what is left when this ends early
 			err = errors.Join(err, c.change(one, c.options.Store.Restore))
-			c.settled(one.Digest)
+			c.forgetSuperseded(one.Digest)
 		}
 	}()
 	for _, one := range decision.Remove {
@@ -296,7 +296,7 @@ func (c *Collector) remove(
 		default: // what it names comes after it, and stays as well
 			spare(one.Digest, names, goes)
 		}
-		c.settled(one.Digest)
+		c.forgetSuperseded(one.Digest)
 		taken = taken[1:]
 	}
 	return removed, nil

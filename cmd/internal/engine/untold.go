@@ -38,8 +38,8 @@ func (e *Engine) findLost(ctx context.Context) {
 
 // findRuns tells the loop of the runs of which its stream does not say how they began: their start was told when nobody
 // could hear it, or is lost. Those are the runs that go on by the ledger or by Temporal, and those that ended at
-// Temporal since a time; the zero time asks for none of the latter. Whether one is over, the settler finds out by what
-// Temporal says: so the ledger keeps none for ever that goes on by its word alone.
+// Temporal since a time; the zero time asks for none of the latter. Whether one is over, the reconciler finds out by
+// what Temporal says: so the ledger keeps none for ever that goes on by its word alone.
 func (e *Engine) findRuns(ctx context.Context, since time.Time) error {
 	reaching, cancel := context.WithTimeout(ctx, ledgerWait)
 	defer cancel()

@@ -209,9 +209,9 @@ func TestARunOfWhichOnlyAttemptsToldEndsInTheLedger(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	settler := newSettler(e)
+	reconciler := newReconciler(e)
 	for range goneSweeps {
-		settler.sweep(t.Context(), e.observer.silent(time.Now().Add(time.Hour)))
+		reconciler.sweep(t.Context(), e.observer.silent(time.Now().Add(time.Hour)))
 	}
 	reach(len(inStream(t, stream)))
 	if view, known, err := e.ledger.Run(t.Context(), "r"); err != nil || !known || view.State != predictor.RunFailed {
@@ -225,7 +225,7 @@ func TestARunOfWhichOnlyAttemptsToldEndsInTheLedger(t *testing.T) {
 	}
 }
 
-func TestARunWhoseEndWasToldBeforeItWasHeardOfAgainIsSettledOnce(t *testing.T) {
+func TestARunWhoseEndWasToldBeforeItWasHeardOfAgainIsToldOnce(t *testing.T) {
 	t.Parallel()
 	temporal := &someTemporal{workflows: map[string]*workflowpb.WorkflowExecutionInfo{
 		"r": workflowOf("r", "digits", enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT),
@@ -237,13 +237,13 @@ func TestARunWhoseEndWasToldBeforeItWasHeardOfAgainIsSettledOnce(t *testing.T) {
 	if err := e.recorder.End(t.Context(), over.Started, over.Ended, over.Done); err != nil {
 		t.Fatal(err)
 	}
-	settler := newSettler(e)
+	reconciler := newReconciler(e)
 	for sweep := range 2 {
 		silent := e.observer.silent(noon.Add(time.Hour))
 		if want := 1 - sweep; len(silent) != want {
 			t.Fatalf("sweep %d: %d runs seem to go on, want %d", sweep, len(silent), want)
 		}
-		settler.sweep(t.Context(), silent)
+		reconciler.sweep(t.Context(), silent)
 	}
 	if view, err := e.Run(t.Context(), "r"); err != nil || view.State != predictor.RunFailed || view.Pipeline != "digits" {
 		t.Errorf("the run of pipeline %q is %s, %v", view.Pipeline, view.State, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-func TestAnAttemptIsSettledByItsOutcome(t *testing.T) {
+func TestAnAttemptIsConcludedByItsOutcome(t *testing.T) {
 	t.Parallel()
 	checkpoint := activities.Ref{Digest: "d", Bytes: 1}
 	held := quantity.Size{Memory: 100}
@@ -109,7 +109,7 @@ func TestAnAttemptIsSettledByItsOutcome(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			task := wire.Task{ID: "score-1", Stage: predictor.StageID{Name: "score"}, MaxAttempts: tt.attempts}
-			after, err := Settle(task, 2, tt.before, tt.ending)
+			after, err := Conclude(task, 2, tt.before, tt.ending)
 			if diff := cmp.Diff(tt.after, after); diff != "" {
 				t.Errorf("left for the next attempt (-want +got):\n%s", diff)
 			}
@@ -131,7 +131,7 @@ func TestAnAttemptIsSettledByItsOutcome(t *testing.T) {
 func TestAnErrorTellsStageTaskAttemptMessageAndStack(t *testing.T) {
 	t.Parallel()
 	task := wire.Task{ID: "score-1", Stage: predictor.StageID{Name: "score"}, MaxAttempts: 2}
-	_, err := Settle(task, 4, wire.Heartbeat{Failures: 1, Spent: 1},
+	_, err := Conclude(task, 4, wire.Heartbeat{Failures: 1, Spent: 1},
 		Ending{Outcome: predictor.Failed, Message: "boom", Stack: "goroutine 1", Cost: 2})
 	var failed *temporal.ApplicationError
 	if !errors.As(err, &failed) {

@@ -22,37 +22,37 @@ import (
 )
 
 const (
-	// settleEvery is how often runs are looked for whose end nobody told: those that were terminated from outside, or
+	// reconcileEvery is how often runs are looked for whose end nobody told: those that were terminated from outside, or
 	// whose end was lost.
-	settleEvery = 10 * time.Second
-	// settleAfter is how long a run must have been silent before it is looked at.
-	settleAfter = 30 * time.Second
-	// settleMost is how many silent runs are looked at in one sweep. A run may be silent for days because it waits.
-	settleMost = 64
+	reconcileEvery = 10 * time.Second
+	// reconcileAfter is how long a run must have been silent before it is looked at.
+	reconcileAfter = 30 * time.Second
+	// reconcileMost is how many silent runs are looked at in one sweep. A run may be silent for days because it waits.
+	reconcileMost = 64
 	// goneSweeps is in how many sweeps in a row Temporal must not know a run before it counts as gone.
 	goneSweeps = 2
 	// firstSweeps is how often the first sweep is tried while Temporal does not answer.
 	firstSweeps = 10
 )
 
-// settler tells the loop of runs that ended without saying so. One goroutine at a time uses it.
-type settler struct {
+// reconciler tells the loop of runs that ended without saying so. One goroutine at a time uses it.
+type reconciler struct {
 	engine  *Engine
 	looked  map[string]time.Time // when a silent run was last looked at
 	missing map[string]int       // in how many sweeps in a row Temporal did not know a run
 }
 
-func newSettler(e *Engine) *settler {
-	return &settler{engine: e, looked: map[string]time.Time{}, missing: map[string]int{}}
+func newReconciler(e *Engine) *reconciler {
+	return &reconciler{engine: e, looked: map[string]time.Time{}, missing: map[string]int{}}
 }
 
 // first looks at all runs of which nothing was heard since the engine began, and returns those that do not go on: what
 // the ledger says of them is out of date until it has heard. It goes on without an answer when Temporal has none for a
 // while.
-func (s *settler) first(ctx context.Context) (over map[string]bool) {
+func (r *reconciler) first(ctx context.Context) (over map[string]bool) {
 	for range firstSweeps {
 		var failed bool
-		if over, failed = s.sweep(ctx, s.engine.observer.silent(s.engine.began)); !failed {
+		if over, failed = r.sweep(ctx, r.engine.observer.silent(r.engine.began)); !failed {
 			break
 		}
 		if !wait.For(ctx, time.Second) {
@@ -63,8 +63,8 @@ func (s *settler) first(ctx context.Context) (over map[string]bool) {
 }
 
 // run sweeps until ctx ends.
-func (s *settler) run(ctx context.Context) {
-	ticker := time.NewTicker(settleEvery)
+func (r *reconciler) run(ctx context.Context) {
+	ticker := time.NewTicker(reconcileEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -72,22 +72,22 @@ func (s *settler) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		silent := s.engine.observer.silent(s.engine.now().Add(-settleAfter))
-		s.forget(silent)
-		s.sweep(ctx, leastRecent(silent, func(run ledger.RunView) time.Time { return s.looked[run.Run] }, settleMost))
+		silent := r.engine.observer.silent(r.engine.now().Add(-reconcileAfter))
+		r.forget(silent)
+		r.sweep(ctx, leastRecent(silent, func(run ledger.RunView) time.Time { return r.looked[run.Run] }, reconcileMost))
 	}
 }
 
 // forget drops what is remembered of runs that are not silent any more.
-func (s *settler) forget(silent []ledger.RunView) {
+func (r *reconciler) forget(silent []ledger.RunView) {
 	still := make(map[string]bool, len(silent))
 	for _, run := range silent {
 		still[run.Run] = true
 	}
-	for run := range s.looked {
+	for run := range r.looked {
 		if !still[run] {
-			delete(s.looked, run)
-			delete(s.missing, run)
+			delete(r.looked, run)
+			delete(r.missing, run)
 		}
 	}
 }
@@ -98,19 +98,19 @@ func leastRecent[T any](all []T, looked func(T) time.Time, most int) []T {
 	return sorted[:min(len(sorted), most)]
 }
 
-// sweep looks at runs and settles those that are over. It returns those that do not go on, and whether any could not be
-// looked at.
-func (s *settler) sweep(ctx context.Context, silent []ledger.RunView) (over map[string]bool, failed bool) {
+// sweep looks at runs and tells the ends of those that are over. It returns those that do not go on, and whether any
+// could not be looked at.
+func (r *reconciler) sweep(ctx context.Context, silent []ledger.RunView) (over map[string]bool, failed bool) {
 	over = map[string]bool{}
 	for _, run := range silent {
-		goesOn, err := s.settle(ctx, run)
+		goesOn, err := r.reconcile(ctx, run)
 		if ctx.Err() != nil {
 			return over, true
 		}
-		s.looked[run.Run] = time.Now()
+		r.looked[run.Run] = time.Now()
 		if err != nil {
 			failed = true
-			s.engine.logger.WarnContext(ctx, "look at a silent run", "run", run.Run, "error", err)
+			r.engine.logger.WarnContext(ctx, "look at a silent run", "run", run.Run, "error", err)
 		} else if !goesOn {
 			over[run.Run] = true
 		}
@@ -118,34 +118,34 @@ func (s *settler) sweep(ctx context.Context, silent []ledger.RunView) (over map[
 	return over, failed
 }
 
-// settle looks at a run and tells its end when it is over.
-func (s *settler) settle(ctx context.Context, run ledger.RunView) (goesOn bool, err error) {
-	kept, known, err := s.engine.ledger.Run(ctx, run.Run)
+// reconcile looks at a run and tells its end when it is over.
+func (r *reconciler) reconcile(ctx context.Context, run ledger.RunView) (goesOn bool, err error) {
+	kept, known, err := r.engine.ledger.Run(ctx, run.Run)
 	if err != nil { // as on a full disk: Temporal knows
-		s.engine.logger.DebugContext(ctx, "look up whether a run has ended", "run", run.Run, "error", err)
+		r.engine.logger.DebugContext(ctx, "look up whether a run has ended", "run", run.Run, "error", err)
 	}
 	if known && kept.State != predictor.RunRunning && !run.StartedAt.After(kept.EndedAt) {
-		return false, s.endAgain(ctx, kept)
+		return false, r.endAgain(ctx, kept)
 	}
-	described, err := s.engine.temporal.DescribeWorkflowExecution(ctx, run.Run, "")
+	described, err := r.engine.temporal.DescribeWorkflowExecution(ctx, run.Run, "")
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
-		s.missing[run.Run]++
-		if s.missing[run.Run] < goneSweeps {
+		r.missing[run.Run]++
+		if r.missing[run.Run] < goneSweeps {
 			return false, nil
 		}
-		return false, s.end(ctx, run, nil, errGone, heard(run))
+		return false, r.end(ctx, run, nil, errGone, heard(run))
 	}
 	if err != nil {
 		return true, err
 	}
-	delete(s.missing, run.Run)
+	delete(r.missing, run.Run)
 	info := described.GetWorkflowExecutionInfo()
 	complete(&run, info)
-	result, failure, over := s.outcome(ctx, info)
+	result, failure, over := r.outcome(ctx, info)
 	if !over {
 		return true, nil
 	}
-	return false, s.end(ctx, run, result, failure, info.GetCloseTime().AsTime())
+	return false, r.end(ctx, run, result, failure, info.GetCloseTime().AsTime())
 }
 
 // Reasons why a run ended that did not say so itself.
@@ -173,12 +173,12 @@ func complete(run *ledger.RunView, info *workflow.WorkflowExecutionInfo) {
 
 // outcome returns the result of a workflow that is over, or why it has none. Over is false for one that goes on, or of
 // which Temporal cannot tell.
-func (s *settler) outcome(
+func (r *reconciler) outcome(
 	ctx context.Context, info *workflow.WorkflowExecutionInfo,
 ) (result json.RawMessage, failure error, over bool) {
 	switch info.GetStatus() {
 	case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:
-		failure, over = s.terminated(ctx, info.GetExecution())
+		failure, over = r.terminated(ctx, info.GetExecution())
 		return nil, failure, over
 	case enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
 		return nil, errTimedOut, true
@@ -188,15 +188,15 @@ func (s *settler) outcome(
 		return nil, nil, false
 	}
 	execution := info.GetExecution()
-	err := s.engine.temporal.GetWorkflow(ctx, execution.GetWorkflowId(), execution.GetRunId()).Get(ctx, &result)
+	err := r.engine.temporal.GetWorkflow(ctx, execution.GetWorkflowId(), execution.GetRunId()).Get(ctx, &result)
 	failed, isFailure := errors.AsType[*temporal.WorkflowExecutionError](err)
 	switch {
 	case isFailure:
 		return nil, cmp.Or(failed.Unwrap(), error(failed)), true
 	case err != nil && ctx.Err() != nil:
-		return nil, nil, false //nolint:nilerr // the engine ends: the next one settles the run
+		return nil, nil, false //nolint:nilerr // the engine ends: the next one tells its end
 	case err != nil: // a result that cannot be read any more is no failure of the run
-		s.engine.logger.WarnContext(ctx, "read the result of a run", "run", execution.GetWorkflowId(), "error", err)
+		r.engine.logger.WarnContext(ctx, "read the result of a run", "run", execution.GetWorkflowId(), "error", err)
 		return nil, nil, true
 	default:
 		return result, nil, true
@@ -205,13 +205,13 @@ func (s *settler) outcome(
 
 // terminated says why a workflow has no result that was terminated: a run that is cancelled while it is blocked ends so
 // too. Over is false when Temporal cannot tell.
-func (s *settler) terminated(ctx context.Context, execution *common.WorkflowExecution) (why error, over bool) {
-	last := s.engine.temporal.GetWorkflowHistory(
+func (r *reconciler) terminated(ctx context.Context, execution *common.WorkflowExecution) (why error, over bool) {
+	last := r.engine.temporal.GetWorkflowHistory(
 		ctx, execution.GetWorkflowId(), execution.GetRunId(), false, enums.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT)
 	for last.HasNext() {
 		event, err := last.Next()
 		if err != nil {
-			s.engine.logger.WarnContext(ctx, "read why a run was terminated", "run", execution.GetWorkflowId(), "error", err)
+			r.engine.logger.WarnContext(ctx, "read why a run was terminated", "run", execution.GetWorkflowId(), "error", err)
 			return nil, false
 		}
 		if event.GetWorkflowExecutionTerminatedEventAttributes().GetReason() == cancelledBlocked {
@@ -222,17 +222,17 @@ func (s *settler) terminated(ctx context.Context, execution *common.WorkflowExec
 }
 
 // end tells the loop of the end of a run.
-func (s *settler) end(
+func (r *reconciler) end(
 	ctx context.Context, run ledger.RunView, result json.RawMessage, failure error, at time.Time,
 ) error {
-	s.engine.logger.InfoContext(ctx, "settle a run whose end nobody told", "run", run.Run, "error", failure)
-	return s.tell(ctx, runs.Conclude(startOfView(run), result, failure, at))
+	r.engine.logger.InfoContext(ctx, "tell the end of a run that nobody told", "run", run.Run, "error", failure)
+	return r.tell(ctx, runs.Conclude(startOfView(run), result, failure, at))
 }
 
 // endAgain tells the loop again of an end that its stream has lost.
-func (s *settler) endAgain(ctx context.Context, kept ledger.RunView) error {
-	s.engine.logger.InfoContext(ctx, "tell again that a run has ended: the stream has lost it", "run", kept.Run)
-	return s.tell(ctx, runs.Ended{
+func (r *reconciler) endAgain(ctx context.Context, kept ledger.RunView) error {
+	r.engine.logger.InfoContext(ctx, "tell again that a run has ended: the stream has lost it", "run", kept.Run)
+	return r.tell(ctx, runs.Ended{
 		Started: startOfView(kept),
 		Ended: predictor.RunEnded{
 			Run: kept.Run, State: kept.State, Error: kept.Error, Result: kept.Result, At: kept.EndedAt,
@@ -245,10 +245,10 @@ func (s *settler) endAgain(ctx context.Context, kept ledger.RunView) error {
 }
 
 // tell tells the loop of the end of a run, once.
-func (s *settler) tell(ctx context.Context, over runs.Ended) error {
-	if err := s.engine.recorder.End(ctx, over.Started, over.Ended, over.Done); err != nil {
+func (r *reconciler) tell(ctx context.Context, over runs.Ended) error {
+	if err := r.engine.recorder.End(ctx, over.Started, over.Ended, over.Done); err != nil {
 		return err
 	}
-	s.engine.observer.settled(over)
+	r.engine.observer.reconciled(over)
 	return nil
 }

@@ -87,11 +87,11 @@ type Failure struct {
 // maxHealed bounds how often a task may run out of memory: doubling ten times is a thousandfold.
 const maxHealed = 10
 
-// Settle decides what an attempt leaves for the next one and what Temporal is told: nil on success, a cancellation, or
-// an application error that is final when the task's attempts are used up or a retry cannot help. Failed and TimedOut
-// count as failures. So does OutOfMemory where the next attempt cannot have more; elsewhere it is the engine's to heal,
-// and uses up none of the stage's attempts.
-func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (after wire.Heartbeat, err error) {
+// Conclude decides what an attempt leaves for the next one and what Temporal is told: nil on success, a cancellation,
+// or an application error that is final when the task's attempts are used up or a retry cannot help. Failed and
+// TimedOut count as failures. So does OutOfMemory where the next attempt cannot have more; elsewhere it is the engine's
+// to heal, and uses up none of the stage's attempts.
+func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (after wire.Heartbeat, err error) {
 	after = before
 	after.Spent, after.Running = after.Spent+ending.Cost, 0
 	var kind string
@@ -127,7 +127,7 @@ func Settle(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (
 		kind = wire.StageError
 		after.Failures++
 	default:
-		panic(fmt.Sprintf("settle attempt %d of %s: unknown outcome %q", attempt, task.ID, ending.Outcome))
+		panic(fmt.Sprintf("conclude attempt %d of %s: unknown outcome %q", attempt, task.ID, ending.Outcome))
 	}
 	allowed := max(task.MaxAttempts, 1)
 	exhausted := after.Failures > before.Failures && after.Failures >= allowed
