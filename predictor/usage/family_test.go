@@ -94,7 +94,7 @@ func replay(f family, seeds uint64) (total told) {
 			input, peak := f.draw(r, i)
 			features := usage.Features{Input: input}
 			if need, ok := usage.Learn(h, margin, usage.Term{}); ok {
-				limit := need.At(features) * need.Limit
+				limit := given(need, features)
 				low, high := need.At(features)*need.Low, need.At(features)*need.High
 				total.attempts++
 				if peak >= low && peak <= high {

@@ -38,6 +38,15 @@ func following() *usage.History {
 // around is a factor with this spread, log-normal around 1.
 func around(r *rand.Rand, spread float64) float64 { return math.Exp(spread * r.NormFloat64()) }
 
+// given is the limit of a first attempt: in whole MiB, and at most Most.
+func given(need usage.Need, features usage.Features) float64 {
+	limit := need.At(features) * need.Limit
+	if need.Most > 0 {
+		limit = min(limit, need.Most)
+	}
+	return mib * math.Ceil(limit/mib)
+}
+
 // Each world draws what is known of an attempt and what it takes; the learned limits are simulated against it, attempt
 // after attempt, with what runs out of memory tried again at twice the limit.
 func TestLimitsAreTightAndSeldomPassed(t *testing.T) {
@@ -79,7 +88,7 @@ func TestLimitsAreTightAndSeldomPassed(t *testing.T) {
 					input, l, need := c.draw(r)
 					features := known(map[string]float64{usage.InputBytes: input, length: l})
 					if learned, ok := usage.Learn(h, margin, usage.Term{}); ok {
-						limit := learned.At(features) * learned.Limit
+						limit := given(learned, features)
 						if limit < need {
 							under++
 							h.Add(usage.Attempt{Peak: limit, Exceeded: true, Features: features})
