@@ -19,6 +19,11 @@ EVAL := cmd/spillway-eval
 # The check of dashboards and rules is another, because it parses them with Prometheus's own code.
 CHECK := deploy/check
 
+# Two models of the tests are meant to be wrong.
+PYTHON_FILES = $(shell git ls-files '*.py' ':!workers/exec/torch/testdata/syntax.py' ':!workers/exec/torch/testdata/broken.py')
+PYTHON_CONFIG := workers/exec/torch/pyproject.toml
+PYTHON_TOOLS := $(BIN)/python-tools
+
 .PHONY: help
 help: ## List the targets.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,13 +124,20 @@ eval: ## Replay recorded data against the predictor and the planner: make eval D
 	cd $(EVAL) && go run . partition --data $(abspath $(DATA))
 	cd $(EVAL) && go run . tasks --data $(abspath $(DATA))
 
+.PHONY: python-tools
+python-tools: ## Install ruff, mypy and pytest into bin/ (needs Python 3.10 and, once, the network).
+	@.ci/python-tools $(PYTHON_TOOLS)
+
 .PHONY: lint
-lint: ## Check style, import directions and determinism of workflows.
+lint: python-tools ## Check style, import directions and determinism of workflows.
 	$(TOOLS) golangci-lint run $(PACKAGES)
 	$(TOOLS) workflowcheck -config deploy/workflowcheck.yaml ./workflows ./workflows/runs ./workflows/chain ./workflows/digits
 	go mod tidy -diff
 	@git ls-files '*.py' '*.ts' '*.svelte' '*.css' '*.html' '*.sh' ':!cmd/internal/web/dist' | xargs awk \
 		'length > 120 { print FILENAME ":" FNR ": the line is over 120 characters"; bad = 1 } END { exit bad }'
+	$(PYTHON_TOOLS)/bin/ruff check --no-cache --config $(PYTHON_CONFIG) $(PYTHON_FILES)
+	$(PYTHON_TOOLS)/bin/ruff format --no-cache --check --config $(PYTHON_CONFIG) $(PYTHON_FILES)
+	$(PYTHON_TOOLS)/bin/mypy --cache-dir $(BIN)/mypy --config-file $(PYTHON_CONFIG) $(PYTHON_FILES)
 	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 	cd $(CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 
@@ -136,8 +148,10 @@ page: ## Check and rebuild the page from its sources (needs Node 20; building th
 	cd $(PAGE) && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
 .PHONY: fmt
-fmt: ## Format the code.
+fmt: python-tools ## Format the code.
 	$(TOOLS) golangci-lint fmt $(PACKAGES)
+	$(PYTHON_TOOLS)/bin/ruff check --no-cache --select I --fix --config $(PYTHON_CONFIG) $(PYTHON_FILES)
+	$(PYTHON_TOOLS)/bin/ruff format --no-cache --config $(PYTHON_CONFIG) $(PYTHON_FILES)
 	@# Other modules lie below; what is local to them is not what is local here.
 	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint fmt ./...
 	cd $(CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint fmt ./...

@@ -3,6 +3,7 @@ package torch
 import (
 	"bufio"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -14,15 +15,17 @@ import (
 	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 )
 
-// interpreterSource runs the runner's sources up to recipe.py, then one snippet a line. It answers each with what the
+// interpreterSource runs one snippet a line, beside all that is in the runner's package. It answers each with what the
 // snippet calls result, as JSON; a Refusal becomes its kind, message, hint and the line of the file that it blames.
 const interpreterSource = `
-import json, os, sys, traceback
+import importlib, json, os, sys, traceback
 answers, sys.stdout = sys.stdout, sys.stderr
 first = json.loads(sys.stdin.readline())
-space = {"__name__": "runner"}
-for name, text in first["sources"]:
-    exec(compile(text, "<" + name + ">", "exec"), space)
+space = {}
+sys.path.insert(0, os.getcwd())
+for file in first["files"]:
+    module = importlib.import_module(os.path.splitext(file)[0].replace("/", "."))
+    space.update((n, v) for n, v in vars(module).items() if not n.startswith("__"))
 files = 0
 def source(text):
     """A user's file of this text."""
@@ -53,19 +56,15 @@ for line in sys.stdin:
     answers.flush()
 `
 
-// interpreter returns a function that runs Python beside the runner's sources and reads what it calls result.
+// interpreter returns a function that runs Python beside the runner's package and reads what it calls result.
 func interpreter(t *testing.T) func(t *testing.T, code string, result any) {
 	t.Helper()
-	var texts [][2]string
-	for _, name := range sources[:slices.Index(sources[:], "recipe.py")+1] {
-		text, err := files.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, [2]string{name, string(text)})
+	carried, err := texts()
+	if err != nil {
+		t.Fatal(err)
 	}
 	//nolint:gosec // the Python that has torch
-	python := exec.CommandContext(t.Context(), torchtest.Python(t), "-c", interpreterSource)
+	python := exec.CommandContext(t.Context(), torchtest.Python(t), "-B", "-c", interpreterSource)
 	python.Env = append(os.Environ(), "OMP_NUM_THREADS=1")
 	stdin, err := python.StdinPipe()
 	if err != nil {
@@ -87,7 +86,7 @@ func interpreter(t *testing.T) func(t *testing.T, code string, result any) {
 			t.Errorf("%v\n%s", err, stderr.String())
 		}
 	})
-	if err := to.Encode(map[string]any{"sources": texts, "directory": t.TempDir()}); err != nil {
+	if err := to.Encode(map[string]any{"files": slices.Sorted(maps.Keys(carried)), "directory": t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
 	return func(t *testing.T, code string, result any) {
@@ -344,7 +343,7 @@ result = [refusal(of, "DataLoader(TensorDataset(torch.rand(9, 1)), batch_size=3)
 		{"What is no data is refused.", `
 def of(text, path="", batch=4): return Data(source("import torch, numpy\n" + text), path, batch, 0)
 result = [refusal(of, ""), refusal(of, "", "absent.csv"),
-    refusal(of, "", __file__ if "__file__" in globals() else "/dev/null"),
+    refusal(of, "", "/dev/null"),
           refusal(of, "def data(path): return 1"), refusal(of, "def data(): return 1", "there"),
           refusal(of, "def data(): pass"),
           refusal(of, "def data(path):\n    return open(path)", "absent"),

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -19,46 +20,37 @@ import (
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
-//go:embed *.py
+// boot is what a Python is started with: it imports the package and serves.
+//
+//go:embed boot.py
+var boot string
+
+//go:embed spillway_runner/*.py
 var files embed.FS
 
-// sources are run in this order in one namespace.
-var sources = [...]string{
-	"runner.py", "model.py", "probe.py", "dropout.py", "recipe.py", "memory.py", "parts.py",
-	"train.py",
-}
-
-// boot runs what comes as the first line on file descriptor 3: names and texts. It is plain enough for any Python, so
-// that one that is too old can say so. The two pipes are for this process alone: one that it starts would keep them
-// open.
-const boot = `
-import json, os, sys
-requests, answers = os.fdopen(3), os.fdopen(4, "w")
-def fail(**fields):
-    answers.write(json.dumps({"id": 0, "error": fields}) + "\n")
-    answers.flush()
-    sys.exit(1)
-if sys.version_info < (3, 8):
-    fail(kind="python", message="%s is Python %s" % (sys.executable, sys.version.split()[0]),
-         hint="name a Python of version 3.8 or later")
-os.set_inheritable(3, False)
-os.set_inheritable(4, False)
-os.register_at_fork(after_in_child=lambda: (requests.close(), answers.close()))
-runner = {"__name__": "runner"}
-try:
-    for name, text in json.loads(requests.readline()):
-        exec(compile(text, "<" + name + ">", "exec"), runner)
-except Exception as error:
-    fail(**getattr(error, "fields", {"kind": "runner", "message": repr(error)}))
-runner["serve"](requests, answers)
-`
+// texts are the files of the package by path.
+var texts = sync.OnceValues(func() (map[string]string, error) {
+	paths, err := fs.Glob(files, "spillway_runner/*.py")
+	if err != nil {
+		return nil, fmt.Errorf("find the files of the runner: %w", err)
+	}
+	found := make(map[string]string, len(paths))
+	for _, path := range paths {
+		text, err := files.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read the runner: %w", err)
+		}
+		found[path] = string(text)
+	}
+	return found, nil
+})
 
 const (
 	// mostAnswer bounds one answer of a runner: a model of a hundred thousand operations takes less.
 	mostAnswer = 256 << 20
 	// exitGrace is how long what the model printed may take to be read after its end.
 	exitGrace = time.Second
-	// readyID is the number of the answer to the sources.
+	// readyID is the number of the answer to the package.
 	readyID = 0
 )
 
@@ -164,15 +156,11 @@ func (r *runner) launch(ctx context.Context, path string, how launching) error {
 	return nil
 }
 
-// boot sends the sources and waits until they have been run.
+// boot sends the package and waits until it is imported.
 func (r *runner) boot(ctx context.Context, logger *slog.Logger) error {
-	var texts [len(sources)][2]string
-	for i, name := range sources {
-		text, err := files.ReadFile(name)
-		if err != nil {
-			return fmt.Errorf("read the runner: %w", err)
-		}
-		texts[i] = [2]string{name, string(text)}
+	carried, err := texts()
+	if err != nil {
+		return err
 	}
 	var ready struct {
 		Torch string `json:"torch"`
@@ -180,7 +168,7 @@ func (r *runner) boot(ctx context.Context, logger *slog.Logger) error {
 	r.mu.Lock()
 	result := r.waiting[readyID]
 	r.mu.Unlock()
-	if err := r.write(texts); err != nil {
+	if err := r.write(carried); err != nil {
 		return err
 	}
 	if err := r.await(ctx, readyID, result, &ready); err != nil {

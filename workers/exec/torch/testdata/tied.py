@@ -1,4 +1,5 @@
 import torch
+
 from models import functional
 
 

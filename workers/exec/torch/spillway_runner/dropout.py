@@ -3,42 +3,30 @@ cut.
 
 A mask is a function of the seed, the step, the layer and the number of the sample in its batch. PyTorch's own comes
 from one generator for all layers, so it depends on what ran before it in the same process, which a split changes.
-
-This file is run after runner.py, in its namespace.
 """
 
+from __future__ import annotations
+
 import contextlib
-import hashlib
+import math
+import sys
+from typing import Any, Callable, Iterator, Sequence
 
-try:
-    import numpy
-except ImportError:  # torch does not need it
-    numpy = None
+import torch
+from torch import nn
 
-MASK_BITS = (
-    16  # per element: a probability is rounded to a multiple of 2**-16, and the scale is that of the rounded one
-)
+from spillway_runner.arrays import numpy
+from spillway_runner.bits import HASHED, MASK_BITS, NumpyBits
+from spillway_runner.refusal import Refusal
+from spillway_runner.seeds import derived, seed_torch
+
 # alpha * scale of SELU, the negative of what it tends to: Klambauer et al., "Self-Normalizing Neural Networks", 2017
 SELU_SATURATION = 1.7580993408473766
-
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # of torch._VF, what the modules of torch.nn call
 # of torch 2; the only function of torch.nn.functional whose dropout is within a kernel
 ATTENTION = "scaled_dot_product_attention"
 
-
-def derived(*what):
-    """Two numbers of 128 bits that belong to what, as good as random and other ones for anything else."""
-    digest = hashlib.blake2b(json.dumps(what).encode(), digest_size=32).digest()
-    return int.from_bytes(digest[:16], "little"), int.from_bytes(digest[16:], "little")
-
-
-def seed_torch(*what):
-    """Seeds torch's generators with a number that belongs to what. torch.manual_seed formats a stack each time for
-    CUDA's sake."""
-    number = derived(*what)[0] >> 65  # 63 bits
-    torch.default_generator.manual_seed(number)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(number)
+Shape = Sequence[int]
 
 
 class KeyedDropout:
@@ -54,20 +42,21 @@ class KeyedDropout:
     Masks on CPUs and those on other devices are different ones, as are those with and without numpy.
     """
 
-    def __init__(self, seed, part=0):
+    def __init__(self, seed: int, part: int = 0) -> None:
         self.seed, self.part = seed, part
         self.step = self.first = self.samples = 0
-        self.layer, self.drawn = "", {}
+        self.layer = ""
+        self.drawn: dict[str, int] = {}  # masks of each layer
         self.bits = HASHED if numpy is None else NumpyBits()
         self.replaced = self.places()
 
-    def places(self):
+    def places(self) -> list[tuple[dict[str, Any], str, Callable[..., Any]]]:
         """What is replaced within: (namespace, name, what stands there instead).
 
         The functions of torch.nn.functional call those of torch._VF, so that whoever holds one of them is served there.
         The others are replaced under every name that a module outside torch has for them.
         """
-        own = {
+        own: dict[str, Callable[..., Any]] = {
             "dropout": self.dropout,
             "dropout_": self.dropout_,
             "alpha_dropout": self.alpha_dropout,
@@ -77,9 +66,8 @@ class KeyedDropout:
             "feature_alpha_dropout": self.feature_alpha_dropout,
             "feature_alpha_dropout_": self.feature_alpha_dropout_,
         }
-        places = [(vars(torch._VF), name, function) for name, function in own.items()] + [
-            (vars(torch), name, function) for name, function in own.items()
-        ]
+        spaces = (vars(torch._VF), vars(torch))
+        places = [(space, name, function) for space in spaces for name, function in own.items()]
         places += [(vars(torch._VF), name, refusing(name, getattr(torch._VF, name))) for name in RECURRENT]
         by_identity = {id(getattr(torch, name)): function for name, function in own.items()}
         attention = getattr(nn.functional, ATTENTION, None)
@@ -94,7 +82,7 @@ class KeyedDropout:
         return places
 
     @contextlib.contextmanager
-    def micro_batch(self, step, first_sample, samples):
+    def micro_batch(self, step: int, first_sample: int, samples: int) -> Iterator[None]:
         """The micro-batch of the samples from first_sample on; first_sample counts from the start of the batch."""
         self.step, self.first, self.samples = step, first_sample, samples
         self.layer, self.drawn = "", {}
@@ -112,13 +100,13 @@ class KeyedDropout:
                 else:
                     space[name] = original
 
-    def operation(self, name):
+    def operation(self, name: str) -> None:
         """Says that what is computed next belongs to the operation of this name in the unsplit model."""
         self.layer = name
 
     # Masks.
 
-    def noise(self, probability, shape, like):
+    def noise(self, probability: float, shape: Shape, like: torch.Tensor) -> torch.Tensor:
         """A tensor of this shape: each element is 1 / q with probability q = 1 - probability, else 0. Its expectation
         is 1."""
         threshold = round((1 - probability) * (1 << MASK_BITS))
@@ -126,7 +114,7 @@ class KeyedDropout:
             return like.new_full(shape, float(threshold > 0))
         return self.kept(threshold, shape, like).mul_((1 << MASK_BITS) / threshold)
 
-    def kept(self, threshold, shape, like):
+    def kept(self, threshold: int, shape: Shape, like: torch.Tensor) -> torch.Tensor:
         """1 where the element's bits are below the threshold, of 2**MASK_BITS, else 0."""
         count = self.drawn.get(self.layer, 0)
         self.drawn[self.layer] = count + 1
@@ -146,43 +134,43 @@ class KeyedDropout:
 
     # The functions of torch that are replaced, with the formulas of its Dropout.cpp.
 
-    def dropout(self, input, p, train):
+    def dropout(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         return input * self.noise(p, input.shape, input) if drops(input, p, train) else input
 
-    def dropout_(self, input, p, train):
+    def dropout_(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         return input.mul_(self.noise(p, input.shape, input)) if drops(input, p, train) else input
 
-    def feature_dropout(self, input, p, train):
+    def feature_dropout(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         return input * self.noise(p, feature_shape(input), input) if drops(input, p, train) else input
 
-    def feature_dropout_(self, input, p, train):
+    def feature_dropout_(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         return input.mul_(self.noise(p, feature_shape(input), input)) if drops(input, p, train) else input
 
-    def alpha_dropout(self, input, p, train):
+    def alpha_dropout(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         if not drops(input, p, train):
             return input
         factor, offset = self.alpha_noise(p, input.shape, input)
         return input * factor + offset
 
-    def alpha_dropout_(self, input, p, train):
+    def alpha_dropout_(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         if not drops(input, p, train):
             return input
         factor, offset = self.alpha_noise(p, input.shape, input)
         return input.mul_(factor).add_(offset)
 
-    def feature_alpha_dropout(self, input, p, train):
+    def feature_alpha_dropout(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         if not drops(input, p, train):
             return input
         factor, offset = self.alpha_noise(p, feature_shape(input), input)
         return input * factor + offset
 
-    def feature_alpha_dropout_(self, input, p, train):
+    def feature_alpha_dropout_(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         if not drops(input, p, train):
             return input
         factor, offset = self.alpha_noise(p, feature_shape(input), input)
         return input.mul_(factor).add_(offset)
 
-    def alpha_noise(self, probability, shape, like):
+    def alpha_noise(self, probability: float, shape: Shape, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Factor and offset that drop to SELU's saturation and keep mean 0 and variance 1: a * (x * kept - s * (1 -
         kept)) + a * s * p with s the saturation."""
         threshold = round((1 - probability) * (1 << MASK_BITS))
@@ -195,7 +183,16 @@ class KeyedDropout:
         kept = self.kept(threshold, shape, like)
         return kept * a, (kept - (1 - p)) * (a * SELU_SATURATION)
 
-    def attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **more):
+    def attention(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        **more: Any,
+    ) -> torch.Tensor:
         """torch.nn.functional.scaled_dot_product_attention, which with dropout is computed by its definition: the
         weights are in memory."""
         if dropout_p == 0:
@@ -212,38 +209,37 @@ class KeyedDropout:
         return self.dropout(scores.softmax(-1), dropout_p, True) @ value
 
 
-def drops(input, p, train):
+def drops(input: torch.Tensor, p: float, train: bool) -> bool:
     if not 0 <= p <= 1:
-        raise ValueError("dropout probability has to be between 0 and 1, but got %s" % p)
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     return train and p > 0 and input.numel() > 0
 
 
-def refusing(name, function):
+def refusing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """A recurrent function of torch that refuses to draw masks between its layers: they come from the kernel."""
 
-    def checked(*args):
-        layers, probability, train = (
-            args[4:7] if isinstance(args[2], (list, tuple)) else args[5:8]
-        )  # without lengths of sequences, or with them
+    def checked(*args: Any) -> Any:
+        without_lengths = isinstance(args[2], (list, tuple))  # of sequences
+        layers, probability, train = args[4:7] if without_lengths else args[5:8]
         if layers > 1 and probability > 0 and train:
             raise Refusal(
                 "dropout",
-                "%s of %d layers draws its dropout masks itself, and they depend on the split" % (name, layers),
-                hint="use %d of one layer each with torch.nn.Dropout between them, or dropout=0" % layers,
+                f"{name} of {layers} layers draws its dropout masks itself, and they depend on the split",
+                hint=f"use {layers} of one layer each with torch.nn.Dropout between them, or dropout=0",
             )
         return function(*args)
 
     return checked
 
 
-def feature_shape(input):
+def feature_shape(input: torch.Tensor) -> Shape:
     """The shape of a mask of whole channels."""
     if input.dim() < 2:
-        raise ValueError("dropout of channels needs at least 2 dimensions in input, but got %d" % input.dim())
+        raise ValueError(f"dropout of channels needs at least 2 dimensions in input, but got {input.dim()}")
     return input.shape[:2] + (1,) * (input.dim() - 2)
 
 
-def sample_axis(shape, samples):
+def sample_axis(shape: Shape, samples: int) -> int | None:
     """The dimension of a tensor along which its samples lie: 0, 1, or None where none is found and the mask depends on
     the micro-batch.
 
@@ -256,62 +252,3 @@ def sample_axis(shape, samples):
     if shape[0] != samples and len(shape) > 1 and shape[1] == samples and not (square and shape[0] % samples == 0):
         return 1
     return 0 if shape[0] % samples == 0 else None
-
-
-# Bits. A source draws the same MASK_BITS bits for the same key, sample and position, as signed numbers in a tensor
-# (samples, elements).
-
-
-class NumpyBits:
-    """PCG64's stream of the key; each sample has its own stretch, found by advancing. O'Neill, "PCG: A Family of Simple
-    Fast ... Algorithms", 2014."""
-
-    def __init__(self):
-        self.generator = numpy.random.PCG64(0)
-
-    def draw(self, key, first, samples, elements, _):
-        words = -(-elements // 4)
-        self.generator.state = {
-            "bit_generator": "PCG64",
-            "state": {"state": key[0], "inc": key[1] | 1},
-            "has_uint32": 0,
-            "uinteger": 0,
-        }
-        self.generator.advance(first * words)
-        bits = torch.from_numpy(self.generator.random_raw(samples * words).view(numpy.int16))
-        return bits.view(samples, 4 * words)[:, :elements]
-
-
-class HashBits:
-    """A hash of the position and two numbers of the sample, in the arithmetic of tensors: two multiplications with
-    shifts between them, as in Wellons' lowbias32, https://nullprogram.com/blog/2018/07/31/. It costs more passes over
-    memory than NumpyBits, but runs on any device.
-    """
-
-    def draw(self, key, first, samples, elements, device):
-        words = [torch.tensor(signed(key[0] >> shift)) for shift in (0, 32, 64, 96)]
-        number = torch.arange(first, first + samples, dtype=torch.int32)
-        own = torch.stack([mixed(mixed(number + words[0]) ^ words[1]), mixed(mixed(number + words[2]) ^ words[3])]).to(
-            device, torch.int32
-        )
-        x = mixed(torch.arange(-(-elements // 2), dtype=torch.int32, device=device)) ^ own[0][:, None]
-        x = fold(x.mul_(signed(0x7FEB352D)), 15).add_(own[1][:, None]).mul_(signed(0x846CA68B))
-        return fold(x, 16).view(torch.int16)[:, :elements]
-
-
-def mixed(x):
-    """lowbias32, a permutation of 32 bits in which each bit of x changes each of the result about half of the time."""
-    return fold(fold(fold(x.clone(), 16).mul_(signed(0x7FEB352D)), 15).mul_(signed(0x846CA68B)), 16)
-
-
-def fold(x, shift):
-    """x ^= x >> shift, with zeros shifted in."""
-    return x.bitwise_xor_((x >> shift).bitwise_and_((1 << 32 - shift) - 1))
-
-
-def signed(number):
-    """The low 32 bits of a number as torch.int32 has them."""
-    return ((number & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
-
-
-HASHED = HashBits()

@@ -1,102 +1,53 @@
-"""Trains a part of a model.
+"""Trains a part of a model."""
 
-This file is run after all others, in their namespace.
-"""
+from __future__ import annotations
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-FORMAT = "spillway-part-1"
-TYPES = {
-    "F32": torch.float32,
-    "F64": torch.float64,
-    "BF16": torch.bfloat16,
-    "F16": torch.float16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-TYPE_CODES = {t: code for code, t in TYPES.items()}
+import base64
+import contextlib
+import json
+import math
+import pickle
+import traceback
+from dataclasses import dataclass, field
+from typing import Any, Callable, Tuple
 
+import torch
+from torch import nn
 
-def resident():
-    """Bytes of memory that this process holds; 0 where the system does not tell."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * PAGE
-    except OSError:
-        return 0
+from spillway_runner.answers import fields_of
+from spillway_runner.data import Data
+from spillway_runner.dropout import KeyedDropout
+from spillway_runner.files import FORMAT, Files, replace
+from spillway_runner.memory import TYPE_NAMES, Arena, Place, Slot, flatten, restore
+from spillway_runner.model import Model
+from spillway_runner.parts import Split, add_loss
+from spillway_runner.process import highest, reset_highest, resident, trim, warm_up
+from spillway_runner.recipe import Recipe
+from spillway_runner.refusal import Refusal
+from spillway_runner.source import Source, described, traced, users
+from spillway_runner.tracing import Operation, attribute, trace
+from spillway_runner.values import each, shape, size, tensors
 
-
-def highest():
-    """The most bytes that were resident since reset_highest; 0 where the system does not tell."""
-    try:
-        with open("/proc/self/status") as file:
-            return next((int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:")), 0)
-    except OSError:
-        return 0
+Leaf = Tuple[int, int, torch.Tensor]  # part, number of the tensor in its message, tensor of what gets a gradient
 
 
-def reset_highest():
-    """Whether highest counts from now on."""
-    try:
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-        return True
-    except OSError:
-        return False
-
-
-def trim():
-    """Gives memory that nobody uses back to the system."""
-    gc.collect()
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        pass  # another C library
-
-
-def warm_up():
-    """Trains a small model of the usual layers for a step, on the CPU, and lets it go.
-
-    The first passes of a process load the code of operations and allocate what libraries keep from then on: threads,
-    the buffers of matrix products, tables of kernels. All that belongs to the process, whatever part it holds, and is
-    to be there before it is asked what it holds. Random numbers are left as they were.
-    """
-    state = torch.get_rng_state()
-    images, words = torch.rand(2, 3, 16, 16), torch.zeros(2, 8, dtype=torch.int64)
-    sight = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 512)
-    )
-    speech = nn.Sequential(nn.Embedding(4, 64), nn.TransformerEncoderLayer(64, 2, 64), nn.Flatten())
-    parameters = list(sight.parameters()) + list(speech.parameters())
-    optimizer = torch.optim.Adam(parameters)
-    products = nn.functional.linear(
-        torch.rand(512, 512), sight[-1].weight
-    )  # as large as those whose blocks fill the buffers
-    losses = [nn.functional.cross_entropy(t, words[:, 0]) for t in (sight(images), speech(words))] + [
-        nn.functional.gelu(products).square().mean()
-    ]
-    sum(losses).backward()
-    optimizer.step()
-    torch.set_rng_state(state)
-
-
+@dataclass(eq=False)
 class Flight:
     """A micro-batch between its forward and its backward pass."""
 
-    def __init__(self, step, batch, arguments, leaves, origins):
-        self.step, self.batch = step, batch
-        self.arguments = arguments  # of the module
-        self.leaves = leaves  # (part, number of the tensor in its message, tensor) of what gets a gradient
-        self.origins = origins  # by part, the number of the slot in which its message lies
-        self.slot = None  # of what was passed on
-        self.outputs = []  # tensors that were passed on, or the loss
+    step: int
+    batch: dict[str, Any]  # its inputs and target
+    arguments: list[Any]  # of the module
+    leaves: list[Leaf]
+    origins: dict[int, int]  # by part, the number of the slot in which its message lies
+    slot: Slot | None = None  # of what was passed on
+    outputs: list[torch.Tensor] = field(default_factory=list)  # tensors that were passed on, or the loss
 
 
 class Part:
     """A part of the model on its device, with its optimizer; the first part has the data."""
 
-    def __init__(self, request):
+    def __init__(self, request: dict[str, Any]) -> None:
         self.index, self.count = request["index"], len(request["parts"])
         self.last = self.index == self.count - 1
         self.batch_samples, self.micro_batches = request["batch"], request["micro_batches"]
@@ -107,12 +58,12 @@ class Part:
         self.source = Source(request["file"])
         trim()
         self.base = resident()
-        self.data = self.example = None
+        self.data: Data | None = None
+        self.example: str | None = None
         if self.index == 0:
             self.data = Data(self.source, request["data"], self.batch_samples, request["seed"])
-            inputs = each(
-                self.data.batch(0)[0], lambda t: t[:1].clone() if t.dim() else t
-            )  # the trace asks for what they are, not for numbers
+            # The trace asks for what they are, not for numbers.
+            inputs = each(self.data.batch(0)[0], lambda t: t[:1].clone() if t.dim() else t)
             self.example = base64.b64encode(pickle.dumps(inputs)).decode()
         else:
             inputs = pickle.loads(base64.b64decode(request["example"]))
@@ -120,18 +71,20 @@ class Part:
         self.arena = Arena(self.index, self.device.type == "cuda")
         self.slots = [Slot(self.arena, i) for i in range(request["in_flight"])]
         # slots of cotangents by the part that they go to, and the number of the slot whose tensors they belong to
-        self.replies = {}
+        self.replies: dict[tuple[int, int], Slot] = {}
         self.batch_slot = Slot(self.arena, 0)
-        self.micro = {}  # inputs and target of each micro-batch, of the first part
-        self.flights, self.losses = {}, []
-        self.written = None  # arguments that the module writes to; not known before the first run
-        self.gradients = None  # which tensors that are passed on have a gradient; not known before the first run
+        self.micro: dict[int, dict[str, Any]] = {}  # inputs and target of each micro-batch, of the first part
+        self.flights: dict[int, Flight] = {}  # by micro-batch
+        self.losses: list[torch.Tensor] = []
+        self.written: set[int] | None = None  # arguments that the module writes to; not known before the first run
+        # Which tensors that are passed on have a gradient; not known before the first run.
+        self.gradients: list[bool] | None = None
         trim()
         self.resets = reset_highest()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
 
-    def set_device(self, request):
+    def set_device(self, request: dict[str, Any]) -> None:
         self.device = torch.device(request["device"])
         self.precision = torch.bfloat16 if request["precision"] == "bfloat16" else None
         if request["threads"]:
@@ -141,7 +94,7 @@ class Part:
         if not torch.cuda.is_available() or (self.device.index or 0) >= torch.cuda.device_count():
             raise Refusal(
                 "device",
-                "torch %s finds no device %s" % (torch.__version__, self.device),
+                f"torch {torch.__version__} finds no device {self.device}",
                 hint="train on the cpu, or install the driver and a torch with CUDA",
             )
         torch.cuda.set_device(self.device)
@@ -149,7 +102,7 @@ class Part:
             total = torch.cuda.get_device_properties(self.device).total_memory
             torch.cuda.set_per_process_memory_fraction(min(request["memory"] / total, 1.0), self.device)
 
-    def build(self, request, inputs):
+    def build(self, request: dict[str, Any], inputs: Any) -> None:
         """Builds the whole model, takes this part out of it and lets the rest go."""
         model = Model(self.source, {**request, "device": "cpu"}, inputs)
         self.binder = model.binder
@@ -173,9 +126,8 @@ class Part:
             if part < self.index
             for t in Operation(node, model.module).all_held()
         }
-        self.copies = {
-            names[id(t)] for t in self.module.buffers() if id(t) in earlier
-        }  # buffers that are only read; the first part that has one exports it
+        # Buffers that are only read; the first part that has one exports it.
+        self.copies = {names[id(t)] for t in self.module.buffers() if id(t) in earlier}
         self.statistics = {
             names[id(t)]
             for node, part in split.owner.items()
@@ -196,24 +148,23 @@ class Part:
 
     # A micro-batch.
 
-    def span(self, micro_batch):
+    def span(self, micro_batch: int) -> tuple[int, int]:
         """The first sample of a micro-batch and that of the next."""
-        return micro_batch * self.batch_samples // self.micro_batches, (
-            micro_batch + 1
-        ) * self.batch_samples // self.micro_batches
+        first, following = (m * self.batch_samples // self.micro_batches for m in (micro_batch, micro_batch + 1))
+        return first, following
 
-    def loss(self, output):
+    def loss(self, output: Any) -> torch.Tensor:
         """The operation that ends the graph: the micro-batch's share of the batch's mean loss."""
         return self.recipe.loss(output, self.target) * self.share
 
-    def run(self, flight, micro_batch):
+    def run(self, flight: Flight, micro_batch: int) -> Any:
         begin, end = self.span(micro_batch)
         self.target, self.share = flight.batch.get("target"), (end - begin) / self.batch_samples
         cast = torch.autocast(self.device.type, dtype=self.precision) if self.precision else contextlib.nullcontext()
         arguments = flight.arguments
         first = self.written is None
-        if first or self.written:
-            arguments = [each(a, torch.clone) if first or i in self.written else a for i, a in enumerate(arguments)]
+        written = range(len(arguments)) if self.written is None else self.written
+        arguments = [each(a, torch.clone) if i in written else a for i, a in enumerate(arguments)]
         try:
             with self.keyed.micro_batch(flight.step, begin, end - begin), cast:
                 value = self.module(*arguments)
@@ -225,13 +176,13 @@ class Part:
             self.written = {i for i, a in enumerate(arguments) if any(t._version > 0 for t in tensors(a))}
         return value
 
-    def failed(self, error):
+    def failed(self, error: Exception) -> Refusal:
         fields = fields_of(error)
         if fields["kind"] == "memory":
-            held = " (%d bytes of parameters)" % sum(map(size, self.parameters.values()))
+            held = f" ({sum(map(size, self.parameters.values()))} bytes of parameters)"
             return Refusal(
                 "memory",
-                "part %d%s on %s: %s" % (self.index, held, self.device, fields["message"]),
+                f"part {self.index}{held} on {self.device}: {fields['message']}",
                 hint=fields["hint"],
             )
         name = self.keyed.layer
@@ -239,27 +190,28 @@ class Part:
         at = self.source.place(error) if any(users(f.filename) for f in inside) else self.places.get(name, "")
         return Refusal(
             "run",
-            "operation %s fails: %s" % (name, described(error)),
+            f"operation {name} fails: {described(error)}",
             at or self.source.path,
             "make the model run on a batch of the data first",
             traced(error),
         )
 
-    def receive(self, batch, messages):
+    def receive(self, batch: dict[str, Any], messages: dict[str, Any]) -> tuple[list[Any], list[Leaf]]:
         """The arguments of the module, and those tensors of them that get a gradient."""
-        arguments, leaves, made = [], [], {}
+        arguments: list[Any] = []
+        leaves: list[Leaf] = []
+        made: dict[tuple[int, int], torch.Tensor] = {}
         for where, what in self.sources:
             if where == "batch":
                 arguments.append(batch["inputs"][what])
                 continue
             message = messages[str(where)]
 
-            def tensor(number, where=where, message=message):
+            def tensor(number: int, where: int = where, message: dict[str, Any] = message) -> torch.Tensor:
                 if (where, number) not in made:
                     offset, kind, shape, gradient = message["tensors"][number]
-                    t = self.arena.tensor(message["at"], message["bytes"], offset, TYPE_NAMES[kind], shape).to(
-                        self.device, non_blocking=True
-                    )
+                    there = self.arena.tensor(message["at"], message["bytes"], offset, TYPE_NAMES[kind], shape)
+                    t = there.to(self.device, non_blocking=True)
                     if gradient:
                         leaves.append((where, number, t.requires_grad_()))
                     made[where, number] = t
@@ -268,39 +220,40 @@ class Part:
             arguments.append(restore(message["values"][what], tensor))
         return arguments, leaves
 
-    def batch_of(self, request):
+    def batch_of(self, request: dict[str, Any]) -> dict[str, Any]:
         """Inputs and target of a micro-batch."""
         if self.index == 0:
             return self.micro[request["micro_batch"]]
         message = request.get("batch")
         if not message:
             return {"inputs": {}}
-        take = lambda i: self.arena.tensor(message["at"], message["bytes"], *self.typed(message["tensors"][i])).to(
-            self.device, non_blocking=True
-        )
+
+        def take(i: int) -> torch.Tensor:
+            there = self.arena.tensor(message["at"], message["bytes"], *self.typed(message["tensors"][i]))
+            return there.to(self.device, non_blocking=True)
+
         inputs = {name: restore(form, take) for name, form in message["inputs"].items()}
         return {"inputs": inputs, "target": restore(message["target"], take)}
 
     @staticmethod
-    def typed(place):
+    def typed(place: Place) -> tuple[int, torch.dtype, list[int]]:
         offset, kind, shape = place
         return offset, TYPE_NAMES[kind], shape
 
-    def forward(self, request):
+    def forward(self, request: dict[str, Any]) -> dict[str, Any] | None:
         micro_batch = request["micro_batch"]
         if micro_batch in self.flights:
             raise Refusal(
                 "order",
-                "part %d: the forward pass of micro-batch %d comes before the backward pass of the last one"
-                % (self.index, micro_batch),
+                f"part {self.index}: the forward pass of micro-batch {micro_batch} comes before the backward pass of "
+                "the last one",
             )
         if not self.slots:
-            raise Refusal("order", "part %d: more micro-batches are in flight than it was loaded for" % self.index)
+            raise Refusal("order", f"part {self.index}: more micro-batches are in flight than it was loaded for")
         batch, messages = self.batch_of(request), request.get("from") or {}
         arguments, leaves = self.receive(batch, messages)
-        flight = Flight(
-            request["step"], batch, arguments, leaves, {int(part): m["slot"] for part, m in messages.items()}
-        )
+        origins = {int(part): m["slot"] for part, m in messages.items()}
+        flight = Flight(request["step"], batch, arguments, leaves, origins)
         learn = self.written is None
         with torch.set_grad_enabled(learn or not self.recompute):
             value = self.run(flight, micro_batch)
@@ -310,54 +263,55 @@ class Part:
             message = None
         else:
             flight.slot = self.slots.pop()
-            message = self.send(flight, value)
+            message = self.send(flight, flight.slot, value)
         if self.recompute:
             flight.outputs = []
         self.flights[micro_batch] = flight
         return message
 
-    def send(self, flight, value):
-        found = []
+    def send(self, flight: Flight, slot: Slot, value: Any) -> dict[str, Any]:
+        found: list[torch.Tensor] = []
         forms = [flatten(v, found) for v in value]
         if self.gradients is None:
             self.gradients = [t.requires_grad for t in found]
-        copies, places = flight.slot.write(found)
+        copies, places = slot.write(found)
         flight.outputs = found
         if self.device.type == "cpu":
             for t, copy in zip(found, copies):
                 if not t.is_leaf:
                     t.data = copy  # the backward pass needs its history, and its numbers are in the slot until then
         return {
-            "slot": flight.slot.number,
-            "at": flight.slot.at,
-            "bytes": flight.slot.count,
+            "slot": slot.number,
+            "at": slot.at,
+            "bytes": slot.count,
             "values": forms,
             "tensors": [p + [g] for p, g in zip(places, self.gradients)],
         }
 
-    def again(self, request):
+    def again(self, request: dict[str, Any]) -> None:
         """Repeats the forward pass of a micro-batch from its inputs. What the first one did to the buffers is not done
         again."""
         micro_batch = request["micro_batch"]
         flight = self.flights.get(micro_batch)
         if flight is None:
             raise Refusal(
-                "order", "part %d: there is no forward pass of micro-batch %d to repeat" % (self.index, micro_batch)
+                "order", f"part {self.index}: there is no forward pass of micro-batch {micro_batch} to repeat"
             )
         before = [(self.buffers[n], self.buffers[n].detach().clone()) for n in self.statistics]
         value = self.run(flight, micro_batch)
         for buffer, values in before:
             buffer.data.copy_(values)  # .data: autograd need not know
-        found = []
+        found: list[torch.Tensor] = []
         flatten(value, found)
         flight.outputs = found
 
-    def backward(self, request):
+    def backward(self, request: dict[str, Any]) -> dict[int, Any]:
         micro_batch = request["micro_batch"]
         flight = self.flights.pop(micro_batch, None)
         if flight is None:
-            raise Refusal("order", "part %d: there is no forward pass of micro-batch %d" % (self.index, micro_batch))
-        roots, cotangents = [], None
+            raise Refusal("order", f"part {self.index}: there is no forward pass of micro-batch {micro_batch}")
+        roots: list[torch.Tensor] = []
+        cotangents: list[torch.Tensor] | None = None
         try:
             if self.last:
                 roots = flight.outputs if flight.outputs[0].requires_grad else []
@@ -376,22 +330,21 @@ class Part:
             self.finish()  # what was received may be overwritten now
         return messages
 
-    def gather(self, flight, messages):
+    def gather(self, flight: Flight, messages: dict[str, Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """The outputs that have cotangents, and their sums, from the last part that read them to the first."""
-        sums = {}
+        sums: dict[int, torch.Tensor] = {}  # by number of the output
         for part in sorted(messages, key=int, reverse=True):
             message = messages[part]
             for number, *place in message["tensors"]:
-                t = self.arena.tensor(message["at"], message["bytes"], *self.typed(place)).to(
-                    self.device, non_blocking=True
-                )
+                there = self.arena.tensor(message["at"], message["bytes"], *self.typed(place))
+                t = there.to(self.device, non_blocking=True)
                 sums[number] = t if number not in sums else sums[number] + t
         numbers = [n for n in sorted(sums) if flight.outputs[n].requires_grad]
         return [flight.outputs[n] for n in numbers], [sums[n] for n in numbers]
 
-    def reply(self, flight):
+    def reply(self, flight: Flight) -> dict[int, Any]:
         """The cotangents of what was received, by the part that it came from."""
-        gradients = {}
+        gradients: dict[int, list[tuple[int, torch.Tensor]]] = {}  # by part, with the tensor's number
         for part, number, leaf in flight.leaves:
             if leaf.grad is not None:
                 gradients.setdefault(part, []).append((number, leaf.grad))
@@ -411,12 +364,16 @@ class Part:
 
     # A step.
 
-    def batch(self, request):
+    def batch(self, request: dict[str, Any]) -> dict[str, Any]:
         """Fetches a batch and returns what other parts read of each micro-batch."""
+        assert self.data is not None, "the engine asks the first part alone"
         inputs, target = self.data.batch(request["step"])
         inputs = self.binder.placeholders(self.binder.bind(inputs, "cpu"))
         spans = [self.span(m) for m in range(self.micro_batches)]
-        rows = lambda begin, end: lambda t: t[begin:end] if t.dim() and t.shape[0] == self.batch_samples else t
+
+        def rows(begin: int, end: int) -> Callable[[torch.Tensor], torch.Tensor]:
+            return lambda t: t[begin:end] if t.dim() and t.shape[0] == self.batch_samples else t
+
         self.micro = {}
         for m, span in enumerate(spans):
             own = each({"inputs": inputs, "target": target if self.last else None}, rows(*span))
@@ -424,7 +381,7 @@ class Part:
         samples = [end - begin for begin, end in spans]
         if self.last:
             return {"micro_batches": [None] * len(spans), "samples": samples}
-        found = []
+        found: list[torch.Tensor] = []
         forms = {name: flatten(inputs[name], found) for name in sorted(self.shared_inputs)}
         target = flatten(target, found)
         _, places = self.batch_slot.write(found)
@@ -442,7 +399,7 @@ class Part:
             )
         return {"micro_batches": messages, "samples": samples}
 
-    def rows_of(self, place, begin, end):
+    def rows_of(self, place: Place, begin: int, end: int) -> Place:
         """Where the rows of a micro-batch are in a tensor that was written."""
         offset, kind, shape = place
         if not shape or shape[0] != self.batch_samples:
@@ -450,20 +407,20 @@ class Part:
         row = math.prod(shape[1:]) * torch.empty(0, dtype=TYPE_NAMES[kind]).element_size()
         return [offset + begin * row, kind, [end - begin] + shape[1:]]
 
-    def finish(self):
+    def finish(self) -> None:
         """Waits until the device has done all that it was given."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def gradient_squares(self):
+    def gradient_squares(self) -> float:
         """The sum of the squares of the gradients, in double precision and in the order of the parameters."""
         norms = [torch.linalg.vector_norm(p.grad, dtype=torch.float64) for _, p in self.trained if p.grad is not None]
         return math.fsum(n * n for n in torch.stack(norms).tolist()) if norms else 0.0
 
-    def step(self, scale):
+    def step(self, scale: float) -> float:
         if self.flights:
             raise Refusal(
-                "order", "part %d: a step with %d micro-batches between their passes" % (self.index, len(self.flights))
+                "order", f"part {self.index}: a step with {len(self.flights)} micro-batches between their passes"
             )
         if scale != 1:
             for _, p in self.trained:
@@ -480,7 +437,7 @@ class Part:
 
     # What outlives the process.
 
-    def snapshot(self):
+    def snapshot(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         """A copy of what was learnt, and what describes it."""
         found = {"parameter/" + n: t for n, t in self.parameters.items()}
         found.update(("buffer/" + n, t) for n, t in self.buffers.items() if n not in self.copies)
@@ -493,7 +450,7 @@ class Part:
         }
         return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in found.items()}, metadata
 
-    def load(self, paths):
+    def load(self, paths: list[str]) -> None:
         """Replaces parameters, buffers and the optimizer's state by those in files of any split."""
         found = Files(paths, self.digest)
         mine = {name for name, _ in self.trained}
@@ -507,8 +464,8 @@ class Part:
                 if loaded.shape != tensor.shape or loaded.dtype != tensor.dtype:
                     raise Refusal(
                         "state",
-                        "%s is %s of %s in the file, and %s of %s in the model"
-                        % (name, shape(loaded), loaded.dtype, shape(tensor), tensor.dtype),
+                        f"{name} is {shape(loaded)} of {loaded.dtype} in the file, and {shape(tensor)} of "
+                        f"{tensor.dtype} in the model",
                         found.where[prefix + name][0],
                         "use the files of this model",
                     )
@@ -526,7 +483,7 @@ class Part:
         self.flights, self.losses = {}, []
         self.optimizer.zero_grad(set_to_none=True)
 
-    def write(self, paths, path):
+    def write(self, paths: list[str], path: str) -> None:
         """Makes the state_dict of the unsplit model, as torch.load reads it."""
         found = Files(paths, self.digest)
         made, whole = {}, {}
@@ -536,7 +493,7 @@ class Part:
             whole[key] = made[name]
         replace(path, lambda file: torch.save(whole, file))
 
-    def usage(self):
+    def usage(self) -> dict[str, int]:
         peak = 0
         if self.device.type == "cuda":
             peak = torch.cuda.max_memory_allocated(self.device)
@@ -550,155 +507,3 @@ class Part:
             "buffers": sum(map(size, self.buffers.values())),
             "peak": peak,
         }
-
-
-# Files of tensors, as package state of Spillway has them.
-
-
-def replace(path, fill):
-    """Writes a file that takes its name when it is whole and on the disk."""
-    temporary = path + ".tmp"
-    try:
-        with open(temporary, "wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-        raise
-    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def save(path, found, metadata):
-    header, end = {"__metadata__": metadata}, 0
-    for name, t in found.items():
-        if t.dtype not in TYPE_CODES:
-            raise Refusal(
-                "state",
-                "%s is of %s, which a checkpoint cannot hold" % (name, t.dtype),
-                hint="use one of %s" % ", ".join(str(k) for k in TYPE_CODES),
-            )
-        header[name] = {"dtype": TYPE_CODES[t.dtype], "shape": list(t.shape), "data_offsets": [end, end + size(t)]}
-        end += size(t)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-
-    def fill(file):
-        file.write(len(text).to_bytes(8, "little") + text)
-        for t in found.values():
-            if t.numel():
-                file.write((ctypes.c_char * size(t)).from_address(t.data_ptr()))
-
-    replace(path, fill)
-
-
-class Files:
-    """The tensors in files of one model's parts, by name. Where several files have one, it is the first one's."""
-
-    def __init__(self, paths, digest):
-        self.where, self.metadata = {}, []
-        for path in paths:
-            try:
-                with open(path, "rb") as file:
-                    length = int.from_bytes(file.read(8), "little")
-                    if length > os.path.getsize(path):
-                        raise ValueError("it is cut short")
-                    header = json.loads(file.read(length))
-                    metadata = header.pop("__metadata__", {})
-                    if max([e["data_offsets"][1] for e in header.values()], default=0) + 8 + length != os.path.getsize(
-                        path
-                    ):
-                        raise ValueError("it has %d bytes" % os.path.getsize(path))
-            except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-                raise Refusal(
-                    "state",
-                    "cannot read what was exported: %s" % described(error),
-                    path,
-                    "use a file that an export wrote",
-                )
-            if metadata.get("format") != FORMAT:
-                raise Refusal(
-                    "state",
-                    "the format is %s, not %s" % (metadata.get("format"), FORMAT),
-                    path,
-                    "use a file that an export of this version wrote",
-                )
-            if metadata.get("model") != digest:
-                raise Refusal(
-                    "state",
-                    "it belongs to another model",
-                    path,
-                    "use the files of this model: its parameters' names, shapes and types must be the same",
-                )
-            self.metadata.append(metadata)
-            for name, entry in header.items():
-                self.where.setdefault(name, (path, 8 + length, entry))
-
-    def read(self, name):
-        if name not in self.where:
-            raise Refusal("state", "no file has %s" % name, hint="give the files of all parts")
-        path, start, entry = self.where[name]
-        (begin, end), kind = entry["data_offsets"], TYPES.get(entry["dtype"])
-        tensor = torch.empty(entry["shape"], dtype=kind or torch.uint8)
-        if kind is None or size(tensor) != end - begin:
-            raise Refusal(
-                "state",
-                "%s has %d bytes for %s of %s" % (name, end - begin, entry["shape"], entry["dtype"]),
-                path,
-                "use a file that an export wrote",
-            )
-        if tensor.numel():
-            with open(path, "rb", buffering=0) as file:
-                file.seek(start + begin)
-                memory = memoryview((ctypes.c_char * size(tensor)).from_address(tensor.data_ptr())).cast("B")
-                while len(memory):
-                    count = file.readinto(memory)
-                    if not count:
-                        raise Refusal("state", "it is cut short", path, "use a file that an export wrote")
-                    memory = memory[count:]
-        return tensor
-
-
-# The commands.
-
-LOADED = []  # the part of this process
-
-
-def load_part(request, _):
-    LOADED[:] = [Part(request)]
-    part = LOADED[0]
-    answer = {"model": part.digest, "reads": part.reads, "reads_batch": part.reads_batch, "example": part.example}
-    if part.data is not None:
-        answer.update(samples=part.data.samples or 0, steps_per_epoch=part.data.steps_per_epoch or 0)
-    return answer
-
-
-def export_part(request, answers):
-    found, metadata = LOADED[0].snapshot()
-    answers.later(request["written"], lambda: save(request["path"], found, metadata))
-
-
-def of_part(call):
-    """A command of the loaded part."""
-    return lambda request, _: call(LOADED[0], request)
-
-
-COMMANDS.update(
-    load=load_part,
-    batch=of_part(Part.batch),
-    forward=of_part(Part.forward),
-    recompute=of_part(Part.again),
-    backward=of_part(Part.backward),
-    gradient_squares=of_part(lambda part, _: repr(part.gradient_squares())),  # as text: JSON has no NaN
-    step=of_part(lambda part, request: repr(part.step(request["scale"]))),
-    export=export_part,
-    usage=of_part(lambda part, _: part.usage()),
-)
-COMMANDS["import"] = of_part(lambda part, request: part.load(request["paths"]))
-COMMANDS["write"] = of_part(lambda part, request: part.write(request["paths"], request["path"]))

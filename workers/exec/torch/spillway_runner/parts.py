@@ -1,12 +1,20 @@
-"""Cuts the graph of a model into parts.
+"""Cuts the graph of a model into parts."""
 
-This file is run after model.py, in its namespace.
-"""
+from __future__ import annotations
+
+import operator
+from typing import Any, Callable
+
+import torch
+from torch import fx, nn
+
+from spillway_runner.refusal import Refusal
+from spillway_runner.tracing import Operation
 
 LOSS = "loss"  # the operation that training adds
 
 
-def add_loss(graph, function):
+def add_loss(graph: fx.Graph, function: Callable[[Any], torch.Tensor]) -> fx.Node:
     """Puts function(output) between what the model returns and the end. Returns the operation."""
     output = next(n for n in reversed(graph.nodes) if n.op == "output")
     with graph.inserting_before(output):
@@ -15,11 +23,11 @@ def add_loss(graph, function):
     return node
 
 
-def is_operation(node):
+def is_operation(node: fx.Node) -> bool:
     return node.op not in ("placeholder", "get_attr", "output")
 
 
-def is_item(node):
+def is_item(node: fx.Node) -> bool:
     """Whether a node takes an item or a field of another's value: it goes where that one is, so that the rest of the
     value need not travel."""
     return (
@@ -33,12 +41,12 @@ class Split:
     """Which part computes each operation, and what passes between the parts. Inputs belong to nobody: who reads one
     gets it with the batch."""
 
-    def __init__(self, graph, root, parts, names):
+    def __init__(self, graph: fx.Graph, root: nn.Module, parts: list[list[str] | None], names: dict[int, str]) -> None:
         """parts are lists of names of operations; the only one may be None, which is all. names are those of parameters
         and buffers by identity."""
         self.graph, self.root, self.names = graph, root, names
         self.owner = self.assign(parts)
-        self.exports = [[] for _ in parts]  # of each part, what later ones read
+        self.exports: list[list[fx.Node]] = [[] for _ in parts]  # of each part, what later ones read
         for node in graph.nodes:
             for user in node.users:
                 if is_operation(node) and is_operation(user) and self.owner[user] != self.owner[node]:
@@ -46,40 +54,37 @@ class Split:
                     break
         self.check_sharing()
 
-    def assign(self, parts):
+    def assign(self, parts: list[list[str] | None]) -> dict[fx.Node, int]:
         nodes = {n.name: n for n in self.graph.nodes if n.op in ("placeholder",) or is_operation(n)}
         if len(parts) == 1 and parts[0] is None:
             return {n: 0 for n in nodes.values() if is_operation(n)}
-        place = {}
+        place: dict[str, int] = {}
         for i, names in enumerate(parts):
             for name in names or ():
                 if name not in nodes:
                     raise Refusal(
                         "split",
-                        "part %d has an operation %s, which the model has not" % (i, name),
+                        f"part {i} has an operation {name}, which the model has not",
                         hint="split the graph that a probe of this model returned",
                     )
                 if name in place:
                     raise Refusal(
                         "split",
-                        "operation %s is in part %d and in part %d" % (name, place[name], i),
+                        f"operation {name} is in part {place[name]} and in part {i}",
                         hint="put each operation into one part",
                     )
                 place[name] = i
-        owner = {}
+        owner: dict[fx.Node, int] = {}
         for node in filter(is_operation, self.graph.nodes):
             if node.name not in place and node.name != LOSS:
-                raise Refusal(
-                    "split", "operation %s is in no part" % node.name, hint="put each operation into one part"
-                )
+                raise Refusal("split", f"operation {node.name} is in no part", hint="put each operation into one part")
             owner[node] = place.get(node.name, len(parts) - 1)
             sources = [s for s in node.all_input_nodes if is_operation(s)]
             for source in sources:
                 if owner[source] > place.get(node.name, len(parts) - 1):
                     raise Refusal(
                         "split",
-                        "operation %s of part %d reads %s of part %d"
-                        % (node.name, owner[node], source.name, owner[source]),
+                        f"operation {node.name} of part {owner[node]} reads {source.name} of part {owner[source]}",
                         hint="order the parts so that no tensor goes backwards",
                     )
             if is_item(node) and len(sources) == 1:
@@ -87,31 +92,30 @@ class Split:
         last = [n for n in owner if n.name == LOSS]
         if last and owner[last[0]] != len(parts) - 1:
             raise Refusal(
-                "split", "the loss is in part %d of %d" % (owner[last[0]], len(parts)), hint="put it into the last part"
+                "split", f"the loss is in part {owner[last[0]]} of {len(parts)}", hint="put it into the last part"
             )
         return owner
 
-    def check_sharing(self):
+    def check_sharing(self) -> None:
         """Refuses parameters and buffers that several parts would write."""
-        holder = {}
+        holder: dict[int, int] = {}
         for node, part in self.owner.items():
             operation = Operation(node, self.root)
             for tensor in [t for t in operation.held if isinstance(t, nn.Parameter)] + operation.own_buffers:
                 if holder.setdefault(id(tensor), part) != part:
                     raise Refusal(
                         "split",
-                        "parts %d and %d both hold %s"
-                        % (holder[id(tensor)], part, self.names.get(id(tensor), "a tensor")),
+                        f"parts {holder[id(tensor)]} and {part} both hold {self.names.get(id(tensor), 'a tensor')}",
                         hint="operations of one colour belong into one part",
                     )
 
-    def placeholders(self, part):
+    def placeholders(self, part: int) -> list[fx.Node]:
         """The inputs that a part reads."""
         return [
             n for n in self.graph.nodes if n.op == "placeholder" and any(self.owner.get(u) == part for u in n.users)
         ]
 
-    def module(self, part, enter):
+    def module(self, part: int, enter: Callable[[str], None]) -> tuple[fx.GraphModule, list[tuple[Any, Any]]]:
         """The module of a part, and where its arguments come from: ("batch", name of the input) or (number of the part,
         number among its exports).
 

@@ -1,48 +1,53 @@
-"""Tensors that pass from part to part, in memory that all parts share.
+"""Tensors that pass from part to part, in memory that all parts share."""
 
-This file is run after runner.py, in its namespace.
-"""
+from __future__ import annotations
 
 import base64
 import ctypes
+import math
 import mmap
+import os
 import pickle
+from typing import Any, Callable, List
+
+import torch
+
+from spillway_runner.values import size
 
 SHARED_FILE = 5  # the descriptor of the memory that all parts share
-STRETCH = (
-    1 << 40
-)  # bytes of the file that belong to each part; the file is sparse, so that what nobody wrote takes no memory
+KEEP_SIZE, PUNCH_HOLE = 1, 2  # FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE of fallocate(2)
+# Bytes of the file that belong to each part. The file is sparse, so that what nobody wrote takes no memory.
+STRETCH = 1 << 40
 ALIGNMENT = 64  # bytes, of each tensor, for vector instructions
 
+Place = List[Any]  # of a tensor in a range: [offset, type, shape]; in JSON
 TYPE_NAMES = {str(t)[6:]: t for t in vars(torch).values() if isinstance(t, torch.dtype)}
 
 
 class Arena:
     """The shared memory. A part writes only to ranges of its own; messages tell others where."""
 
-    def __init__(self, part, pinned):
+    def __init__(self, part: int, pinned: bool) -> None:
         self.end, self.pinned = part * STRETCH, pinned
-        self.mapped = {}  # by place in the file
+        self.mapped: dict[int, mmap.mmap] = {}  # by place in the file
         os.set_inheritable(SHARED_FILE, False)
 
-    def take(self, count):
+    def take(self, count: int) -> int:
         """The place of a range of count bytes, a multiple of the page size."""
         at = self.end
         self.end += count
         return at
 
-    def give_back(self, at, count):
+    def give_back(self, at: int, count: int) -> None:
         """Frees the memory of a range of this part's; others may have it mapped, but read it no more."""
         self.unmap(at)
         try:
             libc = ctypes.CDLL(None, use_errno=True)
-            libc.fallocate(
-                SHARED_FILE, 3, ctypes.c_int64(at), ctypes.c_int64(count)
-            )  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+            libc.fallocate(SHARED_FILE, KEEP_SIZE | PUNCH_HOLE, ctypes.c_int64(at), ctypes.c_int64(count))
         except (OSError, AttributeError):
             pass  # of systems without it: the range stays until the end
 
-    def map(self, at, count):
+    def map(self, at: int, count: int) -> mmap.mmap:
         memory = self.mapped.get(at)
         if memory is None:
             memory = self.mapped[at] = mmap.mmap(SHARED_FILE, count, offset=at)
@@ -50,12 +55,12 @@ class Arena:
                 check_cuda(torch.cuda.cudart().cudaHostRegister(address(memory), count, 0))
         return memory
 
-    def unmap(self, at):
+    def unmap(self, at: int) -> None:
         memory = self.mapped.pop(at, None)
         if memory is not None and self.pinned:
             check_cuda(torch.cuda.cudart().cudaHostUnregister(address(memory)))
 
-    def tensor(self, at, count, offset, kind, shape):
+    def tensor(self, at: int, count: int, offset: int, kind: torch.dtype, shape: list[int]) -> torch.Tensor:
         """A tensor that lies in a range, without a copy."""
         elements = math.prod(shape)
         if elements == 0:
@@ -63,22 +68,22 @@ class Arena:
         return torch.frombuffer(self.map(at, count), dtype=kind, count=elements, offset=offset).view(shape)
 
 
-def address(memory):
+def address(memory: mmap.mmap) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
-def check_cuda(result):
+def check_cuda(result: Any) -> None:
     if int(result) != 0:
-        raise RuntimeError("CUDA answers %s to page-locking of shared memory" % (result,))
+        raise RuntimeError(f"CUDA answers {result} to page-locking of shared memory")
 
 
 class Slot:
     """A range that is written again and again, and moves when something does not fit."""
 
-    def __init__(self, arena, number):
+    def __init__(self, arena: Arena, number: int) -> None:
         self.arena, self.number, self.at, self.count = arena, number, 0, 0
 
-    def fit(self, count):
+    def fit(self, count: int) -> None:
         if count <= self.count:
             return
         if self.count:
@@ -86,7 +91,7 @@ class Slot:
         self.count = -(-count // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         self.at = self.arena.take(self.count)
 
-    def write(self, tensors):
+    def write(self, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[Place]]:
         """Copies tensors here. Returns the copies and where they are, [offset, type, shape] each."""
         offsets, end = [], 0
         for t in tensors:
@@ -104,7 +109,7 @@ class Slot:
         return copies, places
 
 
-def flatten(value, found):
+def flatten(value: Any, found: list[torch.Tensor]) -> Any:
     """The form of value in JSON; its tensors are appended to found and stand in it as numbers."""
     if isinstance(value, torch.Tensor):
         found.append(value)
@@ -120,7 +125,7 @@ def flatten(value, found):
     return {"pickle": base64.b64encode(pickle.dumps(value)).decode()}
 
 
-def restore(form, tensor):
+def restore(form: Any, tensor: Callable[[int], torch.Tensor]) -> Any:
     """The value of a form; tensor(number) is called for each tensor."""
     if isinstance(form, int):
         return tensor(form)

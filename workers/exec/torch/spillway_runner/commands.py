@@ -1,0 +1,50 @@
+"""The commands that a process answers."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict
+
+from spillway_runner.answers import Answers
+from spillway_runner.files import save
+from spillway_runner.probe import probe
+from spillway_runner.train import Part
+
+Request = Dict[str, Any]
+Command = Callable[[Request, Answers], Any]
+
+LOADED: list[Part] = []  # the part of this process
+
+
+def load_part(request: Request, _: Answers) -> dict[str, Any]:
+    LOADED[:] = [Part(request)]
+    part = LOADED[0]
+    answer = {"model": part.digest, "reads": part.reads, "reads_batch": part.reads_batch, "example": part.example}
+    if part.data is not None:
+        answer.update(samples=part.data.samples or 0, steps_per_epoch=part.data.steps_per_epoch or 0)
+    return answer
+
+
+def export_part(request: Request, answers: Answers) -> None:
+    found, metadata = LOADED[0].snapshot()
+    answers.later(request["written"], lambda: save(request["path"], found, metadata))
+
+
+def of_part(call: Callable[[Part, Request], Any]) -> Command:
+    """A command of the loaded part."""
+    return lambda request, _: call(LOADED[0], request)
+
+
+COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
+    "probe": lambda request, _: probe(request),
+    "load": load_part,
+    "batch": of_part(Part.batch),
+    "forward": of_part(Part.forward),
+    "recompute": of_part(Part.again),
+    "backward": of_part(Part.backward),
+    "gradient_squares": of_part(lambda part, _: repr(part.gradient_squares())),  # as text: JSON has no NaN
+    "step": of_part(lambda part, request: repr(part.step(request["scale"]))),
+    "export": export_part,
+    "import": of_part(lambda part, request: part.load(request["paths"])),
+    "write": of_part(lambda part, request: part.write(request["paths"], request["path"])),
+    "usage": of_part(lambda part, _: part.usage()),
+}

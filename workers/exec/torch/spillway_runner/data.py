@@ -1,0 +1,430 @@
+"""The data of a training, by batch: what data(path) of the user's file returns, or what a file of data holds."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Mapping
+from typing import Any, Iterator
+
+import torch
+from torch.utils import data as torch_data
+
+from spillway_runner.arrays import is_array
+from spillway_runner.readers import FORMATS
+from spillway_runner.refusal import Refusal
+from spillway_runner.seeds import derived, seed_all
+from spillway_runner.source import Blamed, Source, described, takes
+from spillway_runner.values import each, shapes, tensors
+
+try:
+    from torch.utils.data import default_collate
+except ImportError:
+    from torch.utils.data._utils.collate import default_collate
+
+
+class Data:
+    """Batches by number, the same ones in any process that has the same seed and batch, whatever was asked before.
+
+    data(path) of the file returns
+      a pair (inputs, targets) of tensors or arrays, where inputs may be a tuple or a dict of them; or inputs alone,
+      where the model returns its loss; a torch Dataset of samples (inputs, target), of inputs, or of dicts of the
+      model's arguments by name; an IterableDataset of such samples; or a DataLoader or anything else that can be
+      iterated, of batches of such samples, all of the size of the layout's.
+    Without it, path names an .npz (arrays x and y, or its first two), a .pt of one of the above, or a .csv of numbers
+    whose last column is the target.
+
+    Samples that have numbers are put in another order for each epoch. What is iterated is seeded for each epoch and
+    each batch, and read from the start of its epoch where a step needs it; generators of its own that are not in a
+    torch sampler are not seeded. The last batch of an epoch is left out where it is incomplete. Floating arrays of
+    numpy become torch's default type.
+    """
+
+    def __init__(self, source: Source, path: str | None, batch: int | None, seed: int) -> None:
+        """batch is the number of samples of a step; None, for a probe, takes batches of any size."""
+        self.source, self.path, self.seed = source, path or "", seed
+        with source.blamed(
+            "data", "the data cannot be read", "data(path) returns a pair of tensors, a Dataset or a DataLoader"
+        ):
+            made = self.read()
+        self.reader = self.reading(made, batch)
+        if batch is not None and 0 < self.samples < batch:
+            raise Refusal(
+                "data",
+                f"the data has {self.samples} samples, fewer than one batch of {batch}",
+                self.at(),
+                "use smaller batches or more data",
+            )
+
+    @property
+    def samples(self) -> int:
+        """How many there are; 0 where the data does not say."""
+        return self.reader.samples
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many batches a pass over the data has; 0 where the data does not say and none has ended yet."""
+        return self.reader.steps_per_epoch
+
+    def batch(self, step: int) -> tuple[Any, Any]:
+        """(inputs, target) of a step, from 0. Inputs are a list of tensors in the order of the model's arguments or a
+        dict of them by name; target may be None. It seeds the generators of this process, so nothing else may draw
+        meanwhile.
+        """
+        seed_all(self.seed, "batch", step)  # for what samples draw
+        return self.parted(self.reader.batch(step))
+
+    def example(self, samples: int) -> Any:
+        """The inputs of the first samples, for a probe; they start again where there are too few."""
+        return self.example_batch(samples)[0]
+
+    def example_batch(self, samples: int) -> tuple[Any, Any]:
+        """The inputs and the target of the first samples."""
+        seed_all(self.seed, "example")
+        return self.parted(self.reader.example(samples))
+
+    def at(self) -> str:
+        return self.source.path if self.source.optional("data") else self.path
+
+    # Where it comes from.
+
+    def read(self) -> Any:
+        function = self.source.optional("data")
+        if function is not None:
+            seed_all(self.seed, "data")
+            if takes(function, 1) and (self.path or not takes(function, 0)):
+                if not self.path:
+                    raise Refusal(
+                        "data", "data(path) needs a path, and none was given", self.source.path, "say where the data is"
+                    )
+                return function(self.path)
+            if self.path:
+                raise Refusal(
+                    "data", f"data() takes no path, and {self.path} was given", self.source.path, "define data(path)"
+                )
+            return function()
+        if not self.path:
+            raise Refusal(
+                "data",
+                "there is no data",
+                self.source.path,
+                "define data(path) in the file: it returns (inputs, targets), a Dataset or a DataLoader; "
+                "or give the path of an .npz, .pt or .csv file",
+            )
+        if not os.path.isfile(self.path):
+            raise Refusal(
+                "data",
+                f"there is no file {self.path}",
+                self.path,
+                "give the path of an .npz, .pt or .csv file, or define data(path)",
+            )
+        ending = os.path.splitext(self.path)[1].lower()
+        if ending not in FORMATS:
+            raise Refusal(
+                "data",
+                f"files *{ending} are read by data(path), which is not there",
+                self.source.path,
+                "define it, or give an .npz, .pt or .csv file",
+            )
+        try:
+            return FORMATS[ending](self.path)
+        except Refusal:
+            raise
+        except Exception as error:
+            raise Refusal(
+                "data",
+                f"{self.path} cannot be read: {described(error)}",
+                self.path,
+                "define data(path) in the file to read it another way",
+            ) from error
+
+    def reading(self, made: Any, batch: int | None) -> Rows | Samples | Stream:
+        if isinstance(made, torch_data.DataLoader):
+            size = made.batch_size
+            if batch is not None and size is not None and size != batch:
+                raise Refusal(
+                    "data",
+                    f"the DataLoader of data() makes batches of {size} samples, and a batch has {batch} here",
+                    self.source.path,
+                    "make them equal, or return the Dataset",
+                )
+            samples = counted(made.sampler) if size else counted(made.dataset)
+            return Stream(self, made, batch, samples, samples // size if size else 0)
+        if isinstance(made, torch_data.IterableDataset):
+            samples = counted(made)
+            return Stream(
+                self, torch_data.DataLoader(made, batch_size=batch or 1), batch, samples, samples // (batch or 1)
+            )
+        if isinstance(made, dict) and set(made) == {"inputs", "targets"}:
+            made = (made["inputs"], made["targets"])
+        if isinstance(made, list) and len(made) == 2 and all(map(is_array, made)):
+            made = tuple(made)
+        if isinstance(made, (tuple, dict)) or is_array(made):
+            return Rows(self, made, batch)
+        if isinstance(made, torch_data.TensorDataset):
+            return Rows(self, made.tensors, batch)
+        if hasattr(made, "__getitem__") and hasattr(made, "__len__") and not isinstance(made, (list, str)):
+            return Samples(self, made, batch)
+        if hasattr(made, "__iter__") and not isinstance(made, str):
+            return Stream(self, made, batch)
+        raise Refusal(
+            "data",
+            f"data() returns a {type(made).__name__}",
+            self.source.path,
+            "return a pair of tensors, a Dataset or a DataLoader",
+        )
+
+    def parted(self, batch: Any) -> tuple[Any, Any]:
+        """(inputs, target) of a batch, or a Refusal."""
+        batch = self.converted(batch)
+        inputs, target = batch, None
+        if isinstance(batch, dict) and set(batch) == {"inputs", "targets"}:
+            inputs, target = batch["inputs"], batch["targets"]
+        elif isinstance(batch, (tuple, list)):
+            if len(batch) not in (1, 2):
+                raise Refusal(
+                    "data",
+                    f"a sample has {len(batch)} parts",
+                    self.at(),
+                    "return (inputs, target), where inputs may be a tuple or a dict",
+                )
+            inputs, target = batch if len(batch) == 2 else (batch[0], None)
+        inputs = inputs if isinstance(inputs, dict) else list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+        if not any(True for _ in tensors(inputs)):
+            raise Refusal(
+                "data",
+                f"the inputs of a batch are {shapes(inputs)}, without a tensor",
+                self.at(),
+                "return tensors, arrays or numbers",
+            )
+        if len(set(map(rows, tensors([inputs, target])))) != 1:
+            raise Refusal(
+                "data",
+                f"a batch has inputs {shapes(inputs)} and a target {shapes(target)}",
+                self.at(),
+                "all of its tensors have one row for each sample",
+            )
+        return inputs, target
+
+    def converted(self, value: Any) -> Any:
+        """value with tensors in the place of arrays, and plain dicts and lists."""
+        if isinstance(value, torch.Tensor):
+            return value.detach()
+        if is_array(value):
+            with self.source.blamed(
+                "data", f"torch has no tensors like an array of {value.dtype}", "convert it with astype"
+            ):
+                made = torch.from_numpy(
+                    value
+                    if value.flags.writeable and value.dtype.isnative
+                    else value.astype(value.dtype.newbyteorder("="))
+                )
+            return made.to(torch.get_default_dtype()) if made.is_floating_point() else made
+        if isinstance(value, Mapping):
+            return {k: self.converted(v) for k, v in value.items()}
+        if isinstance(value, (tuple, list)):
+            return [self.converted(v) for v in value]
+        return value
+
+
+class Rows:
+    """Tensors whose first dimension counts the samples."""
+
+    def __init__(self, data: Data, made: Any, batch: int | None) -> None:
+        self.whole = data.converted(made)
+        sizes = [rows(t) for t in tensors(self.whole)]
+        if not sizes or min(sizes) < 1 or min(sizes) != max(sizes):
+            raise Refusal(
+                "data",
+                f"the data is {shapes(self.whole)}",
+                data.at(),
+                "all of its tensors have one row for each sample, and there is one at least",
+            )
+        self.samples, self.order = sizes[0], Order(data.seed, sizes[0], batch)
+        self.steps_per_epoch = self.order.steps_per_epoch
+
+    def batch(self, step: int) -> Any:
+        numbers = self.order.numbers(step)
+        return each(self.whole, lambda t: t.index_select(0, numbers))
+
+    def example(self, samples: int) -> Any:
+        numbers = torch.arange(samples) % self.samples
+        return each(self.whole, lambda t: t.index_select(0, numbers))
+
+
+class Samples:
+    """A Dataset whose samples have numbers."""
+
+    def __init__(self, data: Data, made: Any, batch: int | None) -> None:
+        self.data, self.dataset, self.samples = data, made, len(made)
+        if self.samples < 1:
+            raise Refusal(
+                "data", f"the {type(made).__name__} of data() is empty", data.at(), "look whether its path is right"
+            )
+        self.order = Order(data.seed, self.samples, batch)
+        self.steps_per_epoch = self.order.steps_per_epoch
+
+    def batch(self, step: int) -> Any:
+        return self.collated(self.order.numbers(step).tolist())
+
+    def example(self, samples: int) -> Any:
+        return self.collated([i % self.samples for i in range(samples)])
+
+    def collated(self, numbers: list[int]) -> Any:
+        samples = [self.sample(number) for number in numbers]
+        try:
+            return default_collate(samples)
+        except Exception as error:
+            first = shapes(samples[0])
+            other = next(((n, shapes(s)) for n, s in zip(numbers, samples) if shapes(s) != first), None)
+            message = (
+                f"sample {numbers[0]} is {first} and sample {other[0]} is {other[1]}" if other else described(error)
+            )
+            raise Refusal(
+                "data",
+                f"the samples of a batch do not fit together: {message}",
+                self.data.at(),
+                "return samples of equal shapes, or a DataLoader with a collate_fn",
+            ) from error
+
+    def sample(self, number: int) -> Any:
+        with self.data.source.blamed(
+            "data", f"sample {number} cannot be read", f"find out what dataset[{number}] does"
+        ):
+            return self.dataset[number]
+
+
+class Order:
+    """The order of numbered samples: another permutation in each epoch."""
+
+    def __init__(self, seed: int, samples: int, batch: int | None) -> None:
+        self.seed, self.samples, self.size = seed, samples, batch or 1
+        self.steps_per_epoch = samples // self.size
+        self.epoch, self.permutation = -1, torch.empty(0)  # before the first epoch
+
+    def numbers(self, step: int) -> torch.Tensor:
+        """Those of the samples of a step."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        if epoch != self.epoch:
+            generator = torch.Generator().manual_seed(derived(self.seed, "order", epoch)[0] >> 65)
+            self.epoch, self.permutation = epoch, torch.randperm(self.samples, generator=generator)
+        return self.permutation[position * self.size : (position + 1) * self.size]
+
+
+class Stream:
+    """Batches that are made elsewhere and come in their order. A generator is made again for each epoch, by data()."""
+
+    def __init__(self, data: Data, made: Any, batch: int | None, samples: int = 0, steps_per_epoch: int = 0) -> None:
+        self.data, self.made, self.size, self.samples = data, made, batch, samples
+        self.said, self.steps_per_epoch = steps_per_epoch, steps_per_epoch
+        self.starts = [0]  # the first step of each epoch that was begun
+        self.iterator: Iterator[Any] | None = None  # what batches come from
+        self.epoch, self.next = 0, 0  # that is iterated over, and the step of the next batch
+
+    def batch(self, step: int) -> Any:
+        epoch, first = self.located(step)
+        if self.iterator is None or step < self.next or epoch > self.epoch:
+            self.start(epoch, first)
+        while True:
+            found = self.take()
+            if found is None:
+                self.end()
+                continue
+            self.next += 1
+            if self.next > step:
+                return found
+
+    def located(self, step: int) -> tuple[int, int]:
+        """The last epoch known to begin at or before a step, and its first step."""
+        if self.said:
+            epoch = step // self.said
+            return epoch, epoch * self.said
+        epoch = bisect.bisect_right(self.starts, step) - 1
+        return epoch, self.starts[epoch]
+
+    def start(self, epoch: int, first: int) -> None:
+        if self.iterator is not None and self.iterator is self.made:  # a generator, and used up
+            self.made = self.data.read()
+        self.iterator, self.epoch, self.next = None, epoch, first
+        seed_all(self.data.seed, "order", epoch)
+        batch_sampler = getattr(self.made, "batch_sampler", None)
+        samplers = (batch_sampler, getattr(self.made, "sampler", None), getattr(batch_sampler, "sampler", None))
+        holder: Any
+        for holder in (self.made, *samplers):
+            if isinstance(getattr(holder, "generator", None), torch.Generator):
+                holder.generator.manual_seed(derived(self.data.seed, "order", epoch)[0] >> 65)
+            if callable(getattr(holder, "set_epoch", None)):
+                holder.set_epoch(epoch)
+        with self.blamed():
+            self.iterator = iter(self.made)
+
+    def end(self) -> None:
+        """Goes on to the next epoch."""
+        first = self.said * self.epoch if self.said else self.starts[self.epoch]
+        if self.next == first or self.said:
+            raise Refusal(
+                "data",
+                f"the data ends after {self.next - first} batches" + (f" of {self.said}" if self.said else ""),
+                self.data.at(),
+                "make sure that it can be iterated again and that there is one whole batch at least",
+            )
+        if self.epoch + 1 == len(self.starts):
+            self.starts.append(self.next)
+        self.steps_per_epoch = self.steps_per_epoch or self.next
+        self.start(self.epoch + 1, self.next)
+
+    def take(self) -> Any:
+        """The next batch, or None at the end of the epoch."""
+        found = self.draw()
+        if found is None or self.size is None:
+            return found
+        count = max(map(rows, tensors(found)), default=0)
+        if count == self.size:
+            return found
+        if count < self.size and self.draw() is None:  # the last one
+            return None
+        raise Refusal(
+            "data",
+            f"batch {self.next} of the data has {count} samples, and a batch has {self.size} here",
+            self.data.at(),
+            "make them equal, or return a Dataset",
+        )
+
+    def draw(self) -> Any:
+        assert self.iterator is not None, "start comes before"
+        seed_all(self.data.seed, "batch", self.next)
+        with self.blamed():
+            return self.data.converted(next(self.iterator, None))
+
+    def blamed(self) -> Blamed:
+        return self.data.source.blamed(
+            "data", f"batch {self.next} of the data cannot be read", "iterate over what data() returns"
+        )
+
+    def example(self, samples: int) -> Any:
+        self.start(0, 0)
+        found: list[tuple[int, Any]] = []  # batches, with how many samples each has
+        while sum(count for count, _ in found) < samples:
+            batch = self.draw()
+            if batch is None:
+                break
+            found.append((max(map(rows, tensors(batch)), default=0), batch))
+        self.start(0, 0)
+        whole = sum(count for count, _ in found)
+        if not whole:
+            raise Refusal("data", "the data is empty", self.data.at(), "look whether its path is right")
+        columns = zip(*(tensors(batch) for _, batch in found))
+        joined = iter([torch.cat(column).index_select(0, torch.arange(samples) % whole) for column in columns])
+        return each(found[0][1], lambda _: next(joined))
+
+
+def rows(tensor: torch.Tensor) -> int:
+    return tensor.shape[0] if tensor.dim() else 0
+
+
+def counted(value: Any) -> int:
+    """How many items are in value; 0 where it does not say."""
+    try:
+        return len(value)
+    except (TypeError, NotImplementedError):
+        return 0

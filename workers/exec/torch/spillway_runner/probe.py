@@ -1,0 +1,263 @@
+"""Measures the operations of a model: what they hold, keep and cost, and what passes between them."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import sys
+import traceback
+from typing import Any, Callable, ContextManager, Dict
+
+import torch
+from torch import fx, nn
+
+from spillway_runner.costs import Clock, Kept, measure, time_operation
+from spillway_runner.data import Data
+from spillway_runner.dropout import KeyedDropout
+from spillway_runner.model import Model, readable, weight
+from spillway_runner.parts import LOSS, add_loss
+from spillway_runner.process import resident, trim, warm_up
+from spillway_runner.recipe import Recipe
+from spillway_runner.refusal import Refusal
+from spillway_runner.source import Source, described, users
+from spillway_runner.tracing import Operation, attribute, trace
+from spillway_runner.values import each, shape, size, tensors
+
+Rows = Dict[fx.Node, Dict[str, Any]]  # of operations and inputs, as account makes them
+
+
+def probe(request: dict[str, Any]) -> dict[str, Any]:
+    """Looks into a model: its operations, what they hold, keep and cost, and what passes between them.
+
+    With "training", its inputs are the first batch of the data, and its loss is an operation.
+    """
+    device = request["device"]
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise Refusal(
+            "device",
+            f"torch {torch.__version__} finds no CUDA device",
+            hint="probe on the cpu, or install the driver and a torch with CUDA",
+        )
+    if request.get("threads"):
+        torch.set_num_threads(request["threads"])
+    if request.get("training") and request["device"] == "cpu":
+        warm_up()
+    source, inputs = Source(request["file"]), None
+    trim()
+    found = {"base": resident()}
+    if request.get("training"):
+        data = Data(source, request["data"], None, 0)
+        (inputs, target), found["dataset"] = data.example_batch(request["batch"]), data.samples
+    model = Model(source, request, inputs)
+    graph, placeholders = trace(model)
+    if request.get("training"):
+        recipe, target = Recipe(source, {}), each(target, lambda t: t.to(model.device))
+
+        def loss(output: Any) -> torch.Tensor:
+            return recipe.loss(output, target)
+
+        add_loss(graph, loss)
+    walk = Walk(graph, model, placeholders)
+    # The masks that it draws cost other times than torch's and keep other tensors.
+    keyed = KeyedDropout(0) if request.get("training") else None
+
+    def within() -> ContextManager[None]:
+        return contextlib.nullcontext() if keyed is None else keyed.micro_batch(0, 0, model.batch)
+
+    with within():
+        rows = account(walk)
+    edges = connect(graph, rows)
+    clock = Clock(model.device)
+
+    def visit(operation: Operation, args: Any, kwargs: Any) -> Any:
+        if keyed is not None:
+            keyed.operation(operation.name)
+        value, costs = time_operation(clock, request["repeats"], operation, args, kwargs)
+        rows[operation.node].update(costs)
+        return value
+
+    with within():
+        walk.run(visit)
+    weights = [p for p in model.module.parameters() if p.requires_grad]
+    with model.source.blamed("run", "the model fails", "make it run on the example inputs first"):
+        _, forward, backward = measure(clock, request["repeats"], lambda _: model.run(), weights)
+    used = {id(p) for row in rows.values() for p in row["parameters"]}
+    unused = [readable(n) for n, p in model.module.named_parameters() if id(p) not in used]
+    held = number(rows, model.module)
+    return {
+        **found,
+        "model": model.digest(),
+        "ops": list(rows.values()),
+        "edges": edges,
+        "held": held,
+        "batch": model.batch,
+        "parameter_bytes": weight(model.module),
+        "buffer_bytes": sum(map(size, model.module.buffers())),
+        "unused": unused,
+        "forward": forward,
+        "backward": backward,
+        "blocks": model.blocks is not None,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or "",
+        "threads": torch.get_num_threads(),
+        "device": device_name(model.device),
+    }
+
+
+def last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
+    """For each node, the nodes whose values nobody reads after it."""
+    last: dict[fx.Node, fx.Node] = {}
+    ends: dict[fx.Node, list[fx.Node]] = {}
+    for node in graph.nodes:
+        for source in node.all_input_nodes:
+            last[source] = node
+    for source, node in last.items():
+        ends.setdefault(node, []).append(source)
+    return ends
+
+
+class Walk:
+    """Visits the operations in order with the values they read."""
+
+    def __init__(self, graph: fx.Graph, model: Model, placeholders: dict[str, Any]) -> None:
+        self.graph, self.model, self.placeholders = graph, model, placeholders
+        self.values: dict[fx.Node, Any] = {}  # that are still to be read
+
+    def run(self, visit: Callable[[Operation, Any, Any], Any]) -> None:
+        """visit(operation, args, kwargs) returns the value of an operation; it is not called for inputs and
+        attributes."""
+        values, ends = self.values, last_uses(self.graph)
+        values.clear()
+        for node in self.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = self.placeholders[node.target]
+            elif node.op == "get_attr":
+                values[node] = attribute(self.model.module, node.target)
+            elif node.op != "output":
+                operation = Operation(node, self.model.module)
+                args, kwargs = operation.arguments(values)
+                values[node] = visit(operation, args, kwargs)
+            for dead in ends.get(node, ()):
+                del values[dead]
+
+
+def failed(model: Model, operation: Operation, args: Any, error: Exception) -> Refusal:
+    """Tells which operation failed on which shapes."""
+    held = (
+        [f"{n} {shape(p)}" for n, p in operation.module.named_parameters()]
+        if operation.node.op == "call_module"
+        else []
+    )
+    given = ", ".join(map(shape, args)) or "no arguments"
+    parameters = f" with {', '.join(held[:4])}" if held else ""
+    message = f"{operation.name} ({operation.title()}) fails on {given}{parameters}: {described(error)}"
+    inside = traceback.extract_tb(error.__traceback__)
+    at = model.source.place(error) if any(users(f.filename) for f in inside) else operation.node.meta.get("at", "")
+    return Refusal(
+        "run", message, at or model.source.path, "make the shapes of the example inputs and of the layers agree"
+    )
+
+
+def number(rows: Rows, module: nn.Module) -> list[dict[str, Any]]:
+    """Replaces the tensors in the rows by numbers. Returns the name and the size of each number's."""
+    names = {id(t): n for n, t in list(module.named_buffers()) + list(module.named_parameters())}
+    numbers: dict[int, int] = {}  # by identity
+    held: list[dict[str, Any]] = []
+    for row in rows.values():
+        for key in ("parameters", "buffers", "constants"):
+            for t in row[key]:
+                if id(t) not in numbers:
+                    numbers[id(t)] = len(held)
+                    unnamed = f"what is written in place {len(held)}" if t.numel() == 0 else "constant"
+                    held.append({"name": readable(names.get(id(t), unnamed)), "bytes": size(t)})
+            row[key] = sorted({numbers[id(t)] for t in row[key]})
+        del row["value"]
+    return held
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def account(walk: Walk) -> Rows:
+    """Runs the operations once; the row of each says what it is, holds, keeps, computes and returns."""
+    kept = Kept(walk.model.module)
+    rows: Rows = {}
+    overwritten: list[tuple[fx.Node, fx.Node]] = []  # what was written to, and who wrote
+
+    def row(operation: Operation, value: Any, activation: int = 0) -> None:
+        module_buffers = {id(b) for b in operation.own_buffers}
+        rows[operation.node] = {
+            "id": operation.name,
+            "name": readable(operation.title()),
+            "kind": operation.kind(),
+            "at": operation.node.meta.get("at", ""),
+            "parameters": [t for t in operation.held if isinstance(t, nn.Parameter)],
+            "buffers": operation.own_buffers,
+            "constants": [t for t in operation.held if not isinstance(t, nn.Parameter) and id(t) not in module_buffers],
+            "shape": shape(value),
+            "output_bytes": size(value),
+            "activation_bytes": activation,
+            "forward": 0.0,
+            "backward": 0.0,
+            "flops": 0,
+            "value": [size(v) for v in value] if isinstance(value, (tuple, list)) else size(value),
+        }
+
+    def visit(operation: Operation, args: Any, kwargs: Any) -> Any:
+        versions = {node: [t._version for t in tensors(v)] for node, v in walk.values.items()}
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda packed: packed):
+                value = operation.call(args, kwargs)
+        except Exception as error:
+            raise failed(walk.model, operation, args, error) from error
+        row(operation, value, kept.take())
+        changed = [
+            node for node, before in versions.items() if before != [t._version for t in tensors(walk.values[node])]
+        ]
+        overwritten.extend((node, operation.node) for node in changed if len(node.users) > 1)
+        return value
+
+    for node in walk.graph.nodes:
+        if node.op == "placeholder":
+            row(Operation(node, walk.model.module), walk.placeholders[node.target])
+    walk.run(visit)
+    # Where one operation writes to a value that others read, too, all of them must be on one device, as they are in one
+    # order.
+    for node, writer in overwritten:
+        together = torch.empty(0)
+        for operation in {writer, *node.users} & set(rows):
+            rows[operation]["buffers"] = rows[operation]["buffers"] + [together]
+    return rows
+
+
+def connect(graph: fx.Graph, rows: Rows) -> list[dict[str, Any]]:
+    """The edges. Items of a tuple are outputs of their own: who takes one by its index needs no other.
+
+    What nobody reads leads to the loss with nothing, so that the loss is in the last part of every split.
+    """
+    edges = []
+    loss = next((n for n in rows if n.name == LOSS and n.op == "call_function"), None)
+    if loss is not None:
+        edges += [
+            {"from": n.name, "to": LOSS, "output": 0, "bytes": 0}
+            for n in rows
+            if n is not loss and not any(u in rows for u in n.users)
+        ]
+    for node in graph.nodes:
+        if node not in rows:
+            continue
+        for source in node.all_input_nodes:
+            if source not in rows:
+                continue
+            sizes = rows[source]["value"]
+            if not isinstance(sizes, list):
+                wanted, sizes = range(1), [sizes]
+            elif node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], int):
+                taken = node.args[1] % len(sizes)
+                wanted = range(taken, taken + 1)
+            else:
+                wanted = range(len(sizes))
+            edges += [{"from": source.name, "to": node.name, "output": i, "bytes": sizes[i]} for i in wanted]
+    return edges

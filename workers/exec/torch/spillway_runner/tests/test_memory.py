@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from spillway_runner.memory import TYPE_NAMES, Slot, flatten, restore
+
+
+def round_trip(value: Any) -> Any:
+    """What another process makes of a value, of which the tensors come by number and the rest in JSON."""
+    found: list[torch.Tensor] = []
+    form = json.loads(json.dumps(flatten(value, found)))
+    return restore(form, found.__getitem__)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, 2.5, "text", (1, [2, (3,)]), {"a": {1: (2,)}, None: []}, torch.Size([2, 3]), {1, 2}, 1j, math.inf],
+)
+def test_a_value_without_tensors_arrives_as_it_was(value: Any) -> None:
+    got = round_trip(value)
+    assert got == value
+    assert type(got) is type(value)
+
+
+def test_nan_arrives() -> None:
+    assert math.isnan(round_trip(math.nan))
+
+
+def test_tensors_stay_out_of_the_form() -> None:
+    one, two = torch.ones(2), torch.zeros(3)
+    found: list[torch.Tensor] = []
+    assert flatten({"a": (one, 7), "b": two}, found) == {
+        "dict": [[{"value": "a"}, {"tuple": [0, {"value": 7}]}], [{"value": "b"}, 1]]
+    }
+    assert found[0] is one and found[1] is two
+    got = round_trip({"a": (one, 7), "b": two})
+    assert got["a"][0] is one and got["b"] is two
+
+
+def test_types_have_the_names_of_torch() -> None:
+    assert TYPE_NAMES["float32"] is torch.float32
+    assert TYPE_NAMES["int64"] is torch.int64
+
+
+class Memory:
+    """Stands for an arena: counts what is taken and given back, and lays tensors anywhere."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[int, int]] = []
+        self.given_back: list[tuple[int, int]] = []
+
+    def take(self, count: int) -> int:
+        self.taken.append((len(self.taken), count))
+        return self.taken[-1][0]
+
+    def give_back(self, at: int, count: int) -> None:
+        self.given_back.append((at, count))
+
+    def tensor(self, at: int, count: int, offset: int, kind: torch.dtype, shape: torch.Size) -> torch.Tensor:
+        return torch.empty(shape, dtype=kind)
+
+
+def test_a_slot_aligns_what_it_holds_and_moves_only_when_something_does_not_fit() -> None:
+    memory = Memory()
+    slot = Slot(memory, 0)  # type: ignore[arg-type]
+    copies, places = slot.write([torch.arange(3), torch.ones(2, 2, dtype=torch.float64)])
+    assert places == [[0, "int64", [3]], [64, "float64", [2, 2]]]
+    assert [c.tolist() for c in copies] == [[0, 1, 2], [[1, 1], [1, 1]]]
+    slot.write([torch.zeros(1)])
+    assert len(memory.taken) == 1 and not memory.given_back
+    slot.write([torch.zeros(1 << 20)])
+    assert memory.given_back == [memory.taken[0]]
+    assert memory.taken[1][1] >= 4 << 20
