@@ -18,6 +18,27 @@ from spillway_runner.source import described, users
 from spillway_runner.values import tensors
 
 
+class Unpacked(fx.Proxy):
+    """What stands for a value while the model is traced.
+
+    Its tracer finds how many items are asked for. Torch 1.13 takes instructions for two bytes each, so that in Python
+    3.11, where some have more, it finds another instruction than that which runs, or none.
+    """
+
+    def __iter__(self) -> Iterator[fx.Proxy]:
+        return self.tracer.iter(self)
+
+    def __getattr__(self, name: str) -> fx.Proxy:
+        return UnpackedAttribute(self, name)
+
+
+class UnpackedAttribute(fx.proxy.Attribute):
+    """What stands for an attribute, such as a shape."""
+
+    def __iter__(self) -> Iterator[fx.Proxy]:
+        return self.tracer.iter(self)
+
+
 class Tracer(fx.Tracer):
     """Enters the user's modules and notes the user's line of each operation. Modules of torch.nn stay whole, but for
     containers.
@@ -47,10 +68,12 @@ class Tracer(fx.Tracer):
         node.meta["at"] = caller()
         return node
 
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return Unpacked(node, self)
+
     def iter(self, value: fx.Proxy) -> Iterator[fx.Proxy]:
-        """Lets `a, b = value` through: the instruction tells how many there are. Torch 1.13 does not find it in Python
-        3.11, whose instructions have gaps."""
-        frame = sys._getframe(2)  # of the user, who called Proxy.__iter__
+        """Lets `a, b = value` through: the instruction tells how many there are."""
+        frame = sys._getframe(2)  # of the user, who called __iter__
         for instruction in dis.get_instructions(frame.f_code):
             if instruction.offset == frame.f_lasti and instruction.opname == "UNPACK_SEQUENCE":
                 return (value[i] for i in range(instruction.argval))
