@@ -7,7 +7,7 @@ import (
 
 // ModelError is something that the author of a model, or who installed Python, can change.
 type ModelError struct {
-	// Kind is what it is about, in one word of runner.py.
+	// Kind is what it is about, in one word of spillway_runner.
 	Kind string `json:"kind"`
 	// Message is what is wrong.
 	Message string `json:"message"`

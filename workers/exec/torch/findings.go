@@ -7,7 +7,7 @@ import (
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
-// findings is the answer of runner.py to probe.
+// findings is the answer of spillway_runner to probe.
 type findings struct {
 	Ops        []foundOp      `json:"ops"`
 	Edges      []foundEdge    `json:"edges"`
