@@ -17,9 +17,9 @@ const estimated = 0.05
 
 // static compares what a run cost and took with one fixed size for each stage and no functions: both sides of both,
 // since either alone reads as a loss where the run paid for time, or waited to save money. It is empty when that cannot
-// be said.
+// be said, or nothing has run.
 func static(run ledger.RunView) string {
-	if !run.Static.Known {
+	if !run.Static.Known || run.Static.Cost == 0 { // nothing ran that a size could be given
 		return ""
 	}
 	cost, took := run.Static.Cost, run.Static.Seconds

@@ -73,6 +73,16 @@ func TestAnAttemptOfUnknownSizeIsNotSaidToHoldNothing(t *testing.T) {
 	}
 }
 
+func TestNothingIsSaidOfASizeForARunOfWhichNothingRan(t *testing.T) {
+	t.Parallel()
+	e, m := explained()
+	e.Run.Static = ledger.Static{Known: true, Actual: quantity.USD, Seconds: 0.03}
+	if text := strings.Join(display.Why(e, m, display.Style{Width: 1000, Whole: true}), " "); strings.Contains(text,
+		"one fixed size") {
+		t.Errorf("got %s", text)
+	}
+}
+
 func TestAnEstimateThatIsAsLongIsToldWithoutANumber(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -80,9 +90,11 @@ func TestAnEstimateThatIsAsLongIsToldWithoutANumber(t *testing.T) {
 		want         string
 	}{
 		"as long to a percent": {
-			0.548, 0.552, "took 0.5 s; with one fixed size for each stage and no functions it would have " +
+			0.548, 0.552, "took 0.55 s; with one fixed size for each stage and no functions it would have " +
 				"cost $1.00 (as much) and taken about as long",
 		},
+		"so short that it is looked at": {0.25, 0.75, "took 0.25 s; with one fixed size for each stage and no functions it " +
+			"would have cost $1.00 (as much) and taken about 0.75 s (3.0 times as long)"},
 		"longer": {10, 14, "and taken about 14.0 s (40% longer)"},
 	} {
 		e, m := explained()

@@ -87,13 +87,15 @@ func (s Style) cut(text string, width int) string {
 	return cut(text, width)
 }
 
-// seconds writes a time with two to three digits: "0.08 s", "12.3 s", "4m05s", "3h07m".
+// seconds writes a time with two to three digits: "0.084 s", "0.25 s", "12.3 s", "4m05s", "3h07m".
 func seconds(value float64) string {
 	switch {
 	case math.IsNaN(value) || value < 0:
 		return "-"
-	case value < 0.1:
+	case value < 0.0995:
 		return strconv.FormatFloat(value, 'f', 3, 64) + " s"
+	case value < 0.995:
+		return strconv.FormatFloat(value, 'f', 2, 64) + " s"
 	case value < 99.95:
 		return strconv.FormatFloat(value, 'f', 1, 64) + " s"
 	case value < 3600:

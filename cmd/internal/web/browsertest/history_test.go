@@ -112,7 +112,7 @@ func TestAttemptsAreReadByTheKeyboardAndFiltered(t *testing.T) {
 	b.keys(kb.ArrowRight)
 	b.Until(
 		`document.querySelector('.told').textContent.startsWith('train, task train-0 on workstation: out of memory, queued ` +
-			`0.8 s')`)
+			`0.80 s')`)
 	b.keys(kb.ArrowRight)
 	b.Until(
 		`document.querySelector('.told').textContent.includes('attempt 2') && ` +

@@ -22,6 +22,8 @@ import {
   seconds,
   size,
   sums,
+  peakAt,
+  readable,
   unknown,
 } from './format';
 
@@ -31,9 +33,11 @@ describe('numbers are written as the command line writes them', () => {
   it.each([
     [0, '0.000 s'],
     [0.084, '0.084 s'],
-    [0.25, '0.2 s'],
-    [0.35, '0.3 s'],
-    [0.75, '0.8 s'],
+    [0.0994, '0.099 s'],
+    [0.0995, '0.10 s'],
+    [0.25, '0.25 s'],
+    [0.994, '0.99 s'],
+    [0.995, '1.0 s'],
     [9.8, '9.8 s'],
     [99.94, '99.9 s'],
     [99.95, '1m40s'],
@@ -173,4 +177,30 @@ it('says which limit of a goal was missed', () => {
   expect(missed(run({ deadline_ns: 20e9, budget_picodollars: 5 }, 7), 23.5)).toEqual({ late: 3.5, dear: 2 });
   expect(missed(run({ deadline_ns: 20e9, budget_picodollars: 5 }, 5), 20)).toEqual({ late: 0, dear: 0 });
   expect(missed(run({}, 5), 20)).toEqual({ late: 0, dear: 0 });
+});
+
+it('a size that was decided for one venue is compared with what attempts took there', () => {
+  const stage = {
+    memory: { pool: { peak_bytes: 24, grant_bytes: 29 }, function: { peak_bytes: 47, grant_bytes: 512 } },
+  };
+  expect(peakAt(stage, 'pool')).toBe(24);
+  expect(peakAt(stage, 'function')).toBe(47);
+  expect(peakAt({ memory: { pool: stage.memory.pool } }, 'function')).toBe(0);
+  expect(peakAt(undefined, 'pool')).toBe(0);
+});
+
+it('lists of numbers take a line each, and all else of a result a level a line', () => {
+  expect(
+    readable({
+      confusion: [
+        [13, 0],
+        [-1.5e-7, 2],
+      ],
+      names: ['[ 1, 2 ]'],
+      none: [],
+    }),
+  ).toBe(
+    '{\n  "confusion": [\n    [13, 0],\n    [-1.5e-7, 2]\n  ],\n  "names": [\n    "[ 1, 2 ]"\n  ],\n  "none": []\n}',
+  );
+  expect(readable('text')).toBe('"text"');
 });

@@ -1,5 +1,5 @@
 // Numbers as the command line writes them: see cmd/internal/cli/display and predictor/quantity.
-import type { Goal, Interval, Prediction, Run, RunTotals, Size, Stage } from './api';
+import type { Goal, Interval, Prediction, Run, RunTotals, Size, Stage, Venue } from './api';
 
 /** What stands for a value that is not known. */
 export const unknown = '–';
@@ -17,10 +17,11 @@ function fixed(value: number, digits: number): string {
 
 const two = (n: number) => String(n).padStart(2, '0');
 
-/** A time with two to three digits: "0.080 s", "12.3 s", "4m05s", "3h07m". */
+/** A time with two to three digits: "0.084 s", "0.25 s", "12.3 s", "4m05s", "3h07m". */
 export function seconds(value: number): string {
   if (!(value >= 0) || value >= 1e9) return unknown;
-  if (value < 0.1) return fixed(value, 3) + ' s';
+  if (value < 0.0995) return fixed(value, 3) + ' s';
+  if (value < 0.995) return fixed(value, 2) + ' s';
   if (value < 99.95) return fixed(value, 1) + ' s';
   if (value < 3600) {
     const whole = Math.round(value);
@@ -131,6 +132,17 @@ export function memoryByVenue(memory: Stage['memory']): string {
       .join(', ') || unknown
   );
 }
+
+/** The most memory that an attempt of the stage took at this venue, in bytes; 0 while none has ended there. */
+export const peakAt = (stage: Pick<Stage, 'memory'> | undefined, venue: Venue = 'pool') =>
+  stage?.memory?.[venue]?.peak_bytes ?? 0;
+
+/** JSON as people read it: a level a line, but a list of numbers on one. */
+export const readable = (value: unknown) =>
+  JSON.stringify(value, null, 2).replace(
+    /\[\n\s*((?:[\d.e+-]+,?\n\s*)+)\]/g,
+    (_, numbers: string) => '[' + numbers.trim().replace(/\s+/g, ' ') + ']',
+  );
 
 /**
  * How an amount compares with what came: "42% less", "12% more", "2.2 times as much"; empty when that cannot be said.

@@ -76,9 +76,14 @@ export function totals(of: readonly Lane[], until: number): { at: number[]; pool
   return { at, pool: sum('pool'), function: sum('function') };
 }
 
+/** Between marks of an axis of seconds: steps that are round as they are written, from a millisecond to a day. */
+export const secondSteps = [
+  0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200,
+  21_600, 43_200, 86_400,
+];
+
 /** Round marks of an axis from 0 to `most` seconds, about `wanted` of them. */
 export function marks(most: number, wanted: number): number[] {
-  const steps = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 43_200, 86_400];
-  const step = steps.find((s) => most / s <= wanted) ?? Math.ceil(most / wanted / 86_400) * 86_400;
+  const step = secondSteps.find((s) => most / s <= wanted) ?? Math.ceil(most / wanted / 86_400) * 86_400;
   return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, i) => i * step);
 }

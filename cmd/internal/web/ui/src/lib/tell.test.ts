@@ -23,7 +23,7 @@ const attempt = {
 
 it('an attempt says what it waited for, did and took', () => {
   expect(tellAttempt(attempt, start)).toBe(
-    'score, task score-3, attempt 2 on workstation: out of memory, queued 2.0 s, starting 0.5 s, ran 7.5 s; ' +
+    'score, task score-3, attempt 2 on workstation: out of memory, queued 2.0 s, starting 0.50 s, ran 7.5 s; ' +
       'peak 190 MiB of 256 MiB; $0.000002000; killed at its limit',
   );
   expect(isBad(attempt)).toBe(true);
