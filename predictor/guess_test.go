@@ -56,7 +56,7 @@ func TestAFirstAttemptBeginsWithWhatIsAlike(t *testing.T) {
 		t.Errorf("like three of 900 MiB in Python: got %s; like three of 8 MiB in Go: got %s", python.Base.Memory,
 			inGo.Base.Memory)
 	}
-	want := "no history; like 6 other stages of app that run python3: "
+	want := "no history; like 3 other stages of app with python3, and less so 3 more: "
 	if !strings.HasPrefix(python.Source, want) || !python.Grows() {
 		t.Errorf("it rests on %q, want %q", python.Source, want)
 	}
@@ -77,7 +77,8 @@ func TestAStageOfTheSameNameElsewhereIsMostAlike(t *testing.T) {
 		state = fold(state, hinted, r)
 	}
 	got, _ := guessOf(t, state, "fit", "python3", 1)
-	if got.Base.Memory < 150*quantity.MiB || !strings.Contains(got.Source, "that run python3 and are called fit") {
+	const like = "; like 1 other stage with python3 called fit, and less so 2 more: "
+	if got.Base.Memory < 150*quantity.MiB || !strings.Contains(got.Source, like) {
 		t.Errorf("like one of 700 MiB of its name: got %s because of %q", got.Base.Memory, got.Source)
 	}
 }

@@ -249,9 +249,13 @@ func (d *decider) prior(known *memory.Model, app string) size.Prior {
 			others = append(others, set)
 		}
 	}
-	return size.WeakPrior(known.Program).Learn("of any app", others).Learn("that run "+known.Program, program).
-		Learn("of "+app, ofApp).Learn("of "+app+" that run "+known.Program, both).
-		Learn("that run "+known.Program+" and are called "+strings.TrimPrefix(name, "/"), named)
+	in := "with " + known.Program
+	if known.Program == fact.GoProgram {
+		in = "in Go"
+	}
+	return size.WeakPrior(known.Program).Learn("elsewhere", others).Learn(in, program).
+		Learn("of "+app, ofApp).Learn("of "+app+" "+in, both).
+		Learn(in+" called "+strings.TrimPrefix(name, "/"), named)
 }
 
 // offReason says by how much predictions of a quantity are off.

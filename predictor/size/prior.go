@@ -44,9 +44,10 @@ type Prior struct {
 	Mean float64
 	// Between is the variance of stages, Within that of the attempts of one.
 	Between, Within float64
-	// Stages is how many it rests on, and Like what the most alike of them are; 0 and empty where nothing is alike.
-	Stages int
-	Like   string
+	// Stages is how many of those that it rests on are the most alike, and Like what these are; Others is how many it
+	// rests on besides, which have less in common with it. 0 and empty where nothing is alike.
+	Stages, Others int
+	Like           string
 }
 
 const (
@@ -113,7 +114,7 @@ func (p Prior) Learn(like string, stages []Experience) Prior {
 		Between: (believedVariance*p.Between + spread + believedMean*weight/(believedMean+weight)*shift*shift) /
 			(believedVariance + weight),
 		Within: (believedVariance*p.Within + within) / (believedVariance + told),
-		Stages: p.Stages + count, Like: like,
+		Stages: count, Others: p.Others + p.Stages, Like: like,
 	}
 }
 
@@ -164,6 +165,7 @@ func (s Sizing) Guessed(p Prior, own Experience, largest, grown, least quantity.
 	}
 	next := p.Of(told)
 	limit := max(RoundUp(quantity.Bytes(next.Quantile(enoughForMost)), quantity.MiB), least)
+	unmet := s.Floor
 	low, mid, high := next.Quantile(-outer), next.Quantile(0), next.Quantile(outer)
 	s.Expected = Expected{Base: mid, Ratio: fact.Interval{Low: low / mid, Mid: 1, High: high / mid}, Guess: true}
 	s.Base.Memory, s.Term = limit, usage.Term{Feature: usage.InputBytes, Power: 1, PerUnit: 1}
@@ -180,6 +182,9 @@ func (s Sizing) Guessed(p Prior, own Experience, largest, grown, least quantity.
 	s.Guess = true
 	s.Source = fmt.Sprintf("%s: %s (%s to %s)", p.restsOn(own.Attempts), quantity.Bytes(mid), quantity.Bytes(low),
 		quantity.Bytes(high))
+	if unmet > limit {
+		s.Source += fmt.Sprintf("; but one ran out of memory, so at least %s", unmet)
+	}
 	return s
 }
 
@@ -189,12 +194,12 @@ func (p Prior) restsOn(own int) string {
 	if own > 0 {
 		known = words.Count(own, "attempt")
 	}
-	switch p.Stages {
-	case 0:
+	if p.Stages == 0 {
 		return known + "; no stage is known that is like it"
-	case 1:
-		return known + "; like one other stage " + p.Like
-	default:
-		return fmt.Sprintf("%s; like %d other stages %s", known, p.Stages, p.Like)
 	}
+	text := fmt.Sprintf("%s; like %s %s", known, words.Count(p.Stages, "other stage"), p.Like)
+	if p.Others > 0 {
+		text += fmt.Sprintf(", and less so %d more", p.Others)
+	}
+	return text
 }

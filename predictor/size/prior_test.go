@@ -67,9 +67,23 @@ func TestAGuessBeginsWithWhatIsAlike(t *testing.T) {
 		t.Errorf("like three large stages of other apps: got %s, want about what they take", got)
 	}
 	sizing := size.Sizing{}.Guessed(like, size.Experience{}, 0, 0, 0)
-	if !strings.HasPrefix(sizing.Source, "no history; like 6 other stages of digits: ") || !sizing.Guess ||
-		!sizing.Grows() || sizing.Expected.Ratio.Mid != 1 {
+	if !strings.HasPrefix(sizing.Source, "no history; like 3 other stages of digits, and less so 3 more: ") ||
+		!sizing.Guess || !sizing.Grows() || sizing.Expected.Ratio.Mid != 1 {
 		t.Errorf("got %+v, want a guess that says what it rests on", sizing)
+	}
+}
+
+// A size that is held above what is thought says why: "5.3 MiB" is no reason for 512 MiB.
+func TestAGuessThatRanOutOfMemorySaysSo(t *testing.T) {
+	t.Parallel()
+	prior := size.WeakPrior(fact.GoProgram)
+	sizing := size.Sizing{Floor: 512 * quantity.MiB}.Guessed(prior, size.ExperienceOf(peaks(5)), 0, 0, 0)
+	if want := "; but one ran out of memory, so at least 512 MiB"; !strings.HasSuffix(sizing.Source, want) {
+		t.Errorf("it rests on %q, want %q at its end", sizing.Source, want)
+	}
+	plain := (size.Sizing{}).Guessed(prior, size.ExperienceOf(peaks(5)), 0, 0, 0)
+	if strings.Contains(plain.Source, "but") {
+		t.Errorf("nothing ran out of memory: %q", plain.Source)
 	}
 }
 
