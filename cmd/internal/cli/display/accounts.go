@@ -115,7 +115,7 @@ func parts(b timeline.Breakdown) []part {
 		{"fetch", b.Fetch, "artifacts were read"},
 		{"compute", b.Compute, "stages computed"},
 		{"publish", b.Publish, "artifacts were written"},
-		{"unattributed", b.Unattributed, "attempts went on and nothing tells what they did"},
+		{"unattributed", b.Unattributed, "nothing tells: an attempt was lost, or the engine was away"},
 	}
 }
 

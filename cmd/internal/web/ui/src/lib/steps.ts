@@ -82,6 +82,11 @@ export const secondSteps = [
   21_600, 43_200, 86_400,
 ];
 
+/** Between marks of an axis of whole numbers. */
+export const wholeSteps = [1, 2, 5]
+  .flatMap((n) => [0, 1, 2, 3, 4, 5, 6, 7, 8].map((power) => n * 10 ** power))
+  .sort((a, b) => a - b);
+
 /** Round marks of an axis from 0 to `most` seconds, about `wanted` of them. */
 export function marks(most: number, wanted: number): number[] {
   const step = secondSteps.find((s) => most / s <= wanted) ?? Math.ceil(most / wanted / 86_400) * 86_400;
