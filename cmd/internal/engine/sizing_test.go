@@ -155,11 +155,12 @@ func TestUtilisationOfThePool(t *testing.T) {
 
 // firstRuns are pipelines of which nothing is known: the two samples, many small tasks, one large one, and tasks whose
 // memory depends on their input.
-func firstRuns(t *testing.T) map[string]func() *testEngine {
+func firstRuns(t *testing.T) map[string]func(*testing.T) *testEngine {
 	t.Helper()
 	digits, small := buildDigits(t), buildApp(t, 0)
-	ofApp := func(app, pipeline string, input any) func() *testEngine {
-		return func() *testEngine {
+	ofApp := func(app, pipeline string, input any) func(*testing.T) *testEngine {
+		return func(t *testing.T) *testEngine {
+			t.Helper()
 			e := startEngine(t, t.TempDir(), app, "--no-burst")
 			run := e.publish(pipeline, pipeline, input)
 			if view := e.wait(run, patience); view.State != predictor.RunSucceeded {
@@ -168,8 +169,9 @@ func firstRuns(t *testing.T) map[string]func() *testEngine {
 			return e
 		}
 	}
-	ofChain := func(files map[string]string) func() *testEngine {
-		return func() *testEngine {
+	ofChain := func(files map[string]string) func(*testing.T) *testEngine {
+		return func(t *testing.T) *testEngine {
+			t.Helper()
 			e := startEngine(t, t.TempDir(), "", "--no-burst")
 			code, stdout, stderr := command(t, t.Context(), e.state, "run", filepath.Join(directory(t, files), "chain.yaml"))
 			if code != cli.ExitOK {
@@ -178,7 +180,7 @@ func firstRuns(t *testing.T) map[string]func() *testEngine {
 			return e
 		}
 	}
-	return map[string]func() *testEngine{
+	return map[string]func(*testing.T) *testEngine{
 		"digits": ofApp(digits, "digits", map[string]any{}),
 		"chain": ofChain(map[string]string{
 			"chain.yaml": squares, "split.py": split, "words.txt": strings.Repeat("word ", 40),
@@ -212,42 +214,45 @@ func TestFirstRuns(t *testing.T) {
 	var all used
 	tasks, killed := 0, 0
 	for name, begin := range firstRuns(t) {
-		began := time.Now()
-		e := begin()
-		took := time.Since(began)
-		records := e.followRecords()
-		var attempts []predictor.Record
-		e.until("no further Record comes", func() bool {
-			before := len(attempts)
-			time.Sleep(time.Second)
-			attempts = records(func(r predictor.Record) bool { return r.Venue == predictor.Pool })
-			return before > 0 && before == len(attempts)
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			e := begin(t)
+			took := time.Since(began)
+			records := e.followRecords()
+			var attempts []predictor.Record
+			e.until("no further Record comes", func() bool {
+				before := len(attempts)
+				time.Sleep(time.Second)
+				attempts = records(func(r predictor.Record) bool { return r.Venue == predictor.Pool })
+				return before > 0 && before == len(attempts)
+			})
+			var mine used
+			out := 0
+			byStage, grants := map[string]*used{}, map[string]map[quantity.Size]int{}
+			for _, a := range attempts {
+				mine.add(a)
+				all.add(a)
+				if byStage[a.Stage.Name] == nil {
+					byStage[a.Stage.Name], grants[a.Stage.Name] = &used{}, map[quantity.Size]int{}
+				}
+				grants[a.Stage.Name][a.Grant]++
+				byStage[a.Stage.Name].add(a)
+				tasks++
+				if a.Outcome == predictor.OutOfMemory || a.Outcome == predictor.Lost {
+					out++
+					t.Logf("%s: %s %s at %s, peak %s of %s: %s", name, a.Task, a.Outcome, a.At.Format(time.TimeOnly),
+						a.Usage.PeakMemory, a.Grant.Memory, a.Error)
+				}
+			}
+			killed += out
+			for stage, u := range byStage {
+				t.Logf("%s/%s: %.1f core-seconds of %.1f, %.2f GiB-seconds of %.2f; attempts by grant: %v", name, stage, u.cpu,
+					u.cpuGranted, u.memory/float64(quantity.GiB), u.memoryGranted/float64(quantity.GiB), grants[stage])
+			}
+			t.Logf("%-17s %5.1f s, %d attempts, %d killed, CPU used/granted %.1f%%, peak/granted memory %.1f%%", name,
+				took.Seconds(), len(attempts), out, 100*mine.cpu/mine.cpuGranted, 100*mine.memory/mine.memoryGranted)
+			e.stop()
 		})
-		var mine used
-		out := 0
-		byStage := map[string]*used{}
-		for _, a := range attempts {
-			mine.add(a)
-			all.add(a)
-			if byStage[a.Stage.Name] == nil {
-				byStage[a.Stage.Name] = &used{}
-			}
-			byStage[a.Stage.Name].add(a)
-			tasks++
-			if a.Outcome == predictor.OutOfMemory || a.Outcome == predictor.Lost {
-				out++
-				t.Logf("%s: %s %s at %s, peak %s of %s: %s", name, a.Task, a.Outcome, a.At.Format(time.TimeOnly),
-					a.Usage.PeakMemory, a.Grant.Memory, a.Error)
-			}
-		}
-		killed += out
-		for stage, u := range byStage {
-			t.Logf("%s/%s: %.1f core-seconds of %.1f, %.2f GiB-seconds of %.2f", name, stage, u.cpu, u.cpuGranted,
-				u.memory/float64(quantity.GiB), u.memoryGranted/float64(quantity.GiB))
-		}
-		t.Logf("%-17s %5.1f s, %d attempts, %d killed, CPU used/granted %.1f%%, peak/granted memory %.1f%%", name,
-			took.Seconds(), len(attempts), out, 100*mine.cpu/mine.cpuGranted, 100*mine.memory/mine.memoryGranted)
-		e.stop()
 	}
 	t.Logf("all: %d of %d attempts killed, CPU used/granted %.1f%%, peak/granted memory %.1f%%", killed, tasks,
 		100*all.cpu/all.cpuGranted, 100*all.memory/all.memoryGranted)
