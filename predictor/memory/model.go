@@ -122,13 +122,16 @@ func (m *Model) learn(e fact.Record, resized bool, now Instant) {
 	// A function's rate is that of its class.
 	if rate := e.Usage.CPURate(); e.Venue == fact.Pool && rate > 0 && rate <= fact.MaxRate {
 		m.Rates.Push(float64(rate), maxRates)
-		m.Counted = m.Counted || e.Usage.Throttled > 0
+		m.Counted = m.Counted || e.Usage.Throttled > 0 || e.Usage.Active > 0
 	}
 	if wall := e.Usage.Wall; wall > 0 && wall <= fact.MaxWall {
 		m.took(e, resized, wall.Seconds())
 		if rate := e.Usage.CPURate(); !resized && e.Venue == fact.Pool && rate <= fact.MaxRate {
-			m.Tries.Add(e.Grant.CPU.Cores(), microseconds(wall.Seconds()), milli(rate.Cores()),
-				milli(e.Usage.Throttled.Seconds()/wall.Seconds()), featuresOf(e), m.Walls[fact.Pool].Names)
+			m.Tries.Add(usage.Try{
+				Cores: e.Grant.CPU.Cores(), Seconds: microseconds(wall.Seconds()), Rate: milli(rate.Cores()),
+				Held:   milli(e.Usage.Throttled.Seconds() / wall.Seconds()),
+				Active: milli(e.Usage.Active.Seconds() / wall.Seconds()),
+			}, featuresOf(e), m.Walls[fact.Pool].Names)
 		}
 	}
 }
@@ -146,7 +149,7 @@ func (m *Model) memoryAt(venue fact.Venue) *usage.History {
 func (m *Model) tryRates(heldBack quantity.Milli, successes int) {
 	for i := range m.Rates.Values {
 		rate := m.Rates.Values[(m.Rates.Next+i)%len(m.Rates.Values)]
-		m.Tries.Add(0, 0, rate/float64(quantity.Core), 0, usage.Features{}, nil)
+		m.Tries.Add(usage.Try{Rate: rate / float64(quantity.Core)}, usage.Features{}, nil)
 	}
 	if ago := m.Successes - successes; heldBack > 0 && ago >= 0 {
 		cores := heldBack.Cores() // by how much is not known: for one thread more than it has room for

@@ -98,6 +98,9 @@ type Usage struct {
 	// Throttled is the time in which the attempt was ready to run and its CPU limit held it back; 0 where nobody counts
 	// it.
 	Throttled time.Duration `json:"throttled_ns,omitempty"`
+	// Active is how long those periods of its CPU limit were together in which the attempt ran at all, of 100 ms each; 0
+	// where nobody counts them.
+	Active time.Duration `json:"active_ns,omitempty"`
 	// Stalled is the time in which some of the attempt waited for memory (pressure stall information); 0 where nobody
 	// counts it.
 	Stalled time.Duration `json:"memory_stalled_ns,omitempty"`

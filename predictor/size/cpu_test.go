@@ -14,7 +14,7 @@ import (
 func learned(cores, rate, held float64, n int) usage.Speed {
 	var tries usage.Tries
 	for range n {
-		tries.Add(cores, 2, rate, held, usage.Features{}, nil)
+		tries.Add(usage.Try{Cores: cores, Seconds: 2, Rate: rate, Held: held}, usage.Features{}, nil)
 	}
 	return tries.Learn(usage.Duration{}, true)
 }
@@ -23,8 +23,8 @@ func learned(cores, rate, held float64, n int) usage.Speed {
 func onTwo(faster float64) usage.Speed {
 	var tries usage.Tries
 	for range 8 {
-		tries.Add(1, 2, 1, 2-2/faster, usage.Features{}, nil)
-		tries.Add(2, 2/faster, faster, 0, usage.Features{}, nil)
+		tries.Add(usage.Try{Cores: 1, Seconds: 2, Rate: 1, Held: 2 - 2/faster}, usage.Features{}, nil)
+		tries.Add(usage.Try{Cores: 2, Seconds: 2 / faster, Rate: faster}, usage.Features{}, nil)
 	}
 	return tries.Learn(usage.Duration{}, true)
 }

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -12,18 +13,21 @@ import (
 //
 // With a limit of c cores an attempt takes, relative to what it takes with one,
 //
-//	t(c) = 1 + Busy (1/c - 1)                            below one core, and no less than Rate/c
+//	t(c) = 1 + Busy max(0, Dense/c - 1)                  below one core, and no less than Rate/c
 //	t(c) = 1 - Parallel (1 - 1/c) + Contention (c - 1)   from one core on
 //
-// The second is the universal scalability law (Gunther, A general theory of computational scalability based on rational
-// functions, 2008, https://arxiv.org/abs/0808.1431), and that of Amdahl (1967) where Contention is 0. Below one core,
-// what the attempt computes takes as much longer as it lacks of a core, but for what it makes up for while it waits for
-// something else: a limit holds for 100 ms at a time.
+// The second is the universal scalability law (Gunther, A general theory of computational scalability based on
+// rational functions, 2008, https://arxiv.org/abs/0808.1431), and that of Amdahl (1967) where Contention is 0. Below
+// one core, what the attempt computes takes as much longer as it lacks of what it wants while it computes. A limit
+// holds for 100 ms at a time, so that is what it uses of a period in which it runs at all: what waits often is slowed
+// by no limit above its mean, and what waits in one piece by any.
 type Speed struct {
 	// Busy is the part of the time with one core that a smaller limit makes longer, Parallel the part that several cores
-	// share; from 0 to 1, Busy somewhat above where the parts of an attempt wait for each other.
+	// share; from 0 to 1, Busy somewhat above where the parts of an attempt wait for each other. Dense is how much of a
+	// core it uses in each period of a limit in which it runs, from 0 to 1; 0, for 1, where nobody counts periods.
 	Busy     float64 `json:"busy,omitempty"`
 	Parallel float64 `json:"parallel,omitempty"`
+	Dense    float64 `json:"dense,omitempty"`
 	// Contention is what each further core adds, 0 or more.
 	Contention float64 `json:"contention,omitempty"`
 	// Rate is how many cores an attempt uses in the mean where it has one, from 0 to 1.
@@ -57,9 +61,9 @@ func (s Speed) within(cores float64) float64 {
 }
 
 // terms are what Busy, Parallel and Contention are multiplied with at so many cores.
-func terms(cores float64) [3]float64 {
+func (s Speed) terms(cores float64) [3]float64 {
 	if cores < 1 {
-		return [3]float64{1/cores - 1, 0, 0}
+		return [3]float64{max(0, cmp.Or(s.Dense, 1)/cores-1), 0, 0}
 	}
 	return [3]float64{0, -(1 - 1/cores), cores - 1}
 }
@@ -71,7 +75,7 @@ func (s Speed) time(cores float64) float64 {
 	if !s.Known() {
 		return max(1, 1/cores)
 	}
-	t := 1 + dot(terms(cores), s.values())
+	t := 1 + dot(s.terms(cores), s.values())
 	if cores < 1 {
 		return max(t, s.Rate/cores)
 	}
@@ -108,7 +112,7 @@ func (s Speed) Between(from, to float64) fact.Interval {
 	if !s.Known() {
 		return faster
 	}
-	toward, away := terms(to), terms(from)
+	toward, away := s.terms(to), s.terms(from)
 	for i := range toward {
 		toward[i] -= slower * away[i]
 	}

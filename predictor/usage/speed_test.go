@@ -53,7 +53,7 @@ func tried(tries *usage.Tries, p program, cores float64, n int, noise float64, d
 	for range n {
 		seconds, rate, held := p.run(cores)
 		off := math.Exp(noise * draw.NormFloat64())
-		tries.Add(cores, seconds*off, rate/off, held, usage.Features{}, nil)
+		tries.Add(usage.Try{Cores: cores, Seconds: seconds * off, Rate: rate / off, Held: held}, usage.Features{}, nil)
 	}
 }
 
@@ -106,13 +106,44 @@ func TestShortAttemptsAreSlowedLessThanTheirRateSays(t *testing.T) {
 	var tries usage.Tries
 	for i := range 6 {
 		if i < 5 {
-			tries.Add(1, 0.29, 1, 0, usage.Features{}, nil)
+			tries.Add(usage.Try{Cores: 1, Seconds: 0.29, Rate: 1}, usage.Features{}, nil)
 			continue
 		}
-		tries.Add(0.5, 0.48, 0.6, 0.4, usage.Features{}, nil)
+		tries.Add(usage.Try{Cores: 0.5, Seconds: 0.48, Rate: 0.6, Held: 0.4}, usage.Features{}, nil)
 	}
 	if got := tries.Learn(usage.Duration{}, true).At(0.5).Mid; math.Abs(got/0.604-1) > 0.1 {
 		t.Errorf("%.3f times as fast on half a core, want 0.604 as measured", got)
+	}
+}
+
+// TestPeriodsTellWhetherALimitSlowsWhatWaits learns from attempts with a core of their own that use half of it.
+func TestPeriodsTellWhetherALimitSlowsWhatWaits(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name            string
+		rates           []float64
+		active          float64
+		half, quarter   float64 // how fast they are with so much of a core
+		counted, within float64
+	}{
+		{"a little of every period", []float64{0.5, 0.5, 0.5}, 1, 1, 0.5, 0.5, 0.03},
+		{"in one piece", []float64{0.5, 0.5, 0.5}, 0.5, 1 / 1.5, 1 / 2.5, 1, 0.03},
+		{"all of three quarters of the time", []float64{0.75, 0.75, 0.75}, 0.75, 1 / 1.75, 1 / 3.25, 1, 0.03},
+		{"a busy host kept them waiting", []float64{0.5, 0.95, 0.5}, 1, 0.6, 0.35, 0.95, 0.15},
+	} {
+		var tries usage.Tries
+		for _, rate := range row.rates {
+			tries.Add(usage.Try{Cores: 1, Seconds: 2, Rate: rate, Active: row.active}, usage.Features{}, nil)
+		}
+		speed := tries.Learn(usage.Duration{}, true)
+		if math.Abs(speed.Dense-row.counted) > 1e-9 {
+			t.Errorf("%s: they use %v of a period, want %v", row.name, speed.Dense, row.counted)
+		}
+		for cores, want := range map[float64]float64{0.5: row.half, 0.25: row.quarter} {
+			if got := speed.At(cores).Mid; math.Abs(got-want) > row.within {
+				t.Errorf("%s: %.3f times as fast on %v of a core, want %.3f\n%+v", row.name, got, cores, want, plain(speed))
+			}
+		}
 	}
 }
 
@@ -127,16 +158,16 @@ func TestARunningAttemptCountsUntilOneEnds(t *testing.T) {
 	if speed := tries.Learn(usage.Duration{}, true); speed.Far != 2 {
 		t.Errorf("while no attempt has ended the curve is followed to %v cores, want 2", speed.Far)
 	}
-	tries.Add(2, 10, 0.1, 0, usage.Features{}, nil)
+	tries.Add(usage.Try{Cores: 2, Seconds: 10, Rate: 0.1}, usage.Features{}, nil)
 	if got := tries.HeldBack(0.1); got != 1 {
 		t.Errorf("after an attempt of another size: held back by %v cores, want 1", got)
 	}
-	tries.Add(1, 10, 0.1, 0, usage.Features{}, nil)
+	tries.Add(usage.Try{Cores: 1, Seconds: 10, Rate: 0.1}, usage.Features{}, nil)
 	if got := tries.HeldBack(0.1); got != 0 {
 		t.Errorf("after one of the same size: held back by %v cores, want none", got)
 	}
 	without := usage.Tries{}
-	without.Add(1, 10, 0.1, 0, usage.Features{}, nil)
+	without.Add(usage.Try{Cores: 1, Seconds: 10, Rate: 0.1}, usage.Features{}, nil)
 	before := without.Learn(usage.Duration{}, true)
 	without.Note(0.1, 0.1, 0.9, 0)
 	if after := without.Learn(usage.Duration{}, true); after != before || without.Attempts != 1 {
@@ -144,7 +175,7 @@ func TestARunningAttemptCountsUntilOneEnds(t *testing.T) {
 			without.Attempts, plain(before))
 	}
 	for range 600 {
-		without.Add(1, 10, 0.1, 0, usage.Features{}, nil)
+		without.Add(usage.Try{Cores: 1, Seconds: 10, Rate: 0.1}, usage.Features{}, nil)
 	}
 	if got := without.HeldBack(0.1); got != 0 {
 		t.Errorf("after 600 more: held back by %v cores, want none", got)
@@ -200,7 +231,8 @@ func TestSpeedsAreToldApartFromInputs(t *testing.T) {
 		input := (1 + 9*draw.Float64()) * cores
 		seconds, rate, held := p.run(cores)
 		features := usage.Features{Input: input}
-		tries.Add(cores, seconds*input, rate, held, features, []string{usage.InputBytes})
+		attempt := usage.Try{Cores: cores, Seconds: seconds * input, Rate: rate, Held: held}
+		tries.Add(attempt, features, []string{usage.InputBytes})
 		times.AddAt(cores, seconds*input, features)
 	}
 	duration, speed := usage.LearnTimes(&times, &tries, 1, true)
@@ -224,8 +256,10 @@ func TestNoSpeedIsOutOfBounds(t *testing.T) {
 				tries.Note(number.Draw(rt, "cores"), number.Draw(rt, "rate"), number.Draw(rt, "held"), 0)
 				continue
 			}
-			tries.Add(number.Draw(rt, "cores"), number.Draw(rt, "seconds"), number.Draw(rt, "rate"),
-				number.Draw(rt, "held"), usage.Features{Input: number.Draw(rt, "input")}, []string{usage.InputBytes})
+			tries.Add(usage.Try{
+				Cores: number.Draw(rt, "cores"), Seconds: number.Draw(rt, "seconds"), Rate: number.Draw(rt, "rate"),
+				Held: number.Draw(rt, "held"), Active: number.Draw(rt, "active"),
+			}, usage.Features{Input: number.Draw(rt, "input")}, []string{usage.InputBytes})
 		}
 		speed := tries.Learn(usage.Duration{}, rapid.Bool().Draw(rt, "counted"))
 		if len(tries.Sizes) > 4 {

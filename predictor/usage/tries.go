@@ -35,11 +35,26 @@ type Tried struct {
 	Last int `json:"last"`
 	// Running is what a running attempt of this size took since the last one ended.
 	Running Running `json:"running,omitzero"`
-	// Times is how long they ran, Rates how many cores they used in the mean, and Held the part of their time in which
-	// the limit held them back, summed over the cores where it held them back on several.
-	Times Times  `json:"times"`
-	Rates Series `json:"rates"`
-	Held  Series `json:"held"`
+	// Times is how long they ran, and Rates, Held and Active what they took: see [Try].
+	Times  Times  `json:"times"`
+	Rates  Series `json:"rates"`
+	Held   Series `json:"held"`
+	Active Series `json:"active,omitzero"`
+}
+
+// Try is what an attempt took that has ended.
+type Try struct {
+	// Cores is the limit that it had; 0 for none that is known.
+	Cores float64
+	// Seconds is how long it ran; 0 where that is not known.
+	Seconds float64
+	// Rate is how many cores it used in the mean.
+	Rate float64
+	// Held is the part of its time in which the limit held it back, summed over the cores where that was on several.
+	Held float64
+	// Active is the part of its time that lies in periods of the limit in which it ran at all: about 1 for one that waits
+	// often, and as much as it does not wait for one that waits in one piece. 0 where nobody counts it.
+	Active float64
 }
 
 // Running is what a running attempt takes that its limit holds back. It is one phase of an attempt, which says that the
@@ -57,23 +72,25 @@ type Running struct {
 // sameSize is by what part sizes may differ and count as one.
 const sameSize = 0.02
 
-// Add remembers an attempt that had so many cores, 0 for no limit that is known, used rate of them in the mean, and was
-// held back for the part held of its time. Seconds is how long it ran; 0 where that is not known. It takes the place of
-// what running attempts of its size told.
-func (t *Tries) Add(cores, seconds, rate, held float64, features Features, names []string) {
-	if !believed(cores, rate, held) {
+// Add remembers an attempt, of which these features were known before it ran; those with these names are followed. It
+// takes the place of what running attempts of its size told.
+func (t *Tries) Add(attempt Try, features Features, names []string) {
+	if !believed(attempt.Cores, attempt.Rate, attempt.Held) {
 		return
 	}
 	t.Attempts++
-	tried := t.at(cores)
+	tried := t.at(attempt.Cores)
 	tried.Last, tried.Running = t.Attempts, Running{}
-	tried.Rates.Push(rate, maxTries)
-	tried.Held.Push(held, maxTries)
-	if seconds > 0 && cores > 0 {
+	tried.Rates.Push(attempt.Rate, maxTries)
+	tried.Held.Push(attempt.Held, maxTries)
+	if attempt.Active > 0 && attempt.Active <= mostCores {
+		tried.Active.Push(min(attempt.Active, 1), maxTries)
+	}
+	if attempt.Seconds > 0 && attempt.Cores > 0 {
 		for _, name := range names {
 			tried.Times.Follow(name)
 		}
-		tried.Times.add(cores, seconds, features, maxTries)
+		tried.Times.add(attempt.Cores, attempt.Seconds, features, maxTries)
 	}
 }
 
@@ -131,6 +148,7 @@ type seen struct {
 	fastest           float64 // largest rate
 	more              bool    // they could have used more
 	counted           bool    // hosts tell what held them back
+	active            float64 // 0 where that is not known
 	attempts          float64 // that have a run time
 	log               float64 // of the run time relative to what their inputs predict
 }
@@ -161,14 +179,18 @@ const (
 	// than a twentieth of the time that one takes.
 	parallelUsual, parallelDoubt = 0.25, 0.5
 	contentionDoubt              = 0.05
-	// How long a limit held an attempt back tells what it would take with one core, but for what waits meanwhile.
-	heldDoubt = 0.10
+	// How long a limit held an attempt back tells what it would take with one core, but for what waits meanwhile; where it
+	// held back one thread, nothing of the attempt does.
+	heldDoubt, aloneDoubt = 0.10, 0.03
+	// How much of each period attempts compute in tells for which part of their time they do, as far as periods are alike.
+	denseDoubt = 0.10
 	// Cores that are used may only spin, and threads that wait for a limit may wait for each other next.
-	rateDoubt, demandDoubt = 0.15, 0.25
+	rateDoubt, demandDoubt = 0.15, 0.15
 	// A core that was not used up tells that there was nothing for a second one.
 	alone = 0.10
-	// leastDoubt is how well two run times can be compared on a host that does other work as well.
-	leastDoubt = 0.02
+	// leastDoubt is how well two run times can be compared on a host that does other work as well. One run time differs
+	// from another of its kind by about hostDoubt there, which counts as much as what hostTold run times tell.
+	leastDoubt, hostDoubt, hostTold = 0.02, 0.10, 2
 	// limitPeriod is for how many seconds a limit of CPU holds before it is made up anew: what an attempt computes in
 	// less is held back by no limit above its mean.
 	limitPeriod = 0.100
@@ -213,7 +235,7 @@ func (t *Tries) Learn(times Duration, counted bool) Speed {
 	}
 	s := Speed{}
 	rate, fastest, compared := rates(sizes)
-	s.Rate = rate
+	s.Rate, s.Dense = rate, dense(sizes, rate)
 	largest := slices.MaxFunc(sizes, func(a, b seen) int { return cmp.Compare(a.cores, b.cores) })
 	s.Most, s.Far = largest.cores, max(1, largest.cores)
 	if largest.more || slices.ContainsFunc(t.Sizes, func(tried Tried) bool {
@@ -224,19 +246,22 @@ func (t *Tries) Learn(times Duration, counted bool) Speed {
 	}
 	// An attempt that computes a part of the time is slowed where that fills the time for which a limit holds: as often
 	// as it computes at all, where one moment says nothing of the next, and for as long as it keeps a core busy.
-	even := 1.0
+	busy := row{[3]float64{1, 0, 0}, s.Rate * fastest, busyDoubt * max(s.Rate, alone)}
+	if s.Dense > 0 {
+		busy.is, busy.spread = min(1, s.Rate/s.Dense), denseDoubt
+	}
 	if seconds > 0 {
-		even = min(1, seconds/limitPeriod)
+		busy.is *= min(1, seconds/limitPeriod)
 	}
 	rows := []row{
-		{[3]float64{1, 0, 0}, s.Rate * fastest * even, busyDoubt * max(s.Rate, alone)},
+		busy,
 		{[3]float64{0, 1, 0}, parallelUsual, parallelDoubt},
 		{[3]float64{0, 0, 1}, 0, contentionDoubt},
 	}
 	for _, at := range sizes {
-		rows = append(rows, at.rows(rate, compared)...)
+		rows = append(rows, at.rows(s, compared)...)
 	}
-	direct := compare(sizes, errors)
+	direct := s.compare(sizes, errors)
 	if s.Sizes = len(direct); s.Sizes > 0 {
 		s.Sizes++
 	}
@@ -244,13 +269,20 @@ func (t *Tries) Learn(times Duration, counted bool) Speed {
 		return Speed{} // numbers so far apart tell nothing
 	}
 	if s.Sizes > 0 {
-		for _, at := range sizes {
-			if at.attempts > 0 && at.cores < 1 { // what run times say of a small size is no less for the rate
-				s.Rate = min(s.Rate, at.cores*(1+dot(terms(at.cores), s.values())))
-			}
-		}
+		s.Rate = s.rateOf(sizes)
 	}
 	return s
+}
+
+// rateOf is the rate, or less where run times say of a small size that it takes less time than that leaves to it.
+func (s Speed) rateOf(sizes []seen) float64 {
+	rate := s.Rate
+	for _, at := range sizes {
+		if at.attempts > 0 && at.cores < 1 {
+			rate = min(rate, at.cores*(1+dot(s.terms(at.cores), s.values())))
+		}
+	}
+	return rate
 }
 
 // LearnTimes learns how long attempts take with as many cores as the newest had, and how fast they are with others:
@@ -279,6 +311,7 @@ const turns = 3
 func (t *Tried) seen(counted bool) seen {
 	at := seen{
 		cores: t.Cores, rate: t.Rates.Quantile(0.5), held: t.Held.Quantile(0.5), fastest: t.Rates.Largest(),
+		active: t.Active.Quantile(0.5),
 	}
 	if at.cores == 0 { // no limit: it had what it took
 		at.cores = max(1, at.fastest)
@@ -340,15 +373,43 @@ func (s seen) time(rate float64) float64 {
 	return min(1, max(rate/s.rate, 1/s.cores))
 }
 
-// several is for which part of their time the limit held back threads beside the first: of k threads that run together
-// with a limit of c, each is held back for 1 - c/k of the time.
-func (s seen) several() float64 { return max(0, s.held-s.rate*max(0, 1/s.cores-1)) }
+// dense is how much of a core attempts use in each period of a limit in which they run at all, by what the small sizes
+// tell where there are some, as [rates]: as much as they run while their limit does not hold them back. It is that of
+// the fastest: what kept the others waiting may have been a busy host, which tells nothing of what a limit would do. It
+// is no less than what a limit tells that held them back, by the same curve. 0 where it is not known.
+func dense(sizes []seen, rate float64) float64 {
+	small := slices.ContainsFunc(sizes, func(s seen) bool { return s.cores <= 1 && s.active > 0 })
+	mean, known, least := 0.0, 0.0, 0.0
+	for _, at := range sizes {
+		if at.active == 0 || small && at.cores > 1 {
+			continue
+		}
+		took := at.time(rate)
+		mean += min(1, at.fastest/max(at.active-max(0, took-1)/took, at.fastest))
+		known++
+		if at.cores < 1 && took > 1 && rate > 0 {
+			least = max(least, 1/max(1, 1/at.cores-(took-1)/rate))
+		}
+	}
+	return max(mean/max(1, known), least)
+}
 
-// rows is what attempts of one size tell that use this rate with one core; sure says that they are known to.
-func (s seen) rows(rate float64, sure bool) []row {
-	at, took := terms(s.cores), s.time(rate)
+// several is how many threads the limit held back in the mean beside those that it has room for, one at least: as many
+// as ran or were held back, without as many as could run. In its first period an attempt may use what was left over, so
+// one that is short uses more than its limit in the mean.
+func (s seen) several() float64 {
+	return max(0, s.rate+s.held-max(1, s.cores)*min(1, s.rate/s.cores))
+}
+
+// rows is what attempts of one size tell that use a rate with one core; sure says that they are known to.
+func (s seen) rows(of Speed, sure bool) []row {
+	at, took := of.terms(s.cores), s.time(of.Rate)
 	if s.cores < 1 {
-		rows := []row{{at, took - 1, heldDoubt * took}}
+		doubt := heldDoubt
+		if s.counted && s.active > 0 && s.several() <= alone {
+			doubt = aloneDoubt
+		}
+		rows := []row{{at, took - 1, doubt * took}}
 		if s.rate <= 0 || s.held <= alone || !s.counted {
 			return rows // nothing tells whether others wanted a core
 		}
@@ -365,14 +426,14 @@ func (s seen) rows(rate float64, sure bool) []row {
 		rows = append(rows, row{at, took - 1, doubt})
 	}
 	if threads := max(math.Floor(s.cores)+1, s.rate+s.held); s.cores == 1 || s.held > alone {
-		part := min(1, s.cores*took*s.held/(threads-s.cores))
+		part := min(1, s.cores*took*s.several()/(threads-s.cores))
 		rows = append(rows, row{[3]float64{0, 1, 0}, part, alone + (demandDoubt-alone)*part})
 	}
 	return rows
 }
 
 // compare is what run times at different sizes tell: that at each, as many times that at the one seen most.
-func compare(sizes []seen, errors []float64) []row {
+func (s Speed) compare(sizes []seen, errors []float64) []row {
 	first := -1
 	for i, at := range sizes {
 		if at.attempts > 0 && (first < 0 || at.attempts > sizes[first].attempts ||
@@ -383,19 +444,19 @@ func compare(sizes []seen, errors []float64) []row {
 	if first < 0 {
 		return nil
 	}
-	spread := usualSpread // until there is more than one attempt of each size or so
-	if len(errors) > len(sizes) {
-		spread = max(leastDoubt, madToSigma*median(errors))
-	}
+	// The mean and not the median of the errors: what happens seldom to one of many is all there is where there is one.
+	free := float64(max(0, len(errors)-len(sizes)))
+	scale := absToSigma * floats.Sum(errors) / max(1, free)
+	spread := max(leastDoubt, math.Sqrt((hostTold*hostDoubt*hostDoubt+free*scale*scale)/(hostTold+free)))
 	from := sizes[first]
-	away := terms(from.cores)
+	away := s.terms(from.cores)
 	var rows []row
 	for i, at := range sizes {
 		if i == first || at.attempts == 0 {
 			continue
 		}
 		ratio := math.Exp(min(max(at.log-from.log, -mostLog), mostLog))
-		by := terms(at.cores)
+		by := s.terms(at.cores)
 		for k := range by {
 			by[k] -= ratio * away[k]
 		}
@@ -403,6 +464,9 @@ func compare(sizes []seen, errors []float64) []row {
 	}
 	return rows
 }
+
+// absToSigma makes a mean absolute error that of a normal standard deviation.
+const absToSigma = 1.2533
 
 // mostLog bounds by what factor run times may differ because of the size.
 const mostLog = 10

@@ -85,7 +85,8 @@ func (g *gauge) usage(answer *wire.Answer, state *os.ProcessState, wall time.Dur
 	took := g.last
 	usage := quantity.Usage{
 		Wall: wall, CPU: took.CPU - g.started.CPU, PeakMemory: took.PeakWorkingSet,
-		Throttled: took.Throttled - g.started.Throttled, Stalled: took.MemoryPressure.Some - g.started.MemoryPressure.Some,
+		Throttled: took.Throttled - g.started.Throttled, Active: took.Active - g.started.Active,
+		Stalled:  took.MemoryPressure.Some - g.started.MemoryPressure.Some,
 		DiskRead: took.Read - g.started.Read, DiskWritten: took.Written - g.started.Written,
 	}
 	if state != nil && !g.counted { // its processes took more between the last look and their end

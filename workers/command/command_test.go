@@ -267,7 +267,7 @@ func TestAProgramIsToldWhoItIsAndNoSecrets(t *testing.T) {
 		"PATH": os.Getenv("PATH"), "LANG": "C.UTF-8", "HOME": filepath.Join(top, "home"), "TMPDIR": filepath.Join(top, "tmp"),
 		"MODE": "fast", "OPERATOR": "no", "NCCL_DEBUG": "WARN", "PYTHONUNBUFFERED": "1",
 		"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "NUMEXPR_NUM_THREADS": "2",
-		"GOMAXPROCS": "2", "GOMEMLIMIT": "900",
+		"OMP_WAIT_POLICY": "PASSIVE", "GOMAXPROCS": "2", "GOMEMLIMIT": "900",
 		"CUDA_VISIBLE_DEVICES": "2,3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 		"SPILLWAY_RUN": "r1", "SPILLWAY_STAGE": "p/train", "SPILLWAY_TASK": "train-1", "SPILLWAY_ATTEMPT": "2",
 		"SPILLWAY_CPU_MILLI": "1500", "SPILLWAY_MEMORY_BYTES": "1000", "SPILLWAY_REPORT": "/dev/fd/4",

@@ -389,6 +389,7 @@ func (g *legacyGroup) read() (reading, error) {
 			return reading{}, err
 		}
 		r.usage.Throttled = time.Duration(value(text, "throttled_time"))
+		r.usage.Active = time.Duration(value(text, "nr_periods")) * periodMicroseconds * time.Microsecond
 	}
 	if d, mounted := g.by["blkio"]; mounted {
 		// The file is there where the kernel was built to throttle devices.

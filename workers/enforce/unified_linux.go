@@ -332,6 +332,7 @@ func (g *unifiedGroup) read() (reading, error) {
 	r.usage = Usage{
 		CPU:         time.Duration(value(cpu, "usage_usec")) * time.Microsecond,
 		Throttled:   time.Duration(value(cpu, "throttled_usec")) * time.Microsecond,
+		Active:      time.Duration(value(cpu, "nr_periods")) * periodMicroseconds * time.Microsecond,
 		Memory:      quantity.Bytes(current),
 		OutOfMemory: value(events, "oom_kill"),
 		Processes:   len(pids),

@@ -13,6 +13,9 @@ type Usage struct {
 	CPU time.Duration
 	// Throttled is for how long processes of the group could have run and were kept waiting by the CPU limit.
 	Throttled time.Duration
+	// Active is how long those periods of the CPU limit were together in which processes of the group ran at all; none are
+	// counted while there is no limit. A period has 100 ms.
+	Active time.Duration
 	// Memory is what counts against the memory limit now: anonymous memory, the file cache of what the group read or
 	// wrote, and the kernel's memory for it.
 	Memory quantity.Bytes
