@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
+	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
@@ -363,7 +364,32 @@ func (d *decider) cores(w *work) size.CPU {
 	if st.Slot.Memory > 0 {
 		c.Slots = float64(all.Memory) / float64(st.Slot.Memory)
 	}
+	c.Worth, c.Left = d.haste(st)
 	return c
+}
+
+// haste is what a second of an attempt is worth to those runs of a stage that pay most for it (see [size.Worth]), and
+// how many seconds the run has whose deadline is next; 0 where none has one.
+func (d *decider) haste(st *memory.Stage) (worth, left float64) {
+	price := quantity.Money(0)
+	for _, host := range d.hosts {
+		price = max(price, host.PricePerHour/max(1, quantity.Money(host.Capacity.CPU/quantity.Core)))
+	}
+	runs := 0
+	for _, part := range st.Shares {
+		if !part.Run.Known {
+			continue
+		}
+		goal := part.Run.Goal
+		worth, runs = max(worth, size.Worth(d.policy.ValueOfTime, price, goal.Minimise)), runs+1
+		if due, limited := d.timeLeft(st, part); limited && (left == 0 || due < left) {
+			left = cmp.Or(spill.DeadlineReserve*due, -1)
+		}
+	}
+	if runs == 0 {
+		worth = size.Worth(d.policy.ValueOfTime, price, "")
+	}
+	return worth, left
 }
 
 // claim is how many cores the tasks of a stage would hold together.

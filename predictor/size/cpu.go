@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
@@ -30,9 +31,34 @@ const turnaround = 0.010
 // period is for how many seconds a limit of CPU holds before it is made up anew.
 const period = 0.100
 
-// worthOfTime is what a second of an attempt is worth to those who wait for it, in seconds of a core: as much as the
-// core that computes for them. So an attempt that is alone gets two cores where it is 1.5 times as fast on them.
-const worthOfTime = 1.0
+// What a second of an attempt is worth to those who wait for it, in seconds of a core: usually as much as the core that
+// computes for them, so that an attempt that is alone gets two cores where it is 1.5 times as fast on them.
+const (
+	usualWorth = 1.0
+	// MostWorth is that of those who are in a hurry: a hundredth of a second more is worth one of a core.
+	MostWorth = 100.0
+)
+
+// usualCore is what a core costs for an hour on a usual host (c7i.large in prices.csv), usualHour what an hour is worth
+// to a run whose goal does not say: with both, usualWorth holds. How much of that hour a second of one attempt is worth
+// is not known, so that the two are only compared with what is usual.
+const usualCore, usualHour = quantity.USD * 44625 / 1_000_000, quantity.USD
+
+// Worth is what a second of an attempt is worth in seconds of a core, where an hour is worth this much to its run and
+// a core costs so much for an hour; the usual price where that is 0. A run that minimises cost pays for no more cores
+// than an attempt needs, one that minimises latency for all that make it faster.
+func Worth(hour, core quantity.Money, minimise fact.Objective) float64 {
+	switch minimise {
+	case fact.Cost:
+		return 0
+	case fact.Latency:
+		return MostWorth
+	}
+	if core <= 0 {
+		core = usualCore
+	}
+	return min(MostWorth, usualWorth*max(0, float64(hour)/float64(usualHour))*float64(usualCore)/float64(core))
+}
 
 // CPU is what the share of cores of a stage is chosen by.
 type CPU struct {
@@ -52,16 +78,22 @@ type CPU struct {
 	Room  quantity.Milli
 	// Slots is how many of them the memory has room for; 0 for no bound.
 	Slots float64
+	// Worth is what a second of an attempt is worth to those who wait for it: see [Worth].
+	Worth float64
+	// Left is how many seconds those who wait have for all of them, where one has a deadline; 0 where none has, and below
+	// 0 where it has passed. Where they take longer at the share that Worth says, it is that of [MostWorth].
+	Left float64
 }
 
 // Share is the share of cores with the least cost of an attempt: what it holds for as long as it runs, and what those
 // who wait for it lose,
 //
-//	t(c) (c + v max(1, tasks c / room))
+//	t(c) (c + v max(1, tasks / slots))
 //
-// with t(c) how long it takes with c cores relative to one. Where there is room for all tasks, that is (c + v) t(c),
-// and more cores are worth it while they make it fast enough; where many wait, it is proportional to c t(c), and the
-// share is the one that gets most out of each core. Where memory is what is short, fewer fit than cores say.
+// with t(c) how long it takes with c cores relative to one, and slots how many fit, room / c, whole ones. Where there
+// is room for all tasks, that is (c + v) t(c), and more cores are worth it while they make it fast enough; where many
+// wait, it is proportional to c t(c), and the share is the one that gets most out of each core. A share that gives no
+// further slot is only smaller where less is used. Where memory is what is short, fewer fit than cores say.
 //
 // What is held is kept while nothing is cheaper by [Step]. A size beyond those that were seen is tried where attempts
 // are held back and it may be cheaper; that tells how fast they are there.
@@ -78,16 +110,44 @@ func (c CPU) Share(otherwise quantity.Milli) quantity.Milli {
 		floor = max(floor, quantity.Core)
 	}
 	floor = min(floor, ceiling)
-	best, least := floor, c.cost(floor)
-	for _, share := range c.shares(floor, ceiling) {
-		if cost := c.cost(share); cost < least*(1-1e-9) || cost <= least*(1+1e-9) && share <= quantity.Core {
-			best, least = share, min(least, cost)
-		}
+	best, least := c.cheapest(floor, ceiling)
+	if c.Left != 0 && c.ends(best) > c.Left { // whether it is too late is asked of what is chosen without a deadline
+		c.Worth = MostWorth
+		best, least = c.cheapest(floor, ceiling)
 	}
 	if c.Held >= floor && c.Held <= ceiling && c.cost(c.Held) <= least*(1+Step) {
 		return c.Held
 	}
 	return best
+}
+
+// cheapest is the share with the least cost, and that cost. Of two that cost the same it is the larger up to one core.
+func (c CPU) cheapest(floor, ceiling quantity.Milli) (best quantity.Milli, least float64) {
+	best, least = floor, c.cost(floor)
+	for _, share := range c.shares(floor, ceiling) {
+		if cost := c.cost(share); cost < least*(1-1e-9) || cost <= least*(1+1e-9) && share <= quantity.Core {
+			best, least = share, min(least, cost)
+		}
+	}
+	return best, least
+}
+
+// ends is after how many seconds all tasks are done with this share.
+func (c CPU) ends(share quantity.Milli) float64 {
+	held := c.Held
+	if held <= 0 {
+		held = quantity.Core
+	}
+	return c.Wall * c.time(share.Cores()) / c.time(held.Cores()) * c.waves(share)
+}
+
+// waves is how many tasks each slot takes after one another with this share.
+func (c CPU) waves(share quantity.Milli) float64 {
+	slots := math.Floor(float64(c.Room)/float64(max(share, 1)) + 1e-9)
+	if c.Slots > 0 {
+		slots = min(slots, c.Slots)
+	}
+	return max(1, c.Tasks/max(1, slots))
 }
 
 // shares are those that are looked at above the least: up to one core in steps of a quarter of it, then
@@ -124,11 +184,7 @@ func (c CPU) busy() float64 {
 // cost is that of an attempt with this share, in seconds of a core for each second that it takes with one.
 func (c CPU) cost(share quantity.Milli) float64 {
 	cores := share.Cores()
-	slots := max(1, float64(c.Room)/float64(max(share, 1)))
-	if c.Slots > 0 {
-		slots = max(1, min(slots, c.Slots))
-	}
-	return c.time(cores) * (cores + worthOfTime*max(1, c.Tasks/slots))
+	return c.time(cores) * (cores + c.Worth*c.waves(share))
 }
 
 // time is how long a slot takes for an attempt with so many cores, relative to one. Of short attempts a slot runs

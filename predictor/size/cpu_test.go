@@ -1,10 +1,12 @@
 package size_test
 
 import (
+	"cmp"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/usage"
@@ -56,14 +58,19 @@ func TestAShareOfCoresIsChosenAlongTheCurve(t *testing.T) {
 		{"never nothing", size.CPU{Speed: learned(1, 0.001, 0, 8), Rate: 1}, size.LeastCPU},
 		{"short tasks share a core", size.CPU{Speed: learned(1, 1, 0, 8), Rate: core, Wall: 0.010}, 500},
 		{"shorter ones more", size.CPU{Speed: learned(1, 1, 0, 8), Rate: core, Wall: 0.001}, 100},
+		{"two in a hurry", size.CPU{Speed: onTwo(1.3), Rate: 1300, Worth: size.MostWorth}, 2 * core},
+		{"two where the deadline is near", size.CPU{Speed: onTwo(1.3), Rate: 1300, Left: 1.5}, 2 * core},
+		{"two where it has passed", size.CPU{Speed: onTwo(1.3), Rate: 1300, Left: -1}, 2 * core},
+		{"one where it is far", size.CPU{Speed: onTwo(1.3), Rate: 1300, Left: 60}, core},
+		{"one where time is worth little", size.CPU{Speed: onTwo(1.9), Rate: 1900, Worth: 0.01}, core},
+		{"no less for no further slot", size.CPU{Speed: learned(1, 0.7, 0, 8), Rate: 700, Tasks: 2, Room: 1333}, core},
+		{"less for one", size.CPU{Speed: learned(1, 0.7, 0, 8), Rate: 700, Tasks: 4, Room: 2800}, 700},
 		{"longer ones do not", size.CPU{Speed: learned(1, 1, 0, 8), Rate: core, Wall: 0.1}, core},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			row.known.Most, row.known.Room = 4*core, 4*core
-			if row.known.Wall == 0 {
-				row.known.Wall = 2
-			}
+			row.known.Most, row.known.Room = 4*core, cmp.Or(row.known.Room, 4*core)
+			row.known.Wall, row.known.Worth = cmp.Or(row.known.Wall, 2), cmp.Or(row.known.Worth, 1)
 			if got := row.known.Share(400); got != row.want {
 				t.Errorf("%+v: got %s cores, want %s: %s", row.known, got, row.want, row.known.Why(got))
 			}
@@ -81,7 +88,8 @@ func TestWhatIsHeldIsKeptWhileItIsAboutAsGood(t *testing.T) {
 			Speed: learned(cores, part.Draw(rt, "rate")*max(1, cores), part.Draw(rt, "held"), 8),
 			Rate:  quantity.Milli(rapid.IntRange(1, 4000).Draw(rt, "rate90")), Wall: 10 * part.Draw(rt, "wall"),
 			Most: 8 * quantity.Core, Room: quantity.Milli(rapid.IntRange(0, 16000).Draw(rt, "room")),
-			Tasks: float64(rapid.IntRange(0, 1000).Draw(rt, "tasks")),
+			Tasks: float64(rapid.IntRange(0, 1000).Draw(rt, "tasks")), Worth: size.MostWorth * part.Draw(rt, "worth"),
+			Left: rapid.SampledFrom([]float64{0, -1}).Draw(rt, "left"),
 		}
 		chosen := c.Share(quantity.Core)
 		if chosen < size.LeastCPU || chosen > c.Most {
@@ -115,6 +123,52 @@ func TestAShareIsToldByHowFastItIs(t *testing.T) {
 	} {
 		if got := row.known.Why(row.share); got != row.want {
 			t.Errorf("got %q, want %q", got, row.want)
+		}
+	}
+}
+
+// TestTimeThatIsWorthMoreGivesNoFewerCores compares what an attempt is given that keeps nobody waiting.
+func TestTimeThatIsWorthMoreGivesNoFewerCores(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		part := rapid.Float64Range(0, 1)
+		c := size.CPU{
+			Speed: onTwo(1 + part.Draw(rt, "faster")), Rate: quantity.Milli(rapid.IntRange(1, 2000).Draw(rt, "rate")),
+			Wall: 1 + 10*part.Draw(rt, "wall"), Most: 8 * quantity.Core, Room: 8 * quantity.Core, Tasks: 1,
+			Worth: size.MostWorth * part.Draw(rt, "worth"),
+		}
+		more, soon := c, c
+		more.Worth += (size.MostWorth - c.Worth) * part.Draw(rt, "more")
+		soon.Left = -1
+		if less, least := c.Share(quantity.Core), more.Share(quantity.Core); least < less {
+			rt.Errorf("%+v: %s cores, and %s where time is worth %v", c, less, least, more.Worth)
+		}
+		if less, hurried := c.Share(quantity.Core), soon.Share(quantity.Core); hurried < less {
+			rt.Errorf("%+v: %s cores, and %s where the deadline has passed", c, less, hurried)
+		}
+	})
+}
+
+func TestWhatASecondIsWorth(t *testing.T) {
+	t.Parallel()
+	const usual, cent = quantity.USD * 44625 / 1_000_000, quantity.USD / 100
+	for _, row := range []struct {
+		name       string
+		hour, core quantity.Money
+		minimise   fact.Objective
+		want       float64
+	}{
+		{"as usual", quantity.USD, usual, "", 1},
+		{"no price is the usual one", quantity.USD, 0, "", 1},
+		{"an hour is worth three times as much", 3 * quantity.USD, usual, "", 3},
+		{"cores are twice as dear", quantity.USD, 2 * usual, "", 0.5},
+		{"cores are free or nearly", quantity.USD, 1, "", size.MostWorth},
+		{"nothing", 0, usual, "", 0},
+		{"a run that minimises cost", 3 * quantity.USD, cent, fact.Cost, 0},
+		{"one that minimises latency", cent, usual, fact.Latency, size.MostWorth},
+	} {
+		if got := size.Worth(row.hour, row.core, row.minimise); got < row.want*(1-1e-9) || got > row.want*(1+1e-9) {
+			t.Errorf("%s: got %v, want %v", row.name, got, row.want)
 		}
 	}
 }

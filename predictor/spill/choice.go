@@ -10,7 +10,7 @@ import (
 
 // Time and value kept in hand, so that a choice is not undone by the next attempt.
 const (
-	deadlineReserve = 0.9  // a deadline counts as met when the stage ends within this part of the time left
+	DeadlineReserve = 0.9  // a deadline counts as met when the stage ends within this part of the time left
 	deadlineRelief  = 0.5  // function slots go back once the pool alone ends within this part of it
 	valueRelief     = 1.25 // and once they cost this many times what they save
 )
@@ -100,8 +100,8 @@ func (b Backlog) wish() (picked Choice, keep bool) {
 // help to save time; without a deadline and an objective, as many as are worth their price.
 func (b Backlog) byGoal(run Waiting) Choice {
 	wait, goal := b.told(), run.Goal
-	if run.Limited && b.Duration(0) > deadlineReserve*run.Left {
-		n := b.within(deadlineReserve * run.Left)
+	if run.Limited && b.Duration(0) > DeadlineReserve*run.Left {
+		n := b.within(DeadlineReserve * run.Left)
 		if n > 0 {
 			return Choice{Slots: n, Reason: fmt.Sprintf("%s, with %s left to the deadline; %s in %s for %s",
 				wait, words.Seconds(run.Left), finishes(n), words.Seconds(b.Duration(n)), b.Price(n))}
