@@ -169,12 +169,14 @@ func (d *decider) course(w *work, run string) (c outlook.Course, known bool) {
 	for _, attempt := range d.attemptsOf(st.ID) {
 		age := d.now.Since(attempt.Started)
 		if attempt.Venue == fact.Pool {
-			left := st.Model.Times(fact.Pool, d.memory.Grants[attempt.Key].CPU.Cores()).Residual(age, mean)
+			times := st.Model.Times(fact.Pool, d.memory.Grants[attempt.Key].CPU.Cores())
+			left := d.remaining(attempt, times.Residual(age, mean))
 			c.AtPool += left / c.Wall
 			c.Longest = max(c.Longest, left)
 			continue
 		}
-		left := st.Model.Times(fact.Function, size.ClassCores(st.Class)).Residual(age, c.Function)
+		times := st.Model.Times(fact.Function, size.ClassCores(st.Class))
+		left := d.remaining(attempt, times.Residual(age, c.Function))
 		c.AtVenue += left / c.Function
 		c.Longest = max(c.Longest, left)
 		c.Running++

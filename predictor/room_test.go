@@ -127,3 +127,27 @@ func TestWithheldSlotsDoNotFlap(t *testing.T) {
 		t.Error("no slot was ever withheld")
 	}
 }
+
+func TestATaskWaitsForRoomAsLongAsTheStepsOfTheAttemptBeforeItSay(t *testing.T) {
+	t.Parallel()
+	state := predictor.State{}
+	for i := range 10 {
+		line := record("earlier", "large", i, -1000+float64(i), 60)
+		line.Step = 60
+		state = predictor.Fold(state, line)
+	}
+	large := start("other", "large", 0, 0)
+	large.Grant = quantity.Size{CPU: 2 * quantity.Core, Memory: 7 * quantity.GiB}
+	state = fold(
+		learn(state, "score", 10, 1), started("other", 0, predictor.Goal{}), hint("other", "large", 1, 0), large,
+		predictor.Sampled{
+			Run: "other", Stage: stageNamed("large"), Task: "large-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+			Grant: large.Grant, Step: 15, At: after(5),
+		},
+		started("r", 5, predictor.Goal{}), hint("r", "score", 1, 5),
+	)
+	plan, _ := predictor.Decide(state, laptop(5, 2))
+	if told := strings.Join(reasons(plan), "\n"); !strings.Contains(told, "no room for 15 s") {
+		t.Errorf("a quarter of the steps in 5 s: the reasons are\n%s\nwant no room for 15 s", told)
+	}
+}
