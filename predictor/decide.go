@@ -101,7 +101,7 @@ func (w *work) demand() int {
 
 func begin(m *memory.State, snap plan.Snapshot) *decider {
 	d := &decider{
-		memory: m, now: memory.At(snap.Now), policy: sanePolicy(snap.Policy), functions: saneVenue(snap.Functions),
+		memory: m, now: memory.At(snap.Now), policy: plan.SanePolicy(snap.Policy), functions: plan.SaneVenue(snap.Functions),
 		committed: map[string]quantity.Money{},
 	}
 	m.Begin(snap.Term, d.now)
@@ -114,7 +114,7 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 
 func (d *decider) openHosts(hosts []plan.Host) {
 	for _, host := range hosts {
-		host.Capacity, host.Free = saneRoom(host.Capacity), saneRoom(host.Free)
+		host.Capacity, host.Free = plan.SaneRoom(host.Capacity), plan.SaneRoom(host.Free)
 		d.hosts = append(d.hosts, host)
 	}
 	slices.SortStableFunc(d.hosts, func(a, b plan.Host) int { return strings.Compare(a.ID, b.ID) })
@@ -248,43 +248,4 @@ func (d *decider) finish() {
 			}
 		}
 	}
-}
-
-func sanePolicy(p plan.Policy) plan.Policy {
-	usual := plan.DefaultPolicy()
-	p.ValueOfTime = max(0, p.ValueOfTime)
-	p.IdleAfter = max(0, p.IdleAfter)
-	if p.Window <= 0 {
-		p.Window = usual.Window
-	}
-	p.MaxWindow = max(p.MaxWindow, p.Window)
-	if !(p.Margin >= 0) || p.Margin > 10 {
-		p.Margin = usual.Margin
-	}
-	p.MinMemory = max(p.MinMemory, quantity.MiB)
-	if !(p.ErrorBound > 0) {
-		p.ErrorBound = usual.ErrorBound
-	}
-	return p
-}
-
-func saneVenue(f plan.FunctionVenue) plan.FunctionVenue {
-	f.Concurrency = min(max(0, f.Concurrency), plan.MaxSlots)
-	f.PerGiBSecond, f.PerRequest = max(0, f.PerGiBSecond), max(0, f.PerRequest)
-	f.ColdStart, f.MaxDuration, f.Cores = min(max(0, f.ColdStart), fact.MaxWall), min(max(0, f.MaxDuration), fact.MaxWall),
-		max(0, f.Cores)
-	f.Classes = slices.DeleteFunc(slices.Sorted(slices.Values(f.Classes)), func(class quantity.Bytes) bool {
-		return class <= 0 || (f.MaxMemory > 0 && class > f.MaxMemory)
-	})
-	return f
-}
-
-// saneRoom cuts room to what it can be, and keeps sums of it from overflowing.
-func saneRoom(room quantity.Size) quantity.Size {
-	const most = quantity.Milli(1) << 40
-	room.CPU = min(max(0, room.CPU), most)
-	room.Memory = min(max(0, room.Memory), fact.MaxPeakMemory)
-	room.GPU = min(max(0, room.GPU), most)
-	room.GPUMemory = min(max(0, room.GPUMemory), fact.MaxPeakMemory)
-	return room
 }

@@ -102,8 +102,6 @@ const (
 type (
 	// Sizing is how attempts of one stage are sized when they are admitted.
 	Sizing = size.Sizing
-	// Expected is the peak of memory that attempts of a stage are expected to have.
-	Expected = size.Expected
 	// Need is what is known about an attempt before it runs.
 	Need = size.Need
 )

@@ -55,11 +55,8 @@ type status struct {
 
 // statusOf reads how a process ended.
 func statusOf(state *os.ProcessState) *status {
-	s := &status{code: state.ExitCode(), words: state.String()}
-	if own, ok := state.Sys().(syscall.WaitStatus); ok && own.Signaled() {
-		s.signal = own.Signal()
-	}
-	return s
+	code, signal := termination.Status(state)
+	return &status{code: code, signal: signal, words: state.String()}
 }
 
 // ended decides how an attempt ended and whether its child can take another.

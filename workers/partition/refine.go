@@ -6,29 +6,11 @@ import (
 	"slices"
 )
 
-// Refine improves a placement for [Throughput] by moving blocks between devices and swapping them, stages being
-// contiguous or not. It never returns a plan with more load than the given assignment has, if that fits. The search is
-// simulated annealing (S. Kirkpatrick et al., Optimization by Simulated Annealing, Science 220, 1983,
-// https://doi.org/10.1126/science.220.4598.671) on the logarithm of the 16-norm of the loads: the maximum alone has
-// large plateaus, on which a change of the second busiest device is invisible.
-func Refine(p Problem, assignment []int) (Plan, error) {
-	in, err := newInstance(p)
-	if err != nil {
-		return Plan{}, err
-	}
-	in = in.loose
-	place, err := in.placeOf(assignment)
-	if err != nil {
-		return Plan{}, err
-	}
-	before, err := in.plan(place, "given")
-	if err != nil {
-		return before, err
-	}
-	return in.refined(before, place)
-}
-
-// refined returns the better of a plan and what the local search makes of its placement.
+// refined returns the better of a plan for [Throughput] and what a local search makes of its placement, moving blocks
+// between devices and swapping them, stages being contiguous or not. The search is simulated annealing (S. Kirkpatrick
+// et al., Optimization by Simulated Annealing, Science 220, 1983, https://doi.org/10.1126/science.220.4598.671) on the
+// logarithm of the 16-norm of the loads: the maximum alone has large plateaus, on which a change of the second busiest
+// device is invisible.
 func (in *instance) refined(before Plan, place []int) (Plan, error) {
 	r := in.newRefinement(place)
 	r.standard(place)

@@ -1,0 +1,49 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// SanePolicy cuts a policy to what it can be; what makes no sense is as usual.
+func SanePolicy(p Policy) Policy {
+	usual := DefaultPolicy()
+	p.ValueOfTime = max(0, p.ValueOfTime)
+	p.IdleAfter = max(0, p.IdleAfter)
+	if p.Window <= 0 {
+		p.Window = usual.Window
+	}
+	p.MaxWindow = max(p.MaxWindow, p.Window)
+	if !(p.Margin >= 0) || p.Margin > 10 {
+		p.Margin = usual.Margin
+	}
+	p.MinMemory = max(p.MinMemory, quantity.MiB)
+	if !(p.ErrorBound > 0) {
+		p.ErrorBound = usual.ErrorBound
+	}
+	return p
+}
+
+// SaneVenue cuts what functions offer to what it can be, and sorts their classes.
+func SaneVenue(f FunctionVenue) FunctionVenue {
+	f.Concurrency = min(max(0, f.Concurrency), MaxSlots)
+	f.PerGiBSecond, f.PerRequest = max(0, f.PerGiBSecond), max(0, f.PerRequest)
+	f.ColdStart, f.MaxDuration = min(max(0, f.ColdStart), fact.MaxWall), min(max(0, f.MaxDuration), fact.MaxWall)
+	f.Cores = max(0, f.Cores)
+	f.Classes = slices.DeleteFunc(slices.Sorted(slices.Values(f.Classes)), func(class quantity.Bytes) bool {
+		return class <= 0 || (f.MaxMemory > 0 && class > f.MaxMemory)
+	})
+	return f
+}
+
+// SaneRoom cuts room to what it can be, and keeps sums of it from overflowing.
+func SaneRoom(room quantity.Size) quantity.Size {
+	const most = quantity.Milli(1) << 40
+	room.CPU = min(max(0, room.CPU), most)
+	room.Memory = min(max(0, room.Memory), fact.MaxPeakMemory)
+	room.GPU = min(max(0, room.GPU), most)
+	room.GPUMemory = min(max(0, room.GPUMemory), fact.MaxPeakMemory)
+	return room
+}
