@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/usage"
 
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
 )
@@ -315,7 +316,8 @@ func middle(values []float64) predictor.Interval {
 	if len(values) == 0 {
 		return predictor.Interval{}
 	}
-	return predictor.Interval{Low: quantile(values, 0.1), Mid: median(values), High: quantile(values, 0.9)}
+	all := usage.Series{Values: values}
+	return predictor.Interval{Low: all.Quantile(0.1), Mid: median(values), High: all.Quantile(0.9)}
 }
 
 // line is level + slope x.
