@@ -52,7 +52,7 @@ func (d *decider) allocate() {
 // decider is one tick.
 type decider struct {
 	memory    *memory.State
-	now       memory.Instant
+	now       fact.Instant
 	policy    plan.Policy
 	functions plan.FunctionVenue
 	hosts     []plan.Host // by ID
@@ -73,7 +73,7 @@ type work struct {
 	queued  [2]int
 	running map[fact.Venue]int
 	held    map[string]int // running per host that is present
-	oldest  memory.Instant // start of the oldest running attempt at the pool
+	oldest  fact.Instant   // start of the oldest running attempt at the pool
 	wall    float64        // seconds a task takes at the pool; a guess when nothing is known
 	wait    float64        // seconds until a host has room for one of the tasks that wait; 0 while one has
 	slack   float64        // seconds until the stage must be done for the earliest deadline; +Inf without one
@@ -101,7 +101,7 @@ func (w *work) demand() int {
 
 func begin(m *memory.State, snap plan.Snapshot) *decider {
 	d := &decider{
-		memory: m, now: memory.At(snap.Now), policy: plan.SanePolicy(snap.Policy), functions: plan.SaneVenue(snap.Functions),
+		memory: m, now: fact.At(snap.Now), policy: plan.SanePolicy(snap.Policy), functions: plan.SaneVenue(snap.Functions),
 		committed: map[string]quantity.Money{},
 	}
 	m.Begin(snap.Term, d.now)

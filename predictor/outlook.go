@@ -31,7 +31,7 @@ func (s State) Outlook(run string, goal fact.Goal, snapshot plan.Snapshot) outlo
 	m := s.memory.Copied()
 	r := m.Runs[run]
 	r.Goal = out.Goal
-	now := memory.At(snapshot.Now)
+	now := fact.At(snapshot.Now)
 	out.Elapsed, out.Spent = now.Since(r.Started), r.Spent.USD()
 	d := begin(m, snapshot)
 	d.allocate()

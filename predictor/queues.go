@@ -3,12 +3,12 @@ package predictor
 import (
 	"time"
 
-	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // lookFor is how long one stage is looked at before the next: a server counts anew every five seconds.
-const lookFor = memory.Instant(10 * time.Second)
+const lookFor = fact.Instant(10 * time.Second)
 
 // doubt counts what waits at a stage as nothing where no run is known to have a task there and none runs. A server that
 // was killed goes on counting tasks that were done before, until somebody polls their queue: slots for all of these

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
-	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/share"
@@ -61,7 +60,7 @@ const (
 	// withheldUntil is to what part of what began it the wait for room must fall before slots are withheld no longer.
 	withheldUntil = 0.5
 	// withholdAgain is for how long they are not withheld again: two changes of slots in it are ten a minute.
-	withholdAgain = memory.Instant(12 * time.Second)
+	withholdAgain = fact.Instant(12 * time.Second)
 )
 
 // withhold takes the stage's spare pool slots back where functions end a task before the pool has room for one: a host
@@ -163,7 +162,7 @@ func (d *decider) refused(w *work, why spill.Refusal) spill.Choice {
 }
 
 // linger is how long after a task waited an empty queue is believed: a window refills it between two ticks.
-const linger = memory.Instant(3 * time.Second)
+const linger = fact.Instant(3 * time.Second)
 
 // backlog is what waits at the stage, with the goals of its runs.
 func (d *decider) backlog(w *work, o spill.Offer, limit int) spill.Backlog {

@@ -1,2 +1,3 @@
-// Package alerting decides when people are told that the goal of a run is at risk, and words what they are told.
+// Package alerting says what people are told of runs whose goal is at risk and of what the engine has lost: when, and
+// in which words.
 package alerting

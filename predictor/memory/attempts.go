@@ -22,10 +22,10 @@ type Attempt struct {
 	// Lost says that its supervisor is gone: it does not run, and its task counts as waiting until somebody takes it
 	// again. Replaced says that somebody has. Such an attempt is kept until its Record comes, so that its task is counted
 	// once.
-	Lost     bool    `json:"lost,omitempty"`
-	Replaced bool    `json:"replaced,omitempty"`
-	Started  Instant `json:"started"`
-	Heard    Instant `json:"heard"` // the clock at its start or last sample
+	Lost     bool         `json:"lost,omitempty"`
+	Replaced bool         `json:"replaced,omitempty"`
+	Started  fact.Instant `json:"started"`
+	Heard    fact.Instant `json:"heard"` // the clock at its start or last sample
 }
 
 // Holding is what an attempt held when it began, or at its last sample.
@@ -37,8 +37,8 @@ type Holding struct {
 
 // Progress is the last step that an attempt has reported, and when that was first heard of.
 type Progress struct {
-	Step int     `json:"step"`
-	At   Instant `json:"at"`
+	Step int          `json:"step"`
+	At   fact.Instant `json:"at"`
 }
 
 // ByProgress is how many seconds an attempt takes altogether if it goes on as fast as until its last step, by how many
@@ -97,7 +97,7 @@ func (m *State) lose(key uint64, running Attempt) {
 }
 
 func (m *State) attemptStarted(e fact.AttemptStarted) {
-	now := At(e.At)
+	now := fact.At(e.At)
 	key := attemptKey(e.Run, e.Task, e.Attempt)
 	if _, known := m.Attempts[key]; known || m.recent.has(key) {
 		return
@@ -143,14 +143,14 @@ func (m *State) sampled(e fact.Sampled) {
 	if st == nil {
 		return
 	}
-	st.Active = max(st.Active, At(e.At))
+	st.Active = max(st.Active, fact.At(e.At))
 	if running.Lost { // it lives
 		running.Lost = false
 		m.ran(running, 1)
-		m.take(st, running.Run, queueOf(running.PoolOnly), At(e.At))
+		m.take(st, running.Run, queueOf(running.PoolOnly), fact.At(e.At))
 	}
 	if before := m.steps[key]; e.Step > before.Step {
-		m.steps[key] = Progress{Step: e.Step, At: At(e.At)}
+		m.steps[key] = Progress{Step: e.Step, At: fact.At(e.At)}
 	}
 	running.Starving++
 	if e.Venue != fact.Pool || !(e.Throttled > throttledShare) {

@@ -13,9 +13,9 @@ type Change struct {
 	Strange int `json:"strange,omitempty"`
 	// Attempts is how many attempts the model had seen when the need last changed, 0 for never; At is when that was, and
 	// Factor what the new need is of the one before.
-	Attempts int     `json:"attempts,omitempty"`
-	At       Instant `json:"at,omitempty"`
-	Factor   float64 `json:"factor,omitempty"`
+	Attempts int          `json:"attempts,omitempty"`
+	At       fact.Instant `json:"at,omitempty"`
+	Factor   float64      `json:"factor,omitempty"`
 }
 
 const (
@@ -30,9 +30,9 @@ const (
 // row of another build took far more, or far less, than was expected of them. What was learned of the build before is
 // forgotten then: five attempts among sixty would be taken for outliers for long. With the same build it is the inputs
 // that are others, and what was learned of earlier ones may be needed again.
-func (m *Model) changes(e fact.Record, peak float64, now Instant) {
+func (m *Model) changes(e fact.Record, peak float64, now fact.Instant) {
 	expected, c := e.Predicted.Memory, &m.Change
-	began := now - Instant(min(max(e.Usage.Wall+e.Start, 0), fact.MaxWall))
+	began := now - fact.Instant(min(max(e.Usage.Wall+e.Start, 0), fact.MaxWall))
 	if e.Venue != fact.Pool || e.Predicted.Guess || !(expected.Mid > 0) || began < c.At {
 		return // of the last, it was expected to be as before
 	}

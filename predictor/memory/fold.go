@@ -47,11 +47,11 @@ func (m *State) runStarted(e fact.RunStarted) {
 		return
 	}
 	m.recent.remove(endKey(e.Run)) // the same ID may start again
-	r := m.run(e.Run, At(e.At))
+	r := m.run(e.Run, fact.At(e.At))
 	if r.Known {
 		return
 	}
-	r.Known, r.App, r.Pipeline, r.Goal, r.Started = true, e.App, e.Pipeline, fact.SaneGoal(e.Goal), At(e.At)
+	r.Known, r.App, r.Pipeline, r.Goal, r.Started = true, e.App, e.Pipeline, fact.SaneGoal(e.Goal), fact.At(e.At)
 	r.Input = min(max(0, e.InputBytes), fact.MaxPeakMemory)
 }
 
@@ -65,13 +65,13 @@ func (m *State) runEnded(e fact.RunEnded) {
 		return
 	}
 	if e.State == fact.RunSucceeded {
-		m.keepPast(r, At(e.At))
+		m.keepPast(r, fact.At(e.At))
 	}
 	m.drop(r)
 }
 
 func (m *State) scheduled(e fact.Scheduled) {
-	now := At(e.At)
+	now := fact.At(e.At)
 	if e.Tasks < 0 || (e.Tasks == 0 && e.Expected <= 0) || m.recent.has(endKey(e.Run)) {
 		return
 	}
@@ -116,7 +116,7 @@ func (b *Backlog) hinted(tasks int, input quantity.Bytes) {
 }
 
 func (m *State) reused(e fact.Reused) {
-	now := At(e.At)
+	now := fact.At(e.At)
 	st := m.stage(e.Stage, now)
 	if st == nil || e.Tasks <= 0 {
 		return
@@ -129,7 +129,7 @@ func (m *State) reused(e fact.Reused) {
 // begun notes that the first attempt of a run has begun, and how long it has waited in the queue.
 func (m *State) begun(run string, queue time.Duration) {
 	if r := m.Runs[run]; r != nil && !r.Begun {
-		r.Begun, r.Waited = true, Instant(min(max(queue, 0), fact.MaxWall))
+		r.Begun, r.Waited = true, fact.Instant(min(max(queue, 0), fact.MaxWall))
 	}
 }
 
@@ -138,7 +138,7 @@ func (m *State) begun(run string, queue time.Duration) {
 // Without this allowance an observation made just before a burst would erase the burst, and one made just before the
 // queue ran empty would bring it back.
 func (m *State) backlogObserved(e fact.BacklogObserved) {
-	now := At(e.At)
+	now := fact.At(e.At)
 	if e.Tasks < 0 || (e.Tasks == 0 && m.Stages[e.Stage] == nil) {
 		return
 	}
@@ -172,7 +172,7 @@ func (st *Stage) scaleShares(queue int) {
 }
 
 // take removes one task from the queue.
-func (m *State) take(st *Stage, run string, queue int, now Instant) {
+func (m *State) take(st *Stage, run string, queue int, now fact.Instant) {
 	st.Queues[queue].Tasks = max(0, st.Queues[queue].Tasks-1)
 	st.Queues[queue].Starts.add(now, 1)
 	if part := st.Shares[run]; part != nil {
@@ -185,7 +185,7 @@ func (m *State) recorded(e fact.Record) {
 	if e.Task == "" || !m.recent.add(key) {
 		return
 	}
-	now := At(e.At)
+	now := fact.At(e.At)
 	st := m.stage(e.Stage, now)
 	if st == nil {
 		return
@@ -220,7 +220,7 @@ func (m *State) recorded(e fact.Record) {
 	}
 }
 
-func (m *State) charge(st *Stage, e fact.Record, now Instant) {
+func (m *State) charge(st *Stage, e fact.Record, now fact.Instant) {
 	if m.Runs[e.Run] == nil {
 		return
 	}

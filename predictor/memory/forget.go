@@ -11,20 +11,20 @@ const (
 	// silence is how long an attempt may go without a start, a sample or a Record before it is forgotten, and its task
 	// with it: the last resort for what neither a new start of its supervisor nor the end of a lease tells. It is time
 	// between ticks, not by the clocks of hosts.
-	silence = Instant(10 * time.Minute)
+	silence = fact.Instant(10 * time.Minute)
 	// unleased is how long the host of an attempt may be without a lease, and the attempt without a sample, before it is
 	// lost: three leases of five seconds. A lease is gone at once when the server that holds it starts anew, and is back
 	// within a second.
-	unleased = Instant(15 * time.Second)
+	unleased = fact.Instant(15 * time.Second)
 	// longestStep is the most that the clock moves in one tick: what is more is a clock that was set, or a time in which
 	// nobody led.
-	longestStep = Instant(5 * time.Second)
+	longestStep = fact.Instant(5 * time.Second)
 	// forgotten is how long a stage of a build is kept without work; its model is kept on.
-	forgotten = Instant(time.Hour)
+	forgotten = fact.Instant(time.Hour)
 )
 
 // Begin begins a tick of a term at now, and moves the clock to it.
-func (m *State) Begin(term uint64, now Instant) {
+func (m *State) Begin(term uint64, now fact.Instant) {
 	if m.Term != term {
 		m.Term, m.Tick = term, 0
 	}
@@ -38,7 +38,7 @@ func (m *State) Begin(term uint64, now Instant) {
 // Forget drops attempts that went silent and stages that have had nothing to do for long. The hosts are those that have
 // a lease now; functions may be silent as long as one of their attempts may take.
 func (m *State) Forget(hosts []plan.Host, longest time.Duration) {
-	used := m.forgetAttempts(hosts, Instant(longest))
+	used := m.forgetAttempts(hosts, fact.Instant(longest))
 	for id, st := range m.Stages {
 		st.Active = min(st.Active, m.now) // a clock that ran ahead must not keep a stage warm for ever
 		if !used[id] {
@@ -52,7 +52,7 @@ func (m *State) Forget(hosts []plan.Host, longest time.Duration) {
 
 // forgetAttempts loses the attempts whose host has been gone for too long and forgets those of which nothing was heard
 // for longer still. It returns the stages of those that run.
-func (m *State) forgetAttempts(hosts []plan.Host, longest Instant) (used map[fact.StageID]bool) {
+func (m *State) forgetAttempts(hosts []plan.Host, longest fact.Instant) (used map[fact.StageID]bool) {
 	for _, host := range hosts {
 		m.leased[host.ID] = m.Clock
 	}

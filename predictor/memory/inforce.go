@@ -13,14 +13,14 @@ func (m *State) Obey(inForce plan.Plan) {
 	if inForce.Term < m.Term || inForce.Term == m.Term && inForce.Tick < m.Tick {
 		return
 	}
-	m.Term, m.Tick, m.now = inForce.Term, inForce.Tick, At(inForce.At)
+	m.Term, m.Tick, m.now = inForce.Term, inForce.Tick, fact.At(inForce.At)
 	m.Resume(inForce)
 }
 
 // Resume makes a memory know what the plan in force gives to stages and runs. Windows of runs and stages that it does
 // not know, and rows that make no sense, are ignored.
 func (m *State) Resume(inForce plan.Plan) {
-	now := At(inForce.At)
+	now := fact.At(inForce.At)
 	for _, st := range m.Stages {
 		st.Slots, st.Functions = 0, 0
 		if st.Queues[0].Tasks > 0 {

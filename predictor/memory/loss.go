@@ -58,8 +58,8 @@ func (m *State) exposed(e fact.Record, class string) {
 	}
 	lost := e.Outcome == fact.Lost && (e.Cause == fact.CauseHostLost || e.Cause == fact.CauseHostMemory)
 	lasted := e.Usage.Wall
-	if scheduled := At(e.ScheduledAt); lost && lasted <= 0 && scheduled > 0 {
-		lasted = time.Duration(max(At(e.At)-scheduled, 0)) - min(max(e.Queue, 0), fact.MaxWall)
+	if scheduled := fact.At(e.ScheduledAt); lost && lasted <= 0 && scheduled > 0 {
+		lasted = time.Duration(max(fact.At(e.At)-scheduled, 0)) - min(max(e.Queue, 0), fact.MaxWall)
 	}
 	known, some := m.losses[class]
 	if !some && len(m.losses) >= maxClasses {

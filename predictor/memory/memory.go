@@ -18,18 +18,18 @@ import (
 // State is everything that is remembered of the past. Maps are looked up by event; every walk over one that can be seen
 // outside is sorted.
 type State struct {
-	Term, Tick uint64  // of the last plan
-	now        Instant // of the last tick
-	Clock      Instant // what passed from tick to tick, by their own times but for jumps
+	Term, Tick uint64       // of the last plan
+	now        fact.Instant // of the last tick
+	Clock      fact.Instant // what passed from tick to tick, by their own times but for jumps
 	Stages     map[fact.StageID]*Stage
 	models     map[string]*Model
 	Runs       map[string]*Run
 	Pasts      map[string]*Past // by app/pipeline
 	Attempts   map[uint64]Attempt
-	Grants     map[uint64]Holding  // by attempt
-	steps      map[uint64]Progress // by attempt, of those that report steps
-	leased     map[string]Instant  // by host: the clock when it last had a lease
-	losses     map[string]losses   // by device class
+	Grants     map[uint64]Holding      // by attempt
+	steps      map[uint64]Progress     // by attempt, of those that report steps
+	leased     map[string]fact.Instant // by host: the clock when it last had a lease
+	losses     map[string]losses       // by device class
 	// Cores is how many cores stages had whose tasks waited, one value for each run and stage; RunWidth by what factor
 	// forecasts of runs are wider than they come to (see usage.Widened), 0 before the first has been judged.
 	Cores    usage.Series
@@ -60,8 +60,8 @@ type Stage struct {
 	Input    quantity.Bytes    `json:"input,omitempty"` // the largest that a hint named
 	Queues   [2]Backlog        `json:"queues"`          // ordinary, pool-only
 	Shares   map[string]*Share `json:"shares,omitempty"`
-	Active   Instant           `json:"active"`            // last time anything happened
-	Backlog  Instant           `json:"backlog,omitempty"` // last tick with an ordinary task waiting
+	Active   fact.Instant      `json:"active"`            // last time anything happened
+	Backlog  fact.Instant      `json:"backlog,omitempty"` // last tick with an ordinary task waiting
 
 	// Live follows attempts that run; nil while none needs it.
 	Live *Live `json:"live,omitempty"`
@@ -74,18 +74,18 @@ type Stage struct {
 	Functions int            `json:"functions,omitempty"` // slots at functions
 	// Eased is the clock since when fewer slots than Slots were needed, and Most how many at most meanwhile; both are 0
 	// while that is not so. Settling tells the same of the size.
-	Eased    Instant  `json:"eased,omitempty"`
-	Most     int      `json:"most,omitempty"`
-	Settling Settling `json:"settling,omitzero"`
+	Eased    fact.Instant `json:"eased,omitempty"`
+	Most     int          `json:"most,omitempty"`
+	Settling Settling     `json:"settling,omitzero"`
 	// CPUAt is the clock when the share of cores of a slot changed last; 0 before.
-	CPUAt Instant `json:"cpu_at,omitempty"`
+	CPUAt fact.Instant `json:"cpu_at,omitempty"`
 	// Withheld says that pool slots are kept back because functions end a task before the pool has room for it; Released
 	// is the clock when that ended last.
 	Withheld bool           `json:"withheld,omitempty"`
-	Released Instant        `json:"released,omitempty"`
+	Released fact.Instant   `json:"released,omitempty"`
 	Class    quantity.Bytes `json:"class,omitempty"` // memory class of its functions
 	// Looked is the clock when a slot last began to look for tasks that its queue counts and no run is known to have.
-	Looked Instant `json:"looked,omitempty"`
+	Looked fact.Instant `json:"looked,omitempty"`
 
 	Model *Model `json:"-"` // that of its name, under every build
 }
@@ -93,18 +93,18 @@ type Stage struct {
 // Settling says since when less than what a stage holds has been enough. The zero value says that it is not.
 type Settling struct {
 	// Since is by the clock.
-	Since Instant `json:"since,omitempty"`
+	Since fact.Instant `json:"since,omitempty"`
 	// Enough are limits that would have been enough since, Slot the largest slot that they would have come to.
 	Enough size.Limits   `json:"enough"`
 	Slot   quantity.Size `json:"slot"`
 }
 
 // probeFor is how long after the last word of a run's tasks its stage is polled although its queue is said to be empty.
-const probeFor = Instant(10 * time.Minute)
+const probeFor = fact.Instant(10 * time.Minute)
 
 // Unfinished reports whether a run has scheduled tasks that are not done. A server that was killed may count a queue as
 // empty until somebody polls it: nobody would poll it then, and the count would stay right for ever.
-func (st *Stage) Unfinished(now Instant) bool {
+func (st *Stage) Unfinished(now fact.Instant) bool {
 	for _, part := range st.Shares {
 		if part.Scheduled > part.Done && now-part.Last <= probeFor {
 			return true
@@ -140,8 +140,8 @@ type Share struct {
 	Done      int            `json:"done,omitempty"`   // of those, as their Records say
 	Reused    int            `json:"reused,omitempty"` // results of earlier runs that were taken instead
 	Cost      quantity.Money `json:"cost,omitempty"`   // of the attempts that have ended
-	First     Instant        `json:"first"`            // when the run called the stage
-	Last      Instant        `json:"last"`             // when its last attempt ended
+	First     fact.Instant   `json:"first"`            // when the run called the stage
+	Last      fact.Instant   `json:"last"`             // when its last attempt ended
 	Load      Load           `json:"load,omitzero"`
 	Running   int            `json:"running,omitempty"` // attempts
 	Window    int            `json:"window,omitempty"`  // what the run was told last, as is Priority; 0 for the default
@@ -158,55 +158,38 @@ type Run struct {
 	App      string         `json:"app,omitempty"`
 	Pipeline string         `json:"pipeline,omitempty"`
 	Goal     fact.Goal      `json:"goal"`
-	Started  Instant        `json:"started,omitempty"`
+	Started  fact.Instant   `json:"started,omitempty"`
 	Begun    bool           `json:"begun,omitempty"`  // its first attempt has
-	Waited   Instant        `json:"waited,omitempty"` // for how long that had waited in the queue
+	Waited   fact.Instant   `json:"waited,omitempty"` // for how long that had waited in the queue
 	Known    bool           `json:"known,omitempty"`  // its start was seen
 	Spent    quantity.Money `json:"spent,omitempty"`
 	Input    quantity.Bytes `json:"input,omitempty"` // with the artifacts that it names; 0 when it is not known
 	Told     Told           `json:"told,omitzero"`
-	Active   Instant        `json:"active"`           // last time anything happened
+	Active   fact.Instant   `json:"active"`           // last time anything happened
 	Stages   []fact.StageID `json:"stages,omitempty"` // in order of first scheduling
 }
 
 // Told is what was once expected of a run, by which forecasts are judged at its end.
 type Told struct {
-	At     Instant       `json:"at"`
+	At     fact.Instant  `json:"at"`
 	Finish fact.Interval `json:"finish_seconds"` // from At
 }
 
 // Key is the key under which finished runs are kept.
 func (r *Run) Key() string { return r.App + "/" + r.Pipeline }
 
-// Instant is a time in nanoseconds since 1970; 0 is unknown. It survives JSON unchanged, whatever clock and zone it
-// came from.
-type Instant int64
-
-// At returns the instant of t; 0 for times that no clock of ours shows (before 1970, after 2200).
-func At(t time.Time) Instant {
-	if year := t.UTC().Year(); year < 1970 || year > 2200 {
-		return 0
-	}
-	return Instant(t.UnixNano())
-}
-
-// Since returns how many seconds passed from earlier to i, never below zero.
-func (i Instant) Since(earlier Instant) float64 {
-	return max(0, time.Duration(i-earlier).Seconds())
-}
-
 // New remembers nothing.
 func New() *State {
 	return &State{
 		Stages: map[fact.StageID]*Stage{}, models: map[string]*Model{}, Runs: map[string]*Run{}, Pasts: map[string]*Past{},
 		Attempts: map[uint64]Attempt{}, Grants: map[uint64]Holding{},
-		steps: map[uint64]Progress{}, leased: map[string]Instant{},
+		steps: map[uint64]Progress{}, leased: map[string]fact.Instant{},
 		losses: map[string]losses{},
 	}
 }
 
 // stage returns what is known of id, made if there is nothing; nil when id names nothing.
-func (m *State) stage(id fact.StageID, now Instant) *Stage {
+func (m *State) stage(id fact.StageID, now fact.Instant) *Stage {
 	if st := m.Stages[id]; st != nil {
 		return st
 	}
@@ -224,12 +207,12 @@ func (m *State) stage(id fact.StageID, now Instant) *Stage {
 	return st
 }
 
-func (m *State) model(name string, now Instant) *Model {
+func (m *State) model(name string, now fact.Instant) *Model {
 	if known := m.models[name]; known != nil {
 		return known
 	}
 	if len(m.models) >= maxModels {
-		oldest := leastRecent(m.models, func(v *Model) Instant { return v.Active })
+		oldest := leastRecent(m.models, func(v *Model) fact.Instant { return v.Active })
 		for _, st := range m.Stages {
 			if st.Model == m.models[oldest] {
 				m.unfollow(st)
@@ -258,7 +241,7 @@ func (m *State) Experienced() []*Model {
 }
 
 // run returns what is known of a run that goes on, made if there is nothing; nil when id is empty or the run has ended.
-func (m *State) run(id string, now Instant) *Run {
+func (m *State) run(id string, now fact.Instant) *Run {
 	if known := m.Runs[id]; known != nil {
 		known.Active = max(known.Active, now)
 		return known
@@ -267,7 +250,7 @@ func (m *State) run(id string, now Instant) *Run {
 		return nil
 	}
 	if len(m.Runs) >= maxRuns {
-		m.drop(m.Runs[leastRecent(m.Runs, func(v *Run) Instant { return v.Active })])
+		m.drop(m.Runs[leastRecent(m.Runs, func(v *Run) fact.Instant { return v.Active })])
 	}
 	fresh := &Run{ID: id, Active: now}
 	m.Runs[id] = fresh
@@ -276,7 +259,7 @@ func (m *State) run(id string, now Instant) *Run {
 
 // share returns the part of st that belongs to the run, made if there is none; nil for runs that are over or have no
 // name.
-func (m *State) share(st *Stage, id string, now Instant) *Share {
+func (m *State) share(st *Stage, id string, now fact.Instant) *Share {
 	if known := st.Shares[id]; known != nil {
 		known.Run.Active = max(known.Run.Active, now)
 		return known
@@ -321,7 +304,7 @@ func (m *State) forgetStage() {
 }
 
 // leastRecent returns the key whose value was active the longest ago, the smaller key among equals.
-func leastRecent[V any](entries map[string]V, active func(V) Instant) string {
+func leastRecent[V any](entries map[string]V, active func(V) fact.Instant) string {
 	return slices.MinFunc(slices.Collect(maps.Keys(entries)), func(a, b string) int {
 		return cmp.Or(cmp.Compare(active(entries[a]), active(entries[b])), strings.Compare(a, b))
 	})
@@ -329,23 +312,23 @@ func leastRecent[V any](entries map[string]V, active func(V) Instant) string {
 
 // saved is the JSON form of a State: sorted, so that equal states are equal bytes.
 type saved struct {
-	Version  int                 `json:"v"`
-	Term     uint64              `json:"term"`
-	Tick     uint64              `json:"tick"`
-	Now      Instant             `json:"now"`
-	Clock    Instant             `json:"clock,omitempty"`
-	Stages   []*Stage            `json:"stages,omitempty"`
-	Models   []*Model            `json:"models,omitempty"`
-	Runs     []*Run              `json:"runs,omitempty"`
-	Pasts    []*Past             `json:"pasts,omitempty"`
-	Attempts []Attempt           `json:"attempts,omitempty"`
-	Grants   map[uint64]Holding  `json:"grants,omitempty"`
-	Steps    map[uint64]Progress `json:"steps,omitempty"`
-	Leased   map[string]Instant  `json:"leased,omitempty"`
-	Losses   map[string]losses   `json:"losses,omitempty"`
-	Cores    usage.Series        `json:"cores,omitzero"`
-	RunWidth float64             `json:"run_width,omitempty"`
-	Recent   []byte              `json:"recent,omitempty"`
+	Version  int                     `json:"v"`
+	Term     uint64                  `json:"term"`
+	Tick     uint64                  `json:"tick"`
+	Now      fact.Instant            `json:"now"`
+	Clock    fact.Instant            `json:"clock,omitempty"`
+	Stages   []*Stage                `json:"stages,omitempty"`
+	Models   []*Model                `json:"models,omitempty"`
+	Runs     []*Run                  `json:"runs,omitempty"`
+	Pasts    []*Past                 `json:"pasts,omitempty"`
+	Attempts []Attempt               `json:"attempts,omitempty"`
+	Grants   map[uint64]Holding      `json:"grants,omitempty"`
+	Steps    map[uint64]Progress     `json:"steps,omitempty"`
+	Leased   map[string]fact.Instant `json:"leased,omitempty"`
+	Losses   map[string]losses       `json:"losses,omitempty"`
+	Cores    usage.Series            `json:"cores,omitzero"`
+	RunWidth float64                 `json:"run_width,omitempty"`
+	Recent   []byte                  `json:"recent,omitempty"`
 	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
 	Begins bool `json:"begins,omitempty"`
 }

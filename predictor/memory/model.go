@@ -23,7 +23,7 @@ const (
 // Model is what is known of a stage under every build: the latest measurements, and how good the predictions were.
 type Model struct {
 	Name        string         `json:"name"`
-	Active      Instant        `json:"active"`
+	Active      fact.Instant   `json:"active"`
 	Program     string         `json:"program,omitempty"` // what runs it, as the newest hint says
 	Fixed       bool           `json:"fixed,omitempty"`   // its attempts are given no more memory while they run
 	Attempts    int            `json:"attempts,omitempty"`
@@ -88,7 +88,7 @@ const maxBrought = 8
 // not enough.
 //
 // Resized says that it had several shares of a core while it ran: then its run time is that of none of them.
-func (m *Model) learn(e fact.Record, resized bool, now Instant) {
+func (m *Model) learn(e fact.Record, resized bool, now fact.Instant) {
 	m.Active = max(m.Active, now)
 	m.Attempts++
 	if e.Cold && e.Start > 0 {

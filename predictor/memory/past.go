@@ -19,9 +19,9 @@ const MaxRunsKept = 8
 
 // Past is what the latest runs of one pipeline took.
 type Past struct {
-	Pipeline string    `json:"pipeline"` // app/pipeline
-	Active   Instant   `json:"active"`
-	Runs     []PastRun `json:"runs"` // oldest first
+	Pipeline string       `json:"pipeline"` // app/pipeline
+	Active   fact.Instant `json:"active"`
+	Runs     []PastRun    `json:"runs"` // oldest first
 }
 
 // PastRun is one run that succeeded.
@@ -77,7 +77,7 @@ func (s PastStage) Slots() (slots float64, limited bool) {
 }
 
 // keepPast adds a run that succeeded to its pipeline's past.
-func (m *State) keepPast(r *Run, now Instant) {
+func (m *State) keepPast(r *Run, now fact.Instant) {
 	if !r.Known || now < r.Started || r.Started == 0 {
 		return
 	}
@@ -85,7 +85,7 @@ func (m *State) keepPast(r *Run, now Instant) {
 	kept := m.Pasts[key]
 	if kept == nil {
 		if len(m.Pasts) >= maxPasts {
-			delete(m.Pasts, leastRecent(m.Pasts, func(v *Past) Instant { return v.Active }))
+			delete(m.Pasts, leastRecent(m.Pasts, func(v *Past) fact.Instant { return v.Active }))
 		}
 		kept = &Past{Pipeline: key}
 		m.Pasts[key] = kept
@@ -116,7 +116,7 @@ func (m *State) keepPast(r *Run, now Instant) {
 }
 
 // Elapsed is how many seconds the run has gone on, but for those for which its first attempt waits or has waited.
-func (m *State) Elapsed(r *Run, now Instant) float64 {
+func (m *State) Elapsed(r *Run, now fact.Instant) float64 {
 	if r.Begun {
 		return now.Since(r.Started + r.Waited)
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"time"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
 )
 
 // recent remembers the keys of the latest attempts and ended runs, so that a doubled message counts once. It is a
@@ -113,15 +115,15 @@ func endKey(run string) uint64 {
 
 // recently counts what happened in the last countAge, and up to twice that. The zero value has counted nothing.
 type recently struct {
-	Since  Instant `json:"since,omitempty"`
-	Now    int     `json:"now,omitempty"`
-	Before int     `json:"before,omitempty"`
+	Since  fact.Instant `json:"since,omitempty"`
+	Now    int          `json:"now,omitempty"`
+	Before int          `json:"before,omitempty"`
 }
 
 // countAge is how old the queue's own count may be: Temporal answers DescribeTaskQueue from a cache of five seconds.
-const countAge = Instant(5 * time.Second)
+const countAge = fact.Instant(5 * time.Second)
 
-func (r *recently) roll(now Instant) {
+func (r *recently) roll(now fact.Instant) {
 	switch age := now - r.Since; {
 	case age >= 0 && age < countAge, age < 0 && age > -countAge:
 	case age >= countAge && age < 2*countAge:
@@ -131,12 +133,12 @@ func (r *recently) roll(now Instant) {
 	}
 }
 
-func (r *recently) add(now Instant, n int) {
+func (r *recently) add(now fact.Instant, n int) {
 	r.roll(now)
 	r.Now += n
 }
 
-func (r *recently) count(now Instant) int {
+func (r *recently) count(now fact.Instant) int {
 	r.roll(now)
 	return r.Now + r.Before
 }

@@ -36,7 +36,7 @@ func ForecastOf(m *memory.State, run string, now time.Time) (forecast Forecast, 
 	if r == nil || !r.Known {
 		return Forecast{}, false
 	}
-	journey, basis, runs := JourneyOf(m, r, memory.At(now))
+	journey, basis, runs := JourneyOf(m, r, fact.At(now))
 	if len(journey.Ways) == 0 {
 		return Forecast{}, false // what follows is not known
 	}
@@ -46,7 +46,7 @@ func ForecastOf(m *memory.State, run string, now time.Time) (forecast Forecast, 
 	}
 	forecast = Forecast{Finish: drawn.Finish(), Cost: drawn.Cost(), Runs: runs, Basis: basis}
 	if r.Goal.Deadline > 0 {
-		forecast.Late = drawn.Later(r.Goal.Deadline.Seconds() - memory.At(now).Since(r.Started))
+		forecast.Late = drawn.Later(r.Goal.Deadline.Seconds() - fact.At(now).Since(r.Started))
 	}
 	if r.Goal.Budget > 0 {
 		forecast.Dear = drawn.Dearer(r.Goal.Budget.USD())
@@ -55,7 +55,7 @@ func ForecastOf(m *memory.State, run string, now time.Time) (forecast Forecast, 
 }
 
 // JourneyOf gathers what is left of a run, in words what that rests on, and how many earlier runs of its pipeline.
-func JourneyOf(m *memory.State, r *memory.Run, now memory.Instant) (j Journey, basis string, runs int) {
+func JourneyOf(m *memory.State, r *memory.Run, now fact.Instant) (j Journey, basis string, runs int) {
 	earlier, pipeline := m.AlikeAnywhere(r)
 	j = Journey{
 		Later: map[string]Leg{}, With: map[string]float64{}, Elapsed: m.Elapsed(r, now), Spent: r.Spent.USD(),
@@ -142,7 +142,7 @@ type going struct{ age, total float64 }
 
 // goingOf are the attempts of a run by stage, the oldest first. A host's clock may be an hour off: no attempt is older
 // than its stage, and one that is yet to begin is as old as it can be.
-func goingOf(m *memory.State, r *memory.Run, elapsed float64, now memory.Instant) map[fact.StageID][]going {
+func goingOf(m *memory.State, r *memory.Run, elapsed float64, now fact.Instant) map[fact.StageID][]going {
 	found := map[fact.StageID][]going{}
 	for _, running := range m.Attempts {
 		if running.Run != r.ID || !running.Runs() {

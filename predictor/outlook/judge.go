@@ -25,7 +25,7 @@ func Tell(m *memory.State, run string, now time.Time) {
 		return
 	}
 	if forecast, known := ForecastOf(m, run, now); known {
-		r.Told = memory.Told{At: memory.At(now), Finish: forecast.Finish}
+		r.Told = memory.Told{At: fact.At(now), Finish: forecast.Finish}
 	}
 }
 
@@ -36,5 +36,5 @@ func Judge(m *memory.State, ended fact.RunEnded) {
 	if r == nil || ended.State != fact.RunSucceeded || r.Told.At == 0 {
 		return
 	}
-	m.RunWidth = usage.Widened(m.RunWidth, r.Told.Finish, memory.At(ended.At).Since(r.Told.At))
+	m.RunWidth = usage.Widened(m.RunWidth, r.Told.Finish, fact.At(ended.At).Since(r.Told.At))
 }

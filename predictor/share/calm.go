@@ -3,7 +3,7 @@ package share
 import (
 	"time"
 
-	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/plan"
 )
 
@@ -11,7 +11,7 @@ import (
 // tasks of a millisecond needs now one and now five. So more slots are given at once, and a quarter more than were
 // held, and fewer only when no more were needed for calmFor, and then only when that is a quarter fewer.
 const (
-	calmFor  = memory.Instant(20 * time.Second)
+	calmFor  = fact.Instant(20 * time.Second)
 	calmStep = 4 // the part of the slots that a change takes or gives at least
 )
 
@@ -20,12 +20,12 @@ type Held struct {
 	Slots int
 	// Eased is the clock since when fewer slots than Slots were needed, and Most how many at most meanwhile; both are 0
 	// while that is not so.
-	Eased memory.Instant
+	Eased fact.Instant
 	Most  int
 }
 
 // Keep is how many slots a stage that needs so many now keeps while there is room, and whether it needs as many then.
-func (h Held) Keep(needed int, clock memory.Instant) (kept int, then Held) {
+func (h Held) Keep(needed int, clock fact.Instant) (kept int, then Held) {
 	then = Held{Slots: h.Slots}
 	if needed > h.Slots {
 		if h.Slots == 0 || needed >= plan.MaxSlots {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -86,7 +86,7 @@ func TestMoreSlotsAtOnceAndFewerAfterAWhile(t *testing.T) {
 		{23 * time.Second, 1, 4},   // what was the most
 		{24 * time.Second, 30, 30}, // at once
 	} {
-		kept, then := held.Keep(row.needed, memory.Instant(row.at))
+		kept, then := held.Keep(row.needed, fact.Instant(row.at))
 		if kept != row.kept {
 			t.Errorf("after %s, %d of %d slots are needed: %d stay, want %d", row.at, row.needed, held.Slots, kept, row.kept)
 		}
