@@ -25,7 +25,7 @@ const EnoughRates = 5
 
 // turnaround is how long a slot is without work between two tasks, in seconds: the answer to Temporal, the poll and the
 // reading of the next task. Counted as busy, it would leave a core idle for most of the time that tasks of a
-// millisecond wait: at 1 ms each, one slot does 90 a second and eleven do a thousand (TestShortTasksShareACore).
+// millisecond wait: at 1 ms each, one slot does 90 a second and eleven do a thousand.
 const turnaround = 0.010
 
 // period is for how many seconds a limit of CPU holds before it is made up anew.
