@@ -8,6 +8,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/sizespicture"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/hindsight"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // sizeRows is how many rows a table of attempts has: with more values of the feature than that, attempts are grouped.
@@ -129,15 +130,18 @@ func extentOf(write func(float64) string, values []float64) string {
 	return extent(write, slices.Min(values), slices.Max(values))
 }
 
-// extent writes from the least to the most, with a unit that both have once: "98–110 MiB".
+// extent writes from the least to the most, with a unit that both have once: "98–110 MiB", "0.097–0.13 s".
 func extent(write func(float64) string, least, most float64) string {
 	from, to := write(least), write(most)
 	if from == to {
 		return from
 	}
 	number, unit, found := strings.Cut(from, " ")
-	if _, same, _ := strings.Cut(to, " "); found && unit == same {
+	switch _, other, _ := strings.Cut(to, " "); {
+	case found && unit == other:
 		from = number
+	case unit == "ms" && other == "s":
+		from, _, _ = strings.Cut(words.Seconds(least), " ")
 	}
 	return from + "–" + to
 }
