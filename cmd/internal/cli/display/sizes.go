@@ -57,7 +57,13 @@ func sizeTable(what string, c hindsight.Comparison, inBytes bool, s Style) []str
 	t := newTable(columns...)
 	feature := sizespicture.Writer(c.Feature)
 	for _, group := range groups(c.Points) {
-		t.add(sizeRow(group, feature, write, inBytes, c.Killed > 0)...)
+		cells := sizeRow(group, feature, write, inBytes, c.Killed > 0)
+		for i := range cells {
+			if s.ASCII {
+				cells[i] = strings.ReplaceAll(cells[i], "–", "-")
+			}
+		}
+		t.add(cells...)
 	}
 	lines := wrapped("  ", what+": "+sizespicture.Summary(c), sizesPage(s))
 	return append(lines, t.lines(s, "    ")...)

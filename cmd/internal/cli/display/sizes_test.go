@@ -39,6 +39,11 @@ func TestSizesAreTablesThatFitATerminal(t *testing.T) {
 		}
 	}
 	golden(t, "sizes.golden", []byte(strings.Join(lines, "\n")+"\n"))
+	ascii := display.Sizes("digits-1", hindsight.Of(attempts, 2000), display.Style{Width: 80, ASCII: true})
+	plain := strings.Join(ascii, "\n")
+	if plain != strings.ReplaceAll(strings.Join(lines, "\n"), "–", "-") || !strings.Contains(plain, "90-120 MiB") {
+		t.Errorf("in ASCII:\n%s", plain)
+	}
 	if got := display.Sizes("r", nil, display.Style{}); len(got) != 1 || got[0] != "r: no attempt has ended yet" {
 		t.Errorf("of a run without attempts: %q", got)
 	}
