@@ -78,6 +78,8 @@ type CommandResult struct {
 //	                                            rename of another to it
 //	{"result": {"accuracy": 0.98}}              values of the result; later lines add to earlier ones
 //	{"out_of_memory": "device"}                 memory was refused: "host" or "device"
+//	{"retry": false}                            another attempt would fail as this one does: none is made, but after
+//	                                            running out of memory
 //	{"training": {"steps": 3, "parts": [...]}}  how a split training goes beside its plan; a later line replaces
 //	                                            it (predictor.Training)
 //

@@ -89,6 +89,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	removeGroup(ctx, l.group)
 	reported := <-l.reported
 	f.tail, f.refused, f.command, f.container = l.output.text(), reported.OutOfMemory, true, c.Image != ""
+	f.final = reported.Final
 	if f.stopped == "" && f.exit.code == 0 && f.exit.signal == 0 {
 		ended := a.now()
 		f.collected(workspace.Collect(ctx, reported.Values))

@@ -142,6 +142,14 @@ func TestACommandFailsWithItsCause(t *testing.T) {
 		tries   int // of three
 	}{
 		{
+			"a failure that comes again", shell(`echo '{"retry": false}' >$SPILLWAY_REPORT; echo no such column; exit 2`),
+			predictor.Failed, predictor.CauseExit, "exit code 2: no such column", 1,
+		},
+		{
+			"memory that more would not help", shell(`echo '{"retry": false}' >$SPILLWAY_REPORT; echo MemoryError; exit 1`),
+			predictor.OutOfMemory, predictor.CauseMemoryRefused, "needs 2 GiB or more", 5,
+		},
+		{
 			"an exit code", shell("echo one; echo two >&2; exit 3"), predictor.Failed, predictor.CauseExit, "exit code 3: two",
 			3,
 		},

@@ -42,6 +42,8 @@ type finish struct {
 	// command says that the attempt was a program of its own, and refused which memory that said it was refused.
 	command bool
 	refused termination.Memory
+	// final says that the program told that another attempt would fail as this one does.
+	final bool
 	// container says that the exit code is that of a container engine.
 	container bool
 }
@@ -165,6 +167,7 @@ func crashed(f finish) slot.Ending {
 	}
 	if f.command {
 		ending.Message = commandEnded(ended)
+		ending.Permanent = f.final && ending.Outcome == predictor.Failed
 		return ending
 	}
 	if f.failed != nil {

@@ -58,6 +58,8 @@ type Reported struct {
 	Values map[string]any
 	// OutOfMemory is the memory that it said it was refused.
 	OutOfMemory termination.Memory
+	// Final says that it would fail again, so that no other attempt is to be made.
+	Final bool
 	// Lines counts what was read.
 	Lines int
 }
@@ -157,6 +159,8 @@ func (f *follower) take(line []byte, tooLong bool, checkpoints chan string) {
 			err = f.result(keys[key])
 		case "out_of_memory":
 			err = f.outOfMemory(keys[key])
+		case "retry":
+			err = f.retry(keys[key])
 		case "training":
 			err = f.training(keys[key])
 		default:
@@ -268,6 +272,15 @@ func (f *follower) outOfMemory(value json.RawMessage) error {
 		return fmt.Errorf("%s is neither %q nor %q", quote(value), termination.Host, termination.Device)
 	}
 	f.reported.OutOfMemory = kind
+	return nil
+}
+
+func (f *follower) retry(value json.RawMessage) error {
+	var retry *bool
+	if err := json.Unmarshal(value, &retry); err != nil || retry == nil {
+		return fmt.Errorf("%s is neither true nor false", quote(value))
+	}
+	f.reported.Final = !*retry
 	return nil
 }
 

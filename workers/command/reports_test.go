@@ -86,6 +86,8 @@ func TestALineThatCannotBeUnderstoodIsAWarningAndTheNextIsRead(t *testing.T) {
 		`{"progress": 1.5}`:                                       "not the number of a step",
 		`{"progress": -1}`:                                        "not the number of a step",
 		`{"progress": "1"}`:                                       "not the number of a step",
+		`{"retry": null}`:                                         "neither true nor false",
+		`{"retry": "no"}`:                                         "neither true nor false",
 		`{"progress": 1, "metrics": {"loss": "low"}}`:             "loss are not numbers",
 		`{"progress": 1, "metrics": [1]}`:                         "not an object of numbers",
 		`{"metrics": {"loss": 1}}`:                                "without progress",

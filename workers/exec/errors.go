@@ -21,6 +21,10 @@ func (e *StageError) Error() string { return fmt.Sprintf("%v: %v", e.Instruction
 // Unwrap returns the reason.
 func (e *StageError) Unwrap() error { return e.Err }
 
+// ErrRequest is matched by errors about what was asked for, such as a model whose code fails, or a batch of more
+// samples than there are: they come again until somebody changes it.
+var ErrRequest = errors.New("what was asked for cannot be done")
+
 // ErrLoss is wrapped by the error of a step whose loss or gradients are infinite or not numbers.
 var ErrLoss = errors.New("the loss is not finite")
 

@@ -114,7 +114,7 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 		return err
 	}
 	if small.Dataset > 0 && p.batch > small.Dataset {
-		return fmt.Errorf("a batch of %d of %d samples of data; choose a smaller one", p.batch, small.Dataset)
+		return refused("a batch of %d of %d samples of data; choose a smaller one", p.batch, small.Dataset)
 	}
 	large := small
 	if many > few {

@@ -119,7 +119,7 @@ func microBatchNumbers(wanted, batch int) []int {
 // checkParts refuses more parts than the model can be cut into.
 func (s setup) checkParts(wanted int) error {
 	if most := s.model.pieces(); wanted > most {
-		return fmt.Errorf("%d parts of a model of %d operations that can be apart; choose at most as many", wanted, most)
+		return refused("%d parts of a model of %d operations that can be apart; choose at most as many", wanted, most)
 	}
 	return nil
 }

@@ -54,6 +54,14 @@ func Reports(w io.Writer) Observer {
 	}
 }
 
+// ReportFinal tells that another attempt would fail as this one does.
+func ReportFinal(w io.Writer) error {
+	if _, err := io.WriteString(w, `{"retry": false}`+"\n"); err != nil {
+		return fmt.Errorf("report that no other attempt helps: %w", err)
+	}
+	return nil
+}
+
 // progressLine says that a step is done.
 type progressLine struct {
 	Progress int64              `json:"progress"`

@@ -4,6 +4,7 @@ package training
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -59,6 +60,18 @@ type Job struct {
 	// Logger gets what the model prints and what is done; nil discards it.
 	Logger *slog.Logger
 }
+
+// refusedError is about what a [Job] asks for; it matches [exec.ErrRequest].
+type refusedError struct{ message string }
+
+func refused(format string, arguments ...any) error {
+	return &refusedError{fmt.Sprintf(format, arguments...)}
+}
+
+func (e *refusedError) Error() string { return e.message }
+
+// Is reports whether target is [exec.ErrRequest].
+func (e *refusedError) Is(target error) bool { return target == exec.ErrRequest }
 
 // ErrStopped says that [Job.Stop] ended a training.
 var ErrStopped = errors.New("the training was stopped")

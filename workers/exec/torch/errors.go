@@ -3,6 +3,8 @@ package torch
 import (
 	"errors"
 	"strings"
+
+	"github.com/spillway-ml/spillway/workers/exec"
 )
 
 // ModelError is something that the author of a model, or who installed Python, can change.
@@ -44,7 +46,7 @@ func (e *ModelError) Error() string {
 	return text.String()
 }
 
-// Is reports whether the error is one of this package's sentinels.
+// Is reports whether the error is one of this package's sentinels, or [exec.ErrRequest].
 func (e *ModelError) Is(target error) bool {
 	switch target {
 	case ErrNoTorch:
@@ -53,6 +55,8 @@ func (e *ModelError) Is(target error) bool {
 		return e.Kind == "memory"
 	case ErrUntraceable:
 		return e.Kind == "untraceable"
+	case exec.ErrRequest:
+		return e.Kind != "memory"
 	}
 	return false
 }

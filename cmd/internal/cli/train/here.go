@@ -47,8 +47,14 @@ func trainInAttempt(ctx context.Context, t *tool.Tool, model modelFile, flags *t
 	view := newTrainView(t, flags)
 	// the checkpoint of an attempt is the later one
 	job := training.Job{Resume: cmp.Or(resume, flags.resume), Past: past, TimeToLoss: toLoss}
-	end, err := trainJob(ctx, t, model, flags, view, job, training.InTurn(view.observer(), training.Reports(report)))
+	trained := false
+	noticed := training.Observer{Progressed: func(training.Progress) { trained = true }}
+	end, err := trainJob(ctx, t, model, flags, view, job,
+		training.InTurn(view.observer(), training.InTurn(training.Reports(report), noticed)))
 	if err != nil {
+		if !trained && errors.Is(err, exec.ErrRequest) {
+			err = errors.Join(err, training.ReportFinal(report))
+		}
 		return err
 	}
 	if err := reportEnd(report, end, flags); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/tree"
+	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/exec/exectest"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
@@ -238,6 +240,43 @@ func TestInAnAttemptATrainingReportsAndGoesOnFromTheEarlierCheckpoint(t *testing
 	clitest.Contains(t, "the reports", text, `"progress":12`, `"training":{`, `"result":{`, `"steps":12`)
 	if strings.Contains(text, `"losses"`) {
 		t.Errorf("the result of a stage has the losses: %s", text)
+	}
+}
+
+// Five attempts at a batch that is larger than the data cost five probes and tell nothing more than the first.
+func TestInAnAttemptWhatCannotBeTrainedIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	const final = `{"retry": false}`
+	for name, c := range map[string]struct {
+		batch   string
+		options exectest.Options
+		want    bool
+	}{
+		"more samples than there are": {batch: "300", want: true},
+		"a host that is lost": {batch: "24", options: exectest.Options{
+			Fail: func(context.Context, int64, int) error { return errors.New("the host is lost") },
+		}},
+		"a model that fails once it trains": {batch: "24", options: exectest.Options{
+			Fail: func(_ context.Context, step int64, _ int) error {
+				if step < 4 {
+					return nil
+				}
+				return fmt.Errorf("a sample of the data: %w", exec.ErrRequest)
+			},
+		}},
+	} {
+		environment, reports := attempt(t)
+		deps := clitest.Reference(c.options)
+		deps.Environment = lookup(environment)
+		code, _, stderr := clitest.Execute(t, t.Context(), deps, "train", clitest.ModelOf(t), "--out",
+			filepath.Join(t.TempDir(), "out"), "--steps", "12", "--batch", c.batch)
+		written, err := os.ReadFile(reports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code == cli.ExitOK || strings.Contains(string(written), final) != c.want {
+			t.Errorf("%s: exit %d, reports %s; want %s: %t\n%s", name, code, written, final, c.want, stderr)
+		}
 	}
 }
 
