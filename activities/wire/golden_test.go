@@ -138,7 +138,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, Wall: 2 * time.Second, Input: 4096,
 				Output: 512,
 				Fetch:  time.Millisecond, Publish: 2 * time.Millisecond, Squeezed: true, Throttled: time.Second / 4,
-				Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
+				Active: 3 * time.Second / 2, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
 			Features: map[string]float64{"epochs": 3},
 			Step:     3, Metrics: map[string]float64{"loss": 0.25},
