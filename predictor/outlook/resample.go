@@ -407,13 +407,13 @@ func (l Leg) schedule(running []float64, mean, slots float64, random *rand.Rand)
 		}
 		return max(end, longest*slower), max(longest, l.together(tasks, mean, random))
 	}
+	heap := slotHeap(slices.Sorted(slices.Values(running)))
 	scale := 1.0
 	if many > mostScheduled {
 		scale = float64(many) / mostScheduled
 		tasks, many = int(math.Ceil(float64(tasks)/scale)), mostScheduled
+		heap = heap.fewer(scale)
 	}
-	heap := slotHeap(slices.Clone(running))
-	slices.Sort(heap)
 	heap = heap[:min(len(heap), many)]
 	if bulk := tasks - mostScheduled; bulk > 0 {
 		work, tasks = l.together(bulk, mean, random), mostScheduled
@@ -459,6 +459,16 @@ func (h slotHeap) fill(work float64) {
 
 // slotHeap has the times at which slots are free, the first at its root.
 type slotHeap []float64
+
+// fewer keeps one of so many sorted times, from everywhere among them: what the first to be free stand for is not when
+// the others are.
+func (h slotHeap) fewer(scale float64) slotHeap {
+	kept := make(slotHeap, int(math.Round(float64(len(h))/scale)))
+	for i := range kept {
+		kept[i] = h[int((float64(i)+0.5)*float64(len(h))/float64(len(kept)))]
+	}
+	return kept
+}
 
 func (h slotHeap) pushed(at float64) slotHeap {
 	h = append(h, at)

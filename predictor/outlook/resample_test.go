@@ -2,6 +2,8 @@ package outlook
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -133,4 +135,28 @@ func TestForecastsStayInOrderWhateverIsKnown(t *testing.T) {
 			t.Fatalf("costs %+v", cost)
 		}
 	})
+}
+
+// TestManySlotsAreFreeWhenTheirAttemptsEnd compares with list scheduling on all of the slots.
+func TestManySlotsAreFreeWhenTheirAttemptsEnd(t *testing.T) {
+	t.Parallel()
+	const slots, seconds = 1000, 100.0
+	leg := Leg{Waiting: slots}
+	for _, busy := range []int{1000, 500, 30} {
+		running := make([]float64, busy)
+		for i := range running {
+			running[i] = seconds * float64(i*7%busy) / float64(busy)
+		}
+		free := append(make([]float64, slots-busy), running...)
+		want := 0.0
+		for range leg.Waiting {
+			first := slices.Index(free, slices.Min(free))
+			free[first] += seconds
+			want = max(want, free[first])
+		}
+		got, work := leg.schedule(running, seconds, slots, rand.New(rand.NewPCG(1, 1)))
+		if math.Abs(got-want) > 0.15*want || math.Abs(work-seconds*float64(leg.Waiting)) > 0.05*work {
+			t.Errorf("with %d of %d slots busy: done in %v s after %v s of work, want %v s", busy, slots, got, work, want)
+		}
+	}
 }
