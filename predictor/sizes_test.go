@@ -388,3 +388,24 @@ func TestABusyHostTeachesNoSmallerShareOfACore(t *testing.T) {
 		t.Errorf("one attempt used a core and the others were kept waiting: a slot has %s cores, want 1", slot.CPU)
 	}
 }
+
+// An input whose keys are texts explains the peaks by names of any length; plans have each of them several times, and
+// one that is larger than a message is never in force, whatever else is in it.
+func TestNamesOfFeaturesOfAnyLengthMakeNoPlanLarger(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	text := strings.Repeat("a sentence that somebody labelled, ", 10_000)
+	for i := range 12 {
+		one := record("earlier", "train", i, -100+float64(i), float64(1+i))
+		one.Usage.PeakMemory = quantity.Bytes(1+i) * quantity.GiB
+		one.Features = map[string]float64{text: float64(1 + i)}
+		state = fold(state, one)
+	}
+	plan, state := predictor.Decide(fold(state, hint("now", "train", 3, 0)), laptop(0, 8))
+	if size := len(encode(t, plan)); size > 50_000 {
+		t.Errorf("the plan of one stage has %d bytes", size)
+	}
+	if size := len(encode(t, state)); size > 50_000 {
+		t.Errorf("the state of one stage has %d bytes", size)
+	}
+}

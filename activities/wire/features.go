@@ -11,8 +11,9 @@ import (
 
 // Features returns the numbers that are known of a task before it runs and that its size may depend on, by name: of a
 // command its parameters, of a function the numbers of its input, its booleans as 0 and 1, and the lengths of its
-// lists, one object deep ("model.layers", "rows.length"). Numbers below zero are left out. Of many, the first
-// usage.MaxFeatures - 1 by name are taken; the bytes of the input are known besides.
+// lists, one object deep ("model.layers", "rows.length"). Numbers below zero are left out, and so are those whose name
+// is longer than usage.MaxFeatureName. Of many, the first usage.MaxFeatures - 1 by name are taken; the bytes of the
+// input are known besides.
 func Features(task Task, input json.RawMessage) map[string]float64 {
 	found := map[string]float64{}
 	if task.Command {
@@ -28,6 +29,7 @@ func Features(task Task, input json.RawMessage) map[string]float64 {
 			addFeatures(found, "", value)
 		}
 	}
+	maps.DeleteFunc(found, func(name string, _ float64) bool { return len(name) > usage.MaxFeatureName })
 	if len(found) == 0 {
 		return nil
 	}

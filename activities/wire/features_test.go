@@ -2,11 +2,13 @@ package wire_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 func TestFeaturesAreTheNumbersOfAnInput(t *testing.T) {
@@ -26,6 +28,11 @@ func TestFeaturesAreTheNumbersOfAnInput(t *testing.T) {
 		{
 			"artifacts are counted as input", false, `{"data": {"digest": "` + digest + `", "bytes": 7}, "n": 1}`,
 			map[string]float64{"n": 1},
+		},
+		{
+			"names that nobody reads are left out", false,
+			`{"` + strings.Repeat("a", usage.MaxFeatureName+1) + `": 1, "b": {"` + strings.Repeat("b", 99) + `": [1]}, "c": 1}`,
+			map[string]float64{"c": 1},
 		},
 		{"negative numbers are left out", false, `{"offset": -1}`, nil},
 		{"an input that is no object", false, `[1, 2]`, nil},

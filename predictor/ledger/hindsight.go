@@ -11,9 +11,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
-// maxFeatureName bounds the names of features that are kept, in bytes: nobody reads longer ones at an axis.
-const maxFeatureName = 100
-
 // valuesOf are the numbers that were known of an attempt before it ran, in the order of the stage's features, of which
 // new ones are kept while there is room: as many as sizes are learned by. The bytes of the input are the first.
 func (st *stage) valuesOf(e predictor.Record) []float32 {
@@ -22,7 +19,7 @@ func (st *stage) valuesOf(e predictor.Record) []float32 {
 	}
 	if len(st.features) < usage.MaxFeatures {
 		for _, name := range slices.Sorted(maps.Keys(e.Features)) {
-			if len(st.features) < usage.MaxFeatures && len(name) <= maxFeatureName && name != "" &&
+			if len(st.features) < usage.MaxFeatures && len(name) <= usage.MaxFeatureName && name != "" &&
 				!slices.Contains(st.features, name) {
 				st.features = append(st.features, name)
 			}

@@ -12,6 +12,9 @@ const (
 	MaxAttempts = 64
 	// MaxFeatures is how many features a History follows; those that come later are left out.
 	MaxFeatures = 8
+	// MaxFeatureName bounds the name of a feature that is followed, in bytes. Names travel in plans, which must fit into
+	// one message, once for each term; an input whose keys are texts would keep every other stage from its plan.
+	MaxFeatureName = 100
 )
 
 // InputBytes is the feature that every attempt has: the bytes of its encoded input and of the artifacts that it names.
@@ -67,12 +70,12 @@ type History struct {
 }
 
 // Follow makes the history remember the named feature from now on. It reports whether it does: one that comes after
-// MaxFeatures is not.
+// MaxFeatures is not, nor one with a name longer than MaxFeatureName.
 func (h *History) Follow(name string) bool {
 	if slices.Contains(h.Names, name) {
 		return true
 	}
-	if len(h.Names) >= MaxFeatures || name == "" {
+	if len(h.Names) >= MaxFeatures || name == "" || len(name) > MaxFeatureName {
 		return false
 	}
 	h.Names = append(h.Names, name)

@@ -26,12 +26,12 @@ type Times struct {
 const notKnown = -1
 
 // Follow makes the named feature be remembered from now on. It reports whether it is: one that comes after MaxFeatures
-// is not.
+// is not, nor one with a name longer than MaxFeatureName.
 func (t *Times) Follow(name string) bool {
 	if slices.Contains(t.Names, name) {
 		return true
 	}
-	if len(t.Names) >= MaxFeatures || name == "" || !t.valid() {
+	if len(t.Names) >= MaxFeatures || name == "" || len(name) > MaxFeatureName || !t.valid() {
 		return false
 	}
 	column := make([]float64, len(t.Values), MaxTimes)
