@@ -302,3 +302,30 @@ func TestStepsTellWhenALongAttemptEnds(t *testing.T) {
 		t.Errorf("90 s later: %+v known %v, want about 90 s", got.Finish, known)
 	}
 }
+
+// An attempt that goes on from a checkpoint begins with the steps of the one before it, which it has not taken.
+func TestProgressSinceACheckpointTellsWhenAnAttemptEnds(t *testing.T) {
+	t.Parallel()
+	line := record("past", "train", 0, -900, 100)
+	line.Step = 50
+	lost := record("now", "train", 0, 99, 99)
+	lost.Outcome, lost.Cause = predictor.Lost, predictor.CauseHostLost
+	again := start("now", "train", 0, 100)
+	again.Attempt = 2
+	at := func(step int, seconds float64) predictor.Sampled {
+		return predictor.Sampled{
+			Run: "now", Stage: stageNamed("train"), Task: "train-0", Attempt: 2, Venue: predictor.Pool, Host: "laptop",
+			Step: step, At: after(seconds),
+		}
+	}
+	state := fold(
+		predictor.State{}, started("past", -1000, predictor.Goal{}), hint("past", "train", 1, -1000),
+		start("past", "train", 0, -1000), line,
+		predictor.RunEnded{Run: "past", State: predictor.RunSucceeded, At: after(-900)},
+		started("now", 0, predictor.Goal{}), hint("now", "train", 1, 0), start("now", "train", 0, 0), lost, again,
+		at(11, 102), at(16, 122),
+	)
+	if got, known := twinOf(t, state).Forecast("now", after(122)); !known || !about(got.Finish, 34*4, 0.2) {
+		t.Errorf("34 of 50 steps are left, of 4 s each: %+v known %v, want about 136 s", got.Finish, known)
+	}
+}

@@ -39,6 +39,10 @@ type Holding struct {
 type Progress struct {
 	Step int          `json:"step"`
 	At   fact.Instant `json:"at"`
+	// From is the step that was heard first, and Since when, of an attempt that may have gone on from the checkpoint of
+	// one before it; both are 0 of a first attempt, which has taken all of its steps itself.
+	From  int          `json:"from,omitempty"`
+	Since fact.Instant `json:"since,omitempty"`
 }
 
 // ByProgress is how many seconds an attempt takes altogether if it goes on as fast as until its last step, by how many
@@ -50,11 +54,12 @@ func (m *State) ByProgress(running Attempt) (seconds float64, known bool) {
 		return 0, false
 	}
 	steps, variation := st.Model.Steps.Mean()
-	took := now.At.Since(running.Started)
-	if now.Step <= 0 || !(took > 0) || !(steps > 0) || variation > mostStepVariation {
+	took := now.At.Since(cmp.Or(now.Since, running.Started))
+	if now.Step <= now.From || !(took > 0) || !(steps > 0) || variation > mostStepVariation {
 		return 0, false
 	}
-	return took * max(1, steps/float64(now.Step)), true
+	left := max(0, steps-float64(now.Step)) * took / float64(now.Step-now.From)
+	return now.At.Since(running.Started) + left, true
 }
 
 // mostStepVariation is how far the numbers of steps may lie from each other, relative to their mean, for one that goes
@@ -149,9 +154,7 @@ func (m *State) sampled(e fact.Sampled) {
 		m.ran(running, 1)
 		m.take(st, running.Run, queueOf(running.PoolOnly), fact.At(e.At))
 	}
-	if before := m.steps[key]; e.Step > before.Step {
-		m.steps[key] = Progress{Step: e.Step, At: fact.At(e.At)}
-	}
+	m.progressed(key, e)
 	running.Starving++
 	if e.Venue != fact.Pool || !(e.Throttled > throttledShare) {
 		running.Starving = 0
@@ -162,6 +165,19 @@ func (m *State) sampled(e fact.Sampled) {
 	}
 	m.Attempts[key] = running
 	m.follow(st, e)
+}
+
+// progressed notes the steps that an attempt reports.
+func (m *State) progressed(key uint64, e fact.Sampled) {
+	before, told := m.steps[key]
+	if e.Step <= before.Step {
+		return
+	}
+	now := Progress{Step: e.Step, At: fact.At(e.At), From: before.From, Since: before.Since}
+	if !told && e.Attempt > 1 {
+		now.From, now.Since = now.Step, now.At
+	}
+	m.steps[key] = now
 }
 
 // ran notes that one attempt more or less of a run's stage runs from now on.
