@@ -114,6 +114,10 @@ func openCheckpoints(ctx context.Context, js jetstream.JetStream) (*checkpointSt
 
 // load returns the newest checkpoint; the zero checkpoint when there is none. It wraps errCheckpoint when there is one
 // that cannot be used.
+//
+// A checkpoint that an earlier build wrote is kept beside the ones that this build writes from then on, because the
+// earlier one cannot read these: who goes back to it finds what was known when it was left, and not only what the
+// stream still has.
 func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
 	entry, err := s.bucket.Get(ctx, wire.StateKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -125,10 +129,57 @@ func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
 	}
 	s.revision = entry.Revision()
 	c, err := decodeCheckpoint(entry.Value())
+	stored, own := stateVersion(entry.Value()), ownVersion()
+	switch {
+	case err == nil && 0 < stored && stored < own:
+		if _, err := s.bucket.Put(ctx, formerKey(stored), entry.Value()); err != nil {
+			return checkpoint{}, fmt.Errorf("keep the checkpoint of an earlier build: %w", err)
+		}
+	case err != nil && stored > own:
+		if former, found := s.former(ctx, own); found {
+			return former, nil
+		}
+	}
 	if err != nil {
 		return checkpoint{}, fmt.Errorf("load checkpoint: %w", err)
 	}
 	return c, nil
+}
+
+// former is the checkpoint that was kept when a later build took over.
+func (s *checkpointStore) former(ctx context.Context, version int) (c checkpoint, found bool) {
+	entry, err := s.bucket.Get(ctx, formerKey(version))
+	if err != nil {
+		return checkpoint{}, false
+	}
+	c, err = decodeCheckpoint(entry.Value())
+	return c, err == nil
+}
+
+// formerKey has the last checkpoint whose state was of this version.
+func formerKey(version int) string { return fmt.Sprintf("%s-v%d", wire.StateKey, version) }
+
+// stateVersion is the version of the state in a checkpoint; 0 where it tells none.
+func stateVersion(data []byte) int {
+	var outer struct {
+		State struct {
+			Version int `json:"v"`
+		} `json:"state"`
+	}
+	data, err := expand(data)
+	if err != nil || json.Unmarshal(data, &outer) != nil {
+		return 0
+	}
+	return outer.State.Version
+}
+
+// ownVersion is the version of the states that this build writes.
+func ownVersion() int {
+	data, err := encodeCheckpoint(checkpoint{})
+	if err != nil {
+		return 0
+	}
+	return stateVersion(data)
 }
 
 // save replaces the checkpoint by c. It wraps ErrSuperseded when a leader of a later term has saved one.

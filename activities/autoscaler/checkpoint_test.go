@@ -135,3 +135,58 @@ func TestACheckpointThatTheServerDoesNotTakeIsExplained(t *testing.T) {
 		t.Errorf("save: %v, want advice on max_payload", err)
 	}
 }
+
+// A build that is gone back to cannot read what a later one wrote: it goes on with what it was left with, and the later
+// one, when it is back, with what there is then.
+func TestWhoGoesBackToAnEarlierBuildFindsWhatThatKnew(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	v, err := openCheckpoints(t.Context(), js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func() (checkpoint, error) { return v.load(t.Context()) }
+	state := folded(2)
+	written := func(sequence uint64, version int) []byte { // as the build of that version writes it
+		data, err := encodeCheckpoint(checkpoint{Version: wire.Version, Term: 1, Sequence: sequence, State: state})
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, other := fmt.Sprintf(`"state":{"v":%d,`, ownVersion()), fmt.Sprintf(`"state":{"v":%d,`, version)
+		if !bytes.Contains(data, []byte(own)) {
+			t.Fatalf("no version %s in %s", own, data)
+		}
+		return bytes.Replace(data, []byte(own), []byte(other), 1)
+	}
+	put := func(key string, data []byte) {
+		if _, err := v.bucket.Put(t.Context(), key, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	put(wire.StateKey, written(20, ownVersion()+1))
+	if got, err := load(); !errors.Is(err, errCheckpoint) {
+		t.Errorf("a checkpoint of a later build: %+v, %v, want %v", got, err, errCheckpoint)
+	}
+	put(formerKey(ownVersion()), written(10, ownVersion())) // as the later build has kept it
+	got, err := load()
+	if err != nil || got.Sequence != 10 || asJSON(t, got.State) != asJSON(t, state) {
+		t.Errorf("beside a checkpoint of a later build: sequence %d, %v, want what this one knew at 10", got.Sequence, err)
+	}
+	if err := v.save(t.Context(), checkpoint{Version: wire.Version, Term: 2, Sequence: 30}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = load(); err != nil || got.Sequence != 30 {
+		t.Errorf("its own: sequence %d, %v, want 30", got.Sequence, err)
+	}
+
+	earlier := written(40, ownVersion()-1)
+	put(wire.StateKey, earlier)
+	if got, err = load(); err != nil || got.Sequence != 40 {
+		t.Errorf("a checkpoint of an earlier build: sequence %d, %v, want 40", got.Sequence, err)
+	}
+	kept, err := v.bucket.Get(t.Context(), formerKey(ownVersion()-1))
+	if err != nil || !bytes.Equal(kept.Value(), earlier) {
+		t.Errorf("kept for the earlier build: %v, want what it had written", err)
+	}
+}

@@ -67,7 +67,8 @@ const (
 	LeaseKey    = "lease"
 	// HostBucket holds one leased inventory per host.
 	HostBucket = "spillway_hosts"
-	// StateBucket holds the autoscaler's checkpoint under StateKey.
+	// StateBucket holds the autoscaler's checkpoint under StateKey, and beside it the last one of each earlier build that
+	// wrote it in another way.
 	StateBucket = "spillway_state"
 	StateKey    = "autoscaler"
 	// EndBucket holds, under the digest of a run's name, how far its end was told.
