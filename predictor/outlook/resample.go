@@ -79,6 +79,10 @@ type Leg struct {
 // one time in three, and a run of six stages of a hundred tasks takes about a millisecond.
 const resamples = 128
 
+// longestRun is for how many seconds a run goes on at most, 30 years: one earlier run of a kilobyte says so little of
+// one of a terabyte that its interval reaches to ages that no time.Duration holds.
+const longestRun = 1e9
+
 // Drawn is how the rest of a run may go, each way as probable as any other: in how many seconds it ends, and what it
 // will have cost altogether by then, in US dollars, both sorted.
 type Drawn struct{ ends, dollars []float64 }
@@ -99,6 +103,9 @@ func (j Journey) Draw() (drawn Drawn, known bool) {
 	slices.Sort(drawn.ends)
 	slices.Sort(drawn.dollars)
 	widen(drawn.ends, j.Width)
+	for i, end := range drawn.ends {
+		drawn.ends[i] = min(end, longestRun)
+	}
 	return drawn, drawn.Finish().Mid > 0
 }
 

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -158,5 +159,20 @@ func TestManySlotsAreFreeWhenTheirAttemptsEnd(t *testing.T) {
 		if math.Abs(got-want) > 0.15*want || math.Abs(work-seconds*float64(leg.Waiting)) > 0.05*work {
 			t.Errorf("with %d of %d slots busy: done in %v s after %v s of work, want %v s", busy, slots, got, work, want)
 		}
+	}
+}
+
+// What is far from all that was seen has a wide interval, but none that wraps when it is written as a time.
+func TestNoForecastIsLongerThanATimeCanBe(t *testing.T) {
+	t.Parallel()
+	mean := usage.LearnGrowth([]usage.Grown{{Value: 10, With: map[string]float64{RunInput: 1e3}}}, timing())
+	journey := Journey{
+		Called: []Leg{{Waiting: 1, Mean: mean}}, With: map[string]float64{RunInput: 1e12}, Width: 4,
+		Ways: []Way{{Stages: []Passed{{"map", 0, 10}}, Seconds: 10}},
+	}
+	drawn, known := journey.Draw()
+	finish := drawn.Finish()
+	if !known || finish.High > float64(math.MaxInt64/time.Second) || finish.Low >= finish.High {
+		t.Errorf("ends in %+v s, known %v: want a wide interval that is a time.Duration", finish, known)
 	}
 }
