@@ -204,7 +204,7 @@ func (m *Model) took(e fact.Record, resized bool, seconds float64) {
 		m.Walls = map[fact.Venue]usage.Times{}
 	}
 	times := m.Walls[e.Venue]
-	for _, name := range unfollowed(times.Names, e) {
+	for _, name := range unfollowed(&times, e) {
 		times.Follow(name)
 	}
 	cores := e.Grant.CPU.Cores()
@@ -253,9 +253,16 @@ func tells(h *usage.History, e fact.Record) bool {
 	return false
 }
 
-// unfollowed are the features of an attempt that may have to be followed beside those with these names.
-func unfollowed(names []string, e fact.Record) []string {
-	if len(names) > 0 && (len(e.Features) == 0 || len(names) >= usage.MaxFeatures) {
+// unfollowed are the features of an attempt that may have to be followed beside those that are, once there is room.
+func unfollowed(times *usage.Times, e fact.Record) []string {
+	more := len(times.Names) == 0
+	for name := range e.Features {
+		more = more || !slices.Contains(times.Names, name)
+	}
+	if more {
+		times.Forget()
+	}
+	if !more || len(times.Names) >= usage.MaxFeatures {
 		return nil
 	}
 	return append([]string{usage.InputBytes}, slices.Sorted(maps.Keys(e.Features))...)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 func TestAnAttemptThatRanOutOfMemoryIsCountedOnce(t *testing.T) {
@@ -137,5 +139,34 @@ func TestRunTimesThatAreKeptForASizeHaveEveryRecord(t *testing.T) {
 			t.Fatal("no run times are kept, so the test shows nothing")
 		}
 		ended(quantity.Core, time.Duration(n)*time.Second)
+	}
+}
+
+// A stage whose code has other parameters now is explained by these, once nothing that is remembered has the earlier
+// ones.
+func TestRunTimesAreExplainedByWhatAttemptsHaveNow(t *testing.T) {
+	t.Parallel()
+	var m Model
+	learn := func(seconds float64, features map[string]float64) {
+		m.learn(fact.Record{
+			Venue: fact.Pool, Outcome: fact.Succeeded, Features: features, Grant: quantity.Size{CPU: quantity.Core},
+			Usage: quantity.Usage{Wall: time.Duration(seconds * float64(time.Second)), CPU: time.Second},
+		}, false, 0)
+	}
+	for i := range 3 * usage.MaxTimes {
+		features := map[string]float64{}
+		for n := range usage.MaxFeatures {
+			features["earlier "+string(rune('a'+n))] = float64(1 + (i*7+n)%5)
+		}
+		learn(10, features)
+	}
+	for i := range usage.MaxTimes + 8 {
+		learn(float64(1+i%9), map[string]float64{"rows": float64(1 + i%9)})
+	}
+	if wall := m.Needs(0.1).Wall; wall.Feature != "rows" {
+		t.Errorf("run times that are proportional to the rows are %+v, want them by rows", wall)
+	}
+	if names := m.Tries.Sizes[0].Times.Names; !slices.Contains(names, "rows") {
+		t.Errorf("speeds are compared by %q, want rows among them", names)
 	}
 }

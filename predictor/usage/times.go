@@ -42,6 +42,26 @@ func (t *Times) Follow(name string) bool {
 	return true
 }
 
+// Forget makes room for other features where MaxFeatures are followed: it drops those that no attempt which is
+// remembered knows anything of. A stage whose code has other parameters now would otherwise be explained by none of
+// them for ever.
+func (t *Times) Forget() {
+	if len(t.Names) < MaxFeatures || len(t.Values) == 0 || !t.valid() || !slices.ContainsFunc(t.Columns, unknown) {
+		return
+	}
+	var names []string // copies of t go on with theirs
+	var columns [][]float64
+	for i, name := range t.Names {
+		if name == InputBytes || !unknown(t.Columns[i]) {
+			names, columns = append(names, name), append(columns, t.Columns[i])
+		}
+	}
+	t.Names, t.Columns = names, columns
+}
+
+// unknown reports whether a column, which is not empty, has no value that was known.
+func unknown(column []float64) bool { return slices.Max(column) < 0 }
+
 // Add remembers an attempt whose cores are not known; what Series.Push leaves out is left out.
 func (t *Times) Add(seconds float64, features Features) { t.AddAt(0, seconds, features) }
 

@@ -87,6 +87,9 @@ func (t *Tries) Add(attempt Try, features Features, names []string) {
 		tried.Active.Push(min(attempt.Active, 1), maxTries)
 	}
 	if attempt.Seconds > 0 && attempt.Cores > 0 {
+		if slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(tried.Times.Names, name) }) {
+			tried.Times.Forget()
+		}
 		for _, name := range names {
 			tried.Times.Follow(name)
 		}
