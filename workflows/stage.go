@@ -34,6 +34,13 @@ type Hints struct {
 	// Memory is the limit until its use is known; 0 begins with what stages that are alike take, and grows where the host
 	// has room.
 	Memory quantity.Bytes
+	// GPU is how many whole GPUs an attempt gets, for itself alone; 0 means none. Which they are stands in
+	// CUDA_VISIBLE_DEVICES, so that programs see those and no others.
+	GPU int
+	// GPUMemory is what an attempt takes of each of them until that is known; 0 leaves it to Spillway. GPUClass is their
+	// model, such as "h100" (spillway doctor names those of a host); empty takes any.
+	GPUMemory quantity.Bytes
+	GPUClass  string
 	// Timeout bounds one attempt; 0 means none. An attempt past it is killed and counts as failed.
 	Timeout time.Duration
 	// MaxAttempts is how often the stage's own code may fail or run out of time; 0 means three. Attempts that were lost
@@ -58,7 +65,14 @@ func (h Hints) check() error {
 	if h.CPU < 0 || h.Memory < 0 || h.Timeout < 0 || h.MaxAttempts < 0 || h.CacheFor < 0 {
 		return fmt.Errorf("it has a negative hint: %+v", h)
 	}
+	if err := h.gpus().Check(); err != nil {
+		return err
+	}
 	return runs.CheckCacheVersion(h.CacheVersion)
+}
+
+func (h Hints) gpus() quantity.GPUs {
+	return quantity.GPUs{Count: h.GPU, Class: h.GPUClass, Memory: h.GPUMemory}
 }
 
 // NewStage declares a stage. It panics when the name is not a lower-case word of letters, digits, '-' and '_' (at most
@@ -87,11 +101,12 @@ func (s Stage[In, Out]) Name() string { return s.name }
 // Describe returns what the engine knows of the stage.
 func (s Stage[In, Out]) Describe() wire.Stage {
 	return wire.Stage{
-		Name:         s.name,
-		Declared:     quantity.Size{CPU: s.hints.CPU, Memory: s.hints.Memory},
-		MaxAttempts:  cmp.Or(s.hints.MaxAttempts, runs.DefaultMaxAttempts),
-		Timeout:      s.hints.Timeout,
-		PoolOnly:     s.hints.PoolOnly || s.command || s.recommend != nil || s.hints.Timeout > functionTimeout,
+		Name:        s.name,
+		Declared:    quantity.Size{CPU: s.hints.CPU, Memory: s.hints.Memory}.WithGPUs(s.hints.gpus()),
+		MaxAttempts: cmp.Or(s.hints.MaxAttempts, runs.DefaultMaxAttempts),
+		Timeout:     s.hints.Timeout,
+		PoolOnly: s.hints.PoolOnly || s.command || s.recommend != nil || s.hints.GPU > 0 ||
+			s.hints.Timeout > functionTimeout,
 		Command:      s.command,
 		Recommends:   s.recommend != nil,
 		Cache:        s.hints.Cache,

@@ -12,9 +12,9 @@ type Size struct {
 	CPU Milli `json:"cpu_milli"`
 	// Memory is the limit of resident memory, in bytes.
 	Memory Bytes `json:"memory_bytes"`
-	// GPU is the share of one GPU, in thousandths; 0 means none.
+	// GPU is how many GPUs, in thousandths of one; 0 means none.
 	GPU Milli `json:"gpu_milli,omitempty"`
-	// GPUMemory is the limit of device memory, in bytes.
+	// GPUMemory is the memory of all its GPUs together that it may take, in bytes.
 	GPUMemory Bytes `json:"gpu_memory_bytes,omitempty"`
 	// DeviceClass names the device type that is needed, such as "h200"; empty means any CPU.
 	DeviceClass string `json:"device_class,omitempty"`
@@ -44,12 +44,11 @@ func (s Size) Fits(room Size) bool {
 		(s.DeviceClass == "" || s.DeviceClass == room.DeviceClass)
 }
 
-// AtMost returns s with every amount cut to that of ceiling.
+// AtMost returns s with cores and memory cut to those of ceiling. Devices are not cut: who gets half of the GPUs that it
+// asked for cannot run.
 func (s Size) AtMost(ceiling Size) Size {
 	s.CPU = min(s.CPU, ceiling.CPU)
 	s.Memory = min(s.Memory, ceiling.Memory)
-	s.GPU = min(s.GPU, ceiling.GPU)
-	s.GPUMemory = min(s.GPUMemory, ceiling.GPUMemory)
 	return s
 }
 
@@ -64,8 +63,11 @@ func (s Size) String() string {
 		noun = "core"
 	}
 	fmt.Fprintf(&text, "%s %s, %s", s.CPU, noun, s.Memory)
-	if s.GPU > 0 || s.GPUMemory > 0 {
-		fmt.Fprintf(&text, ", %s GPU with %s", s.GPU, s.GPUMemory)
+	if s.GPU > 0 {
+		fmt.Fprintf(&text, ", %s GPU", s.GPU)
+	}
+	if s.GPUMemory > 0 {
+		fmt.Fprintf(&text, " with %s", s.GPUMemory)
 	}
 	if s.DeviceClass != "" {
 		fmt.Fprintf(&text, " on %s", s.DeviceClass)

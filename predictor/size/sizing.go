@@ -143,7 +143,7 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 		fits = failed < capacity.Memory
 	}
 	if failed := need.LargestFailedGPU; need.OutOfMemory > 0 && failed > 0 {
-		size.GPUMemory = max(size.GPUMemory, failed*GrowAfterOutOfMemory)
+		size.GPUMemory = min(max(size.GPUMemory, failed*GrowAfterOutOfMemory), capacity.GPUMemory)
 		expected.Source = fmt.Sprintf("grown after running out of device memory at %s", failed)
 		fits = fits && failed < capacity.GPUMemory
 	}

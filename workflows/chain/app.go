@@ -59,7 +59,7 @@ func (c Chain) CheckInput(encoded json.RawMessage) error {
 // described is what the engine knows of the stage.
 func (s *stage) described() wire.Stage {
 	return wire.Stage{
-		Name: s.Name, Declared: quantity.Size{CPU: s.CPU, Memory: s.Memory}, Timeout: s.Timeout,
+		Name: s.Name, Declared: quantity.Size{CPU: s.CPU, Memory: s.Memory}.WithGPUs(s.GPU), Timeout: s.Timeout,
 		MaxAttempts: cmp.Or(s.MaxAttempts, runs.DefaultMaxAttempts), PoolOnly: true, Command: true,
 		Cache: s.Cache, CacheVersion: s.CacheVersion, CacheFor: s.CacheFor, NoCache: s.NoCache,
 	}

@@ -72,6 +72,7 @@ type stage struct {
 	Image       string               `json:"image,omitempty"`
 	CPU         quantity.Milli       `json:"cpu_milli,omitempty"`
 	Memory      quantity.Bytes       `json:"memory_bytes,omitempty"`
+	GPU         quantity.GPUs        `json:"gpu,omitzero"`
 	Timeout     time.Duration        `json:"timeout_ns,omitempty"`
 	Grace       time.Duration        `json:"grace_ns,omitempty"`
 	MaxAttempts int                  `json:"max_attempts,omitempty"`

@@ -141,15 +141,17 @@ func TestAChainDescribesItselfAsAnAppDoes(t *testing.T) {
 
 func TestAStageOfAChainIsAProgramThatAHostRuns(t *testing.T) {
 	t.Parallel()
-	c := mustParse(t, one("cpu: 2", "memory: 1GiB", "attempts: 2", "cache: {version: \"2\", for: 24h}"))
+	c := mustParse(t, one("cpu: 2", "memory: 1GiB", "gpu: {count: 2, class: h100}", "attempts: 2", "cache: {version: \"2\", for: 24h}"))
 	stages := c.Stages()
 	if len(stages) != 1 || stages[0].Name() != "a" {
 		t.Fatalf("stages %v, want a", stages)
 	}
 	want := wire.Stage{
-		Name: "a", Declared: quantity.Size{CPU: 2 * quantity.Core, Memory: quantity.GiB}, MaxAttempts: 2, PoolOnly: true,
-		Command: true,
-		Cache:   true, CacheVersion: "2", CacheFor: 24 * time.Hour,
+		Name: "a", Declared: quantity.Size{
+			CPU: 2 * quantity.Core, Memory: quantity.GiB, GPU: 2 * quantity.Core, DeviceClass: "h100",
+		},
+		MaxAttempts: 2, PoolOnly: true, Command: true,
+		Cache: true, CacheVersion: "2", CacheFor: 24 * time.Hour,
 	}
 	if diff := cmp.Diff(want, stages[0].Describe()); diff != "" {
 		t.Errorf("description (-want +got):\n%s", diff)

@@ -178,6 +178,19 @@ func TestEachProblemIsNamedWithItsPlaceAndWhatToDo(t *testing.T) {
 			`c.yaml:5:10: cpu is "0.0001"; give 0.001 to 10000 cores, such as 2, 0.5 or 500m`,
 		},
 		"cpu that is a list": {one("cpu: [1]"), "c.yaml:5:10: cpu is a list; give text, such as 2, 0.5 or 500m"},
+		"no GPU":             {one("gpu: 0"), `c.yaml:5:10: gpu is 0; give a whole number from 1 to 1024`},
+		"a GPU by its model": {one("gpu: h100"), `c.yaml:5:10: gpu is the text "h100"; give a whole number`},
+		"an unknown GPU": {
+			one("gpu: {class: \"H 100\"}"),
+			`c.yaml:5:10: gpu: it asks for a GPU of class "H 100"; give its model in lower case, such as h100, a10g or rtx-4090`,
+		},
+		"an unknown key of a GPU": {
+			one("gpu: {model: h100}"), `c.yaml:5:11: unknown key "model" in gpu of stage a; known: class, count, memory`,
+		},
+		"GPU memory without a unit": {
+			one("gpu: {memory: 1}"),
+			`c.yaml:5:19: memory is "1"; give at most 1024 TiB with its unit, such as 512MiB, 1.5GiB or 2GB`,
+		},
 		"memory without a unit": {
 			one("memory: 512"),
 			`c.yaml:5:13: memory is "512"; give at most 1024 TiB with its unit, such as 512MiB, 1.5GiB or 2GB`,

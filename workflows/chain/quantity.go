@@ -58,6 +58,7 @@ func (r *reader) dollars(node *yaml.Node, what string) quantity.Money {
 const (
 	maxCores  = 10_000
 	maxMemory = 1 << 50
+	mostGPUs  = 1024
 )
 
 // cpu reads cores such as 2 or 0.5, or thousandths of them such as 500m.

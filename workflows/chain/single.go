@@ -26,6 +26,8 @@ type SingleInput struct {
 	// CPU and Memory are what an attempt is given until its use is known; 0 leaves it to Spillway.
 	CPU    quantity.Milli `json:"cpu_milli,omitempty"`
 	Memory quantity.Bytes `json:"memory_bytes,omitempty"`
+	// GPU is which GPUs an attempt gets for itself; the zero value is none.
+	GPU quantity.GPUs `json:"gpu,omitzero"`
 	// Timeout bounds one attempt; 0 means none.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
 	// MaxAttempts is how often the command may fail; 0 means engine.DefaultMaxAttempts.
@@ -41,6 +43,8 @@ func (in SingleInput) Validate() error {
 		return fmt.Errorf("cpu is %s cores: give 0 to %d", in.CPU, maxCores)
 	case in.Memory < 0 || in.Memory > maxMemory:
 		return fmt.Errorf("memory is %s: give 0 to %s", in.Memory, quantity.Bytes(maxMemory))
+	case in.GPU.Check() != nil:
+		return fmt.Errorf("gpu: %w", in.GPU.Check())
 	case in.Timeout < 0 || in.Timeout > longest:
 		return fmt.Errorf("timeout is %s: give 0 to %s", in.Timeout, longest)
 	case in.MaxAttempts < 0 || in.MaxAttempts > maxAttempts:
@@ -53,7 +57,7 @@ func (in SingleInput) Validate() error {
 // wants it to run, and one that runs in place depends on what lies there.
 func (in SingleInput) stage(name string) *stage {
 	return &stage{
-		Name: name, CPU: in.CPU, Memory: in.Memory, Timeout: in.Timeout, MaxAttempts: in.MaxAttempts,
+		Name: name, CPU: in.CPU, Memory: in.Memory, GPU: in.GPU, Timeout: in.Timeout, MaxAttempts: in.MaxAttempts,
 		NoCache: true,
 	}
 }

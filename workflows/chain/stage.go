@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
@@ -78,6 +79,7 @@ func (c *chainReader) stage(name string, node *yaml.Node, index int) {
 		"after":    func(n *yaml.Node) { c.after(n, index) },
 		"cpu":      func(n *yaml.Node) { s.CPU = c.cpu(n) },
 		"memory":   func(n *yaml.Node) { s.Memory = c.memory(n) },
+		"gpu":      func(n *yaml.Node) { s.GPU = c.gpus(n, name) },
 		"timeout":  func(n *yaml.Node) { s.Timeout = c.duration(n, "timeout") },
 		"grace":    func(n *yaml.Node) { s.Grace = c.duration(n, "grace") },
 		"image":    text(&s.Image, "image", "python:3.12"),
@@ -98,6 +100,33 @@ func (c *chainReader) stage(name string, node *yaml.Node, index int) {
 	if !hasRun && resolve(node).Kind == yaml.MappingNode {
 		c.report(c.names[name], "stage %s has no run; give the program to run, such as run: python train.py", name)
 	}
+}
+
+// gpus reads a number of GPUs, or which they are to be.
+func (c *chainReader) gpus(node *yaml.Node, name string) (g quantity.GPUs) {
+	before := len(c.problems)
+	count := func(n *yaml.Node) {
+		number, _ := c.whole(n, "gpu", 1, mostGPUs)
+		g.Count = int(number)
+	}
+	if resolve(node).Kind != yaml.MappingNode {
+		count(node)
+		return g
+	}
+	g.Count = 1
+	c.fields(node, "gpu of stage "+name, map[string]func(*yaml.Node){
+		"count":  count,
+		"memory": func(n *yaml.Node) { g.Memory = c.memory(n) },
+		"class": func(n *yaml.Node) {
+			if text, ok := c.plain(n, "class", "h100"); ok {
+				g.Class = text
+			}
+		},
+	})
+	if err := g.Check(); err != nil && len(c.problems) == before {
+		c.report(at(node), "gpu: %v", err)
+	}
+	return g
 }
 
 // cache reads true, false, or what results are to be taken of.

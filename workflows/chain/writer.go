@@ -137,6 +137,17 @@ func (w *writer) memory(memory quantity.Bytes) func(path string) *yaml.Node {
 	return w.text(strconv.FormatInt(int64(memory), 10) + "B")
 }
 
+func (w *writer) gpus(g quantity.GPUs) func(path string) *yaml.Node {
+	if g.Class == "" && g.Memory == 0 {
+		return w.whole(g.Count)
+	}
+	return w.mapping(
+		entryOf{"count", w.whole(g.Count)},
+		entryOf{"memory", w.memory(g.Memory)},
+		entryOf{"class", w.given(g.Class)},
+	)
+}
+
 // json writes a JSON value; one that is none is null.
 func (w *writer) json(value json.RawMessage) func(path string) *yaml.Node {
 	decoder := json.NewDecoder(bytes.NewReader(value))
@@ -262,6 +273,7 @@ func (w *writer) stage(s *stage) func(path string) *yaml.Node {
 		entryOf{"after", w.texts(s.After)},
 		entryOf{"cpu", w.cpu(s.CPU)},
 		entryOf{"memory", w.memory(s.Memory)},
+		entryOf{"gpu", w.gpus(s.GPU)},
 		entryOf{"timeout", w.duration(s.Timeout)},
 		entryOf{"grace", w.duration(s.Grace)},
 		entryOf{"image", w.given(s.Image)},

@@ -32,6 +32,7 @@ type Flags struct {
 	Image        string
 	CPU          quantity.Milli
 	Memory       quantity.Bytes
+	GPU          quantity.GPUs
 	Timeout      time.Duration
 	Attempts     int
 	Outputs      []string
@@ -58,6 +59,10 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	f.Set.Var(flag.Cores{Value: &f.CPU}, "cpu", "cores that an attempt is given until its use is known, such as 2 or 500m")
 	f.Set.Var(flag.Memory{Value: &f.Memory}, "memory",
 		"memory that an attempt is given until its use is known, such as 2GiB")
+	f.Set.IntVar(&f.GPU.Count, "gpu", 0, "`NUMBER` of whole GPUs that an attempt gets for itself")
+	f.Set.Var(flag.Memory{Value: &f.GPU.Memory}, "gpu-memory",
+		"memory of each GPU that an attempt takes until its use is known, such as 8GiB")
+	f.Set.StringVar(&f.GPU.Class, "gpu-class", "", "`MODEL` of the GPUs, such as h100 (default any)")
 	f.Set.Var(flag.Span{Value: &f.Timeout}, "timeout", "how long one attempt may take (default no limit)")
 	f.Set.Var(flag.Count{Value: &f.Attempts, Least: 1}, "attempts",
 		"how often the command may fail (default 1); what runs out of memory is tried again with more besides")
@@ -83,7 +88,7 @@ func (f *Flags) Prepare(
 ) (Prepared, error) {
 	p := Prepared{Name: f.Name, directory: f.Code, Input: chain.SingleInput{
 		Command: wire.Command{Arguments: arguments, Image: f.Image, KeepChanged: !f.InPlace, Parameters: numbers(arguments)},
-		CPU:     f.CPU, Memory: f.Memory, Timeout: f.Timeout, MaxAttempts: max(f.Attempts, 1),
+		CPU:     f.CPU, Memory: f.Memory, GPU: f.GPU, Timeout: f.Timeout, MaxAttempts: max(f.Attempts, 1),
 	}}
 	if p.Name == "" {
 		p.Name = nameOf(arguments)

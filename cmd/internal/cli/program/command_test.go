@@ -313,6 +313,8 @@ func TestASizeThatNoHostHasIsRefused(t *testing.T) {
 		{ID: "wide", Capacity: quantity.Size{CPU: 8 * quantity.Core, Memory: 4 * quantity.GiB}},
 		{ID: "deep", Capacity: quantity.Size{CPU: 2 * quantity.Core, Memory: 64 * quantity.GiB}},
 	}
+	someRoom := quantity.Size{CPU: 8 * quantity.Core, Memory: 4 * quantity.GiB}
+	twoGPUs := someRoom.WithGPUs(quantity.GPUs{Count: 2, Class: "h100", Memory: 80 * quantity.GiB})
 	for name, tt := range map[string]struct {
 		asked quantity.Size
 		hosts []predictor.Host
@@ -334,6 +336,23 @@ func TestASizeThatNoHostHasIsRefused(t *testing.T) {
 			quantity.Size{CPU: 8 * quantity.Core, Memory: 64 * quantity.GiB},
 			hosts,
 			"no host of the pool has both",
+		},
+		"a GPU where none is": {
+			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 1}), []predictor.Host{{Capacity: someRoom}},
+			"it asks for 1 GPU, and the GPUs that a host of the pool has for attempts are: none",
+		},
+		"more GPUs than there are": {
+			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 4, Memory: 8 * quantity.GiB}),
+			[]predictor.Host{{Capacity: someRoom}, {Capacity: twoGPUs}},
+			"it asks for 4 GPU with 32 GiB, and the GPUs that a host of the pool has for attempts are: 2 of class h100 with " +
+				"80 GiB each",
+		},
+		"a GPU of another class": {
+			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 1, Class: "t4"}), []predictor.Host{{Capacity: twoGPUs}},
+			"on t4, and the GPUs",
+		},
+		"a GPU that is there": {
+			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 2, Class: "h100"}), []predictor.Host{{Capacity: twoGPUs}}, "",
 		},
 		"hosts are not known": {quantity.Size{CPU: 999 * quantity.Core}, nil, ""},
 	} {

@@ -84,15 +84,27 @@ func (f *Flags) CheckFiles(p Prepared) error {
 // less without a word.
 func checkSize(hosts []predictor.Host, asked quantity.Size) error {
 	var largest quantity.Size
+	gpus := "none"
 	for _, host := range hosts {
 		if asked.Fits(host.Capacity) || host.Capacity.CPU == 0 || host.Capacity.Memory == 0 { // it does not tell
 			return nil
 		}
 		largest.CPU, largest.Memory = max(largest.CPU, host.Capacity.CPU), max(largest.Memory, host.Capacity.Memory)
+		if room := host.Capacity; room.GPU > largest.GPU {
+			largest.GPU = room.GPU
+			gpus = fmt.Sprintf("%s of class %s with %s each", room.GPU, room.DeviceClass,
+				room.GPUMemory*quantity.Bytes(quantity.Core)/quantity.Bytes(room.GPU))
+		}
 	}
 	switch {
 	case len(hosts) == 0:
 		return nil
+	case !slices.ContainsFunc(hosts, func(h predictor.Host) bool { return devicesOf(asked).Fits(devicesOf(h.Capacity)) }):
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("--gpu: it asks for %s, and the GPUs that a host of the pool has for attempts are: %s",
+				strings.TrimPrefix(devicesOf(asked).String(), "0 cores, 0 B, "), gpus),
+			Hint: "`spillway doctor` says which GPUs this machine has and what keeps them from being used",
+		}
 	case asked.Memory > largest.Memory:
 		return &fault.UsageError{
 			Problem: fmt.Sprintf("--memory %s: the pool gives an attempt at most %s", asked.Memory, largest.Memory),
@@ -111,12 +123,17 @@ func checkSize(hosts []predictor.Host, asked quantity.Size) error {
 	}
 }
 
+// devicesOf is what a size has of GPUs.
+func devicesOf(s quantity.Size) quantity.Size {
+	return quantity.Size{GPU: s.GPU, GPUMemory: s.GPUMemory, DeviceClass: s.DeviceClass}
+}
+
 // Send sends all that hosts need of this machine, and remembers the directory as it was before. A size that no host has
 // is refused first.
 func Send(
 	ctx context.Context, t *tool.Tool, s *session.Session, flags *Flags, p *Prepared,
 ) (here transfer.Local, err error) {
-	if err := checkSize(s.Stack.Hosts, quantity.Size{CPU: p.Input.CPU, Memory: p.Input.Memory}); err != nil {
+	if err := checkSize(s.Stack.Hosts, quantity.Size{CPU: p.Input.CPU, Memory: p.Input.Memory}.WithGPUs(p.Input.GPU)); err != nil {
 		return here, err
 	}
 	command := &p.Input.Command
