@@ -118,6 +118,8 @@ type (
 	Snapshot = plan.Snapshot
 	// Host is one machine of the pool, as its agent describes it.
 	Host = plan.Host
+	// GPU is one of its devices.
+	GPU = plan.GPU
 	// FunctionVenue is what Lambda-style functions offer and cost.
 	FunctionVenue = plan.FunctionVenue
 	// Policy is the configuration of the autoscaler.

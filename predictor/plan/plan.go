@@ -41,10 +41,33 @@ type Host struct {
 	PricePerHour quantity.Money `json:"price_per_hour_picodollars"`
 	// CPUs lists the CPU numbers that children are kept on; empty means all.
 	CPUs []int `json:"cpus,omitempty"`
+	// GPUs are those that attempts may have, in the order of the PCI bus; nil where the host has none.
+	GPUs []GPU `json:"gpus,omitempty"`
 	// Enforcement names how sizes are enforced: "none", later "cgroup v2" or "cgroup v1".
 	Enforcement string `json:"enforcement"`
 	// At is when the agent wrote this.
 	At time.Time `json:"at"`
+}
+
+// GPU is one device of a host, or an instance of one, as its driver told it last.
+type GPU struct {
+	// UUID names it everywhere; Index is its number on its host, Instance that of a part of it (MIG), -1 for a whole one.
+	UUID     string `json:"uuid"`
+	Index    int    `json:"index"`
+	Instance int    `json:"instance"`
+	// Name is the product, Class how sizes call it, such as "h100".
+	Name  string `json:"name"`
+	Class string `json:"class"`
+	// Memory is what programs can have of it, Used what they have.
+	Memory quantity.Bytes `json:"memory_bytes"`
+	Used   quantity.Bytes `json:"used_bytes"`
+	// Busy is the share of the time in which it computed, 0 to 1, Watts what it draws; -1 where nobody tells.
+	Busy  float64 `json:"busy"`
+	Watts float64 `json:"watts"`
+	// Held says that an attempt has it.
+	Held bool `json:"held,omitempty"`
+	// Wrong says why it cannot be used; empty when it can.
+	Wrong string `json:"wrong,omitempty"`
 }
 
 // FunctionVenue is what Lambda-style functions offer and cost.

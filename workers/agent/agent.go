@@ -26,6 +26,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command"
+	"github.com/spillway-ml/spillway/workers/device"
 	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/slot"
 	"github.com/spillway-ml/spillway/workers/spawn"
@@ -61,6 +62,10 @@ type Options struct {
 	Capacity quantity.Size
 	// CPUs are the numbers of the CPUs that children are kept on; nil means all that this process may use.
 	CPUs []int
+	// GPUs are those that attempts may have, all of one class, which makes them a part of the capacity; ReadGPUs tells how
+	// they stand. None where GPUs is empty.
+	GPUs     []device.State
+	ReadGPUs func(context.Context) (device.Reading, error)
 	// PricePerHour is what holding the whole capacity costs, per hour.
 	PricePerHour quantity.Money
 	// ArtifactsURL is the artifact store that children are told.
@@ -143,6 +148,7 @@ type Agent struct {
 	journal   *slot.Journal
 	commands  command.Options
 	admission *admission
+	gpus      *gpus
 	children  *children
 	assists   chan struct{} // holds one for each program that prepares an attempt
 	board     *slot.Board
@@ -188,6 +194,9 @@ func New(options Options) (*Agent, error) {
 	}
 	a.capacity.CPU, a.capacity.Memory = min(a.capacity.CPU, enforcer.Limit().CPU),
 		min(a.capacity.Memory, enforcer.Limit().Memory)
+	a.capacity = a.capacity.Plus(device.Capacity(options.GPUs))
+	a.capacity.DeviceClass = device.Capacity(options.GPUs).DeviceClass
+	a.gpus = newGPUs(options.GPUs, options.ReadGPUs, a.logger)
 	a.admission = &admission{capacity: a.capacity, changed: a.touch, callIn: a.callIn}
 	a.children = &children{
 		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment),
@@ -276,6 +285,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	}
 	var describing sync.WaitGroup
 	describing.Go(func() { a.describe(ctx) })
+	describing.Go(func() { a.gpus.watch(ctx, a.sampleEvery, a.touch) })
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
 	describing.Go(func() { a.tellHeld(holding) })
 	slot.TellStarted(ctx, a.started, predictor.HostStarted{
@@ -320,7 +330,7 @@ func (a *Agent) describe(ctx context.Context) {
 // Host describes the host as it stands now.
 func (a *Agent) Host() predictor.Host {
 	return predictor.Host{
-		ID: a.id, Capacity: a.capacity, Free: a.admission.free(), PricePerHour: a.price, CPUs: slices.Clone(a.cpus),
+		ID: a.id, Capacity: a.gpus.usable(a.capacity), GPUs: a.gpus.describe(), Free: a.admission.free(), PricePerHour: a.price, CPUs: slices.Clone(a.cpus),
 		Enforcement: string(a.enforcer.Mode()), At: a.now(),
 	}
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/device"
 	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
@@ -27,6 +29,8 @@ type running struct {
 	fixed    bool           // the stage decides its sizes: plans do not change them
 	borrows  bool           // it may take more memory than it holds, where that is free: see lend.go
 	recalled chan struct{}  // what it is lent is asked for
+	need     device.Need    // of the host's GPUs
+	gpus     *gpuHold       // that it has, from its admission on
 
 	mu    sync.Mutex
 	grant quantity.Size
@@ -68,14 +72,19 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	try.OnSuperseded(a.superseded)
 	sizing := a.sizingOf(task)
 	size, predicted, fits := sizing.For(try.Need(), a.capacity)
-	if impossible, found := unfit(a.id, a.capacity, size, try.Need(), fits); found {
+	impossible, found := a.unfit(size, try.Need(), fits)
+	if task.Recommends && !task.Command && !found {
+		size, predicted = a.recommended(ctx, try, input, size, predicted)
+		impossible, found = a.unfit(size, try.Need(), true)
+	}
+	if found {
 		_, err := slot.Conclude(task, try.Number, try.State(), impossible)
 		return wire.Result{}, err
 	}
-	if task.Recommends && !task.Command {
-		size, predicted = a.recommended(ctx, try, input, size, predicted)
-	}
+	need := needOf(size)
+	size = whole(size, a.capacity)
 	r := &running{
+		need:  need,
 		agent: a, try: try, admitted: size, expected: quantity.Bytes(predicted.Memory.High), grant: size,
 		fixed: task.Recommends, borrows: sizing.Borrows() && !task.Recommends && a.enforcer.Mode() != enforce.None,
 		recalled: make(chan struct{}, 1),
@@ -96,24 +105,29 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	return try.End(ctx, slot.Durable{Recorder: a.recorder, Keeper: a.keeper}, record, ending, output)
 }
 
-// unfit tells why an attempt can never run on a host; found is false when it can.
-func unfit(host string, capacity, size quantity.Size, need predictor.Need, fits bool) (ending slot.Ending, found bool) {
-	switch {
+// unfit tells why an attempt of a size can never run on this host; found is false when it can.
+func (a *Agent) unfit(size quantity.Size, need predictor.Need, fits bool) (ending slot.Ending, found bool) {
+	ending = slot.Ending{Outcome: predictor.Failed, Permanent: true, Grant: size}
+	missing := a.gpus.never(needOf(size))
+	switch failed := need.LargestFailedGPU; {
+	case need.OutOfMemory > 0 && need.LargestFailed >= a.capacity.Memory:
+		ending.Outcome = predictor.OutOfMemory
+		ending.Message = fmt.Sprintf("it ran out of memory with %s, so it needs %s or more, and host %s has %s for all "+
+			"attempts; make the input smaller or add a larger host", need.LargestFailed,
+			need.LargestFailed*predictor.GrowAfterOutOfMemory, a.id, a.capacity.Memory)
+	case size.GPU > 0 && need.OutOfMemory > 0 && failed > 0 && (missing != "" || !fits):
+		ending.Outcome, ending.Cause = predictor.OutOfMemory, predictor.CauseDeviceMemory
+		ending.Message = fmt.Sprintf("it ran out of GPU memory with %s on %s GPU, and host %s has no more to give: %s; make "+
+			"the batch smaller, ask for more GPUs or for some with more memory, or split the model over several (spillway "+
+			"train --partitions)", failed, size.GPU, a.id, cmp.Or(missing, "it had all GPUs"))
+	case missing != "":
+		ending.Message = fmt.Sprintf("host %s cannot give it its GPUs: %s", a.id, missing)
 	case !fits:
-		return slot.Ending{
-			Outcome: predictor.OutOfMemory, Permanent: true, Grant: size,
-			Message: fmt.Sprintf("it ran out of memory with %s, so it needs %s or more, and host %s has %s for all attempts; "+
-				"make the input smaller or add a larger host", need.LargestFailed,
-				need.LargestFailed*predictor.GrowAfterOutOfMemory, host, capacity.Memory),
-		}, true
-	case !size.Fits(capacity): // amounts are cut to the capacity, so it is the device
-		return slot.Ending{
-			Outcome: predictor.Failed, Permanent: true, Grant: size,
-			Message: fmt.Sprintf("it needs a device of class %q, and host %s has class %q; add a host that has one",
-				size.DeviceClass, host, capacity.DeviceClass),
-		}, true
+		ending.Message = fmt.Sprintf("it needs %s, and host %s has %s for all attempts", size, a.id, a.capacity)
+	default:
+		return slot.Ending{}, false
 	}
-	return slot.Ending{}, false
+	return ending, true
 }
 
 // run admits the attempt, runs it in a child and gives both back.
@@ -147,10 +161,20 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	}
 	r.mu.Unlock()
 	defer func() { r.stopMeter(a.now()) }()
-	if task.Command {
-		return r.asCommand(ctx, task, input, &account), account
+	if r.gpus, err = a.gpus.take(ctx, r.need); err != nil {
+		if f.stopped, f.reason = slot.Stopped(ctx); ctx.Err() == nil {
+			f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseStart, err.Error()
+		}
+		return f, account
 	}
-	return r.inChild(ctx, task, input, &account), account
+	defer a.gpus.give(r.gpus)
+	if task.Command {
+		f = r.asCommand(ctx, task, input, &account)
+	} else {
+		f = r.inChild(ctx, task, input, &account)
+	}
+	account.usage.GPUPeakMemory = a.gpus.peak(r.gpus)
+	return f, account
 }
 
 // inChild runs the attempt in a process of the user's build.
@@ -197,7 +221,12 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 	f.hostKills = memoryKills() > kills
 	f.grant, f.peak = r.held(), account.usage.PeakMemory
 	r.detach()
-	if _, reusable := ended(f); reusable {
+	if len(r.gpus.uuids) > 0 { // while its process is there; the end of a short one is seen by nobody else
+		if err := a.gpus.look(context.WithoutCancel(ctx)); err != nil {
+			a.logger.WarnContext(ctx, "the GPUs were not looked at", "task", task.ID, "error", err)
+		}
+	}
+	if _, reusable := ended(f); reusable && len(r.gpus.uuids) == 0 { // a process sees the GPUs that it was started with
 		a.children.give(ctx, c, now)
 	} else {
 		c.kill(ctx)

@@ -223,12 +223,13 @@ func (c *child) kill(ctx context.Context) {
 // which wins. The child sets the number of its threads by each grant, so GOMAXPROCS only holds until the first.
 func environment(
 	lookup func(string) (string, bool), b build, artifacts string, size quantity.Size, enforced bool,
-	extra map[string]string,
+	extra map[string]string, gpus []string,
 ) []string {
 	values := spawn.Inherited(lookup)
 	values["GOMAXPROCS"] = strconv.FormatInt(int64(max((size.CPU+quantity.Core-1)/quantity.Core, 1)), 10)
 	values["GOMEMLIMIT"] = strconv.FormatInt(int64(float64(size.Memory)*memoryShare), 10)
 	maps.Copy(values, extra)
+	visibleTo(values, gpus)
 	values[wire.RoleEnvironment] = wire.RoleChild
 	values[wire.ArtifactsEnvironment] = artifacts
 	values[wire.BuildEnvironment] = b.digest

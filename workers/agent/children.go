@@ -43,11 +43,15 @@ type children struct {
 
 // take returns an idle child of b, or starts one, which makes it cold, and waits until it is ready. It is held to what
 // limit says, which is asked when there is something to hold; enter is told its group before a new child starts. The
-// caller gives it back or kills it. When a new child is not ready, its output comes with the error.
+// caller gives it back or kills it. One that is to see GPUs is always a new one. When a new child is not ready, its output comes with the error.
 func (s *children) take(
-	ctx context.Context, b build, stage string, limit func() quantity.Size, enter func(*enforce.Group),
+	ctx context.Context, b build, stage string, gpus []string, limit func() quantity.Size, enter func(*enforce.Group),
 ) (c *child, cold bool, output string, err error) {
-	for c := s.pick(ctx, b, stage); c != nil; c = s.pick(ctx, b, stage) {
+	for len(gpus) == 0 {
+		c := s.pick(ctx, b, stage)
+		if c == nil {
+			break
+		}
 		size := limit()
 		held, err := c.group.Resize(size)
 		if err != nil {
@@ -66,7 +70,8 @@ func (s *children) take(
 	}
 	size := limit()
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path) // it outlives the attempt
-	cmd.Env = environment(s.user.Lookup(os.LookupEnv), b, s.artifacts, size, s.groups.Mode() != enforce.None, s.extra)
+	cmd.Env = environment(s.user.Lookup(os.LookupEnv), b, s.artifacts, size, s.groups.Mode() != enforce.None, s.extra,
+		gpus)
 	if s.user != nil {
 		cmd.Dir = "/" // it may have no right to this process's directory
 	}

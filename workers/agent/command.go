@@ -145,7 +145,7 @@ func (r *running) launch(
 	a := r.agent
 	program, err := workspace.Program(command.Launch{
 		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(),
-		Grows: r.borrows, Extra: a.children.extra,
+		Devices: a.gpus.visible(r.gpus), Grows: r.borrows, Extra: a.children.extra,
 		Trainings: a.past(task.Stage), TimeToLoss: a.timeToLoss(r.held().DeviceClass),
 		Traceparent: wire.AttemptTraceparent(task.Run, task.Traceparent, task.ID, r.try.Number, r.try.PoolOnly),
 	})

@@ -487,8 +487,7 @@ func TestAHostReadsItsOwnRowsOfAPlan(t *testing.T) {
 
 func TestAnAttemptThatCanNeverRunHereSaysWhy(t *testing.T) {
 	t.Parallel()
-	capacity, gpu := of(4, 100), of(1, 10)
-	gpu.DeviceClass = "h200"
+	a := &Agent{id: "h", capacity: of(4, 100), gpus: newGPUs(nil, nil, slog.New(slog.DiscardHandler))}
 	for _, tt := range []struct {
 		name string
 		size quantity.Size
@@ -499,13 +498,16 @@ func TestAnAttemptThatCanNeverRunHereSaysWhy(t *testing.T) {
 		{"one that fits", of(1, 10), predictor.Need{}, true, ""},
 		{
 			"one that outgrew the host", of(1, 100),
-			predictor.Need{LargestFailed: 100 * quantity.MiB},
+			predictor.Need{OutOfMemory: 1, LargestFailed: 100 * quantity.MiB},
 			false,
 			"needs 200 MiB or more",
 		},
-		{"one for another device", gpu, predictor.Need{}, true, `class "h200"`},
+		{
+			"one for a GPU", of(1, 10).WithGPUs(quantity.GPUs{Count: 1, Class: "h200"}), predictor.Need{}, true,
+			"1 h200 asked for, 0 on this host",
+		},
 	} {
-		got, found := unfit("h", capacity, tt.size, tt.need, tt.fits)
+		got, found := a.unfit(tt.size, tt.need, tt.fits)
 		if found != (tt.want != "") || !strings.Contains(got.Message, tt.want) {
 			t.Errorf("%s: got %v %q, want it to say %q", tt.name, found, got.Message, tt.want)
 		}
@@ -541,8 +543,10 @@ func TestAChildSeesOnlyWhatItShall(t *testing.T) {
 	host := map[string]string{"PATH": "/bin", "AWS_SECRET_ACCESS_KEY": "secret", "HOME": "/root", "GOMAXPROCS": "64"}
 	lookup := func(name string) (string, bool) { value, set := host[name]; return value, set }
 	got := environment(lookup, build{"digits", "b1"}, "file:///a", quantity.Size{CPU: 1500, Memory: 1000}, true,
-		map[string]string{"MODEL": "x", "HOME": "/tmp", wire.RoleEnvironment: "evil"})
+		map[string]string{"MODEL": "x", "HOME": "/tmp", wire.RoleEnvironment: "evil", "CUDA_VISIBLE_DEVICES": "all"},
+		[]string{"GPU-1", "GPU-2"})
 	want := []string{
+		"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=GPU-1,GPU-2",
 		"GOMAXPROCS=2", "GOMEMLIMIT=950", "HOME=/tmp", "MODEL=x", "PATH=/bin",
 		"SPILLWAY_ARTIFACTS=file:///a", "SPILLWAY_BUILD=b1", "SPILLWAY_ENFORCED=1", "SPILLWAY_ROLE=child",
 	}

@@ -75,7 +75,7 @@ func (a *Agent) ask(
 	}
 	defer room.release()
 	c, _, _, err := a.children.take(ctx, build{task.Stage.App, task.Stage.Build}, task.Stage.Name,
-		func() quantity.Size { return size }, func(*enforce.Group) {})
+		a.gpus.visible(&gpuHold{}), func() quantity.Size { return size }, func(*enforce.Group) {})
 	if err != nil {
 		return wire.Recommended{}, err
 	}

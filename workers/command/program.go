@@ -152,11 +152,11 @@ func (w *Workspace) variables(launch Launch) map[string]string {
 	}
 	values := map[string]string{"TMPDIR": w.temporary(), "HOME": w.home()}
 	maps.Copy(values, spawn.Variables(lookup, hosts...))
-	if launch.Devices != nil {
+	maps.Copy(values, w.common(launch))
+	if launch.Devices != nil { // whatever the command says: others have the rest
 		values["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID" // the order of nvidia-smi
 		values["CUDA_VISIBLE_DEVICES"] = strings.Join(launch.Devices, ",")
 	}
-	maps.Copy(values, w.common(launch))
 	values[wire.ReportEnvironment] = reportPath
 	if w.resume != "" {
 		values[wire.ResumeEnvironment] = w.resume

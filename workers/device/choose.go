@@ -46,9 +46,9 @@ func Choose(devices []State, held map[string]bool, own map[int]bool, need Need) 
 			}
 			continue
 		}
-		slices.SortFunc(some, func(a, b State) int { return cmp.Or(cmp.Compare(a.Memory, b.Memory), order(a, b)) })
+		slices.SortFunc(some, func(a, b State) int { return cmp.Or(cmp.Compare(a.Memory, b.Memory), Order(a, b)) })
 		some = some[:need.Count]
-		if best == nil || cmp.Or(cmp.Compare(last(some).Memory, last(best).Memory), order(some[0], best[0])) < 0 {
+		if best == nil || cmp.Or(cmp.Compare(last(some).Memory, last(best).Memory), Order(some[0], best[0])) < 0 {
 			best = some
 		}
 	}
@@ -56,7 +56,7 @@ func Choose(devices []State, held map[string]bool, own map[int]bool, need Need) 
 		slices.Sort(reasons)
 		return nil, fmt.Sprintf("%s asked for, %d on this host: %s", need, len(devices), strings.Join(reasons, "; "))
 	}
-	slices.SortFunc(best, order)
+	slices.SortFunc(best, Order)
 	for _, d := range best {
 		uuids = append(uuids, d.UUID)
 	}
@@ -64,10 +64,6 @@ func Choose(devices []State, held map[string]bool, own map[int]bool, need Need) 
 }
 
 func last(states []State) State { return states[len(states)-1] }
-
-func order(a, b State) int {
-	return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Instance, b.Instance))
-}
 
 // unusable says why an attempt cannot have a device; empty when it can.
 func unusable(d State, held map[string]bool, own map[int]bool, need Need) string {

@@ -5,6 +5,7 @@
 package device
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,6 +47,30 @@ func (d Device) Label() string {
 		return fmt.Sprintf("GPU %d", d.Index)
 	}
 	return fmt.Sprintf("GPU %d instance %d", d.Index, d.Instance)
+}
+
+// Same reports whether another state is of the same place on the bus: one that does not tell its UUID any more is known
+// by that.
+func (d Device) Same(other State) bool { return d.Index == other.Index && d.Instance == other.Instance }
+
+// Order compares devices by their place on the bus.
+func Order(a, b State) int {
+	return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Instance, b.Instance))
+}
+
+// Taken is what programs have taken of a device since it stood as before says: what processes hold that were not there,
+// or, where the driver does not tell that, how much more of it is used.
+func Taken(before, now State) quantity.Bytes {
+	sum := quantity.Bytes(0)
+	for _, p := range now.Processes {
+		if p.Memory < 0 {
+			return max(now.Used-before.Used, 0)
+		}
+		if !slices.ContainsFunc(before.Processes, func(old Process) bool { return old.PID == p.PID }) {
+			sum += p.Memory
+		}
+	}
+	return sum
 }
 
 // State is a device at one moment.

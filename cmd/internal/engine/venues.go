@@ -1,14 +1,18 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/agent"
+	"github.com/spillway-ml/spillway/workers/device"
 	"github.com/spillway-ml/spillway/workers/function"
 	"github.com/spillway-ml/spillway/workers/spill"
 )
@@ -25,7 +29,7 @@ type venues struct {
 // openVenues starts the pool and what spills to functions.
 func openVenues(ctx context.Context, r *reports) (*venues, error) {
 	v := &venues{reports: r}
-	if err := v.startPool(); err != nil {
+	if err := v.startPool(ctx); err != nil {
 		return nil, err
 	}
 	if !v.config.Functions.Enabled {
@@ -51,12 +55,15 @@ func openVenues(ctx context.Context, r *reports) (*venues, error) {
 }
 
 // startPool starts what runs tasks on this host.
-func (v *venues) startPool() (err error) {
+func (v *venues) startPool(ctx context.Context) (err error) {
 	config := v.config
 	host := hostName()
+	reader := device.Open()
+	v.onClose("the driver of the GPUs", func(context.Context) error { return reader.Close() })
 	v.agent, err = agent.New(agent.Options{
 		Host: host, StateDir: config.StateDir, Enforcement: config.Limits,
 		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice,
+		GPUs: v.offeredGPUs(ctx, reader), ReadGPUs: reader.Read,
 		Client: v.temporal, ArtifactsURL: config.artifactsURL(),
 		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
 		Store: v.store, Superseded: v.space.Superseded, Declared: v.declared, Results: v.results, Plans: v.plans,
@@ -70,6 +77,32 @@ func (v *venues) startPool() (err error) {
 	v.onClose("the lease of this host", func(ctx context.Context) error { return v.leases.DropHost(ctx, host) })
 	v.work("pool", v.agent.Run)
 	return nil
+}
+
+// offeredGPUs are the GPUs of this host that attempts may have: those that CUDA_VISIBLE_DEVICES leaves to this process,
+// and of these those of one model.
+func (v *venues) offeredGPUs(ctx context.Context, reader *device.Reader) []device.State {
+	reading, err := reader.Read(ctx)
+	switch {
+	case errors.Is(err, device.ErrNone):
+		v.logger.DebugContext(ctx, "no GPU", "reason", err)
+		return nil
+	case err != nil:
+		v.logger.WarnContext(ctx, "stages get no GPU: the driver does not tell of any", "error", err)
+		return nil
+	}
+	seen := reading.Devices
+	if value, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
+		seen = device.Visible(seen, value)
+	}
+	offered := device.Offer(seen)
+	for _, d := range seen {
+		if !slices.ContainsFunc(offered, func(o device.State) bool { return o.UUID == d.UUID }) {
+			v.logger.WarnContext(ctx, "a GPU is not offered to stages", "gpu", d.Label(), "name", d.Name,
+				"reason", cmp.Or(d.Wrong, "a host offers those of one model, that of which it has most"))
+		}
+	}
+	return offered
 }
 
 // hostName is the name of this host.

@@ -1,0 +1,278 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/device"
+)
+
+const (
+	// gpuPatience is how long an attempt waits, in the room that it was given, for a GPU that nobody uses: the driver takes
+	// back what a program held within a second of its end.
+	gpuPatience = 15 * time.Second
+	gpuPause    = 500 * time.Millisecond
+	// gpusEvery is how often the driver is asked while no attempt has a GPU.
+	gpusEvery = 10 * time.Second
+)
+
+// errNoGPU says that no GPU is to be had now. It is no fault of the stage.
+var errNoGPU = errors.New("no GPU is to be had")
+
+// gpus are the GPUs of the host that attempts may have, and who has them. Its methods may be called concurrently.
+type gpus struct {
+	read   func(context.Context) (device.Reading, error)
+	own    map[string]bool // the UUIDs of those that attempts may have; nil where the host has none
+	logger *slog.Logger
+
+	mu   sync.Mutex
+	now  []device.State
+	held map[string]*gpuHold // by UUID
+}
+
+// gpuHold is the GPUs of one attempt. The zero value has none.
+type gpuHold struct {
+	uuids  []string
+	before map[string]device.State // how each stood when it was given
+	peak   quantity.Bytes          // the most of their memory that the attempt was seen to hold
+}
+
+func newGPUs(
+	offered []device.State, read func(context.Context) (device.Reading, error), logger *slog.Logger,
+) *gpus {
+	g := &gpus{read: read, logger: logger, now: slices.Clone(offered), held: map[string]*gpuHold{}}
+	for _, d := range offered {
+		if g.own == nil {
+			g.own = map[string]bool{}
+		}
+		g.own[d.UUID] = true
+	}
+	return g
+}
+
+// needOf is what an attempt of a size asks of single devices.
+func needOf(size quantity.Size) device.Need {
+	count := int((size.GPU + quantity.Core - 1) / quantity.Core)
+	if count <= 0 {
+		return device.Need{}
+	}
+	each := (size.GPUMemory + quantity.Bytes(count) - 1) / quantity.Bytes(count)
+	return device.Need{Count: count, Class: size.DeviceClass, Memory: each}
+}
+
+// whole is size with the memory of its GPUs as large as they are, on a host of capacity: they are one attempt's alone.
+func whole(size, capacity quantity.Size) quantity.Size {
+	if size.GPU > 0 && capacity.GPU > 0 {
+		share := quantity.Bytes(float64(capacity.GPUMemory) * min(float64(size.GPU)/float64(capacity.GPU), 1))
+		size.GPUMemory = max(size.GPUMemory, share)
+	}
+	return size
+}
+
+// never says why no such GPUs are ever to be had here, also when nobody uses any; empty when they are.
+func (g *gpus) never(need device.Need) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	idle := slices.Clone(g.now)
+	for i := range idle {
+		idle[i].Wrong, idle[i].Free, idle[i].Processes = "", idle[i].Memory, nil
+	}
+	_, why := device.Choose(idle, nil, nil, need)
+	return why
+}
+
+// take gives an attempt its GPUs, and waits a little where other programs use them. An error wraps errNoGPU and says
+// which GPU is why not to be had.
+func (g *gpus) take(ctx context.Context, need device.Need) (*gpuHold, error) {
+	if need.Count == 0 {
+		return &gpuHold{}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, gpuPatience)
+	defer cancel()
+	for {
+		if err := g.look(ctx); err != nil {
+			return nil, fmt.Errorf("%w: %w", errNoGPU, err)
+		}
+		hold, why := g.choose(need)
+		if hold != nil {
+			return hold, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %s", errNoGPU, why)
+		case <-time.After(gpuPause):
+		}
+	}
+}
+
+func (g *gpus) choose(need device.Need) (hold *gpuHold, why string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	held := make(map[string]bool, len(g.held))
+	for uuid := range g.held {
+		held[uuid] = true
+	}
+	uuids, why := device.Choose(g.now, held, nil, need)
+	if why != "" {
+		return nil, why
+	}
+	hold = &gpuHold{uuids: uuids, before: map[string]device.State{}}
+	for _, d := range g.now {
+		if slices.Contains(uuids, d.UUID) {
+			hold.before[d.UUID] = d
+			g.held[d.UUID] = hold
+		}
+	}
+	return hold, ""
+}
+
+// give takes an attempt's GPUs back.
+func (g *gpus) give(hold *gpuHold) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, uuid := range hold.uuids {
+		delete(g.held, uuid)
+	}
+}
+
+// peak is the most memory of its GPUs that an attempt was seen to hold.
+func (g *gpus) peak(hold *gpuHold) quantity.Bytes {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return hold.peak
+}
+
+// look asks the driver how the GPUs stand, and notes what attempts take of them.
+func (g *gpus) look(ctx context.Context) error {
+	reading, err := g.read(ctx)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var now []device.State
+	for _, d := range reading.Devices {
+		if g.own[d.UUID] {
+			now = append(now, d)
+		}
+	}
+	// One that fell off the bus may not even tell its name.
+	for _, d := range g.now {
+		if !slices.ContainsFunc(now, func(other device.State) bool { return other.UUID == d.UUID }) {
+			d.Wrong, d.Free, d.Used, d.Processes = "is not there any more", 0, 0, nil
+			if at := slices.IndexFunc(reading.Devices, d.Same); at >= 0 && reading.Devices[at].Wrong != "" {
+				d.Wrong = reading.Devices[at].Wrong
+			}
+			now = append(now, d)
+		}
+	}
+	slices.SortFunc(now, device.Order)
+	for _, d := range now {
+		if was := g.wrong(d.UUID); was != d.Wrong && d.Wrong != "" {
+			g.logger.WarnContext(ctx, "a GPU cannot be used", "gpu", d.Label(), "uuid", d.UUID, "reason", d.Wrong)
+		}
+	}
+	g.now = now
+	taken := map[*gpuHold]quantity.Bytes{}
+	for _, d := range now {
+		if hold := g.held[d.UUID]; hold != nil {
+			taken[hold] += device.Taken(hold.before[d.UUID], d)
+		}
+	}
+	for hold, memory := range taken {
+		hold.peak = max(hold.peak, memory)
+	}
+	return nil
+}
+
+// wrong is what is known to be wrong with a GPU; the caller holds mu.
+func (g *gpus) wrong(uuid string) string {
+	for _, d := range g.now {
+		if d.UUID == uuid {
+			return d.Wrong
+		}
+	}
+	return ""
+}
+
+// watch looks until ctx ends: as often as attempts are looked at while one has a GPU.
+func (g *gpus) watch(ctx context.Context, every time.Duration, changed func()) {
+	if g.own == nil {
+		return
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	var looked time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			if !g.busy() && now.Sub(looked) < gpusEvery {
+				continue
+			}
+			looked = now
+			if err := g.look(ctx); err != nil && ctx.Err() == nil {
+				g.logger.WarnContext(ctx, "the GPUs were not looked at", "error", err)
+			}
+			changed()
+		}
+	}
+}
+
+func (g *gpus) busy() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.held) > 0
+}
+
+// usable is capacity without the GPUs that do not work now.
+func (g *gpus) usable(capacity quantity.Size) quantity.Size {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, d := range g.now {
+		if d.Wrong != "" {
+			capacity = capacity.Minus(quantity.Size{GPU: quantity.Core, GPUMemory: d.Memory})
+		}
+	}
+	return capacity
+}
+
+// describe is what the host tells of its GPUs.
+func (g *gpus) describe() []predictor.GPU {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all []predictor.GPU
+	for _, d := range g.now {
+		all = append(all, predictor.GPU{
+			UUID: d.UUID, Index: d.Index, Instance: d.Instance, Name: d.Name, Class: d.Class, Memory: d.Memory, Used: d.Used,
+			Busy: d.Busy, Watts: d.Watts, Wrong: d.Wrong, Held: g.held[d.UUID] != nil,
+		})
+	}
+	return all
+}
+
+// visible is what a program is told of the GPUs of its host: those that it has, or that there are none for it. Nil where
+// the host has none, and nothing is said.
+func (g *gpus) visible(hold *gpuHold) []string {
+	if g.own == nil {
+		return nil
+	}
+	return append([]string{}, hold.uuids...)
+}
+
+// visibleTo puts into an environment which GPUs a program sees.
+func visibleTo(values map[string]string, uuids []string) {
+	if uuids != nil {
+		values["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID" // the order of nvidia-smi
+		values["CUDA_VISIBLE_DEVICES"] = strings.Join(uuids, ",")
+	}
+}

@@ -1,0 +1,273 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/device"
+)
+
+// cards are the GPUs that a driver tells of.
+type cards struct {
+	mu     sync.Mutex
+	states []device.State
+	err    error
+}
+
+func newCards(count int, memory quantity.Bytes) *cards {
+	c := &cards{}
+	for i := range count {
+		c.states = append(c.states, device.State{
+			Device: device.Device{
+				UUID: fmt.Sprintf("GPU-%d", i), Index: i, Instance: -1, Name: "NVIDIA H100 80GB HBM3", Class: "h100",
+				Memory: memory,
+			},
+			Free: memory, Busy: -1, Watts: -1, Uncorrected: -1,
+		})
+	}
+	return c
+}
+
+func (c *cards) read(context.Context) (device.Reading, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return device.Reading{Driver: "550.54.15", CUDA: "12.4", Devices: slices.Clone(c.states)}, c.err
+}
+
+// hold lets a program take memory of a device; 0 ends it.
+func (c *cards) hold(index, pid int, memory quantity.Bytes) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := &c.states[index]
+	d.Processes = slices.DeleteFunc(slices.Clone(d.Processes), func(p device.Process) bool { return p.PID == pid })
+	if memory > 0 {
+		d.Processes = append(d.Processes, device.Process{PID: pid, Memory: memory})
+	}
+	d.Used = 0
+	for _, p := range d.Processes {
+		d.Used += p.Memory
+	}
+	d.Free = d.Memory - d.Used
+}
+
+func (c *cards) lose(index int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lost := device.State{Device: device.Device{Index: index, Instance: -1}, Wrong: "has fallen off the bus"}
+	c.states[index] = lost // as the driver tells: without a name
+}
+
+func (c *cards) on(o *Options) { o.GPUs, o.ReadGPUs = device.Offer(c.states), c.read }
+
+// asking is a stage that asks for GPUs.
+func asking(g quantity.GPUs) predictor.Sizing {
+	return predictor.Sizing{Stage: stage, Base: of(1, 64).WithGPUs(g)}
+}
+
+func TestAttemptsHaveGPUsOfTheirOwnAndSeeNoOthers(t *testing.T) {
+	t.Parallel()
+	driver := newCards(2, 80*quantity.GiB)
+	h, printed, _ := startWithStore(t, 3, driver.on)
+	h.plans <- placement(3, asking(quantity.GPUs{Count: 1}))
+	dir := t.TempDir()
+	script := `echo "[$CUDA_VISIBLE_DEVICES]"; : >"` + dir + `/$SPILLWAY_TASK"
+		until [ -e "` + dir + `/enough" ]; do sleep 0.01; done`
+	c := shell(script)
+	c.Environment = map[string]string{"CUDA_VISIBLE_DEVICES": "0,1,2,3"} // it is not asked
+	first, second := h.command(t, "a", c, nil), h.command(t, "b", c, nil)
+	running := func() int {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(files)
+	}
+	awaitTrue(t, func() bool { return running() == 2 })
+	third := h.command(t, "c", c, nil)
+	if host := h.agent.Host(); host.Free.GPU != 0 || host.Capacity.GPU != 2*quantity.Core ||
+		host.Capacity.DeviceClass != "h100" || len(host.GPUs) != 2 || !host.GPUs[0].Held || !host.GPUs[1].Held {
+		t.Errorf("the host tells %+v", host)
+	}
+	driver.hold(0, 100, 3*quantity.GiB)
+	driver.hold(1, 200, 3*quantity.GiB)
+	awaitTrue(t, func() bool { return h.agent.Host().GPUs[1].Used == 3*quantity.GiB })
+	driver.hold(0, 100, 0)
+	driver.hold(1, 200, 0)
+	if running() != 2 {
+		t.Error("the third attempt runs without a GPU")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, wait := range []func() error{
+		func() error { _, err := first.Wait(t); return err },
+		func() error { _, err := second.Wait(t); return err },
+		func() error { _, err := third.Wait(t); return err },
+	} {
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := []string{printed("a", 1), printed("b", 1)}
+	slices.Sort(both)
+	if diff := cmp.Diff([]string{"[GPU-0]\n", "[GPU-1]\n"}, both); diff != "" {
+		t.Error(diff)
+	}
+	peaks := 0
+	for _, record := range h.records() {
+		if record.Grant.GPU != quantity.Core || record.Grant.GPUMemory != 80*quantity.GiB {
+			t.Errorf("granted %s", record.Grant)
+		}
+		if record.Usage.GPUPeakMemory == 3*quantity.GiB {
+			peaks++
+		}
+	}
+	if peaks != 2 {
+		t.Errorf("%d peaks of 3 GiB: %+v", peaks, h.records())
+	}
+	if host := h.agent.Host(); host.Free != host.Capacity || host.GPUs[0].Held {
+		t.Errorf("after all: %+v", host)
+	}
+}
+
+func TestAChildWithGPUsIsANewOneAndServesNobodyElse(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, newCards(8, 80*quantity.GiB).on)
+	visible := func(sizing predictor.Sizing) (pid int, value string) {
+		h.plans <- placement(1, sizing)
+		awaitTrue(t, func() bool { held, _ := h.agent.sizing(stage); return held == sizing })
+		out, _ := h.done(t, order{Do: "environment"})
+		value = "unset"
+		for _, pair := range out.Env {
+			if name, of, _ := strings.Cut(pair, "="); name == "CUDA_VISIBLE_DEVICES" {
+				value = of
+			}
+		}
+		return out.PID, value
+	}
+	none := predictor.Sizing{Stage: stage, Base: of(1, 64)}
+	plain, value := visible(none)
+	if value != "" {
+		t.Errorf("a stage that asks for no GPU sees %q", value)
+	}
+	pid, value := visible(asking(quantity.GPUs{Count: 2}))
+	if pid == plain || value != "GPU-0,GPU-1" {
+		t.Errorf("process %d (before: %d) sees %q", pid, plain, value)
+	}
+	again, value := visible(none)
+	if again == pid || value != "" {
+		t.Errorf("process %d (with GPUs: %d) sees %q", again, pid, value)
+	}
+}
+
+func TestWhoCannotHaveTheirGPUsHereAreToldAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		gpus  int
+		asked quantity.GPUs
+		want  string
+	}{
+		"none here":     {0, quantity.GPUs{Count: 1}, "host h1 cannot give it its GPUs: 1 GPU asked for, 0 on this host"},
+		"too many":      {2, quantity.GPUs{Count: 3}, "3 GPUs asked for, 2 on this host: GPU 0 (h100) is free"},
+		"another class": {2, quantity.GPUs{Count: 1, Class: "t4"}, "GPU 0 is h100"},
+		"too large":     {2, quantity.GPUs{Count: 1, Memory: 100 * quantity.GiB}, "GPU 0 has 80 GiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := start(t, 1, newCards(test.gpus, 80*quantity.GiB).on)
+			h.plans <- placement(1, asking(test.asked))
+			awaitTrue(t, func() bool { _, known := h.agent.sizing(stage); return known })
+			_, err := h.submit(t, order{Do: "report"}, nil).Wait(t)
+			var failed *temporal.ApplicationError
+			if !errors.As(err, &failed) || !strings.Contains(failed.Message(), test.want) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestWhoRunsOutOfTheMemoryOfWholeGPUsIsToldWhatWouldFit(t *testing.T) {
+	t.Parallel()
+	h, _, _ := startWithStore(t, 1, newCards(2, 16*quantity.GiB).on)
+	h.plans <- placement(1, asking(quantity.GPUs{Count: 1}))
+	awaitTrue(t, func() bool { _, known := h.agent.sizing(stage); return known })
+	_, err := h.command(t, "a", shell(`echo '{"out_of_memory": "device"}' >$SPILLWAY_REPORT; sleep 0.1; exit 1`), nil).
+		Wait(t)
+	var failed *temporal.ApplicationError
+	const want = "it ran out of GPU memory with 16 GiB on 1 GPU"
+	if !errors.As(err, &failed) || !strings.Contains(failed.Message(), want) ||
+		!strings.Contains(failed.Message(), "GPU 0 has 16 GiB") {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if records := h.records(); len(records) != 1 || records[0].Cause != predictor.CauseDeviceMemory {
+		t.Errorf("%+v", records)
+	}
+}
+
+func TestAGPUThatAnotherProgramFillsIsWaitedForAndNamed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		driver := newCards(2, 80*quantity.GiB)
+		g := newGPUs(driver.states, driver.read, slog.New(slog.DiscardHandler))
+		driver.hold(0, 4242, 70*quantity.GiB)
+		driver.hold(1, 4243, quantity.GiB)
+		began := time.Now()
+		_, err := g.take(t.Context(), device.Need{Count: 1, Memory: 79*quantity.GiB + 1})
+		if !errors.Is(err, errNoGPU) || !strings.Contains(err.Error(),
+			"GPU 0 has 10 GiB free of 80 GiB: used by process 4242 with 70 GiB") {
+			t.Errorf("%v", err)
+		}
+		if waited := time.Since(began); waited != gpuPatience {
+			t.Errorf("it waited for %s", waited)
+		}
+		go func() {
+			time.Sleep(gpuPatience / 2)
+			driver.hold(1, 4243, 0)
+		}()
+		hold, err := g.take(t.Context(), device.Need{Count: 1})
+		if err != nil || !slices.Equal(hold.uuids, []string{"GPU-1"}) {
+			t.Errorf("%+v, %v", hold, err)
+		}
+		g.give(hold)
+		driver.err = errors.New("the driver has not answered")
+		if _, err := g.take(t.Context(), device.Need{Count: 1}); !errors.Is(err, errNoGPU) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestAGPUThatFallsOffTheBusIsOfferedNoMore(t *testing.T) {
+	t.Parallel()
+	driver := newCards(2, 80*quantity.GiB)
+	h := start(t, 1, driver.on)
+	driver.lose(1)
+	if err := h.agent.gpus.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	host := h.agent.Host()
+	if host.Capacity.GPU != quantity.Core || host.Capacity.GPUMemory != 80*quantity.GiB ||
+		host.GPUs[1].Wrong != "has fallen off the bus" || host.GPUs[1].UUID != "GPU-1" {
+		t.Errorf("%+v", host)
+	}
+	h.plans <- placement(1, asking(quantity.GPUs{Count: 1}))
+	awaitTrue(t, func() bool { _, known := h.agent.sizing(stage); return known })
+	out, _ := h.done(t, order{Do: "environment"})
+	if !slices.Contains(out.Env, "CUDA_VISIBLE_DEVICES=GPU-0") {
+		t.Errorf("%v", out.Env)
+	}
+}

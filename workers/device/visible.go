@@ -1,0 +1,68 @@
+package device
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Visible returns the devices that a value of CUDA_VISIBLE_DEVICES leaves: numbers of GPUs, or UUIDs or beginnings of
+// them, of which those after the first that names none count no more, as CUDA has it
+// (https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables). Numbers are in the
+// order of the PCI bus.
+func Visible(devices []State, value string) []State {
+	var seen []State
+	for name := range strings.SplitSeq(value, ",") {
+		name = strings.TrimSpace(name)
+		at := slices.IndexFunc(devices, func(d State) bool {
+			if number, err := strconv.Atoi(name); err == nil {
+				return d.Whole() && d.Index == number
+			}
+			return name != "" && strings.HasPrefix(d.UUID, name)
+		})
+		if at < 0 {
+			break
+		}
+		if !slices.ContainsFunc(seen, func(d State) bool { return d.UUID == devices[at].UUID }) {
+			seen = append(seen, devices[at])
+		}
+	}
+	return seen
+}
+
+// Offer returns what a host gives to attempts: the working devices of the model that it has most of, of those with most
+// memory where it has as many of two. A size has one class of devices, so others are left out.
+func Offer(devices []State) []State {
+	byClass := map[string][]State{}
+	memory := map[string]quantity.Bytes{}
+	for _, d := range devices {
+		if d.Wrong == "" {
+			byClass[d.Class] = append(byClass[d.Class], d)
+			memory[d.Class] += d.Memory
+		}
+	}
+	var best []State
+	for class, some := range byClass {
+		switch {
+		case best == nil || len(some) > len(best):
+		case len(some) < len(best):
+			continue
+		case memory[class] < memory[best[0].Class], memory[class] == memory[best[0].Class] && class > best[0].Class:
+			continue
+		}
+		best = some
+	}
+	return best
+}
+
+// Capacity is what devices of one class are as a part of a host's capacity.
+func Capacity(devices []State) (size quantity.Size) {
+	for _, d := range devices {
+		size.GPU += quantity.Core
+		size.GPUMemory += d.Memory
+		size.DeviceClass = d.Class
+	}
+	return size
+}
