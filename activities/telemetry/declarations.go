@@ -94,7 +94,7 @@ const (
 //
 // Those that begin with DCGM have the names, units and labels of NVIDIA's exporter
 // (https://docs.nvidia.com/datacenter/dcgm/latest/ reference/dcgm-exporter-metrics.html), so that dashboards made for
-// it show our devices too. See SetDevice.
+// it show our devices too. See SetGPUs.
 func Series() []Declaration {
 	return slices.Concat(attemptSeries(), planSeries(), runSeries(), hostSeries(), loopSeries())
 }

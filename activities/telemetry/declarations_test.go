@@ -183,6 +183,30 @@ func TestExemplarsPointToTheRunAndItsTrace(t *testing.T) {
 	}
 }
 
+func TestTheGPUsOfAHostAreShownWhileTheyWork(t *testing.T) {
+	t.Parallel()
+	metrics := telemetry.NewMetrics()
+	host := predictor.Host{ID: "host-1", GPUs: []predictor.GPU{
+		{UUID: "GPU-1", Name: "NVIDIA H200", Busy: .5, Memory: 4 * quantity.GiB, Used: quantity.GiB},
+		{UUID: "GPU-2", Index: 1, Name: "NVIDIA H200", Busy: -1, Memory: 4 * quantity.GiB},
+	}}
+	metrics.SetGPUs(host)
+	host.GPUs[1].Wrong = "has fallen off the bus"
+	metrics.SetGPUs(host)
+	text := openMetrics(t, metrics)
+	const labels = `{Hostname="host-1",UUID="GPU-1",device="nvidia0",gpu="0",modelName="NVIDIA H200"}`
+	for name, value := range map[string]string{
+		"DCGM_FI_DEV_GPU_UTIL": "50.0", "DCGM_FI_DEV_FB_USED": "1024.0", "DCGM_FI_DEV_FB_FREE": "3072.0",
+	} {
+		if want := name + labels + " " + value + "\n"; !strings.Contains(text, want) {
+			t.Errorf("no line %q", want)
+		}
+	}
+	if strings.Contains(text, "GPU-2") {
+		t.Error("a lost device is shown")
+	}
+}
+
 func TestDevicesAreShownAsNVIDIAsExporterShowsThem(t *testing.T) {
 	t.Parallel()
 	metrics := everything()

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,8 +27,25 @@ type DeviceReading struct {
 	Used, Free quantity.Bytes
 }
 
-// SetDevice shows what one GPU did. Nothing of Spillway reads GPUs yet: until a host with devices calls it, the series
-// are declared and empty, and the dashboards show those of NVIDIA's exporter, which are the same.
+// SetGPUs shows what the GPUs of a host did, as its agent tells it. One that cannot be used has no series. How busy the
+// engines of a GPU were, NVIDIA's exporter alone knows.
+func (m *Metrics) SetGPUs(host predictor.Host) {
+	for _, gpu := range host.GPUs {
+		if gpu.Wrong != "" {
+			for _, gauge := range []*prometheus.GaugeVec{m.utilisation, m.used, m.free} {
+				gauge.DeletePartialMatch(prometheus.Labels{"UUID": label(gpu.UUID)})
+			}
+			continue
+		}
+		index := strconv.Itoa(gpu.Index)
+		m.SetDevice(DeviceReading{
+			GPU: index, UUID: gpu.UUID, Device: "nvidia" + index, Model: gpu.Name, Host: host.ID, Busy: gpu.Busy,
+			EngineActive: -1, Used: gpu.Used, Free: max(gpu.Memory-gpu.Used, 0),
+		})
+	}
+}
+
+// SetDevice shows what one GPU did.
 func (m *Metrics) SetDevice(reading DeviceReading) {
 	const percent = 100
 	values := []string{

@@ -68,7 +68,7 @@ func (v *venues) startPool(ctx context.Context) (err error) {
 		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
 		Store: v.store, Superseded: v.space.Superseded, Declared: v.declared, Results: v.results, Plans: v.plans,
 		Output:    v.openOutput,
-		Inventory: v.leases.PutHost, Recorder: v.recorder, Held: v.recorder.Held, Started: v.recorder.Started,
+		Inventory: v.tellHost, Recorder: v.recorder, Held: v.recorder.Held, Started: v.recorder.Started,
 		Now: config.HostClock, Logger: v.logger,
 	})
 	if err != nil {
@@ -77,6 +77,12 @@ func (v *venues) startPool(ctx context.Context) (err error) {
 	v.onClose("the lease of this host", func(ctx context.Context) error { return v.leases.DropHost(ctx, host) })
 	v.work("pool", v.agent.Run)
 	return nil
+}
+
+// tellHost shows how this host stands, and puts it where the leader looks.
+func (v *venues) tellHost(ctx context.Context, host predictor.Host) error {
+	v.observer.metrics.SetGPUs(host)
+	return v.leases.PutHost(ctx, host)
 }
 
 // offeredGPUs are the GPUs of this host that attempts may have: those that CUDA_VISIBLE_DEVICES leaves to this process,
