@@ -93,6 +93,11 @@ func hostLines(o Overview, s Style) []string {
 	if len(o.Hosts) == 0 {
 		lines = []string{"no host is known"}
 	}
+	for _, host := range o.Hosts {
+		for _, gpu := range host.GPUs {
+			lines = append(lines, s.cut(fmt.Sprintf("  %s %s", Clean(host.ID), gpuLine(gpu)), s.columns()))
+		}
+	}
 	functions := 0
 	for _, running := range o.Running {
 		for _, attempt := range running {
@@ -106,6 +111,29 @@ func hostLines(o Overview, s Style) []string {
 	}
 	return append(lines, s.cut(fmt.Sprintf("functions  %s, %s of at most %d", Count(functions, "attempt"),
 		Count(functionSlots(o.Runs), "slot"), o.Functions.Concurrency), s.columns()))
+}
+
+// gpuLine is how a GPU stands: "GPU 0 h100: held, 12 GiB of 79.6 GiB, 93% busy, 412 W".
+func gpuLine(gpu predictor.GPU) string {
+	text := fmt.Sprintf("GPU %d", gpu.Index)
+	if gpu.Instance >= 0 {
+		text += fmt.Sprintf(" instance %d", gpu.Instance)
+	}
+	if gpu.Wrong != "" {
+		return text + " " + Clean(gpu.Wrong)
+	}
+	text += fmt.Sprintf(" %s: ", Clean(gpu.Class))
+	if gpu.Held {
+		text += "held, "
+	}
+	text += fmt.Sprintf("%s of %s", gpu.Used, gpu.Memory)
+	if gpu.Busy >= 0 {
+		text += fmt.Sprintf(", %.0f%% busy", 100*gpu.Busy)
+	}
+	if gpu.Watts >= 0 {
+		text += fmt.Sprintf(", %.0f W", gpu.Watts)
+	}
+	return text
 }
 
 // functionSlots is how many slots stages have at functions; runs of one build share them.
