@@ -44,8 +44,8 @@ func (s Size) Fits(room Size) bool {
 		(s.DeviceClass == "" || s.DeviceClass == room.DeviceClass)
 }
 
-// AtMost returns s with cores and memory cut to those of ceiling. Devices are not cut: who gets half of the GPUs that it
-// asked for cannot run.
+// AtMost returns s with cores and memory cut to those of ceiling. Devices are not cut: who gets half of the GPUs that
+// it asked for cannot run.
 func (s Size) AtMost(ceiling Size) Size {
 	s.CPU = min(s.CPU, ceiling.CPU)
 	s.Memory = min(s.Memory, ceiling.Memory)

@@ -330,7 +330,8 @@ func (a *Agent) describe(ctx context.Context) {
 // Host describes the host as it stands now.
 func (a *Agent) Host() predictor.Host {
 	return predictor.Host{
-		ID: a.id, Capacity: a.gpus.usable(a.capacity), GPUs: a.gpus.describe(), Free: a.admission.free(), PricePerHour: a.price, CPUs: slices.Clone(a.cpus),
+		ID: a.id, Capacity: a.gpus.usable(a.capacity), GPUs: a.gpus.describe(), Free: a.admission.free(),
+		PricePerHour: a.price, CPUs: slices.Clone(a.cpus),
 		Enforcement: string(a.enforcer.Mode()), At: a.now(),
 	}
 }

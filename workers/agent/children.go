@@ -43,7 +43,8 @@ type children struct {
 
 // take returns an idle child of b, or starts one, which makes it cold, and waits until it is ready. It is held to what
 // limit says, which is asked when there is something to hold; enter is told its group before a new child starts. The
-// caller gives it back or kills it. One that is to see GPUs is always a new one. When a new child is not ready, its output comes with the error.
+// caller gives it back or kills it. One that is to see GPUs is always a new one. When a new child is not ready, its
+// output comes with the error.
 func (s *children) take(
 	ctx context.Context, b build, stage string, gpus []string, limit func() quantity.Size, enter func(*enforce.Group),
 ) (c *child, cold bool, output string, err error) {

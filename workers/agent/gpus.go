@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// gpuPatience is how long an attempt waits, in the room that it was given, for a GPU that nobody uses: the driver takes
-	// back what a program held within a second of its end.
+	// gpuPatience is how long an attempt waits, in the room that it was given, for a GPU that nobody uses: the driver
+	// takes back what a program held within a second of its end.
 	gpuPatience = 15 * time.Second
 	gpuPause    = 500 * time.Millisecond
 	// gpusEvery is how often the driver is asked while no attempt has a GPU.
@@ -260,8 +260,8 @@ func (g *gpus) describe() []predictor.GPU {
 	return all
 }
 
-// visible is what a program is told of the GPUs of its host: those that it has, or that there are none for it. Nil where
-// the host has none, and nothing is said.
+// visible is what a program is told of the GPUs of its host: those that it has, or that there are none for it. Nil
+// where the host has none, and nothing is said.
 func (g *gpus) visible(hold *gpuHold) []string {
 	if g.own == nil {
 		return nil

@@ -503,7 +503,9 @@ func TestAnAttemptThatCanNeverRunHereSaysWhy(t *testing.T) {
 			"needs 200 MiB or more",
 		},
 		{
-			"one for a GPU", of(1, 10).WithGPUs(quantity.GPUs{Count: 1, Class: "h200"}), predictor.Need{}, true,
+			"one for a GPU", of(1, 10).WithGPUs(quantity.GPUs{Count: 1, Class: "h200"}),
+			predictor.Need{},
+			true,
 			"1 h200 asked for, 0 on this host",
 		},
 	} {

@@ -51,7 +51,8 @@ func (r *running) child(ctx context.Context, task wire.Task) (c *child, cold boo
 		}
 	})
 	c, cold, output, err = a.children.take(waiting, build{task.Stage.App, task.Stage.Build}, task.Stage.Name,
-		a.gpus.visible(r.gpus), func() quantity.Size { // not before there is a group, when nobody could call in what it is lent
+		a.gpus.visible(r.gpus), func() quantity.Size {
+			// not before there is a group, when nobody could call in what it is lent
 			r.borrow()
 			return r.limits()
 		}, func(group *enforce.Group) { a.attend(r, target{group: group}) })

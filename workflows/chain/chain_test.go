@@ -141,7 +141,8 @@ func TestAChainDescribesItselfAsAnAppDoes(t *testing.T) {
 
 func TestAStageOfAChainIsAProgramThatAHostRuns(t *testing.T) {
 	t.Parallel()
-	c := mustParse(t, one("cpu: 2", "memory: 1GiB", "gpu: {count: 2, class: h100}", "attempts: 2", "cache: {version: \"2\", for: 24h}"))
+	c := mustParse(t, one("cpu: 2", "memory: 1GiB", "gpu: {count: 2, class: h100}", "attempts: 2",
+		"cache: {version: \"2\", for: 24h}"))
 	stages := c.Stages()
 	if len(stages) != 1 || stages[0].Name() != "a" {
 		t.Fatalf("stages %v, want a", stages)

@@ -338,7 +338,8 @@ func TestASizeThatNoHostHasIsRefused(t *testing.T) {
 			"no host of the pool has both",
 		},
 		"a GPU where none is": {
-			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 1}), []predictor.Host{{Capacity: someRoom}},
+			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 1}),
+			[]predictor.Host{{Capacity: someRoom}},
 			"it asks for 1 GPU, and the GPUs that a host of the pool has for attempts are: none",
 		},
 		"more GPUs than there are": {
@@ -348,7 +349,8 @@ func TestASizeThatNoHostHasIsRefused(t *testing.T) {
 				"80 GiB each",
 		},
 		"a GPU of another class": {
-			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 1, Class: "t4"}), []predictor.Host{{Capacity: twoGPUs}},
+			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 1, Class: "t4"}),
+			[]predictor.Host{{Capacity: twoGPUs}},
 			"on t4, and the GPUs",
 		},
 		"a GPU that is there": {

@@ -133,7 +133,8 @@ func devicesOf(s quantity.Size) quantity.Size {
 func Send(
 	ctx context.Context, t *tool.Tool, s *session.Session, flags *Flags, p *Prepared,
 ) (here transfer.Local, err error) {
-	if err := checkSize(s.Stack.Hosts, quantity.Size{CPU: p.Input.CPU, Memory: p.Input.Memory}.WithGPUs(p.Input.GPU)); err != nil {
+	asked := quantity.Size{CPU: p.Input.CPU, Memory: p.Input.Memory}.WithGPUs(p.Input.GPU)
+	if err := checkSize(s.Stack.Hosts, asked); err != nil {
 		return here, err
 	}
 	command := &p.Input.Command
