@@ -76,7 +76,9 @@ type work struct {
 	oldest  fact.Instant   // start of the oldest running attempt at the pool
 	wall    float64        // seconds a task takes at the pool; a guess when nothing is known
 	wait    float64        // seconds until a host has room for one of the tasks that wait; 0 while one has
-	slack   float64        // seconds until the stage must be done for the earliest deadline; +Inf without one
+	// usualWall is what tasks take of stages that are alike, in seconds; 0 until somebody asks.
+	usualWall float64
+	slack     float64 // seconds until the stage must be done for the earliest deadline; +Inf without one
 
 	slots      int
 	placed     []int // per host
@@ -163,8 +165,8 @@ func (d *decider) newWork(st *memory.Stage) *work {
 	}
 }
 
-// estimate fills in what a task takes and until when the stage must be done. Before anything was measured, the age of
-// the oldest running attempt is a lower bound of what a task takes.
+// estimate fills in what a task takes and until when the stage must be done. Before anything was measured, that is what
+// tasks of stages take that are alike, and the age of the oldest running attempt is a lower bound.
 func (d *decider) estimate(w *work) {
 	d.time(w, w.stage.Slot.CPU)
 	w.slack = math.Inf(1)
@@ -177,11 +179,10 @@ func (d *decider) estimate(w *work) {
 
 // time fills in what a task takes with a share of cores.
 func (d *decider) time(w *work, cpu quantity.Milli) {
-	w.wall = 1
 	if mean, _, known := w.stage.Model.Pool(cpu); known {
 		w.wall = mean * d.relative(w, fact.Pool)
-	} else if w.oldest > 0 {
-		w.wall = max(1, d.now.Since(w.oldest))
+	} else if w.wall = d.usualWall(w); w.oldest > 0 {
+		w.wall = max(w.wall, d.now.Since(w.oldest))
 	}
 	w.wall = max(w.wall, 0.001)
 }

@@ -3,8 +3,10 @@ package predictor_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -191,5 +193,82 @@ func TestAGuessOutlivesAMomentWithoutAHost(t *testing.T) {
 	plan, _ := predictor.Decide(state, laptop(4, 4))
 	if diff := cmp.Diff(before, plan.Sizings[0]); diff != "" {
 		t.Errorf("the sizing before and after (-before +after):\n%s", diff)
+	}
+}
+
+// However many cores a host has: what attempts of unknown need may grow to has room, as far as nine in ten go.
+func TestFirstAttemptsHaveRoomToGrow(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		host := laptop(2, rapid.IntRange(1, 256).Draw(t, "cores"))
+		host.Hosts[0].Capacity.Memory = quantity.Bytes(rapid.Int64Range(1, 512).Draw(t, "memory_gib")) * quantity.GiB
+		host.Hosts[0].Free = host.Hosts[0].Capacity
+		var state predictor.State
+		for n := range rapid.IntRange(0, 3).Draw(t, "known") {
+			peak := quantity.Bytes(rapid.Int64Range(1<<20, 1<<33).Draw(t, "peak"))
+			state = fold(state, ended("known-"+string(rune('a'+n)), n, -100, peak))
+		}
+		state = fold(state, started("r", 0, predictor.Goal{}))
+		for n := range rapid.IntRange(1, 4).Draw(t, "stages") {
+			hinted := hint("r", "new-"+string(rune('a'+n)), rapid.IntRange(1, 500).Draw(t, "tasks"), 1)
+			hinted.Program = rapid.SampledFrom([]string{"", predictor.GoProgram, "python3"}).Draw(t, "program")
+			state = fold(state, hinted)
+		}
+		plan, _ := predictor.Decide(state, host)
+		grown, several := quantity.Bytes(0), false
+		for _, grant := range plan.Grants {
+			if grant.Venue != predictor.Pool {
+				continue
+			}
+			for _, sizing := range plan.Sizings {
+				if sizing.Stage != grant.Stage {
+					continue
+				}
+				_, expected, _ := sizing.For(predictor.Need{}, host.Hosts[0].Capacity)
+				high := min(quantity.Bytes(expected.Memory.High), host.Hosts[0].Capacity.Memory)
+				grown += quantity.Bytes(grant.Slots) * max(high, grant.Size.Memory)
+			}
+			several = several || grant.Slots > 1
+		}
+		if several && grown > host.Hosts[0].Capacity.Memory { // one slot each there is in any case
+			t.Errorf("nine in ten take %s at most, and the host has %s: %+v", grown, host.Hosts[0].Capacity.Memory, plan.Grants)
+		}
+	})
+}
+
+// How long a stage takes of which no attempt has ended is thought of by what is alike: it gets the slots that it needs
+// before one has ended.
+func TestAFirstRunIsThoughtToTakeAsLongAsWhatIsAlike(t *testing.T) {
+	t.Parallel()
+	slotsOf := func(state predictor.State) map[string]int {
+		state = fold(state, started("r", 0, predictor.Goal{}))
+		for stage, program := range map[string]string{"long": "python3", "short": predictor.GoProgram} {
+			hinted := hint("r", stage, 20, 1)
+			hinted.Program = program
+			state = fold(state, hinted)
+		}
+		plan, _ := predictor.Decide(state, laptop(2, 16))
+		slots := map[string]int{}
+		for _, grant := range plan.Grants {
+			if grant.Venue == predictor.Pool {
+				slots[grant.Stage.Name] = grant.Slots
+			}
+		}
+		return slots
+	}
+	if got := slotsOf(predictor.State{}); got["long"] != 8 || got["short"] != 8 {
+		t.Errorf("where nothing is known: got %v slots, want 8 each", got)
+	}
+	var state predictor.State
+	for n, stage := range []string{"fit", "tune", "embed", "load", "split", "report"} {
+		hinted, done := hint("earlier", stage, 1, -2000), ended(stage, n, -1000, 8*quantity.MiB)
+		hinted.Program, done.Usage.Wall = "python3", 10*time.Minute
+		if n >= 3 {
+			hinted.Program, done.Usage.Wall = predictor.GoProgram, 10*time.Millisecond
+		}
+		state = fold(state, hinted, done)
+	}
+	if got := slotsOf(state); got["long"] < 12 || got["long"]+got["short"] != 16 {
+		t.Errorf("like three of ten minutes, and like three of ten milliseconds: got %v slots, want most for the long", got)
 	}
 }

@@ -228,6 +228,25 @@ func guessAt(s size.Sizing, need size.Need) quantity.Bytes {
 
 // prior is what stages that have something in common with one of this app tell of its peaks.
 func (d *decider) prior(known *memory.Model, app string) size.Prior {
+	return d.learnedOf(known, app, size.WeakPrior(known.Program), (*memory.Model).Experience)
+}
+
+// usualWall is how many seconds a task of a stage of which no attempt has ended takes in the mean, by what others that
+// have something in common with it took.
+func (d *decider) usualWall(w *work) float64 {
+	if seconds := w.usualWall; seconds > 0 {
+		return seconds
+	}
+	prior := d.learnedOf(w.stage.Model, w.stage.ID.App, size.WeakWall(), (*memory.Model).WallExperience)
+	w.usualWall = min(math.Exp(prior.Mean), fact.MaxWall.Seconds())
+	return w.usualWall
+}
+
+// learnedOf is a prior that is corrected by what other stages tell of a quantity, those last that have most in common
+// with one of this app.
+func (d *decider) learnedOf(
+	known *memory.Model, app string, weak size.Prior, of func(*memory.Model) size.Experience,
+) size.Prior {
 	if d.experienced == nil {
 		d.experienced = d.memory.Experienced()
 	}
@@ -236,7 +255,7 @@ func (d *decider) prior(known *memory.Model, app string) size.Prior {
 	for _, other := range d.experienced {
 		sameApp := strings.HasPrefix(other.Name, app+"/")
 		sameProgram := other.Program != "" && other.Program == known.Program
-		switch set := other.Experience(); {
+		switch set := of(other); {
 		case other == known:
 		case sameProgram && strings.HasSuffix(other.Name, name):
 			named = append(named, set)
@@ -254,7 +273,7 @@ func (d *decider) prior(known *memory.Model, app string) size.Prior {
 	if known.Program == fact.GoProgram {
 		in = "in Go"
 	}
-	return size.WeakPrior(known.Program).Learn("elsewhere", others).Learn(in, program).
+	return weak.Learn("elsewhere", others).Learn(in, program).
 		Learn("of "+app, ofApp).Learn("of "+app+" "+in, both).
 		Learn(in+" called "+strings.TrimPrefix(name, "/"), named)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/share"
 	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/words"
@@ -18,8 +19,8 @@ func (d *decider) shareHosts() {
 	claims := make([]share.Claim, len(d.works))
 	for i, w := range d.works {
 		claim := share.Claim{
-			Size: w.size, Tasks: w.demand(), Running: w.running[fact.Pool], On: w.held, Placed: w.stage.Placed, Wall: w.wall,
-			Slack: w.slack,
+			Size: d.roomFor(w), Tasks: w.demand(), Running: w.running[fact.Pool], On: w.held, Placed: w.stage.Placed,
+			Wall: w.wall, Slack: w.slack,
 		}
 		st := w.stage
 		kept, then := share.Held{Slots: st.Slots, Eased: st.Eased, Most: st.Most}.Keep(claim.Needed(), d.memory.Clock)
@@ -38,6 +39,19 @@ func (d *decider) shareHosts() {
 		w := d.works[i]
 		w.slots, w.placed, w.limited = given.Total, given.On, given.Limited
 	}
+}
+
+// roomFor is what each slot of the stage is given room for. Attempts whose need is a guess begin with less than one in
+// four takes, and those of a stage take about the same: where one grows, all do. So there are no more of them than have
+// room when each takes what nine in ten take at most. Else a host of 64 cores and 16 GiB would begin 64 that were
+// thought to take 111 MiB, and run out of memory where they take 300 (TestFirstAttemptsHaveRoomToGrow).
+func (d *decider) roomFor(w *work) quantity.Size {
+	room := w.size
+	if s := w.stage.Sizing; s.Grows() && s.Expected.Guess {
+		high := s.Expected.At(largestNeed(w.stage, s).Values()).High
+		room.Memory = max(room.Memory, min(quantity.Bytes(min(high, float64(fact.MaxPeakMemory))), d.largestHost().Memory))
+	}
+	return room
 }
 
 // age is how long the stage has been without any event.

@@ -62,8 +62,8 @@ type Model struct {
 
 	Change Change `json:"change,omitzero"`
 
-	summed     int // Attempts when peaks were summed up
-	experience size.Experience
+	summed                     int // Attempts when peaks and run times were summed up
+	experience, wallExperience size.Experience
 }
 
 // Learned is what attempts are learned to take; known is false while too few were measured.
@@ -287,10 +287,22 @@ func (m *Model) Needs(margin float64) Learned {
 
 // Experience is what the peaks at the pool tell of stages that are alike, from memory while no attempt was added.
 func (m *Model) Experience() size.Experience {
-	if m.summed != m.Attempts || m.summed == 0 {
-		m.summed, m.experience = m.Attempts, size.ExperienceOf(m.Memory.Measured())
-	}
+	m.sum()
 	return m.experience
+}
+
+// WallExperience is what the run times at the pool, in seconds, tell of them.
+func (m *Model) WallExperience() size.Experience {
+	m.sum()
+	return m.wallExperience
+}
+
+func (m *Model) sum() {
+	if m.summed == m.Attempts && m.summed > 0 {
+		return
+	}
+	m.summed = m.Attempts
+	m.experience, m.wallExperience = size.ExperienceOf(m.Memory.Measured()), size.ExperienceOf(m.Walls[fact.Pool].Values)
 }
 
 // learnTimes learns the speed at each size, and how long attempts take with as many cores as the newest had, unless

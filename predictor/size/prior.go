@@ -10,25 +10,26 @@ import (
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
-// Experience is what the attempts of one stage that have ended tell of its peaks: how many there are, and the mean and
-// the sample variance of their natural logarithms, in bytes. The zero value tells nothing.
+// Experience is what the attempts of one stage that have ended tell of a quantity, such as their peaks in bytes or
+// their run times in seconds: how many there are, and the mean and the sample variance of the natural logarithms. The
+// zero value tells nothing.
 type Experience struct {
 	Attempts       int
 	Mean, Variance float64
 }
 
-// ExperienceOf sums peaks up; those that are not positive are left out.
-func ExperienceOf(peaks []float64) Experience {
+// ExperienceOf sums values up; those that are not positive are left out.
+func ExperienceOf(values []float64) Experience {
 	var e Experience
 	squares := 0.0
-	for _, peak := range peaks { // Welford's algorithm
-		if !(peak > 0) || math.IsInf(peak, 0) {
+	for _, value := range values { // Welford's algorithm
+		if !(value > 0) || math.IsInf(value, 0) {
 			continue
 		}
 		e.Attempts++
-		off := math.Log(peak) - e.Mean
+		off := math.Log(value) - e.Mean
 		e.Mean += off / float64(e.Attempts)
-		squares += off * (math.Log(peak) - e.Mean)
+		squares += off * (math.Log(value) - e.Mean)
 	}
 	if e.Attempts > 1 {
 		e.Variance = squares / float64(e.Attempts-1)
@@ -36,11 +37,11 @@ func ExperienceOf(peaks []float64) Experience {
 	return e
 }
 
-// Prior is what is thought of the peaks of a stage before enough of its own attempts have ended. The logarithms of the
-// peaks of its attempts are normal about that of the stage, and those of stages that are alike normal about a common
-// mean: what one stage takes tells a little of what others take, the more the more they have in common.
+// Prior is what is thought of the peaks of a stage, or of its run times, before enough of its own attempts have ended.
+// The logarithms of those of its attempts are normal about that of the stage, and those of stages that are alike normal
+// about a common mean: what one stage takes tells a little of what others take, the more the more they have in common.
 type Prior struct {
-	// Mean is that of stages: the natural logarithm of a number of bytes.
+	// Mean is that of stages: the natural logarithm of a number of bytes, or of seconds.
 	Mean float64
 	// Between is the variance of stages, Within that of the attempts of one.
 	Between, Within float64
@@ -75,6 +76,13 @@ func WeakPrior(program string) Prior {
 	}
 	between, within := math.Log(decade)/outer, math.Log(alike)
 	return Prior{Mean: math.Log(float64(usual)), Between: between * between, Within: within * within}
+}
+
+// WeakWall is what is thought of the run times of a stage before any stage was seen: a second, where one stage in ten
+// takes a hundred times as long and one in ten a hundredth.
+func WeakWall() Prior {
+	between, within := 2*math.Log(decade)/outer, math.Log(alike)
+	return Prior{Between: between * between, Within: within * within}
 }
 
 // Learn corrects the prior by stages that have something in common with the one that is asked for, which they are
