@@ -189,17 +189,22 @@ func (d *decider) time(w *work, cpu quantity.Milli) {
 
 // relative is by what factor the tasks that wait take longer than those that ended at a venue did, by their inputs.
 func (d *decider) relative(w *work, venue fact.Venue) float64 {
-	st := w.stage
+	input := w.input()
+	if input == 0 || w.stage.Model.WallFallen {
+		return 1
+	}
+	return w.stage.Model.Needs(d.policy.Margin).Wall.Relative(w.stage.Model.Walls[venue], input)
+}
+
+// input is the mean input of the tasks that wait, in bytes; 0 where none is known.
+func (w *work) input() float64 {
 	tasks, bytes := 0.0, 0.0
-	for i, queue := range st.Queues {
+	for i, queue := range w.stage.Queues {
 		if queued := float64(w.queued[i]); queued > 0 && queue.Input > 0 {
 			tasks, bytes = tasks+queued, bytes+queued*queue.Input
 		}
 	}
-	if tasks == 0 || st.Model.WallFallen {
-		return 1
-	}
-	return st.Model.Needs(d.policy.Margin).Wall.Relative(st.Model.Walls[venue], bytes/tasks)
+	return bytes / max(tasks, 1)
 }
 
 // timeLeft is how many seconds the stage has until the rest of the run, as earlier runs of the pipeline took it, would

@@ -1,7 +1,9 @@
 package predictor_test
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,6 +162,134 @@ func TestARunTakesWhatItsInputTakes(t *testing.T) {
 	}
 }
 
+// spreadRun is a run that began at, of tasks that take 10 s each, a GiB of input for each of them, on two slots of the
+// pool and six functions, which take 5 s to start. It is folded until so many seconds have passed, and takes the
+// seconds that are returned.
+func spreadRun(state predictor.State, id string, at float64, tasks int, until float64) (predictor.State, float64) {
+	begins := started(id, at, predictor.Goal{})
+	begins.InputBytes = quantity.Bytes(tasks) * quantity.GiB
+	hinted := hint(id, "map", tasks, at)
+	hinted.Input = quantity.GiB
+	type told struct {
+		at    float64
+		event predictor.Event
+	}
+	events := []told{{at, begins}, {at, hinted}}
+	free, end := make([]float64, 8), 0.0
+	for task := range tasks {
+		slot := 0
+		for i := range free {
+			if free[i] < free[slot] {
+				slot = i
+			}
+		}
+		begun, cold := free[slot], 0.0
+		if slot >= 2 && begun == 0 {
+			cold = 5
+		}
+		free[slot] = begun + cold + 10
+		end = max(end, free[slot])
+		first, line := start(id, "map", task, at+begun), record(id, "map", task, at+free[slot], 10)
+		if slot >= 2 {
+			first.Venue, line.Venue = predictor.Function, predictor.Function
+			line.Start, line.Cold = time.Duration(cold*float64(time.Second)), cold > 0
+		}
+		line.Usage.Input = quantity.GiB
+		events = append(events, told{at + begun, first}, told{at + free[slot], line})
+	}
+	over := predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(at + end)}
+	events = append(events, told{at + end, over})
+	slices.SortStableFunc(events, func(a, b told) int { return cmp.Compare(a.at, b.at) })
+	for _, one := range events {
+		if one.at <= at+until {
+			state = fold(state, one.event)
+		}
+	}
+	return state, end
+}
+
+// Functions count as the slots that they are, and what they take to start as the time that it takes.
+func TestARunThatIsSpreadOverPoolAndFunctionsIsForecastOnBoth(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	for i, tasks := range []int{32, 64, 48} {
+		state, _ = spreadRun(state, fmt.Sprintf("past-%d", i), -4000+1000*float64(i), tasks, 1e6)
+	}
+	for _, passed := range []float64{0, 4, 12, 40} {
+		asked, took := spreadRun(twinOf(t, state), "now", 0, 96, passed)
+		if got, known := asked.Forecast("now", after(passed)); !known || !about(got.Finish, took-passed, 0.15) {
+			t.Errorf("after %v s: %+v known %v, want about %v s", passed, got.Finish, known, took-passed)
+		}
+	}
+}
+
+// The tasks that are left take what their inputs take: a run whose small tasks come first is not forecast by those.
+func TestTasksThatAreLeftTakeWhatTheirInputsTake(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	ran := func(id string, task int, from, gibs float64) float64 { // 10 s for each GiB, one after another
+		begun, line := start(id, "map", task, from), record(id, "map", task, from+10*gibs, 10*gibs)
+		line.Usage.Input = quantity.Bytes(gibs * float64(quantity.GiB))
+		state = fold(state, begun, line)
+		return from + 10*gibs
+	}
+	hinted := func(id string, tasks int, at, gibs float64) {
+		more := hint(id, "map", tasks, at)
+		more.Input = quantity.Bytes(gibs * float64(quantity.GiB))
+		state = fold(state, more)
+	}
+	for i := range 3 {
+		id, at := fmt.Sprintf("past-%d", i), -4000+1000*float64(i)
+		state = fold(state, started(id, at, predictor.Goal{}))
+		hinted(id, 4, at, 1)
+		hinted(id, 4, at, 8)
+		end := at
+		for task := range 8 {
+			end = ran(id, task, end, []float64{1, 8}[task/4])
+		}
+		state = fold(state, predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(end)})
+	}
+	state = fold(state, started("now", 0, predictor.Goal{}))
+	hinted("now", 4, 0, 1)
+	hinted("now", 4, 0, 8)
+	at := 0.0
+	for task := range 4 {
+		at = ran("now", task, at, 1)
+	}
+	if got, known := twinOf(t, state).Forecast("now", after(at)); !known || !about(got.Finish, 320, 0.15) {
+		t.Errorf("once the small ones are done: %+v known %v, want about 320 s", got.Finish, known)
+	}
+	ran("now", 4, at, 8)
+	if got, known := state.Forecast("now", after(at+80)); !known || !about(got.Finish, 240, 0.15) {
+		t.Errorf("once a large one is done: %+v known %v, want about 240 s", got.Finish, known)
+	}
+}
+
+// Costs that vary less than they were told make the next forecasts of costs narrower, and a checkpoint knows it.
+func TestForecastsOfCostsAreAsWideAsTheyHaveToBe(t *testing.T) {
+	t.Parallel()
+	var state predictor.State
+	width := func() float64 {
+		asked := fedRun(twinOf(t, state), "now", "p", 1e6, 4, false)
+		got, known := asked.Forecast("now", after(1e6))
+		if !known {
+			t.Fatal("nothing is known")
+		}
+		return got.Cost.High / got.Cost.Low
+	}
+	gone := func(from, to int) {
+		for i := from; i < to; i++ {
+			state = fedRun(state, fmt.Sprintf("past-%d", i), "p", -1e5+1000*float64(i), 4, true)
+		}
+	}
+	gone(0, 8) // as many as are remembered
+	before := width()
+	gone(8, 48)
+	if after := width(); after > 0.97*before {
+		t.Errorf("from low to high by a factor of %v, and %v before forty runs that cost what was told", after, before)
+	}
+}
+
 // Before it has called a stage, a run is forecast by its input, and how probable it is that it misses its goal is told.
 func TestAForecastTellsHowProbableItIsThatTheGoalIsMissed(t *testing.T) {
 	t.Parallel()
@@ -231,7 +361,10 @@ func TestForecastsAreAsWideAsTheyHaveToBe(t *testing.T) {
 		at := 1e5 + 1000*float64(i)
 		id := fmt.Sprintf("wild-%d", i)
 		state = fedRun(state, id, "p", at, 4, false)
-		state = fold(state, predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(at + 1 + 900*float64(i%2))})
+		state = fold(
+			state, start(id, "map", 0, at), record(id, "map", 0, at+10, 10),
+			predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(at + 11 + 900*float64(i%2))},
+		)
 	}
 	for i := range 8 { // which is forgotten by now, but for how far forecasts were off
 		state = fedRun(state, fmt.Sprintf("calm-again-%d", i), "p", 2e5+1000*float64(i), 4, true)

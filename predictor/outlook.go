@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/spill"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // Outlook returns what is expected of a run under goal, given what there is in snapshot, and what else could be had. It
@@ -147,6 +148,10 @@ func (d *decider) course(w *work, run string) (c outlook.Course, known bool) {
 	mean, variation, known := st.Model.Pool(w.size.CPU)
 	if !known {
 		return outlook.Course{}, false
+	}
+	by := st.Model.Needs(d.policy.Margin).Wall
+	if by.Feature == usage.InputBytes && w.input() > 0 && !st.Model.WallFallen {
+		variation = by.Variation() // what inputs explain is in the mean
 	}
 	o, refused, _ := d.offer(w)
 	if refused != "" {

@@ -30,9 +30,9 @@ func (s State) own() *memory.State {
 func Fold(s State, e fact.Event) State {
 	m := s.own()
 	switch e := e.(type) {
-	case fact.Scheduled:
+	case fact.Record:
 		m.Fold(e)
-		outlook.Tell(m, e.Run, e.At)
+		outlook.Tell(m, e)
 		return State{m}
 	case fact.RunEnded:
 		outlook.Judge(m, e)

@@ -97,6 +97,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 		return
 	}
 	part.Load.Input += float64(tasks) * float64(min(max(0, e.Input), fact.MaxPeakMemory))
+	part.Load.Inputs.add(tasks, e.Input)
 	part.Queued[queue] = min(part.Queued[queue]+tasks, maxTasks)
 	part.Scheduled = min(part.Scheduled+tasks, maxTasks)
 	part.Further = min(max(0, part.Further-tasks)+min(max(0, e.Expected), maxTasks), maxTasks)
@@ -227,7 +228,7 @@ func (m *State) charge(st *Stage, e fact.Record, now fact.Instant) {
 	part := m.share(st, e.Run, now)
 	if e.Outcome == fact.Succeeded {
 		part.Done = min(part.Done+1, maxTasks)
-		part.Load.took(e.Usage.Wall)
+		part.Load.took(e.Usage.Wall, e.Usage.Input)
 	}
 	cost := min(max(0, e.Cost), fact.MaxCost)
 	part.Cost = min(part.Cost+cost, fact.MaxCost)
@@ -235,9 +236,10 @@ func (m *State) charge(st *Stage, e fact.Record, now fact.Instant) {
 	part.Last = max(part.Last, now)
 }
 
-// took adds the run time of a task.
-func (l *Load) took(wall time.Duration) {
+// took adds the run time of a task, and its input.
+func (l *Load) took(wall time.Duration, input quantity.Bytes) {
 	if wall > 0 && wall <= fact.MaxWall {
+		l.Fed.add(1, input)
 		l.Done, l.Busy = min(l.Done+1, maxTasks), l.Busy+microseconds(wall.Seconds())
 		l.Longest = max(l.Longest, microseconds(wall.Seconds()))
 		log := math.Log(max(wall.Seconds(), 1e-6))

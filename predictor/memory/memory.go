@@ -31,11 +31,12 @@ type State struct {
 	leased     map[string]fact.Instant // by host: the clock when it last had a lease
 	losses     map[string]losses       // by device class
 	// Cores is how many cores stages had whose tasks waited, one value for each run and stage; RunWidth by what factor
-	// forecasts of runs are wider than they come to (see usage.Widened), 0 before the first has been judged.
-	Cores    usage.Series
-	RunWidth float64
-	recent   recent
-	followed int // stages that have a live
+	// forecasts of runs are wider than they come to (see usage.Widened), 0 before the first has been judged, and CostWidth
+	// the same of what they cost.
+	Cores               usage.Series
+	RunWidth, CostWidth float64
+	recent              recent
+	followed            int // stages that have a live
 }
 
 // Bounds of what is remembered. Beyond them the least recently active entry is forgotten, so that no input makes a
@@ -173,6 +174,7 @@ type Run struct {
 type Told struct {
 	At     fact.Instant  `json:"at"`
 	Finish fact.Interval `json:"finish_seconds"` // from At
+	Cost   fact.Interval `json:"cost_usd,omitzero"`
 }
 
 // Key is the key under which finished runs are kept.
@@ -328,7 +330,9 @@ type saved struct {
 	Losses   map[string]losses       `json:"losses,omitempty"`
 	Cores    usage.Series            `json:"cores,omitzero"`
 	RunWidth float64                 `json:"run_width,omitempty"`
-	Recent   []byte                  `json:"recent,omitempty"`
+	// CostWidth came with version 9.
+	CostWidth float64 `json:"cost_width,omitempty"`
+	Recent    []byte  `json:"recent,omitempty"`
 	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
 	Begins bool `json:"begins,omitempty"`
 }
@@ -337,10 +341,11 @@ type saved struct {
 // learned is in no stream any more, so no upgrade may forget it. Version 2 has other names for what a size waits for
 // before it shrinks, which begins anew; version 3 does not know how often attempts are lost; up to version 4
 // attempts that ran out of memory were counted twice; version 5 knows run times without what was known of their
-// attempts; version 6 does not know the inputs of tasks that wait, and version 7 the sizes that attempts had, nor of
-// earlier runs more than how long they and their stages took, and of how many tasks.
+// attempts; version 6 does not know the inputs of tasks that wait, version 7 the sizes that attempts had, nor of
+// earlier runs more than how long they and their stages took, and of how many tasks, and version 8 the inputs of tasks
+// that are done, nor whether forecasts of costs held.
 const (
-	savedVersion  = 8
+	savedVersion  = 9
 	oldestVersion = 2
 	// countedOnce is the version from which an attempt that ran out of memory is counted once.
 	countedOnce = 5
@@ -355,7 +360,7 @@ func (m *State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(saved{
 		Version: savedVersion, Begins: true,
 		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.leased,
-		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth, Steps: m.steps,
+		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth, CostWidth: m.CostWidth, Steps: m.steps,
 		Stages: slices.SortedFunc(maps.Values(m.Stages), func(a, b *Stage) int { return fact.CompareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.Runs), func(a, b *Run) int { return strings.Compare(a.ID, b.ID) }),
@@ -424,7 +429,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	if from.Version < loaded {
 		read.load()
 	}
-	read.Cores, read.RunWidth = from.Cores, from.RunWidth
+	read.Cores, read.RunWidth, read.CostWidth = from.Cores, from.RunWidth, from.CostWidth
 	if !from.Begins {
 		read.begin()
 	}

@@ -323,6 +323,22 @@ func (m *Model) Speed() usage.Speed {
 	return m.Need.Speed
 }
 
+// Relative is by what factor an attempt with this input, in bytes, takes longer than those that ended at the pool
+// lately did on average; 1 where run times do not hang together with it, or such predictions have fallen from use.
+func (m *Model) Relative(input float64) float64 {
+	if m.WallFallen {
+		return 1
+	}
+	m.learnTimes()
+	return m.Need.Wall.Relative(m.Walls[fact.Pool], input)
+}
+
+// Elasticity is by what power attempts take longer with their input, around this one in bytes; 0 where run times do not
+// hang together with it.
+func (m *Model) Elasticity(input float64) float64 {
+	return max(0, math.Log2(m.Relative(input*math.Sqrt2)/m.Relative(input/math.Sqrt2)))
+}
+
 // Times are the latest run times at a venue as they would be with so many cores; with 0 as many as the newest had.
 func (m *Model) Times(venue fact.Venue, cores float64) usage.Times {
 	m.learnTimes()

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -53,8 +54,49 @@ type Load struct {
 	Logs    float64 `json:"logs,omitempty"`
 	Scatter float64 `json:"scatter,omitempty"`
 	Input   float64 `json:"input_bytes,omitempty"` // of all tasks that were scheduled, together
+	// Fed are the inputs of the tasks that are counted in Done, Inputs those of all of them; of tasks without an input
+	// neither tells.
+	Fed    Inputs `json:"fed,omitzero"`
+	Inputs Inputs `json:"inputs,omitzero"`
 	// Most is how many ran at once.
 	Most int `json:"most,omitempty"`
+}
+
+// Inputs sum up the inputs of tasks, in bytes. The zero value is those of none.
+type Inputs struct {
+	Tasks int     `json:"tasks,omitempty"`
+	Bytes float64 `json:"bytes,omitempty"`
+	// Logs is the sum of their logarithms, Squares that of the squares of these.
+	Logs    float64 `json:"logs,omitempty"`
+	Squares float64 `json:"squares,omitempty"`
+}
+
+// add adds tasks, each with so large an input.
+func (i *Inputs) add(tasks int, input quantity.Bytes) {
+	if tasks <= 0 || input <= 0 {
+		return
+	}
+	n, bytes := float64(tasks), float64(min(input, fact.MaxPeakMemory))
+	log := math.Log(bytes)
+	i.Tasks = min(i.Tasks+tasks, maxTasks)
+	i.Bytes, i.Logs, i.Squares = i.Bytes+n*bytes, microseconds(i.Logs+n*log), microseconds(i.Squares+n*log*log)
+}
+
+// Less are those of i that are not among the others.
+func (i Inputs) Less(others Inputs) Inputs {
+	return Inputs{
+		Tasks: max(0, i.Tasks-others.Tasks), Bytes: max(0, i.Bytes-others.Bytes), Logs: i.Logs - others.Logs,
+		Squares: i.Squares - others.Squares,
+	}
+}
+
+// Mean is that of the inputs in bytes, 0 of none.
+func (i Inputs) Mean() float64 { return i.Bytes / max(1, float64(i.Tasks)) }
+
+// Variance is the mean of the squares of how far the logarithms lie from their mean; 0 of none.
+func (i Inputs) Variance() float64 {
+	n := max(1, float64(i.Tasks))
+	return max(0, i.Squares/n-i.Logs/n*i.Logs/n)
 }
 
 // Slots is on how many slots the tasks ran in the mean, and whether more would have been of use: list scheduling of

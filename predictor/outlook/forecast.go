@@ -59,7 +59,7 @@ func JourneyOf(m *memory.State, r *memory.Run, now fact.Instant) (j Journey, bas
 	earlier, pipeline := m.AlikeAnywhere(r)
 	j = Journey{
 		Later: map[string]Leg{}, With: map[string]float64{}, Elapsed: m.Elapsed(r, now), Spent: r.Spent.USD(),
-		Width: m.RunWidth, Seed: seedOf(r.ID),
+		Width: m.RunWidth, CostWidth: m.CostWidth, Seed: seedOf(r.ID),
 	}
 	if r.Input > 0 {
 		j.With[RunInput] = float64(r.Input)
@@ -75,16 +75,17 @@ func JourneyOf(m *memory.State, r *memory.Run, now fact.Instant) (j Journey, bas
 		if i == 0 && r.Input == 0 && part.Load.Input > 0 {
 			j.With[FirstInput] = part.Load.Input
 		}
-		leg := legOf(m, id, earlier, i)
+		leg, loads := legOf(m, id, earlier, i)
 		leg.Waiting = part.Queued[0] + part.Queued[1] + part.Further
 		for _, one := range running[id] {
 			leg.Ages, leg.Totals = append(leg.Ages, one.age), append(leg.Totals, one.total)
 		}
 		leg.Done, leg.Busy = part.Load.Done, part.Load.Busy
 		leg.Since, leg.Quiet = now.Since(part.First), now.Since(part.Last)
-		if part.Scheduled > 0 && part.Load.Input > 0 {
+		if part.Scheduled > 0 && part.Load.Input > 0 { // as earlier builds have it
 			leg.Grown = map[string]float64{TaskInput: part.Load.Input / float64(part.Scheduled)}
 		}
+		leg.fed(st.Model, part.Load, loads)
 		if part.Load.Busy > 0 {
 			leg.Rate = part.Cost.USD() / part.Load.Busy
 		}
@@ -96,7 +97,7 @@ func JourneyOf(m *memory.State, r *memory.Run, now fact.Instant) (j Journey, bas
 		for i, stage := range past.Stages {
 			way.Stages = append(way.Stages, Passed{Name: stage.Name, Start: stage.Start, End: stage.End})
 			if _, known := j.Later[stage.Name]; i >= len(r.Stages) && !known {
-				j.Later[stage.Name] = legOf(m, fact.StageID{App: r.App, Name: stage.Name}, earlier, i)
+				j.Later[stage.Name], _ = legOf(m, fact.StageID{App: r.App, Name: stage.Name}, earlier, i)
 			}
 		}
 		j.Ways = append(j.Ways, way)
@@ -129,6 +130,24 @@ func basisOf(r *memory.Run, earlier []memory.PastRun, pipeline string) string {
 		return and("one earlier run") + ", so it is wide"
 	}
 	return and(words.Count(len(earlier), "earlier run"))
+}
+
+// fed makes a stage that the run has called one of the very tasks that are left: how long tasks take by their inputs is
+// that of single tasks, and of a stage whose small ones come first, those that are done tell too little of the large
+// ones.
+func (l *Leg) fed(known *memory.Model, load memory.Load, earlier []memory.Load) {
+	left := load.Inputs.Less(load.Fed)
+	mean := left.Mean()
+	if left.Tasks == 0 || !(mean > 0) || math.IsInf(mean, 0) {
+		return
+	}
+	l.Grown = map[string]float64{TaskInput: mean}
+	if done := load.Fed.Mean(); done > 0 {
+		l.Relative = known.Relative(mean) / known.Relative(done)
+	}
+	power := known.Elasticity(mean)
+	l.Own = scatterOf(append(slices.Clone(earlier), load), power)
+	l.Task = math.Hypot(l.Own, power*math.Sqrt(left.Variance()))
 }
 
 func seedOf(run string) uint64 {
@@ -169,17 +188,16 @@ func goingOf(m *memory.State, r *memory.Run, elapsed float64, now fact.Instant) 
 }
 
 // What is thought of a stage before earlier runs tell: how many tasks there are is a count, and the same or in
-// proportion; what they take has a part that does not depend on the input, and depends on what else the hosts do; how
-// many slots it gets depends on what others want.
+// proportion; so is their input, but for what the data compress to; what they take has a part that does not depend on
+// the input, and depends on what else the hosts do; how many slots it gets depends on what others want.
 func counting() usage.Thought { return usage.Thought{Slope: 1, Give: 0.5, Spread: 0.03} }
+func feeding() usage.Thought  { return usage.Thought{Slope: 1, Give: 0.5, Spread: 0.1} }
 func timing() usage.Thought   { return usage.Thought{Slope: 0.5, Give: 0.5, Spread: 0.1} }
 func slotting() usage.Thought { return usage.Thought{Slope: 1, Give: 0.5, Spread: 0.3} }
 
-// legOf is what earlier runs tell of a stage, the i-th that they called.
-func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) Leg {
-	var counts, means, wholes, slots []usage.Grown
-	var loads []memory.Load
-	leg := Leg{}
+// legOf is what earlier runs tell of a stage, the i-th that they called, and the loads that it had in these.
+func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) (leg Leg, loads []memory.Load) {
+	var counts, inputs, means, wholes, slots []usage.Grown
 	for number, past := range earlier {
 		k := i
 		if k >= len(past.Stages) || past.Stages[k].Name != id.Name {
@@ -207,6 +225,7 @@ func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) Le
 		loads = append(loads, load)
 		leg.Rate += stage.Cost.USD()
 		timed[TaskInput] = load.Input / float64(max(1, stage.Tasks))
+		inputs = append(inputs, usage.Grown{Value: load.Input, With: with})
 		means = append(means, usage.Grown{Value: load.Busy / float64(load.Done), With: timed})
 		leg.Most = max(leg.Most, load.Most)
 		had, limited := stage.Slots()
@@ -224,7 +243,7 @@ func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) Le
 			slots = append(slots, usage.Grown{Value: had / cores})
 		}
 	}
-	leg.Task = scatterOf(loads)
+	leg.Task = scatterOf(loads, 0)
 	busy := 0.0
 	for n, load := range loads {
 		means[n].Noise = leg.Task / math.Sqrt(float64(load.Done))
@@ -233,9 +252,10 @@ func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) Le
 	if busy > 0 {
 		leg.Rate /= busy
 	}
-	leg.Count, leg.Whole = usage.LearnGrowth(counts, counting()), usage.LearnGrowth(wholes, timing())
+	leg.Count, leg.Input = usage.LearnGrowth(counts, counting()), usage.LearnGrowth(inputs, feeding())
+	leg.Whole = usage.LearnGrowth(wholes, timing())
 	leg.Mean, leg.Slots = usage.LearnGrowth(means, timing()), usage.LearnGrowth(slots, slotting())
-	return leg
+	return leg, loads
 }
 
 // explained is how long tasks take that together take so long, list-scheduled on the slots that they had.
@@ -250,11 +270,13 @@ const (
 	usualScatterCount = 2
 )
 
-// scatterOf is how far they lie from it by what runs tell.
-func scatterOf(loads []memory.Load) float64 {
+// scatterOf is how far they lie from it by what runs tell, but for what their inputs explain: tasks take longer by so
+// large a power of these.
+func scatterOf(loads []memory.Load, power float64) float64 {
 	squares, count := usualScatterCount*usualScatter*usualScatter, float64(usualScatterCount)
 	for _, load := range loads {
-		squares, count = squares+max(0, load.Scatter), count+float64(max(0, load.Done-1))
+		explained := power * power * load.Fed.Variance() * float64(load.Fed.Tasks)
+		squares, count = squares+max(0, load.Scatter-explained), count+float64(max(0, load.Done-1))
 	}
 	return math.Sqrt(squares / count)
 }

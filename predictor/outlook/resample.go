@@ -1,6 +1,7 @@
 package outlook
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -25,8 +26,9 @@ type Journey struct {
 	// Elapsed is how many seconds the run has gone on, without the wait for its first attempt, and Spent what it has cost,
 	// in US dollars.
 	Elapsed, Spent float64
-	// Width is by what factor the interval is wider than what is drawn; see [usage.Widened].
-	Width float64
+	// Width is by what factor the interval is wider than what is drawn, CostWidth the same of what is yet to be spent; see
+	// [usage.Widened].
+	Width, CostWidth float64
 	// Seed makes the same values give the same answer.
 	Seed uint64
 }
@@ -54,15 +56,21 @@ type Leg struct {
 	// nil where of none is.
 	Totals []float64
 	Count  usage.Growth
+	// Input is the input of all its tasks together, in bytes, of a stage that is not called yet.
+	Input usage.Growth
 	// Since is for how long the stage has been called, Quiet for how long no attempt of it has ended.
 	Since, Quiet float64
 	// Mean is how long a task takes in the mean of a run, Task the standard deviation of the logarithm of one; Done tasks
-	// of the run took Busy together, and Grown is what their mean grows with besides what is known of the run.
-	Mean  usage.Growth
-	Task  float64
-	Done  int
-	Busy  float64
-	Grown map[string]float64
+	// of the run took Busy together, and those that are left take longer by the factor Relative, for which 0 is 1. Grown
+	// is what the mean of these grows with besides what is known of the run. Own is Task without what the inputs of tasks
+	// explain; 0 where that is not known.
+	Mean     usage.Growth
+	Task     float64
+	Own      float64
+	Done     int
+	Busy     float64
+	Relative float64
+	Grown    map[string]float64
 	// Slots is how many tasks run at once where more wait, and Most how many have run at once in any case. Running
 	// attempts tell better where tasks wait beside them.
 	Slots usage.Growth
@@ -98,13 +106,17 @@ func (j Journey) Draw() (drawn Drawn, known bool) {
 	drawn = Drawn{make([]float64, resamples), make([]float64, resamples)}
 	for i := range resamples {
 		end, dollars := j.once(i, means, random)
-		drawn.ends[i], drawn.dollars[i] = end, j.Spent+dollars
+		drawn.ends[i], drawn.dollars[i] = end, dollars
 	}
 	slices.Sort(drawn.ends)
 	slices.Sort(drawn.dollars)
 	widen(drawn.ends, j.Width)
 	for i, end := range drawn.ends {
 		drawn.ends[i] = min(end, longestRun)
+	}
+	widen(drawn.dollars, j.CostWidth)
+	for i := range drawn.dollars {
+		drawn.dollars[i] += j.Spent
 	}
 	return drawn, drawn.Finish().Mid > 0
 }
@@ -168,7 +180,11 @@ func (j Journey) once(number int, means [][]float64, random *rand.Rand) (end, do
 		leg, begins := j.Later[stage.Name], j.begins(way, i, ends)
 		leg.Waiting = int(math.Round(min(max(1, leg.Count.Draw(with, random)), mostDrawn)))
 		with[TasksBefore] = float64(leg.Waiting)
+		if leg.Input.Known() {
+			with[TaskInput] = leg.Input.Draw(with, random) / float64(leg.Waiting)
+		}
 		seconds, price := leg.rest(leg.Mean.Draw(with, random), with, random)
+		delete(with, TaskInput)
 		ends[i] = begins + seconds
 		for k := range i { // what goes on beside it and ended before it did
 			if other := way.Stages[k]; other.End > stage.Start && other.End <= stage.End {
@@ -251,7 +267,7 @@ func (l Leg) means(with map[string]float64, random *rand.Rand) []float64 {
 	draws := make([]float64, resamples)
 	if !l.Mean.Known() {
 		for i := range draws {
-			draws[i] = math.Log(l.Busy/float64(l.Done)) + l.Task*random.NormFloat64()/math.Sqrt(float64(l.Done))
+			draws[i] = l.seen() + l.noise()*random.NormFloat64()
 		}
 		return l.outlived(draws, random)
 	}
@@ -262,14 +278,26 @@ func (l Leg) means(with map[string]float64, random *rand.Rand) []float64 {
 		sorted := slices.Sorted(slices.Values(draws))
 		m := middle(sorted)
 		sd := (m.High - m.Low) / 2 / normal80
-		noise := l.Task / math.Sqrt(float64(l.Done))
+		noise := l.noise()
 		part := sd * sd / max(sd*sd+noise*noise, 1e-12)
-		seen := math.Log(l.Busy / float64(l.Done))
+		seen := l.seen()
 		for i := range draws {
 			draws[i] = (1-part)*draws[i] + part*(seen+noise*random.NormFloat64())
 		}
 	}
 	return l.outlived(draws, random)
+}
+
+// noise is how far the mean of the tasks that are done lies from that of many with their inputs, in the logarithm.
+func (l Leg) noise() float64 { return cmp.Or(l.Own, l.Task) / math.Sqrt(float64(l.Done)) }
+
+// seen is the logarithm of what tasks that are left take in the mean, by those that are done.
+func (l Leg) seen() float64 {
+	mean := math.Log(l.Busy / float64(l.Done))
+	if l.Relative > 0 {
+		mean += math.Log(l.Relative)
+	}
+	return mean
 }
 
 // normal80 is the 90th percentile of the standard normal distribution.

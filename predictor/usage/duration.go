@@ -88,6 +88,13 @@ func (d Duration) Relative(times Times, input float64) float64 {
 	return followed(input) / (sum / float64(known))
 }
 
+// Variation is how far attempts lie from the curve relative to it: the coefficient of variation of what is log-normal
+// with such quantiles.
+func (d Duration) Variation() float64 {
+	deviation := min((d.Above-d.Below)/2/tenth, mostUnit)
+	return min(math.Sqrt(math.Expm1(deviation*deviation)), mostUnit)
+}
+
 // seconds is the run time with this logarithm.
 func seconds(log float64) float64 { return min(max(math.Exp(log), leastSeconds), mostSeconds) }
 
