@@ -66,7 +66,7 @@ func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 		}},
 		{"run", "/runs/digits-running", []string{
 			"running", "train", "step 7", "accuracy 0.9513", "40/360", "190/256 MiB", "predicted 71.0 s (58.0 s to 95.0 s)",
-			"epoch 14", "240 tasks wait 24 s",
+			"rests on its own tasks and 4 earlier runs", "deadline 83% likely to be missed", "epoch 14", "240 tasks wait 24 s",
 			"8.0 s (6.0 s to 11.0 s)", "Temporal’s history", "Cancel run", "what could be had", "as it is now: 2 functions",
 			"runs at a function", "Unattributed", "Altogether", "Cores",
 		}},

@@ -32,7 +32,7 @@ type engine struct {
 func (e engine) Runs(ctx context.Context, query web.RunQuery) (ledger.Page, error) {
 	page, err := e.Engine.Runs(ctx, query)
 	for i, view := range page.Runs {
-		page.Runs[i].Predicted = e.predicted[view.Run]
+		page.Runs[i].Predicted, page.Runs[i].Latest = e.predicted[view.Run], e.predicted[view.Run]
 	}
 	return page, err
 }
@@ -40,7 +40,7 @@ func (e engine) Runs(ctx context.Context, query web.RunQuery) (ledger.Page, erro
 // Run returns one run with what was predicted of it.
 func (e engine) Run(ctx context.Context, run string) (ledger.RunView, error) {
 	view, err := e.Engine.Run(ctx, run)
-	view.Predicted = e.predicted[run]
+	view.Predicted, view.Latest = e.predicted[run], e.predicted[run]
 	return view, err
 }
 
@@ -56,6 +56,7 @@ func newEngine(t *testing.T, now time.Time) engine {
 		"digits-running": {
 			FinishSeconds: predictor.Interval{Low: 58, Mid: 71, High: 95},
 			Cost:          predictor.Interval{Low: 0.0011, Mid: 0.0014, High: 0.0021}, At: now,
+			Runs: 4, Basis: "its own tasks and 4 earlier runs", Late: 0.83,
 		},
 		"digits-done": {
 			FinishSeconds: predictor.Interval{Low: 20, Mid: 25, High: 31},

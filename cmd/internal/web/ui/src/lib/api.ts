@@ -80,8 +80,13 @@ export interface Reuse {
 export interface Prediction {
   finish_seconds: Interval;
   cost_usd: Interval;
-  /** On how many earlier runs it rests: of one, the intervals are a guess. */
+  /** On how many earlier runs it rests: of one, the intervals are wide. */
   runs?: number;
+  /** What it rests on, in words. */
+  basis?: string;
+  /** How probable it is that the run misses its deadline or its budget. */
+  late_probability?: number;
+  dear_probability?: number;
   at?: string;
 }
 

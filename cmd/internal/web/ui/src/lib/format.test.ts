@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { Goal, Run, RunTotals } from './api';
 import {
   against,
+  basis,
   between,
   bytes,
   clean,
@@ -14,10 +15,9 @@ import {
   input,
   memoryByVenue,
   missed,
+  missing,
   money,
   peakOfGrant,
-  predicted,
-  predictedRange,
   ranges,
   seconds,
   size,
@@ -142,17 +142,13 @@ it('says both sides of a trade', () => {
   expect(against(0, 100, 'as long')).toBe('');
 });
 
-it('says what one earlier run took as that', () => {
-  const finish = { low: 46, mid: 91.2, high: 182 };
-  expect(predicted({ finish_seconds: finish, cost_usd: finish, runs: 1 }, finish, seconds)).toBe(
-    '91.2 s (as the one earlier run)',
+it('says what a forecast rests on, and whether a goal will probably be missed', () => {
+  const none = { finish_seconds: { low: 0, mid: 0, high: 0 }, cost_usd: { low: 0, mid: 0, high: 0 } };
+  expect(basis({ ...none, runs: 1, basis: 'one earlier run, so it is wide' })).toBe(
+    'rests on one earlier run, so it is wide',
   );
-  expect(predicted({ finish_seconds: finish, cost_usd: finish, runs: 2 }, finish, seconds)).toBe(
-    '91.2 s (46.0 s to 3m02s)',
-  );
-  expect(predictedRange({ finish_seconds: finish, cost_usd: finish, runs: 1 }, finish, seconds)).toBe(
-    'as the one earlier run',
-  );
+  expect([basis({ ...none, runs: 4 }), basis(none)]).toEqual(['rests on 4 earlier runs', '']);
+  expect([missing(0.83), missing(0.5), missing(undefined)]).toEqual(['83% likely to be missed', '', '']);
 });
 
 it('adds up runs in words', () => {

@@ -110,13 +110,13 @@ export const range = (of: Interval, write: (value: number) => string) => `${writ
 export const between = (of: Interval, write: (value: number) => string) =>
   of.low === of.high ? write(of.mid) : `${write(of.mid)} (${range(of, write)})`;
 
-/** What was predicted of a run. What one earlier run took is said as that: its interval is a guess. */
-export const predicted = (of: Prediction, interval: Interval, write: (value: number) => string) =>
-  of.runs === 1 ? `${write(interval.mid)} (as the one earlier run)` : between(interval, write);
+/** What a forecast rests on: "rests on its own tasks and 4 earlier runs"; empty where that is not told. */
+export const basis = (of: Prediction) =>
+  of.basis ? `rests on ${of.basis}` : of.runs ? `rests on ${count(of.runs, 'earlier run')}` : '';
 
-/** The ends of what was predicted of a run, for a line of its own. */
-export const predictedRange = (of: Prediction, interval: Interval, write: (value: number) => string) =>
-  of.runs === 1 ? 'as the one earlier run' : range(interval, write);
+/** How probable it is that a goal is missed: "83% likely to be missed"; empty where it will probably be kept. */
+export const missing = (probability: number | undefined) =>
+  probability && probability > 0.5 ? `${Math.round(100 * probability)}% likely to be missed` : '';
 
 /**
  * Peak and grant by venue: "pool 24/27 MiB, function 49/128 MiB"; of a stage that ran at one venue, without its name.
