@@ -4,19 +4,20 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"time"
 )
 
 // mostSubsets bounds how many sets of devices Front solves for.
 const mostSubsets = 64
 
-// fewerBudget divides the budget of sets that are not all devices: plans for them are the choice of few.
+// fewerBudget divides, at least, the budget of sets that are not all devices: plans for them are the choice of few.
 const fewerBudget = 4
 
 // Front returns the plans that no other plan found beats in both time and idle memory, fastest first. It solves for
 // sets of devices: with all of them given, idle memory is what the graph does not need and the same for every plan, so
 // which devices are used is what it turns on. Kinds of devices are used in any number where that is at most 64 sets, in
-// the order of the problem otherwise. The set of all devices has the Budget, every other one a quarter of it. Without
-// any plan the error wraps ErrUnfit.
+// the order of the problem otherwise. The set of all devices has the Budget; the others have as much together, and a
+// quarter of it each at most. Without any plan the error wraps ErrUnfit.
 func Front(p Problem) ([]Plan, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -30,9 +31,7 @@ func Front(p Problem) ([]Plan, error) {
 	sets := in.subsets()
 	for i, devices := range sets {
 		some := p
-		if i < len(sets)-1 {
-			some.Budget = p.budget() / fewerBudget
-		}
+		some.Budget = p.budgetOf(i, len(sets))
 		plan, err := solveOn(some, devices)
 		switch {
 		case errors.Is(err, ErrUnfit), errors.Is(err, ErrProblem): // too few devices, or none of a class that is needed
@@ -55,6 +54,14 @@ func Front(p Problem) ([]Plan, error) {
 		plans[i].conclude()
 	}
 	return undominated(plans), nil
+}
+
+// budgetOf is the budget of the i-th of so many sets; never 0, which is the usual one.
+func (p Problem) budgetOf(i, sets int) time.Duration {
+	if i == sets-1 {
+		return p.budget()
+	}
+	return max(1, p.budget()/time.Duration(max(fewerBudget, sets-1)))
 }
 
 // Pick returns the plan of least Loss, of equals the fastest.

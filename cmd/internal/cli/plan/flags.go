@@ -45,8 +45,8 @@ func (f *planFlags) add(set *pflag.FlagSet) {
 		"samples of a batch: the most micro-batches; a model is run with so many (default 32), and Piper's costs are "+
 			"multiplied by it (default: its own)")
 	set.Var(flag.Span{Value: &f.budget}, "budget",
-		"how long to search for the best plan, counted in the work of a core of 2.5 GHz; for fewer of the devices a "+
-			"quarter of it each time (default 1s)")
+		"how long to search for the best plan, counted in the work of a core of 2.5 GHz, and once more for those with "+
+			"fewer devices (default 1s)")
 	set.BoolVar(&f.training, "training", false, "plan for training (default where the graph has a backward pass)")
 	set.BoolVar(&f.inference, "inference", false, "plan for inference: no backward pass, no gradients")
 	set.Var(flag.Weight{Value: &f.weightBytes, Least: 1}, "weight-bytes",
