@@ -62,6 +62,7 @@ type decider struct {
 	claimed   quantity.Milli // by the tasks of all stages: see pool
 	pooled    bool           // both are known
 	plan      plan.Plan
+	wants     *float64 // see wanted; nil until a stage asks
 	// experienced are stages that tell what others may take; nil until one asks.
 	experienced []*memory.Model
 }
@@ -193,7 +194,7 @@ func (d *decider) relative(w *work, venue fact.Venue) float64 {
 	if input == 0 || w.stage.Model.WallFallen {
 		return 1
 	}
-	return w.stage.Model.Needs(d.policy.Margin).Wall.Relative(w.stage.Model.Walls[venue], input)
+	return w.stage.Model.Duration().Relative(w.stage.Model.Walls[venue], input)
 }
 
 // input is the mean input of the tasks that wait, in bytes; 0 where none is known.

@@ -141,7 +141,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 				Active: 3 * time.Second / 2, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
 			Features: map[string]float64{"epochs": 3},
-			Step:     3, Metrics: map[string]float64{"loss": 0.25},
+			Step:     3, Metrics: map[string]float64{"loss": 0.25}, Checkpoints: 2,
 			Training: &training,
 			Cost:     5_542_794,
 		}},

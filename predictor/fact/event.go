@@ -314,6 +314,8 @@ type Record struct {
 	// did not tell.
 	Step    int                `json:"step,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+	// Checkpoints is how many this attempt made from which a retry can go on; 0 where it did not tell.
+	Checkpoints int `json:"checkpoints,omitempty"`
 	// Training is how a split training went, as the attempt told it last; nil when it told nothing.
 	Training *Training      `json:"training,omitempty"`
 	Cost     quantity.Money `json:"cost_picodollars"`

@@ -45,6 +45,10 @@ type Model struct {
 	// MemoryTerm and GPUMemoryTerm are what explained peaks when needs were last learned.
 	MemoryTerm    usage.Term `json:"memory_term,omitzero"`
 	GPUMemoryTerm usage.Term `json:"gpu_memory_term,omitzero"`
+	// Excess is what running out of memory cost when needs were last learned, see usage.Stakes; 0 when they never were.
+	Excess float64 `json:"excess,omitempty"`
+	// Checkpoints are how many each attempt had made when it ended, from the first on that made one.
+	Checkpoints usage.Series `json:"checkpoints,omitzero"`
 	// some host tells how long its limits of CPU hold attempts back
 	Counted     bool                        `json:"counted,omitempty"`
 	Walls       map[fact.Venue]usage.Times  `json:"walls"` // of successes
@@ -105,6 +109,9 @@ func (m *Model) learn(e fact.Record, resized bool, now fact.Instant) {
 	m.Successes++
 	if e.Step > 0 {
 		m.Steps.Push(float64(e.Step), usage.MaxTimes)
+	}
+	if e.Checkpoints > 0 || len(m.Checkpoints.Values) > 0 {
+		m.Checkpoints.Push(float64(max(0, e.Checkpoints)), usage.MaxTimes)
 	}
 	if peak := e.Usage.PeakMemory; peak > 0 && peak <= fact.MaxPeakMemory {
 		if e.Usage.Squeezed {
@@ -273,16 +280,28 @@ func featuresOf(e fact.Record) usage.Features {
 	return usage.Features{Input: float64(min(max(0, e.Usage.Input), fact.MaxPeakMemory)), Named: e.Features}
 }
 
-// Needs returns what attempts take, from memory while no attempt was added.
-func (m *Model) Needs(margin float64) Learned {
+// Needs returns what attempts take, from memory while no attempt was added. Excess says what running out of memory
+// costs, see [usage.Stakes]; it is asked when an attempt was added, and what it said holds until the next one: sizes do
+// not follow how full the pool is at every tick.
+func (m *Model) Needs(margin float64, excess func() float64) Learned {
 	if m.fitted != m.Attempts || m.fitted == 0 {
+		if m.fitted > 0 || m.Excess == 0 { // else it was read, and what was said holds
+			m.Excess = excess()
+		}
 		m.fitted = m.Attempts
-		m.Need.Memory, m.Need.MemoryKnown = usage.Learn(&m.Memory, margin, m.MemoryTerm)
-		m.Need.GPUMemory, m.Need.GPUMemoryKnown = usage.Learn(&m.GPUMemory, margin, m.GPUMemoryTerm)
+		stakes := usage.Stakes{Margin: margin, Excess: m.Excess}
+		m.Need.Memory, m.Need.MemoryKnown = usage.Learn(&m.Memory, stakes, m.MemoryTerm)
+		m.Need.GPUMemory, m.Need.GPUMemoryKnown = usage.Learn(&m.GPUMemory, stakes, m.GPUMemoryTerm)
 		m.MemoryTerm, m.GPUMemoryTerm = m.Need.Memory.Term, m.Need.GPUMemory.Term
 	}
 	m.learnTimes()
 	return m.Need
+}
+
+// Duration is how run times hang together with inputs.
+func (m *Model) Duration() usage.Duration {
+	m.learnTimes()
+	return m.Need.Wall
 }
 
 // Experience is what the peaks at the pool tell of stages that are alike, from memory while no attempt was added.

@@ -163,7 +163,7 @@ func TestRunTimesAreExplainedByWhatAttemptsHaveNow(t *testing.T) {
 	for i := range usage.MaxTimes + 8 {
 		learn(float64(1+i%9), map[string]float64{"rows": float64(1 + i%9)})
 	}
-	if wall := m.Needs(0.1).Wall; wall.Feature != "rows" {
+	if wall := m.Needs(0.1, func() float64 { return usage.MostExcess }).Wall; wall.Feature != "rows" {
 		t.Errorf("run times that are proportional to the rows are %+v, want them by rows", wall)
 	}
 	if names := m.Tries.Sizes[0].Times.Names; !slices.Contains(names, "rows") {

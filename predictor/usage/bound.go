@@ -42,14 +42,14 @@ func (r ratios) weight() (sum float64) {
 //
 // The next attempt passes the largest of ratios with weights w with probability 1 / (1 + sum w). How far above it is
 // then is not in what was seen, and is taken from the tail: it passes a limit of bound + h with probability
-// [tail.beyond](h) / (1 + sum w). A unit of the limit costs sum w / ratio, an attempt that passes it overCost, so the
+// [tail.beyond](h) / (1 + sum w). A unit of the limit costs sum w / ratio, an attempt that passes it excess, so the
 // least is where
 //
-//	overCost d beyond(h) / dh = - sum w / ratio
+//	excess d beyond(h) / dh = - sum w / ratio
 //
 // but h is at most the usual head-room, margin and for a short history 1/(2n) more: where excesses are so large, few
 // tell little of how large, and one retry is the better way to find out.
-func (r ratios) bound(margin float64) (bound, limit float64, above int) {
+func (r ratios) bound(stakes Stakes) (bound, limit float64, above int) {
 	weight, left, least := r.weight(), 0.0, math.Inf(1)
 	for out := range r {
 		below := r[:len(r)-out]
@@ -58,12 +58,12 @@ func (r ratios) bound(margin float64) (bound, limit float64, above int) {
 		for _, one := range below {
 			perUnit += one.weight / one.ratio
 		}
-		tail := below.tail(margin)
-		h := min(tail.headroom(perUnit/overCost), largest.ratio*(margin+1/(2*float64(len(r)))))
+		tail := below.tail(stakes.Margin)
+		h := min(tail.headroom(perUnit/stakes.Excess), largest.ratio*(stakes.Margin+1/(2*float64(len(r)))))
 		h = max(h, leastHeadroom*largest.ratio)
-		total := overCost * tail.beyond(h)
+		total := stakes.Excess * tail.beyond(h)
 		for _, one := range r {
-			total += one.weight * cost((largest.ratio+h)/one.ratio)
+			total += one.weight * cost((largest.ratio+h)/one.ratio, stakes.Excess)
 		}
 		if total < least {
 			bound, limit, above, least = largest.ratio, largest.ratio+h, out, total
@@ -162,9 +162,9 @@ func (r ratios) inverted() ratios {
 }
 
 // cost is what an attempt costs that is given limit times its need, in units of that need, besides the need itself.
-func cost(limit float64) float64 {
+func cost(limit, excess float64) float64 {
 	if limit < 1 {
-		return overCost
+		return excess
 	}
 	return limit - 1
 }

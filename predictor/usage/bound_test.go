@@ -9,6 +9,7 @@ import (
 // The oracle: limits on a fine grid are tried above every ratio that may be left out.
 func TestTheBoundCostsTheLeast(t *testing.T) {
 	t.Parallel()
+	stakes := Stakes{Margin: 0.1, Excess: 30}
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		weights, values := make([]float64, 5+r.IntN(60)), []float64(nil)
@@ -21,11 +22,11 @@ func TestTheBoundCostsTheLeast(t *testing.T) {
 			below := all[:len(all)-out]
 			tail := below.tail(0.1)
 			for _, one := range all {
-				sum += one.weight * cost(limit/one.ratio)
+				sum += one.weight * cost(limit/one.ratio, stakes.Excess)
 			}
-			return sum + overCost*tail.beyond(limit-below[len(below)-1].ratio)
+			return sum + stakes.Excess*tail.beyond(limit-below[len(below)-1].ratio)
 		}
-		bound, limit, above := all.bound(0.1)
+		bound, limit, above := all.bound(stakes)
 		got, left := total(above, limit), 0.0
 		for out := 0; left <= all.weight()/leftOut; out++ {
 			largest := all[len(all)-1-out]

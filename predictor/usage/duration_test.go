@@ -337,7 +337,7 @@ func TestWhatIsLearnedOfAnyFeatureIsJSON(t *testing.T) {
 			history.Add(usage.Attempt{Peak: peak, Features: features})
 		}
 		duration, _ := usage.LearnDuration(&times, 0)
-		need, _ := usage.Learn(&history, 0.1, usage.Term{})
+		need, _ := usage.Learn(&history, usual, usage.Term{})
 		expected, _ := duration.At(usage.Features{Named: map[string]float64{"rows": anyOf.Draw(t, "next")}})
 		if _, err := json.Marshal([]any{duration, need, expected}); err != nil {
 			t.Fatalf("%v: %+v %+v %+v", err, duration, need, expected)

@@ -48,7 +48,7 @@ func (p product) double() bool { return p[1].exponent > 0 }
 
 // search looks for what explains the peaks of a history.
 type search struct {
-	margin  float64
+	stakes  Stakes
 	known   int // attempts that were measured to their end
 	names   []string
 	columns [][]float64 // of the names, in the order of the attempts
@@ -78,10 +78,10 @@ type explained struct {
 	price float64
 }
 
-func newSearch(h *History, margin float64) *search {
+func newSearch(h *History, stakes Stakes) *search {
 	n := h.Len()
 	s := &search{
-		margin: margin, known: h.Known(), names: h.Names, values: map[product]column{},
+		stakes: stakes, known: h.Known(), names: h.Names, values: map[product]column{},
 		all: observed{y: make([]float64, n), weights: make([]float64, n)}, exceeded: make([]bool, n),
 		order: make([]float64, n), columns: make([][]float64, len(h.Names)), ranked: make([][]float64, len(h.Names)),
 		largest: make([]float64, len(h.Names)),
@@ -513,8 +513,8 @@ func (e explained) sorted() ratios { return ratiosOf(e.ratios, e.all.weights) }
 // cost is the mean cost of the attempts; see [ratios.price].
 func (e explained) cost() float64 {
 	all := e.sorted()
-	_, limit, above := all.bound(e.margin)
-	return all.price(limit, above, e.margin)
+	_, limit, above := all.bound(e.stakes)
+	return all.price(limit, above, e.stakes)
 }
 
 // need is what the explanation comes to.
@@ -526,10 +526,11 @@ func (e explained) need() Need {
 	need := Need{Base: e.coefficients[0], Term: termOf(parts), Attempts: e.known}
 	need.Explained = need.Term.String()
 	all := e.sorted()
-	need.Low, need.Mid, need.High = all.quantile(0.1, e.margin), all.quantile(0.5, e.margin), all.quantile(0.9, e.margin)
+	usual := e.stakes.Margin
+	need.Low, need.Mid, need.High = all.quantile(0.1, usual), all.quantile(0.5, usual), all.quantile(0.9, usual)
 	need.Low, need.High = need.Low*(1-rounding), need.High*(1+rounding)
 	var above int
-	if need.Bound, need.Limit, above = all.bound(e.margin); above >= enoughAbove {
+	if need.Bound, need.Limit, above = all.bound(e.stakes); above >= enoughAbove {
 		need.Above = all[len(all)-1].ratio * need.Limit / need.Bound
 	}
 	return need

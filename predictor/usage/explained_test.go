@@ -26,7 +26,7 @@ func explainedIn(attempts func(r *rand.Rand) int, draw func(r *rand.Rand, i int)
 			}
 			h.Add(usage.Attempt{Peak: peak, Features: usage.Features{Input: 350e3, Named: named}})
 		}
-		if need, _ := usage.Learn(h, margin, usage.Term{}); need.Explained != "" {
+		if need, _ := usage.Learn(h, usual, usage.Term{}); need.Explained != "" {
 			explained++
 		}
 	}
@@ -146,7 +146,7 @@ func TestWhatExplainsIsFoundWhateverItsShape(t *testing.T) {
 					features, peak := draw()
 					h.Add(usage.Attempt{Peak: peak, Features: features})
 				}
-				need, _ := usage.Learn(h, margin, usage.Term{})
+				need, _ := usage.Learn(h, usual, usage.Term{})
 				if seed == 0 {
 					t.Logf("explained by %s", need.Explained)
 				}
@@ -177,7 +177,7 @@ func TestAnEarlierHostGrantsNoLessThanAProductNeeds(t *testing.T) {
 			seen = append(seen, usage.Features{Named: f})
 			h.Add(usage.Attempt{Peak: 5 * mib * math.Pow(f["f0"], 1.5) * f["f1"] * around(r, 0.02), Features: seen[len(seen)-1]})
 		}
-		need, _ := usage.Learn(h, margin, usage.Term{})
+		need, _ := usage.Learn(h, usual, usage.Term{})
 		data, err := json.Marshal(need.Term)
 		if err != nil {
 			t.Fatal(err)

@@ -93,7 +93,7 @@ func replay(f family, seeds uint64) (total told) {
 		for i := range 200 {
 			input, peak := f.draw(r, i)
 			features := usage.Features{Input: input}
-			if need, ok := usage.Learn(h, margin, usage.Term{}); ok {
+			if need, ok := usage.Learn(h, usual, usage.Term{}); ok {
 				limit := given(need, features)
 				low, high := need.At(features)*need.Low, need.At(features)*need.High
 				total.attempts++

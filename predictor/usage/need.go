@@ -46,33 +46,55 @@ func (n Need) At(features Features) float64 { return n.Base + n.Term.At(features
 // what had started with it, before the line is followed.
 const Beyond = 2
 
+// fade is how much less each attempt counts than the next one: after 33 attempts it has lost two thirds of its weight.
+const fade = 0.97
+
+// Stakes are what head-room is chosen by.
+type Stakes struct {
+	// Margin is by how much the largest ratios are usually above the others, which counts while few attempts say
+	// otherwise.
+	Margin float64
+	// Excess is what an attempt costs that runs out of memory, in units of its own need held for its own time: it ran for
+	// nothing, the next one is larger, and somebody waits. Outside of LeastExcess to MostExcess it counts as the nearer of
+	// these, and 0 as MostExcess.
+	Excess float64
+}
+
 const (
-	// fade is how much less each attempt counts than the next one: after 33 attempts it has lost two thirds of its
-	// weight.
-	fade = 0.97
-	// overCost is what an attempt costs that runs out of memory, in units of its own need held for its own time: it ran
-	// for nothing, the next one is twice as large, and somebody waits.
-	overCost = 30
+	// MostExcess is about the weight of all attempts that a History ever has, 29: what is rarer than one among them is in
+	// none of them, and head-room against it would be paid for with nothing to tell how much is enough.
+	MostExcess = 30
+	// LeastExcess is that of an attempt that is started again at once, on memory that others wait for as well: it ran for
+	// nothing.
+	LeastExcess = 1
 )
+
+// sane are the stakes within their bounds.
+func (s Stakes) sane() Stakes {
+	if !(s.Excess > 0) {
+		s.Excess = MostExcess
+	}
+	s.Excess = min(max(s.Excess, LeastExcess), MostExcess)
+	return s
+}
 
 // Learn finds what the attempts of a history need, and what explains it: nothing, or powers and products of features
 // that predict the attempts better than chance would, and whose limits would have cost less (see [search.better]).
 //
 // Limits are above the largest ratio of actual to expected peaks by as much as the spread of these ratios makes worth
 // paying for (see [ratios.bound]): a hundredth where peaks differ by less than that, a tenth where they differ by a
-// twentieth. Margin is by how much the largest ratios are usually above the others, which counts while few attempts
-// say otherwise. A ratio that stands far above the others is left out where all the others would pay more for it than
-// it costs to try that one attempt again. The attempts that ran out of memory enter as having needed somewhat more
-// than their limit. ok is false while fewer than Enough attempts were measured to their end.
+// twentieth. A ratio that stands far above the others is left out where all the others would pay more for it than it
+// costs to try that one attempt again. The attempts that ran out of memory enter as having needed somewhat more than
+// their limit. ok is false while fewer than Enough attempts were measured to their end.
 //
 // Held is what explained the peaks before, the zero Term for nothing: it goes on to as long as nothing is better by as
 // much as it must be better than nothing. Powers of one feature are much alike, and with every attempt another of them
 // fits best.
-func Learn(h *History, margin float64, held Term) (need Need, ok bool) {
+func Learn(h *History, stakes Stakes, held Term) (need Need, ok bool) {
 	if h == nil || !h.valid() || h.Known() < Enough {
 		return Need{}, false
 	}
-	need = newSearch(h, margin).best(held).need()
+	need = newSearch(h, stakes.sane()).best(held).need()
 	if h.Unmet() < Beyond*h.LargestPeak() {
 		need.Most = Beyond * slices.Max(h.Peaks)
 	}
@@ -91,14 +113,14 @@ const exceededBy = 1.5
 
 // price is the mean cost of the attempts, had each been given the limit that the others suggest. Only those from the
 // bound up, which above of them pass, have moved it.
-func (r ratios) price(limit float64, above int, margin float64) float64 {
+func (r ratios) price(limit float64, above int, stakes Stakes) float64 {
 	total, weights := 0.0, 0.0
 	for i, one := range r {
 		given := limit
 		if i >= len(r)-1-above {
-			_, given, _ = r.without(i).bound(margin)
+			_, given, _ = r.without(i).bound(stakes)
 		}
-		total += one.weight * cost(given/one.ratio)
+		total += one.weight * cost(given/one.ratio, stakes.Excess)
 		weights += one.weight
 	}
 	return total / weights

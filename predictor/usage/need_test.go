@@ -22,6 +22,9 @@ const (
 	margin = 0.10
 )
 
+// usual are the stakes where nobody waits for memory.
+var usual = usage.Stakes{Margin: margin}
+
 // known makes features of values.
 func known(values map[string]float64) usage.Features {
 	return usage.Features{Input: values[usage.InputBytes], Named: values}
@@ -87,7 +90,7 @@ func TestLimitsAreTightAndSeldomPassed(t *testing.T) {
 				for range 200 {
 					input, l, need := c.draw(r)
 					features := known(map[string]float64{usage.InputBytes: input, length: l})
-					if learned, ok := usage.Learn(h, margin, usage.Term{}); ok {
+					if learned, ok := usage.Learn(h, usual, usage.Term{}); ok {
 						limit := given(learned, features)
 						if limit < need {
 							under++
@@ -117,13 +120,13 @@ func TestNothingIsKnownBeforeFiveAttemptsWereMeasured(t *testing.T) {
 		h.Add(usage.Attempt{Peak: 100})
 	}
 	h.Add(usage.Attempt{Peak: 50, Exceeded: true})
-	if _, ok := usage.Learn(h, margin, usage.Term{}); ok {
+	if _, ok := usage.Learn(h, usual, usage.Term{}); ok {
 		t.Error("four peaks and a kill are enough, want five peaks")
 	}
 	if h.Add(usage.Attempt{Peak: 100}); h.Known() != 5 {
 		t.Fatalf("%d peaks are known, want 5", h.Known())
 	}
-	if _, ok := usage.Learn(h, margin, usage.Term{}); !ok {
+	if _, ok := usage.Learn(h, usual, usage.Term{}); !ok {
 		t.Error("five peaks are not enough")
 	}
 }
@@ -140,7 +143,7 @@ func TestNoiseIsNotExplained(t *testing.T) {
 				Features: known(map[string]float64{usage.InputBytes: mib * (1 + r.Float64()*9), length: 1 + r.Float64()*9}),
 			})
 		}
-		if need, _ := usage.Learn(h, margin, usage.Term{}); need.Explained != "" {
+		if need, _ := usage.Learn(h, usual, usage.Term{}); need.Explained != "" {
 			explained++
 		}
 	}
@@ -163,7 +166,7 @@ func TestOneTinyPeakDoesNotOutweighAllOthers(t *testing.T) {
 			}
 			h.Add(usage.Attempt{Peak: peak, Features: known(map[string]float64{usage.InputBytes: x})})
 		}
-		need, _ := usage.Learn(h, margin, usage.Term{})
+		need, _ := usage.Learn(h, usual, usage.Term{})
 		for _, x := range []float64{1e9, 5e9, 2e10} {
 			limit := need.At(known(map[string]float64{usage.InputBytes: x})) * need.Limit
 			if limit < 5.1e9 || limit > 6e9 {
@@ -183,7 +186,7 @@ func TestASlopeOverTinyInputsIsNotBelieved(t *testing.T) {
 			Features: known(map[string]float64{usage.InputBytes: 20 + 5*float64(i)}),
 		})
 	}
-	if need, _ := usage.Learn(h, margin, usage.Term{}); need.Term.PerUnit != 0 {
+	if need, _ := usage.Learn(h, usual, usage.Term{}); need.Term.PerUnit != 0 {
 		t.Errorf("got a slope of %g bytes a byte, want 0", need.Term.PerUnit)
 	}
 }
@@ -194,7 +197,7 @@ func TestAShortHistoryIsCareful(t *testing.T) {
 	last := math.Inf(1)
 	for i := range usage.MaxAttempts {
 		h.Add(usage.Attempt{Peak: 100 * mib})
-		need, ok := usage.Learn(h, margin, usage.Term{})
+		need, ok := usage.Learn(h, usual, usage.Term{})
 		if !ok {
 			continue
 		}
@@ -219,17 +222,17 @@ func TestALineIsFollowedToTwiceWhatWasSeen(t *testing.T) {
 		x := float64(1+i) * mib
 		h.Add(usage.Attempt{Peak: 3 * x, Features: known(map[string]float64{usage.InputBytes: x})})
 	}
-	if need, _ := usage.Learn(h, margin, usage.Term{}); need.Most != 2*60*mib {
+	if need, _ := usage.Learn(h, usual, usage.Term{}); need.Most != 2*60*mib {
 		t.Errorf("the most is %.0f MiB after peaks up to 60 MiB, want 120", need.Most/mib)
 	}
 	exceeded := known(map[string]float64{usage.InputBytes: 1000 * mib})
 	h.Add(usage.Attempt{Peak: 120 * mib, Exceeded: true, Features: exceeded})
-	if need, _ := usage.Learn(h, margin, usage.Term{}); need.Most != 0 || need.At(exceeded)*need.Limit < 3000*mib {
+	if need, _ := usage.Learn(h, usual, usage.Term{}); need.Most != 0 || need.At(exceeded)*need.Limit < 3000*mib {
 		t.Errorf("120 MiB were not enough: the most is %.0f MiB, the limit of the next %.0f MiB; want the line for all",
 			need.Most/mib, need.At(exceeded)*need.Limit/mib)
 	}
 	h.Add(usage.Attempt{Peak: 3000 * mib, Features: exceeded})
-	if need, _ := usage.Learn(h, margin, usage.Term{}); need.Most != 2*3000*mib {
+	if need, _ := usage.Learn(h, usual, usage.Term{}); need.Most != 2*3000*mib {
 		t.Errorf("the most is %.0f MiB after a peak of 3000 MiB, want 6000", need.Most/mib)
 	}
 }
@@ -244,7 +247,7 @@ func TestWhatPassesTheLimitTellsWhatTheNextAttemptNeeds(t *testing.T) {
 			peak = 5000 + float64(i)
 		}
 		h.Add(usage.Attempt{Peak: peak * mib})
-		need, ok := usage.Learn(h, margin, usage.Term{})
+		need, ok := usage.Learn(h, usual, usage.Term{})
 		switch limit, above := need.Base*need.Limit/mib, need.Base*need.Above/mib; {
 		case !ok || i < usage.MaxAttempts-1:
 		case limit > 200:
@@ -261,9 +264,9 @@ func TestAMeasuredPeakReplacesTheKillBelowIt(t *testing.T) {
 	for range 10 {
 		h.Add(usage.Attempt{Peak: 100 * mib})
 	}
-	before, _ := usage.Learn(h, margin, usage.Term{})
+	before, _ := usage.Learn(h, usual, usage.Term{})
 	h.Add(usage.Attempt{Peak: 115 * mib, Exceeded: true})
-	killed, _ := usage.Learn(h, margin, usage.Term{})
+	killed, _ := usage.Learn(h, usual, usage.Term{})
 	if killed.Base*killed.Limit < 1.5*115*mib {
 		t.Errorf("after a kill at 115 MiB the limit is %.0f MiB, want half as much again at least",
 			killed.Base*killed.Limit/mib)
@@ -272,7 +275,7 @@ func TestAMeasuredPeakReplacesTheKillBelowIt(t *testing.T) {
 		t.Errorf("the unmet limit is %.0f MiB, want 115", h.Unmet()/mib)
 	}
 	h.Add(usage.Attempt{Peak: 120 * mib})
-	after, _ := usage.Learn(h, margin, usage.Term{})
+	after, _ := usage.Learn(h, usual, usage.Term{})
 	if h.Len() != 11 || h.Unmet() != 0 || after.Base*after.Limit > 1.4*100*mib || after.Base*after.Limit < 120*mib {
 		t.Errorf("once 120 MiB were measured: %d attempts, %.0f MiB unmet, a limit of %.0f MiB (%.0f before), want the "+
 			"peak with head-room",
@@ -294,7 +297,7 @@ func TestPeaksAndFeaturesThatAreNoNumbersAreLeftOut(t *testing.T) {
 			Features: known(map[string]float64{usage.InputBytes: math.NaN(), length: math.Inf(1)}),
 		})
 	}
-	need, ok := usage.Learn(h, margin, usage.Term{})
+	need, ok := usage.Learn(h, usual, usage.Term{})
 	if !ok || need.Explained != "" || need.Base < 100 || need.Base > 102 {
 		t.Errorf("got %+v, want a constant need of about 101", need)
 	}
@@ -336,7 +339,7 @@ func TestFeaturesThatAreGoneMakeRoomForOthers(t *testing.T) {
 		t.Errorf("%v are followed, want %v: nothing is known of the others", h.Names, want)
 	}
 	add("rows", 2*usage.MaxAttempts)
-	if need, _ := usage.Learn(h, margin, usage.Term{}); need.Explained != "rows" {
+	if need, _ := usage.Learn(h, usual, usage.Term{}); need.Explained != "rows" {
 		t.Errorf("the need is explained by %q, want rows", need.Explained)
 	}
 }
@@ -359,7 +362,7 @@ func TestFeaturesOfAnyNumberAndValueLeadToALimit(t *testing.T) {
 		}
 		h.Add(usage.Attempt{Peak: 100 * mib, Features: usage.Features{Input: 1e300, Named: named}})
 	}
-	need, ok := usage.Learn(h, margin, usage.Term{})
+	need, ok := usage.Learn(h, usual, usage.Term{})
 	limit := need.At(usage.Features{Input: 1e300}) * need.Limit
 	if !ok || limit < 100*mib || limit > 110*mib || need.Most != 200*mib {
 		t.Errorf("got %+v and a limit of %g MiB where every peak is 100 MiB", need, limit/mib)
@@ -387,7 +390,7 @@ func TestANeedIsAlwaysANumberAndCoversMostOfWhatWasSeen(t *testing.T) {
 		for _, a := range attempts(t) {
 			h.Add(a)
 		}
-		need, ok := usage.Learn(h, margin, usage.Term{})
+		need, ok := usage.Learn(h, usual, usage.Term{})
 		if !ok {
 			return
 		}
@@ -411,8 +414,8 @@ func TestTwiceThePeaksNeedTwiceTheLimit(t *testing.T) {
 			a.Peak *= 2
 			two.Add(a)
 		}
-		a, ok := usage.Learn(one, margin, usage.Term{})
-		b, _ := usage.Learn(two, margin, usage.Term{})
+		a, ok := usage.Learn(one, usual, usage.Term{})
+		b, _ := usage.Learn(two, usual, usage.Term{})
 		if ok && a.Term == (usage.Term{}) && b.Term == (usage.Term{}) &&
 			math.Abs(b.Base*b.Limit-2*a.Base*a.Limit) > 1e-6*b.Base*b.Limit {
 			t.Fatalf("limits of %g and %g, want the second to be twice the first", a.Base*a.Limit, b.Base*b.Limit)
@@ -438,8 +441,8 @@ func TestAHistorySurvivesJSON(t *testing.T) {
 		next := usage.Attempt{Peak: 12345}
 		h.Add(next)
 		twin.Add(next)
-		a, _ := usage.Learn(h, margin, usage.Term{})
-		b, _ := usage.Learn(&twin, margin, usage.Term{})
+		a, _ := usage.Learn(h, usual, usage.Term{})
+		b, _ := usage.Learn(&twin, usual, usage.Term{})
 		if diff := cmp.Diff(a, b); diff != "" {
 			t.Fatalf("a history that was stored and read learns something else:\n%s", diff)
 		}
@@ -470,7 +473,7 @@ func BenchmarkLearn(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if need, _ := usage.Learn(h, margin, usage.Term{}); need.Explained != usage.InputBytes {
+		if need, _ := usage.Learn(h, usual, usage.Term{}); need.Explained != usage.InputBytes {
 			b.Fatalf("got %+v, want the input", need)
 		}
 	}
@@ -503,7 +506,7 @@ func benchmarkLearn(b *testing.B, parts int, peakOf func(map[string]float64) flo
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		need, _ := usage.Learn(h, margin, usage.Term{})
+		need, _ := usage.Learn(h, usual, usage.Term{})
 		if got := strings.Count(need.Explained, "f"); got < parts {
 			b.Fatalf("got %+v, want an explanation by %d features", need, parts)
 		}

@@ -37,8 +37,9 @@ type SelectorOptions struct {
 	// Warm is how many observations First holds; 30 by default. Models are charged after half of them: what a start looks
 	// like says little about what follows, and counting it kept margins at 100% for hours.
 	Warm int `json:"warm,omitempty"`
-	// OverCost is the price of a tick over the limit, in ticks of a limit that is wholly unused; 45 by default. It is the
-	// one knob between slack and risk.
+	// OverCost is the price of a tick over the limit, in ticks of a limit that is wholly unused. It is the one knob
+	// between slack and risk. By default it is that of a process which is killed for it and loses what it has
+	// gathered: 45 in its first day, and with each further day as much again, up to a week: see [Selector.excess].
 	OverCost float64 `json:"over_cost,omitempty"`
 	// ChangeCost is the price of a change of the limit, in the same unit; 0.5 by default.
 	ChangeCost float64 `json:"change_cost,omitempty"`
@@ -49,14 +50,13 @@ const CPUOverCost = 2
 
 const (
 	defaultWarm       = 30
-	defaultOverCost   = 45
+	overCostOfADay    = 45
 	defaultChangeCost = 0.5
 )
 
-// withDefaults replaces zero fields.
+// withDefaults replaces zero fields, but for OverCost.
 func (o SelectorOptions) withDefaults() SelectorOptions {
 	o.Warm = cmp.Or(o.Warm, defaultWarm)
-	o.OverCost = cmp.Or(o.OverCost, defaultOverCost)
 	o.ChangeCost = cmp.Or(o.ChangeCost, defaultChangeCost)
 	return o
 }
@@ -182,6 +182,7 @@ func (s *Selector) Observe(o Observation) bool {
 		return false
 	}
 	use, options := o.Value, s.options.withDefaults()
+	options.OverCost = cmp.Or(options.OverCost, s.excess())
 	if o.Exceeded {
 		use *= raised
 	}
@@ -232,6 +233,15 @@ func (s *Selector) advance(o Observation) (time.Duration, bool) {
 		}
 	}
 	return 0, false
+}
+
+// excess is what a tick over the limit costs a process that is killed for it: work since it began, which it does again,
+// or what it serves from. What is lost grows with the time that it has run, as an attempt's does that makes no
+// checkpoints (size.Excess), but not beyond what its use shows: nothing of more than the longest window ago counts.
+func (s *Selector) excess() float64 {
+	const day = 24 * time.Hour
+	ran := min(max(s.clock, day), windows[len(windows)-1])
+	return overCostOfADay * float64(ran) / float64(day)
 }
 
 // charge lets every model pay for the limit that it would have set.

@@ -67,6 +67,7 @@ type Attempt struct {
 	accrues  accrual
 	// checkpoints are those from which a retry may go on; superseded is told of the others, where it is not nil.
 	checkpoints checkpoints
+	made        int // by this attempt
 	superseded  func(older []activities.Ref, made time.Time)
 
 	every   time.Duration // between two heartbeats
@@ -238,6 +239,7 @@ func (a *Attempt) Checkpoint(ref activities.Ref, parts ...activities.Ref) {
 	a.mu.Lock()
 	a.state.Checkpoint = ref
 	a.checkpoints.add(time.Now(), append([]activities.Ref{ref}, parts...))
+	a.made++
 	a.mu.Unlock()
 	select {
 	case a.urgent <- struct{}{}:
@@ -261,7 +263,7 @@ func (a *Attempt) Need() predictor.Need {
 // Record returns the start of the attempt's Record: who it is, where it ran, how it ended and what it said last.
 func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) predictor.Record {
 	a.mu.Lock()
-	training, reported := a.training, a.reported
+	training, reported, made := a.training, a.reported, a.made
 	a.mu.Unlock()
 	return predictor.Record{
 		Run: a.Task.Run, Pipeline: a.Task.Pipeline, Stage: a.Task.Stage, Task: a.Task.ID, Attempt: a.Number,
@@ -269,6 +271,7 @@ func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) pred
 		Outcome: ending.Outcome, Cause: ending.because(), Error: clip(ending.Message, maxMessage), Grant: ending.Grant,
 		Cost:     ending.Cost,
 		Features: a.features, Step: reported.Step, Metrics: maps.Clone(reported.Metrics), Training: training,
+		Checkpoints: made,
 	}
 }
 

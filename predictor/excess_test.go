@@ -1,0 +1,48 @@
+package predictor_test
+
+import (
+	"testing"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// grantedWhile is what attempts are granted after six minutes in which so many tasks wait for memory and nothing ends,
+// and how often sizes changed after the first of them.
+func grantedWhile(t *testing.T, waiting, checkpoints int) (memory quantity.Bytes, changes int) {
+	t.Helper()
+	peaks := []int{2000, 2300, 2150, 2450, 2050, 2600, 2200, 2100, 2350, 2500, 2250, 2400}
+	state := fold(history(predictor.State{}, "score", 0.1, peaks, nil), started("r", 0, predictor.Goal{}),
+		hint("r", "score", waiting, 0))
+	_, state = predictor.Decide(state, laptop(1, 4))
+	last := record("earlier", "score", len(peaks), 1, 600)
+	last.Usage.PeakMemory, last.Usage.CPU = 2300*quantity.MiB, last.Usage.Wall/10
+	last.Checkpoints = checkpoints
+	state = predictor.Fold(state, last)
+	for now := 2.0; now < 360; now += 5 {
+		var plan predictor.Plan
+		plan, state = predictor.Decide(state, laptop(now, 4))
+		if now > 60 {
+			changes += len(sizesTold(plan))
+		}
+		memory = plan.Sizings[0].Base.Memory
+	}
+	return memory, changes
+}
+
+func TestHeadroomIsWhatRunningOutOfMemoryCostsHere(t *testing.T) {
+	t.Parallel()
+	idle, calm := grantedWhile(t, 1, 0)
+	full, changes := grantedWhile(t, 400, 0)
+	saved, _ := grantedWhile(t, 400, 9)
+	if full >= idle {
+		t.Errorf("%s is granted while 400 tasks wait for memory, want less than the %s while nobody does", full, idle)
+	}
+	if saved > full {
+		t.Errorf("%s is granted attempts that lose a tenth of their work, want no more than the %s of those that lose all",
+			saved, full)
+	}
+	if calm > 0 || changes > 1 {
+		t.Errorf("sizes changed %d times in five minutes while one task waited, and %d times while 400 did", calm, changes)
+	}
+}
