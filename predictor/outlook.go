@@ -149,7 +149,7 @@ func (d *decider) course(w *work, run string) (c outlook.Course, known bool) {
 	if !known {
 		return outlook.Course{}, false
 	}
-	by := st.Model.Needs(d.policy.Margin).Wall
+	by := st.Model.Duration()
 	if by.Feature == usage.InputBytes && w.input() > 0 && !st.Model.WallFallen {
 		variation = by.Variation() // what inputs explain is in the mean
 	}

@@ -12,8 +12,8 @@ import (
 // Features returns the numbers that are known of a task before it runs and that its size may depend on, by name: of a
 // command its parameters, of a function the numbers of its input, its booleans as 0 and 1, and the lengths of its
 // lists, one object deep ("model.layers", "rows.length"). Numbers below zero are left out, and so are those whose name
-// is longer than usage.MaxFeatureName. Of many, the first usage.MaxFeatures - 1 by name are taken; the bytes of the
-// input are known besides.
+// is longer than usage.MaxFeatureName, and of many those that come last by name: what explains a task is looked for
+// among maxFeatures of them (usage.Scout). The bytes of the input are known besides.
 func Features(task Task, input json.RawMessage) map[string]float64 {
 	found := map[string]float64{}
 	if task.Command {
@@ -33,13 +33,16 @@ func Features(task Task, input json.RawMessage) map[string]float64 {
 	if len(found) == 0 {
 		return nil
 	}
-	for i, name := range slices.Sorted(maps.Keys(found)) {
-		if i >= usage.MaxFeatures-1 {
+	if len(found) > maxFeatures {
+		for _, name := range slices.Sorted(maps.Keys(found))[maxFeatures:] {
 			delete(found, name)
 		}
 	}
 	return found
 }
+
+// maxFeatures bounds what is known of a task: it travels with its Record, which must fit into a message of 1 MiB.
+const maxFeatures = 2048
 
 func addFeatures(found map[string]float64, prefix string, object map[string]any) {
 	if digest, isRef := object["digest"].(string); isRef && len(digest) == 64 {
@@ -50,9 +53,11 @@ func addFeatures(found map[string]float64, prefix string, object map[string]any)
 		case float64:
 			addFeature(found, prefix+key, v)
 		case bool:
-			if found[prefix+key] = 0; v {
-				found[prefix+key] = 1
+			one := 0.0
+			if v {
+				one = 1
 			}
+			addFeature(found, prefix+key, one)
 		case []any:
 			addFeature(found, prefix+key+".length", float64(len(v)))
 		case map[string]any:

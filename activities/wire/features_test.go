@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -42,8 +43,8 @@ func TestFeaturesAreTheNumbersOfAnInput(t *testing.T) {
 			map[string]float64{"lr": 0.1},
 		},
 		{
-			"the first seven of many", false, `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}`,
-			map[string]float64{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1},
+			"more than are learned of at a time", false, `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1}`,
+			map[string]float64{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1, "h": 1, "i": 1},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -52,5 +53,24 @@ func TestFeaturesAreTheNumbersOfAnInput(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestFeaturesAreBounded(t *testing.T) {
+	t.Parallel()
+	input := map[string]float64{}
+	for i := range 10_000 {
+		input[fmt.Sprintf("%0100d", i)] = 1e-9 * float64(i+1)
+	}
+	data, err := json.Marshal(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	features := wire.Features(wire.Task{}, data)
+	if len(features) != 2048 || features[fmt.Sprintf("%0100d", 2047)] == 0 {
+		t.Errorf("got %d features, want the first 2,048 by name", len(features))
+	}
+	if encoded, err := json.Marshal(features); err != nil || len(encoded) > 1<<20 {
+		t.Errorf("the features of a task are %d bytes (%v), more than a message holds", len(encoded), err)
 	}
 }

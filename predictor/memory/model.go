@@ -42,6 +42,8 @@ type Model struct {
 	GPUMemory usage.History `json:"gpu_memory"` // of a device
 	Rates     usage.Series  `json:"rates"`      // thousandths of a core
 	Tries     usage.Tries   `json:"tries"`      // at the sizes that attempts had at the pool
+	// Scout looks for what explains memory at the pool among more names than are followed.
+	Scout usage.Scout `json:"scout,omitzero"`
 	// MemoryTerm and GPUMemoryTerm are what explained peaks when needs were last learned.
 	MemoryTerm    usage.Term `json:"memory_term,omitzero"`
 	GPUMemoryTerm usage.Term `json:"gpu_memory_term,omitzero"`
@@ -118,6 +120,7 @@ func (m *Model) learn(e fact.Record, resized bool, now fact.Instant) {
 			peak += peak / squeezedPart
 		}
 		remember(m.memoryAt(e.Venue), e, peak, false)
+		m.scout(e, float64(peak))
 		m.changes(e, float64(peak), now)
 		if e.Venue == fact.Pool && e.Predicted.Memory.Mid > 0 && !e.Predicted.Guess {
 			m.MemoryError.Push(usage.RelativeError(e.Predicted.Memory.Mid, float64(peak)), maxErrors)
@@ -140,6 +143,17 @@ func (m *Model) learn(e fact.Record, resized bool, now fact.Instant) {
 				Active: milli(e.Usage.Active.Seconds() / wall.Seconds()),
 			}, featuresOf(e), m.Walls[fact.Pool].Names)
 		}
+	}
+}
+
+// scout looks for names that explain memory at the pool better than those that are followed, where an attempt has more
+// of them. Those that explain it now are kept; of the others, the one that was followed for the longest makes room.
+func (m *Model) scout(e fact.Record, peak float64) {
+	if e.Venue != fact.Pool || len(e.Features) < usage.MaxFeatures || !(e.Predicted.Memory.Mid > 0) {
+		return
+	}
+	if name, found := m.Scout.Look(featuresOf(e), m.Memory.Names, peak/e.Predicted.Memory.Mid); found {
+		m.Memory.Exchange(name, featuresOf(e).Value(name), m.MemoryTerm.Names())
 	}
 }
 
