@@ -90,6 +90,15 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	reported := <-l.reported
 	f.tail, f.refused, f.command, f.container = l.output.text(), reported.OutOfMemory, true, c.Image != ""
 	f.final = reported.Final
+	if f.container && f.stopped == "" && (f.exit.code != 0 || f.exit.signal != 0) {
+		killed, err := workspace.OutOfMemory(ctx)
+		if err != nil {
+			a.logger.WarnContext(ctx, "whether a container ran out of memory is not known", "task", task.ID, "error", err)
+		}
+		if killed {
+			f.kills++
+		}
+	}
 	if f.stopped == "" && f.exit.code == 0 && f.exit.signal == 0 {
 		ended := a.now()
 		f.collected(workspace.Collect(ctx, reported.Values))

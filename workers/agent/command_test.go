@@ -530,6 +530,44 @@ case $1 in run) for argument; do case $argument in --memory=*) echo $argument;; 
 	}
 }
 
+// A container is in no group of ours: that the kernel killed it at its limit, its engine alone knows.
+func TestAContainerThatTheKernelKilledIsTriedAgainWithMore(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	engine := `#!/bin/sh
+case $1 in
+run) for argument; do case $argument in --memory=*) memory=${argument#--memory=};; esac; done
+	[ "$memory" -ge 268435456 ] || { : >` + bin + `/killed; exit 137; };;
+inspect) [ -e ` + bin + `/killed ] && echo true || echo false;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(bin, "podman"), []byte(engine), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h, _, _ := startWithStore(t, 1, nil)
+	h.agent.commands.Lookup = func(name string) (string, bool) {
+		if name == "PATH" {
+			return bin + ":" + os.Getenv("PATH"), true
+		}
+		return os.LookupEnv(name)
+	}
+	c := shell(`true`)
+	c.Image = "registry.example/fit"
+	if _, err := h.command(t, "train-1", c, nil).Wait(t); err != nil {
+		t.Fatal(err)
+	}
+	records := h.records()
+	if len(records) != 3 || records[0].Outcome != predictor.OutOfMemory ||
+		records[0].Cause != predictor.CauseMemoryLimit || records[2].Outcome != predictor.Succeeded ||
+		records[2].Grant.Memory < 256*quantity.MiB {
+		t.Errorf("%+v", records)
+	}
+	const want = "the kernel killed its container at the memory limit of 64 MiB"
+	if got := records[0].Error; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestWhatIsLentKeepsNobodyWaiting(t *testing.T) {
 	t.Parallel()
 	enforcetest.Need(t)

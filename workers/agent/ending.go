@@ -106,6 +106,9 @@ func answered(f finish) slot.Ending {
 
 // killed says that the kernel killed an attempt at its limit.
 func killed(f finish) string {
+	if f.container { // what it took, its engine counted
+		return fmt.Sprintf("the kernel killed its container at the memory limit of %s", f.grant.Memory)
+	}
 	return fmt.Sprintf("the kernel killed it at its memory limit of %s, of which it had taken %s", f.grant.Memory,
 		min(f.peak, f.grant.Memory))
 }
