@@ -14,11 +14,13 @@ func grantedWhile(t *testing.T, waiting, checkpoints int) (memory quantity.Bytes
 	peaks := []int{2000, 2300, 2150, 2450, 2050, 2600, 2200, 2100, 2350, 2500, 2250, 2400}
 	state := fold(history(predictor.State{}, "score", 0.1, peaks, nil), started("r", 0, predictor.Goal{}),
 		hint("r", "score", waiting, 0))
-	_, state = predictor.Decide(state, laptop(1, 4))
-	last := record("earlier", "score", len(peaks), 1, 600)
-	last.Usage.PeakMemory, last.Usage.CPU = 2300*quantity.MiB, last.Usage.Wall/10
-	last.Checkpoints = checkpoints
-	state = predictor.Fold(state, last)
+	for i := range 40 { // what running out of memory costs falls step by step
+		_, state = predictor.Decide(state, laptop(1+float64(i)/100, 4))
+		ended := record("earlier", "score", len(peaks)+i, 1, 600)
+		ended.Usage.PeakMemory, ended.Usage.CPU = quantity.Bytes(peaks[i%len(peaks)])*quantity.MiB, ended.Usage.Wall/10
+		ended.Checkpoints = checkpoints
+		state = predictor.Fold(state, ended)
+	}
 	for now := 2.0; now < 360; now += 5 {
 		var plan predictor.Plan
 		plan, state = predictor.Decide(state, laptop(now, 4))
@@ -42,7 +44,7 @@ func TestHeadroomIsWhatRunningOutOfMemoryCostsHere(t *testing.T) {
 		t.Errorf("%s is granted attempts that lose a tenth of their work, want no more than the %s of those that lose all",
 			saved, full)
 	}
-	if calm > 0 || changes > 1 {
+	if calm > 2 || changes > 2 { // limits are lowered where they were too much for two minutes
 		t.Errorf("sizes changed %d times in five minutes while one task waited, and %d times while 400 did", calm, changes)
 	}
 }

@@ -394,16 +394,19 @@ func (d *decider) haste(st *memory.Stage) (worth, left float64) {
 	for _, host := range d.hosts {
 		price = max(price, host.PricePerHour/max(1, quantity.Money(host.Capacity.CPU/quantity.Core)))
 	}
-	runs := 0
+	runs, least, limits := 0, 0.0, false
 	for _, part := range st.Shares {
-		if !part.Run.Known {
+		if !part.Run.Known || !part.Works() {
 			continue
 		}
 		goal := part.Run.Goal
 		worth, runs = max(worth, size.Worth(d.policy.ValueOfTime, price, goal.Minimise)), runs+1
-		if due, limited := d.timeLeft(st, part); limited && (left == 0 || due < left) {
-			left = cmp.Or(spill.DeadlineReserve*due, -1)
+		if due, limited := d.timeLeft(st, part); limited && (!limits || due < least) {
+			least, limits = due, true
 		}
+	}
+	if limits {
+		left = cmp.Or(spill.DeadlineReserve*least, -1)
 	}
 	if runs == 0 {
 		worth = size.Worth(d.policy.ValueOfTime, price, "")
@@ -418,7 +421,7 @@ func (d *decider) excess(w *work) size.Excess {
 		Wall: w.wall, Lost: w.wall, Restart: known.Colds[fact.Pool].Quantile(0.5), Retry: size.GrowAfterOutOfMemory,
 		Own: d.ownHour(w), Others: d.policy.ValueOfTime.USD(), Wanted: d.wanted(),
 	}
-	if made, _ := known.Checkpoints.Mean(); made > 0 { // as many parts, and that after the last
+	if made := known.Checkpoints.Quantile(0.5); made > 0 { // as many parts, and that after the last
 		e.Lost = w.wall / (1 + made)
 	}
 	if need := known.Need.Memory; known.Need.MemoryKnown && need.Above > need.Limit {
@@ -432,6 +435,9 @@ func (d *decider) excess(w *work) size.Excess {
 func (d *decider) ownHour(w *work) float64 {
 	worth := 0.0
 	for _, part := range w.stage.Shares {
+		if !part.Run.Known || !part.Works() {
+			continue
+		}
 		switch part.Run.Goal.Minimise {
 		case fact.Latency:
 			worth = math.Inf(1)

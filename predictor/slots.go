@@ -19,7 +19,7 @@ func (d *decider) shareHosts() {
 	claims := make([]share.Claim, len(d.works))
 	for i, w := range d.works {
 		claim := share.Claim{
-			Size: d.roomFor(w), Tasks: w.demand(), Running: w.running[fact.Pool], On: w.held, Placed: w.stage.Placed,
+			Size: d.roomFor(w), Held: w.size, Tasks: w.demand(), Running: w.running[fact.Pool], On: w.held, Placed: w.stage.Placed,
 			Wall: w.wall, Slack: w.slack,
 		}
 		st := w.stage

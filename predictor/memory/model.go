@@ -49,6 +49,9 @@ type Model struct {
 	GPUMemoryTerm usage.Term `json:"gpu_memory_term,omitzero"`
 	// Excess is what running out of memory cost when needs were last learned, see usage.Stakes; 0 when they never were.
 	Excess float64 `json:"excess,omitempty"`
+	// Priced and PricedKills are Attempts and OutOfMemory when Excess was asked for.
+	Priced      int `json:"priced,omitempty"`
+	PricedKills int `json:"priced_kills,omitempty"`
 	// Checkpoints are how many each attempt had made when it ended, from the first on that made one.
 	Checkpoints usage.Series `json:"checkpoints,omitzero"`
 	// some host tells how long its limits of CPU hold attempts back
@@ -113,7 +116,7 @@ func (m *Model) learn(e fact.Record, resized bool, now fact.Instant) {
 		m.Steps.Push(float64(e.Step), usage.MaxTimes)
 	}
 	if e.Checkpoints > 0 || len(m.Checkpoints.Values) > 0 {
-		m.Checkpoints.Push(float64(max(0, e.Checkpoints)), usage.MaxTimes)
+		m.Checkpoints.Push(float64(min(max(0, e.Checkpoints), mostCheckpoints)), usage.MaxTimes)
 	}
 	if peak := e.Usage.PeakMemory; peak > 0 && peak <= fact.MaxPeakMemory {
 		if e.Usage.Squeezed {
@@ -147,13 +150,16 @@ func (m *Model) learn(e fact.Record, resized bool, now fact.Instant) {
 }
 
 // scout looks for names that explain memory at the pool better than those that are followed, where an attempt has more
-// of them. Those that explain it now are kept; of the others, the one that was followed for the longest makes room.
+// of them. Those that explain it are kept, whatever running out of memory costs at this moment, and those that did when
+// needs were learned last; of the others, the one that was followed for the longest makes room.
 func (m *Model) scout(e fact.Record, peak float64) {
-	if e.Venue != fact.Pool || len(e.Features) < usage.MaxFeatures || !(e.Predicted.Memory.Mid > 0) {
+	if e.Venue != fact.Pool || len(e.Features) < usage.MaxFeatures || !(e.Predicted.Memory.Mid > 0) ||
+		m.Memory.Known() < usage.Enough {
 		return
 	}
 	if name, found := m.Scout.Look(featuresOf(e), m.Memory.Names, peak/e.Predicted.Memory.Mid); found {
-		m.Memory.Exchange(name, featuresOf(e).Value(name), m.MemoryTerm.Names())
+		need, _ := usage.Learn(&m.Memory, usage.Stakes{}, m.MemoryTerm)
+		m.Memory.Exchange(name, featuresOf(e).Value(name), append(need.Term.Names(), m.MemoryTerm.Names()...))
 	}
 }
 
@@ -299,8 +305,8 @@ func featuresOf(e fact.Record) usage.Features {
 // not follow how full the pool is at every tick.
 func (m *Model) Needs(margin float64, excess func() float64) Learned {
 	if m.fitted != m.Attempts || m.fitted == 0 {
-		if m.fitted > 0 || m.Excess == 0 { // else it was read, and what was said holds
-			m.Excess = excess()
+		if m.Excess == 0 || m.Priced != m.Attempts {
+			m.price(excess())
 		}
 		m.fitted = m.Attempts
 		stakes := usage.Stakes{Margin: margin, Excess: m.Excess}
@@ -310,6 +316,24 @@ func (m *Model) Needs(margin float64, excess func() float64) Learned {
 	}
 	m.learnTimes()
 	return m.Need
+}
+
+// excessStep is by how much, as a ratio, the cost of running out of memory falls at most from one attempt to the next.
+// The queue of a moment makes it another ten times over, and one that ran out waits in it again: if that made the next
+// one cheaper, more would run out.
+const excessStep = 1.1
+
+// mostCheckpoints is more than any attempt makes; a Record that tells more is taken for one that makes as many.
+const mostCheckpoints = 10_000
+
+// price takes over what running out of memory costs now: at once where it is more, step by step where it is less, and
+// never less after an attempt that ran out.
+func (m *Model) price(asked float64) {
+	least := m.Excess / excessStep
+	if m.OutOfMemory > m.PricedKills {
+		least = m.Excess
+	}
+	m.Excess, m.Priced, m.PricedKills = max(asked, least), m.Attempts, m.OutOfMemory
 }
 
 // Duration is how run times hang together with inputs.

@@ -11,8 +11,8 @@ import (
 
 // Claim is what one stage wants of the hosts.
 type Claim struct {
-	// Size is that of one slot.
-	Size quantity.Size
+	// Size is that of one slot, Held that of those in which an attempt runs; the zero value is Size.
+	Size, Held quantity.Size
 	// Tasks is how many the stage has, those that wait and those that run. Running is how many run, On on which hosts:
 	// these keep their slots where they are.
 	Tasks, Running int
@@ -62,7 +62,7 @@ func Hosts(hosts []plan.Host, claims []Claim) []Slots {
 	given := make([]Slots, len(stages))
 	for i, s := range stages {
 		for host := s.roomiest(rooms, false); s.Total < s.Kept && host != nil; host = s.roomiest(rooms, false) {
-			s.place(host)
+			s.place(host, s.Size)
 		}
 		given[i] = s.Slots
 	}
@@ -103,13 +103,17 @@ func (s *stage) begin(rooms []*room) {
 	if s.Needed() == 0 {
 		return
 	}
+	held := s.Size
+	if !s.Held.IsZero() {
+		held = s.Held
+	}
 	for _, host := range rooms {
 		for range s.Claim.On[host.ID] {
-			s.place(host)
+			s.place(host, held)
 		}
 	}
 	if s.Total == 0 {
-		s.place(s.roomiest(rooms, true))
+		s.place(s.roomiest(rooms, true), s.Size)
 	}
 }
 
@@ -130,7 +134,7 @@ func shareNeeded(rooms []*room, stages []*stage) {
 			heap.Pop(&waiting)
 			continue
 		}
-		s.place(host)
+		s.place(host, s.Size)
 		if s.Total >= s.Needed() {
 			heap.Pop(&waiting)
 			continue
@@ -141,13 +145,13 @@ func shareNeeded(rooms []*room, stages []*stage) {
 
 // place gives the stage one slot on the host. Without any host the slot is granted nowhere: it is placed when one
 // joins.
-func (s *stage) place(host *room) {
+func (s *stage) place(host *room, size quantity.Size) {
 	if host == nil {
 		return
 	}
 	s.Total++
 	s.Slots.On[host.index]++
-	host.left = host.left.Minus(s.Size)
+	host.left = host.left.Minus(size)
 }
 
 // roomiest returns the host for the stage's next slot: one where it had more slots than it has got so far, so that

@@ -60,7 +60,7 @@ func (s *Scout) begin(features Features, followed []string) bool {
 	}
 	others := make([]string, 0, len(features.Named))
 	for name := range features.Named {
-		if !slices.Contains(followed, name) && name != "" {
+		if !slices.Contains(followed, name) && name != "" && len(name) <= MaxFeatureName {
 			others = append(others, name)
 		}
 	}
@@ -89,7 +89,7 @@ func (s *Scout) even() bool {
 // one that it has followed for the longest and that is not kept, where there is no room for both. It reports whether it
 // does; the bytes of the input are kept.
 func (h *History) Exchange(name string, value float64, kept []string) bool {
-	if !h.valid() || name == "" {
+	if !h.valid() || name == "" || len(name) > MaxFeatureName {
 		return false
 	}
 	if h.Forget(); len(h.Names) >= MaxFeatures && !slices.Contains(h.Names, name) {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,7 @@ func serveUntilKilled(dir string) int {
 	}
 	fmt.Println(s.TemporalAddress(), s.NATSURL())
 	_, _ = io.Copy(io.Discard, os.Stdin) // the end of the parent
+	runtime.KeepAlive(s)                 // what is collected gives up its lock of the directory
 	return 0
 }
 
