@@ -19,8 +19,9 @@ func (d *decider) shareHosts() {
 	claims := make([]share.Claim, len(d.works))
 	for i, w := range d.works {
 		claim := share.Claim{
-			Size: d.roomFor(w), Held: w.size, Tasks: w.demand(), Running: w.running[fact.Pool], On: w.held, Placed: w.stage.Placed,
-			Wall: w.wall, Slack: w.slack,
+			Size: d.roomFor(w), Held: w.size, Tasks: w.demand(), Running: w.running[fact.Pool], On: w.held,
+			Placed: w.stage.Placed,
+			Wall:   w.wall, Slack: w.slack,
 		}
 		st := w.stage
 		kept, then := share.Held{Slots: st.Slots, Eased: st.Eased, Most: st.Most}.Keep(claim.Needed(), d.memory.Clock)
