@@ -147,6 +147,10 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 		expected.Source = fmt.Sprintf("grown after running out of device memory at %s", failed)
 		fits = fits && failed < capacity.GPUMemory
 	}
+	if s.Learned && need.LargestFailedGPU == 0 && capacity.GPU > 0 { // head-room above what whole GPUs have is none
+		share := min(float64(size.GPU)/float64(capacity.GPU), 1)
+		size.GPUMemory = min(size.GPUMemory, quantity.Bytes(share*float64(capacity.GPUMemory)))
+	}
 	size = size.AtMost(capacity)
 	if size.CPU <= 0 {
 		size.CPU = min(quantity.Core, capacity.CPU)

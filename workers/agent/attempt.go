@@ -72,9 +72,11 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	try.OnSuperseded(a.superseded)
 	sizing := a.sizingOf(task)
 	size, predicted, fits := sizing.For(try.Need(), a.capacity)
+	size = rounded(size)
 	impossible, found := a.unfit(size, try.Need(), fits)
 	if task.Recommends && !task.Command && !found {
 		size, predicted = a.recommended(ctx, try, input, size, predicted)
+		size = rounded(size)
 		impossible, found = a.unfit(size, try.Need(), true)
 	}
 	if found {

@@ -58,6 +58,15 @@ func newGPUs(
 	return g
 }
 
+// rounded is size with whole GPUs: a part of one is one, and who asks for none wants nothing of any.
+func rounded(size quantity.Size) quantity.Size {
+	if size.GPU <= 0 {
+		return size.WithGPUs(quantity.GPUs{})
+	}
+	size.GPU = (size.GPU + quantity.Core - 1) / quantity.Core * quantity.Core
+	return size
+}
+
 // needOf is what an attempt of a size asks of single devices.
 func needOf(size quantity.Size) device.Need {
 	count := int((size.GPU + quantity.Core - 1) / quantity.Core)
@@ -160,9 +169,14 @@ func (g *gpus) look(ctx context.Context) error {
 	defer g.mu.Unlock()
 	var now []device.State
 	for _, d := range reading.Devices {
-		if g.own[d.UUID] {
-			now = append(now, d)
+		if !g.own[d.UUID] {
+			continue
 		}
+		at := slices.IndexFunc(g.now, func(old device.State) bool { return old.UUID == d.UUID })
+		if d.Wrong != "" && at >= 0 {
+			d.Device = g.now[at].Device // one that is lost may tell no more than its name
+		}
+		now = append(now, d)
 	}
 	// One that fell off the bus may not even tell its name.
 	for _, d := range g.now {

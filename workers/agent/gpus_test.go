@@ -271,3 +271,26 @@ func TestAGPUThatFallsOffTheBusIsOfferedNoMore(t *testing.T) {
 		t.Errorf("%v", out.Env)
 	}
 }
+
+func TestWhoAsksForPartsOfGPUsGetsWholeOnes(t *testing.T) {
+	t.Parallel()
+	part := quantity.Size{CPU: 1, GPU: 1500, GPUMemory: quantity.GiB, DeviceClass: "h100"}
+	if got := rounded(part); got.GPU != 2*quantity.Core || got.GPUMemory != quantity.GiB {
+		t.Errorf("%s", got)
+	}
+	part.GPU = 0
+	if got := rounded(part); got != (quantity.Size{CPU: 1}) {
+		t.Errorf("without a GPU: %s", got)
+	}
+}
+
+// What attempts took with head-room is more than a GPU has: the next ones run as those did.
+func TestWhatIsLearnedOfAGPUIsNoMoreThanItHas(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, newCards(1, 80*quantity.GiB).on)
+	sizing := asking(quantity.GPUs{Count: 1, Memory: 84 * quantity.GiB})
+	sizing.Learned = true
+	h.plans <- placement(1, sizing)
+	awaitTrue(t, func() bool { held, _ := h.agent.sizing(stage); return held == sizing })
+	h.done(t, order{Do: "report"})
+}

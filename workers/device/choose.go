@@ -54,7 +54,11 @@ func Choose(devices []State, held map[string]bool, own map[int]bool, need Need) 
 	}
 	if best == nil {
 		slices.Sort(reasons)
-		return nil, fmt.Sprintf("%s asked for, %d on this host: %s", need, len(devices), strings.Join(reasons, "; "))
+		why := fmt.Sprintf("%s asked for, %d on this host", need, len(devices))
+		if len(reasons) == 0 {
+			return nil, why + "; spillway doctor says what it sees of GPUs"
+		}
+		return nil, why + ": " + strings.Join(reasons, "; ")
 	}
 	slices.SortFunc(best, Order)
 	for _, d := range best {
@@ -72,6 +76,8 @@ func unusable(d State, held map[string]bool, own map[int]bool, need Need) string
 		return d.Wrong
 	case need.Class != "" && need.Class != d.Class:
 		return "is " + d.Class
+	case need.Count > 1 && !d.Whole():
+		return "is a part of a GPU, of which a program sees one"
 	case held[d.UUID]:
 		return "is held by another attempt"
 	case need.Memory > d.Memory:

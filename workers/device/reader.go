@@ -67,8 +67,14 @@ func (r *Reader) Read(ctx context.Context) (Reading, error) {
 	}
 }
 
-// Close lets the driver go. The reader can be used again.
+// Close lets the driver go, but for one that is being asked. The reader can be used again.
 func (r *Reader) Close() error {
+	select {
+	case r.calls <- struct{}{}:
+		defer func() { <-r.calls }()
+	default: // a call that is under way may never end
+		return nil
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.open {

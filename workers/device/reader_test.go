@@ -215,6 +215,9 @@ func TestADriverThatHangsIsToldOf(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		}
+		if err := reader.Close(); err != nil {
+			t.Errorf("Close while it hangs: %v", err)
+		}
 		close(hung)
 		synctest.Wait()
 		if _, err := reader.Read(t.Context()); err != nil || calls != 2 {
