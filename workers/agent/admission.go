@@ -9,7 +9,8 @@ import (
 )
 
 // admission hands the host's capacity to attempts in the order in which they ask. The first in the line waits until it
-// fits and nobody overtakes it, so that a large attempt is not starved by small ones.
+// fits and nobody overtakes it, so that a large attempt is not starved by small ones. One that waits for GPUs alone may
+// wait for hours: its cores and memory are kept for it, and those who need no GPU pass.
 //
 // Memory that nobody holds may be lent: an attempt of which little is known holds what it is thought to take, and may
 // take more. What is lent keeps nobody waiting for longer than it takes to call it in, but it is free for nobody else
@@ -37,15 +38,31 @@ type reservation struct {
 	released  bool
 }
 
-// admitted tells how many of those who wait, first come first served, fit into what is free.
-func admitted(held, capacity quantity.Size, waiting []quantity.Size) int {
-	for n, size := range waiting {
-		if !size.Fits(room(held, capacity)) {
-			return n
+// admitted tells which of those who wait, first come first served, fit into what is free.
+//
+// GPUs are given whole, so what memory they have is theirs and is not compared.
+func admitted(held, capacity quantity.Size, waiting []quantity.Size) (which []int) {
+	held.GPUMemory, capacity.GPUMemory = 0, 0
+	passing := false // somebody waits for GPUs alone
+	for i, size := range waiting {
+		size.GPUMemory = 0
+		if passing && size.GPU > 0 {
+			continue // nobody overtakes who waits for the same
 		}
+		free := room(held, capacity)
+		if size.Fits(free) {
+			which = append(which, i)
+			held = held.Plus(size)
+			continue
+		}
+		size = size.WithGPUs(quantity.GPUs{})
+		if waiting[i].GPU == 0 || !size.Fits(free) {
+			return which
+		}
+		passing = true
 		held = held.Plus(size)
 	}
-	return len(waiting)
+	return which
 }
 
 // room returns what is left of capacity; it may be negative where running attempts outgrew their grants.
@@ -76,15 +93,30 @@ func (a *admission) admit() {
 	}
 	taken := a.held
 	taken.Memory += a.lent
-	n := admitted(taken, a.capacity, sizes)
-	for _, r := range a.waiting[:n] {
+	for _, i := range slices.Backward(admitted(taken, a.capacity, sizes)) {
+		r := a.waiting[i]
 		a.held = a.held.Plus(r.size)
 		close(r.granted)
+		a.waiting = slices.Delete(a.waiting, i, i+1)
 	}
-	a.waiting = slices.Delete(a.waiting, 0, n)
-	if len(a.waiting) > 0 && a.called != a.waiting[0] && a.lent > 0 && admitted(a.held, a.capacity, sizes[n:n+1]) > 0 {
+	if len(a.waiting) > 0 && a.called != a.waiting[0] && a.lent > 0 && a.fits(a.waiting[0]) {
 		a.called = a.waiting[0] // loans are asked for once: what is not given back has been taken
 		a.callIn()
+	}
+}
+
+// fits reports whether a reservation would be granted if nothing were lent; the caller holds mu.
+func (a *admission) fits(r *reservation) bool {
+	return len(admitted(a.held, a.capacity, []quantity.Size{r.size})) > 0
+}
+
+// limit makes the capacity another: a GPU was lost, or works again. What is held stays.
+func (a *admission) limit(capacity quantity.Size) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.capacity != capacity {
+		a.capacity = capacity
+		a.admit()
 	}
 }
 
@@ -148,7 +180,7 @@ func (r *reservation) loan() (part quantity.Bytes, called bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	free := a.capacity.Memory - a.held.Memory
-	if called = len(a.waiting) > 0 && a.waiting[0].size.Fits(room(a.held, a.capacity)); called {
+	if called = len(a.waiting) > 0 && a.fits(a.waiting[0]); called {
 		free -= a.waiting[0].size.Memory
 	}
 	others := a.borrowers

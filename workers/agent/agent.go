@@ -63,7 +63,7 @@ type Options struct {
 	// CPUs are the numbers of the CPUs that children are kept on; nil means all that this process may use.
 	CPUs []int
 	// GPUs are those that attempts may have, all of one class, which makes them a part of the capacity; ReadGPUs tells how
-	// they stand. None where GPUs is empty.
+	// they stand. With ReadGPUs and no GPUs, attempts see none; without both nothing is said to them of GPUs.
 	GPUs     []device.State
 	ReadGPUs func(context.Context) (device.Reading, error)
 	// PricePerHour is what holding the whole capacity costs, per hour.
@@ -198,6 +198,7 @@ func New(options Options) (*Agent, error) {
 	a.capacity.DeviceClass = device.Capacity(options.GPUs).DeviceClass
 	a.gpus = newGPUs(options.GPUs, options.ReadGPUs, a.logger)
 	a.admission = &admission{capacity: a.capacity, changed: a.touch, callIn: a.callIn}
+	a.gpus.changed = func() { a.admission.limit(a.gpus.usable(a.capacity)) }
 	a.children = &children{
 		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment),
 		user: options.User, logger: a.logger,
@@ -216,6 +217,9 @@ func (o *Options) complete() error {
 	}
 	if o.Capacity.CPU < 0 || o.Capacity.Memory < 0 || o.PricePerHour < 0 {
 		return fmt.Errorf("capacity %s and price %s per hour must not be negative", o.Capacity, o.PricePerHour)
+	}
+	if len(o.GPUs) > 0 && o.ReadGPUs == nil {
+		return errors.New("there are GPUs, and nobody to tell how they stand")
 	}
 	allowed, err := spawn.AllowedCPUs()
 	if err != nil {

@@ -150,6 +150,21 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 		return f, account
 	}
 	defer room.release()
+	if r.gpus, err = a.gpus.take(ctx, r.need); err != nil {
+		if f.stopped, f.reason = slot.Stopped(ctx); ctx.Err() == nil {
+			f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseStart, err.Error()
+		}
+		account.queue = r.try.Queue(a.now())
+		return f, account
+	}
+	defer a.gpus.give(r.gpus)
+	if len(r.gpus.uuids) > 0 {
+		account.queue = r.try.Queue(a.now())
+		r.grant, _ = room.resize(func(held, _ quantity.Size) quantity.Size {
+			held.GPUMemory = r.gpus.memory()
+			return held
+		})
+	}
 	admitted := a.now()
 	r.mu.Lock()
 	r.began = admitted
@@ -163,13 +178,6 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	}
 	r.mu.Unlock()
 	defer func() { r.stopMeter(a.now()) }()
-	if r.gpus, err = a.gpus.take(ctx, r.need); err != nil {
-		if f.stopped, f.reason = slot.Stopped(ctx); ctx.Err() == nil {
-			f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseStart, err.Error()
-		}
-		return f, account
-	}
-	defer a.gpus.give(r.gpus)
 	if task.Command {
 		f = r.asCommand(ctx, task, input, &account)
 	} else {

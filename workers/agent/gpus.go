@@ -30,12 +30,16 @@ var errNoGPU = errors.New("no GPU is to be had")
 // gpus are the GPUs of the host that attempts may have, and who has them. Its methods may be called concurrently.
 type gpus struct {
 	read   func(context.Context) (device.Reading, error)
-	own    map[string]bool // the UUIDs of those that attempts may have; nil where the host has none
+	own    map[string]bool // the UUIDs of those that attempts may have; nil where nothing is known of any
 	logger *slog.Logger
+	// changed is told what capacity is left whenever a GPU is lost or works again; nil tells nobody.
+	changed func()
 
 	mu   sync.Mutex
 	now  []device.State
 	held map[string]*gpuHold // by UUID
+	// asked numbers the readings as they begin, and applied is that of now: a slow one is older than it looks.
+	asked, applied int
 }
 
 // gpuHold is the GPUs of one attempt. The zero value has none.
@@ -49,13 +53,21 @@ func newGPUs(
 	offered []device.State, read func(context.Context) (device.Reading, error), logger *slog.Logger,
 ) *gpus {
 	g := &gpus{read: read, logger: logger, now: slices.Clone(offered), held: map[string]*gpuHold{}}
+	if read != nil {
+		g.own = map[string]bool{}
+	}
 	for _, d := range offered {
-		if g.own == nil {
-			g.own = map[string]bool{}
-		}
 		g.own[d.UUID] = true
 	}
 	return g
+}
+
+// memory is what the GPUs of an attempt had free when it was given them.
+func (h *gpuHold) memory() (sum quantity.Bytes) {
+	for _, d := range h.before {
+		sum += d.Free
+	}
+	return sum
 }
 
 // rounded is size with whole GPUs: a part of one is one, and who asks for none wants nothing of any.
@@ -161,12 +173,28 @@ func (g *gpus) peak(hold *gpuHold) quantity.Bytes {
 
 // look asks the driver how the GPUs stand, and notes what attempts take of them.
 func (g *gpus) look(ctx context.Context) error {
+	g.mu.Lock()
+	g.asked++
+	number := g.asked
+	g.mu.Unlock()
 	reading, err := g.read(ctx)
 	if err != nil {
 		return err
 	}
+	if g.apply(ctx, reading, number) && g.changed != nil {
+		g.changed()
+	}
+	return nil
+}
+
+// apply takes a reading over, unless one that began later has been, and reports whether others can be used than before.
+func (g *gpus) apply(ctx context.Context, reading device.Reading, number int) (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if number < g.applied {
+		return false
+	}
+	g.applied = number
 	var now []device.State
 	for _, d := range reading.Devices {
 		if !g.own[d.UUID] {
@@ -190,7 +218,9 @@ func (g *gpus) look(ctx context.Context) error {
 	}
 	slices.SortFunc(now, device.Order)
 	for _, d := range now {
-		if was := g.wrong(d.UUID); was != d.Wrong && d.Wrong != "" {
+		was := g.wrong(d.UUID)
+		changed = changed || (was == "") != (d.Wrong == "")
+		if was != d.Wrong && d.Wrong != "" {
 			g.logger.WarnContext(ctx, "a GPU cannot be used", "gpu", d.Label(), "uuid", d.UUID, "reason", d.Wrong)
 		}
 	}
@@ -204,7 +234,7 @@ func (g *gpus) look(ctx context.Context) error {
 	for hold, memory := range taken {
 		hold.peak = max(hold.peak, memory)
 	}
-	return nil
+	return changed
 }
 
 // wrong is what is known to be wrong with a GPU; the caller holds mu.
@@ -219,7 +249,7 @@ func (g *gpus) wrong(uuid string) string {
 
 // watch looks until ctx ends: as often as attempts are looked at while one has a GPU.
 func (g *gpus) watch(ctx context.Context, every time.Duration, changed func()) {
-	if g.own == nil {
+	if len(g.own) == 0 {
 		return
 	}
 	ticker := time.NewTicker(every)
@@ -275,7 +305,7 @@ func (g *gpus) describe() []predictor.GPU {
 }
 
 // visible is what a program is told of the GPUs of its host: those that it has, or that there are none for it. Nil
-// where the host has none, and nothing is said.
+// where the host has no driver, and nothing is said.
 func (g *gpus) visible(hold *gpuHold) []string {
 	if g.own == nil {
 		return nil

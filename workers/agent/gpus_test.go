@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/device"
@@ -73,6 +74,13 @@ func (c *cards) lose(index int) {
 }
 
 func (c *cards) on(o *Options) { o.GPUs, o.ReadGPUs = device.Offer(c.states), c.read }
+
+// mend brings a lost GPU back.
+func (c *cards) mend(index int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.states[index] = newCards(index+1, 80*quantity.GiB).states[index]
+}
 
 // asking is a stage that asks for GPUs.
 func asking(g quantity.GPUs) predictor.Sizing {
@@ -293,4 +301,78 @@ func TestWhatIsLearnedOfAGPUIsNoMoreThanItHas(t *testing.T) {
 	h.plans <- placement(1, sizing)
 	awaitTrue(t, func() bool { held, _ := h.agent.sizing(stage); return held == sizing })
 	h.done(t, order{Do: "report"})
+}
+
+// An attempt that waits for a GPU that is lost pays nothing, keeps nobody waiting, and runs when it works again.
+func TestALostGPUIsWaitedForInTheLine(t *testing.T) {
+	t.Parallel()
+	driver := newCards(1, 80*quantity.GiB)
+	h := start(t, 2, driver.on)
+	driver.lose(0)
+	if err := h.agent.gpus.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waiting := func() int {
+		h.agent.admission.mu.Lock()
+		defer h.agent.admission.mu.Unlock()
+		return len(h.agent.admission.waiting)
+	}
+	h.obeyed(placement(2, asking(quantity.GPUs{Count: 1})))
+	first := h.submit(t, order{Do: "environment"}, func(task *wire.Task) { task.ID = "score-gpu" })
+	awaitTrue(t, func() bool { return waiting() == 1 })
+	h.obeyed(placement(2, predictor.Sizing{Stage: stage, Base: of(1, 64)}))
+	if out, _ := h.done(t, order{Do: "environment"}); !slices.Contains(out.Env, "CUDA_VISIBLE_DEVICES=") {
+		t.Errorf("%v", out.Env)
+	}
+	if n, records := waiting(), h.records(); n != 1 || len(records) != 1 || records[0].Outcome != predictor.Succeeded {
+		t.Errorf("%d wait; %+v", n, records)
+	}
+	driver.mend(0)
+	if out, _ := decoded(t, h, first); !slices.Contains(out.Env, "CUDA_VISIBLE_DEVICES=GPU-0") {
+		t.Errorf("%v", out.Env)
+	}
+}
+
+// What an attempt may take of a GPU is what others leave of it: a lack of memory says that so much was not enough.
+func TestAnAttemptIsGrantedWhatIsFreeOfItsGPU(t *testing.T) {
+	t.Parallel()
+	driver := newCards(1, 80*quantity.GiB)
+	driver.hold(0, 4242, 30*quantity.GiB)
+	h := start(t, 1, driver.on)
+	sizing := asking(quantity.GPUs{Count: 1, Memory: 40 * quantity.GiB})
+	h.obeyed(placement(1, sizing))
+	h.done(t, order{Do: "report"})
+	if grant := h.records()[0].Grant; grant.GPUMemory != 50*quantity.GiB {
+		t.Errorf("granted %s", grant)
+	}
+	if host := h.agent.Host(); host.Free != host.Capacity {
+		t.Errorf("after it: %s of %s", host.Free, host.Capacity)
+	}
+}
+
+func TestGPUsThatAreHiddenFromTheEngineAreHiddenFromStages(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, func(o *Options) { o.ReadGPUs = newCards(2, quantity.GiB).read })
+	if out, _ := h.done(t, order{Do: "environment"}); !slices.Contains(out.Env, "CUDA_VISIBLE_DEVICES=") {
+		t.Errorf("%v", out.Env)
+	}
+}
+
+// A reading that took long is older than those that began after it: what it tells is of whoever had the GPU before.
+func TestASlowReadingIsNotAppliedAfterANewerOne(t *testing.T) {
+	t.Parallel()
+	driver := newCards(1, 80*quantity.GiB)
+	g := newGPUs(driver.states, driver.read, slog.New(slog.DiscardHandler))
+	driver.hold(0, 100, 70*quantity.GiB)
+	g.asked++
+	slow, number := device.Reading{Devices: slices.Clone(driver.states)}, g.asked
+	driver.hold(0, 100, 0)
+	hold, err := g.take(t.Context(), device.Need{Count: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.apply(t.Context(), slow, number)
+	if peak := g.peak(hold); peak != 0 {
+		t.Errorf("a peak of %s, which was another's", peak)
+	}
 }

@@ -25,23 +25,51 @@ func of(cores, mebibytes int) quantity.Size {
 
 func TestTheLineIsServedInItsOrder(t *testing.T) {
 	t.Parallel()
-	capacity := of(4, 100)
+	with := func(cores, mebibytes, gpus int) quantity.Size {
+		return of(cores, mebibytes).WithGPUs(quantity.GPUs{Count: gpus, Memory: quantity.GiB})
+	}
+	capacity := with(4, 100, 2)
 	for _, tt := range []struct {
 		name    string
 		held    quantity.Size
 		waiting []quantity.Size
-		want    int
+		want    []int
 	}{
-		{"an empty line", of(0, 0), nil, 0},
-		{"all fit together", of(0, 0), []quantity.Size{of(1, 50), of(1, 50)}, 2},
-		{"nobody overtakes the first who does not fit", of(1, 60), []quantity.Size{of(1, 50), of(1, 1)}, 0},
-		{"those before it are served", of(1, 60), []quantity.Size{of(1, 40), of(1, 50), of(1, 1)}, 1},
-		{"cores count as well", of(4, 0), []quantity.Size{of(1, 1)}, 0},
-		{"a host that is overfull serves nobody", of(1, 120), []quantity.Size{of(0, 1)}, 0},
+		{"an empty line", of(0, 0), nil, nil},
+		{"all fit together", of(0, 0), []quantity.Size{of(1, 50), of(1, 50)}, []int{0, 1}},
+		{"nobody overtakes the first who does not fit", of(1, 60), []quantity.Size{of(1, 50), of(1, 1)}, nil},
+		{"those before it are served", of(1, 60), []quantity.Size{of(1, 40), of(1, 50), of(1, 1)}, []int{0}},
+		{"cores count as well", of(4, 0), []quantity.Size{of(1, 1)}, nil},
+		{"a host that is overfull serves nobody", of(1, 120), []quantity.Size{of(0, 1)}, nil},
+		{
+			"who waits for a GPU alone lets those pass who need none", with(1, 10, 2),
+			[]quantity.Size{with(1, 10, 1), of(1, 10)},
+			[]int{1},
+		},
+		{
+			"and keeps its cores and memory", with(1, 10, 2),
+			[]quantity.Size{with(1, 60, 1), of(1, 40), of(1, 10)},
+			nil,
+		},
+		{
+			"those who wait for GPUs keep their order", with(1, 10, 1),
+			[]quantity.Size{with(1, 10, 2), with(1, 10, 1), of(1, 10)},
+			[]int{2},
+		},
+		{
+			"who does not fit for another reason as well lets nobody pass", with(1, 60, 2),
+			[]quantity.Size{with(1, 60, 1), of(1, 10)},
+			nil,
+		},
+		{
+			"the memory of whole GPUs is their attempt's", with(1, 10, 1),
+			[]quantity.Size{of(1, 10).WithGPUs(quantity.GPUs{Count: 1, Memory: 9 * quantity.GiB})},
+			[]int{0},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := admitted(tt.held, capacity, tt.waiting); got != tt.want {
+			if got := admitted(tt.held, capacity, tt.waiting); !slices.Equal(got, tt.want) {
 				t.Errorf("admitted: got %d, want %d", got, tt.want)
 			}
 		})

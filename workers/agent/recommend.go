@@ -69,6 +69,7 @@ func (a *Agent) recommended(
 func (a *Agent) ask(
 	ctx context.Context, task wire.Task, size quantity.Size, question wire.ProposeSize,
 ) (wire.Recommended, error) {
+	size = size.WithGPUs(quantity.GPUs{}) // an answer takes none
 	room, err := a.admission.reserve(ctx, size)
 	if err != nil {
 		return wire.Recommended{}, err

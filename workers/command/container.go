@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,6 +90,11 @@ func (w *Workspace) containerProgram(launch Launch) (*Program, error) {
 		if value, set := w.command.Environment[name]; set {
 			variables[name] = value
 		}
+	}
+	if launch.Devices != nil {
+		// Of an image for GPUs, and of a runtime that gives all, this is what says which. Inside they count from 0.
+		variables["NVIDIA_VISIBLE_DEVICES"] = cmp.Or(strings.Join(launch.Devices, ","), "void")
+		delete(variables, "CUDA_VISIBLE_DEVICES")
 	}
 	c := container{
 		engine: w.engine, name: containerName(w.dir), workspace: w.dir, work: w.work,

@@ -301,7 +301,7 @@ func TestAnImageIsRunByTheEngineOfTheHost(t *testing.T) {
 			`echo "$TOKEN"; echo '{"progress": 3}' >$SPILLWAY_REPORT; echo '{"checkpoint": "/work/model"}' >$SPILLWAY_REPORT`,
 		},
 		Image: "example/image:1", Files: []wire.CommandFile{{Path: "model", Artifact: h.put(t, "w")}},
-		Environment: map[string]string{"TOKEN": "t0ken"},
+		Environment: map[string]string{"TOKEN": "t0ken", "CUDA_VISIBLE_DEVICES": "0,1,2"},
 	}, activities.Ref{})
 	if err != nil {
 		t.Fatal(err)
@@ -353,13 +353,16 @@ func TestAnImageIsRunByTheEngineOfTheHost(t *testing.T) {
 	}
 	for _, want := range []string{
 		"--cpus=1.500", "--memory=1073741824 --memory-swap=1073741824", "--device=nvidia.com/gpu=1", "--env=TOKEN ",
-		"--env=HOME=/spillway/home",
+		"--env=HOME=/spillway/home", "--env=NVIDIA_VISIBLE_DEVICES ",
 		"--workdir=/work", "inspect --format={{.State.OOMKilled}} spillway-attempt-",
 		"rm --force --volumes spillway-attempt-",
 	} {
 		if !strings.Contains(string(commands), want) {
 			t.Errorf("the engine was asked %q, want it to have %q", commands, want)
 		}
+	}
+	if strings.Contains(string(commands), "CUDA_VISIBLE_DEVICES") {
+		t.Errorf("the command chooses its GPUs in %q", commands)
 	}
 	if strings.Contains(string(commands), "t0ken") {
 		t.Error("the value of a variable is among the arguments, where everybody can read it")

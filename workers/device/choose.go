@@ -24,7 +24,8 @@ type Need struct {
 // same devices are chosen for the same values.
 //
 // A device that another program uses is free as far as its memory goes; where several would do, those with the least
-// memory are taken, so that large ones are left for who needs them, and of the same size those with the lowest number.
+// memory are taken, so that large ones are left for who needs them, and of the same size those that no other program
+// uses, then those with the lowest number.
 func Choose(devices []State, held map[string]bool, own map[int]bool, need Need) (uuids []string, why string) {
 	if need.Count < 1 {
 		return nil, ""
@@ -46,7 +47,10 @@ func Choose(devices []State, held map[string]bool, own map[int]bool, need Need) 
 			}
 			continue
 		}
-		slices.SortFunc(some, func(a, b State) int { return cmp.Or(cmp.Compare(a.Memory, b.Memory), Order(a, b)) })
+		slices.SortFunc(some, func(a, b State) int {
+			return cmp.Or(cmp.Compare(a.Memory, b.Memory),
+				cmp.Compare(len(strangers(a.Processes, own)), len(strangers(b.Processes, own))), Order(a, b))
+		})
 		some = some[:need.Count]
 		if best == nil || cmp.Or(cmp.Compare(last(some).Memory, last(best).Memory), Order(some[0], best[0])) < 0 {
 			best = some

@@ -37,10 +37,14 @@ func TestWholeDevicesAreChosenByClassMemoryAndNumber(t *testing.T) {
 		want string
 		why  string
 	}{
-		"none":                     {need: Need{}},
-		"the smallest that holds":  {need: Need{Count: 1, Memory: 8 * quantity.GiB}, want: "GPU-3"},
-		"as much as it needs":      {need: Need{Count: 1, Memory: 20 * quantity.GiB}, want: "GPU-2"},
-		"of the class":             {need: Need{Count: 1, Class: "a100", Memory: 8 * quantity.GiB}, want: "GPU-0"},
+		"none":                    {need: Need{}},
+		"the smallest that holds": {need: Need{Count: 1, Memory: 8 * quantity.GiB}, want: "GPU-3"},
+		"as much as it needs":     {need: Need{Count: 1, Memory: 20 * quantity.GiB}, want: "GPU-2"},
+		"of the class":            {need: Need{Count: 1, Class: "a100", Memory: 8 * quantity.GiB}, want: "GPU-2"},
+		"beside a stranger, where there is room": {
+			held: map[string]bool{"GPU-1": true, "GPU-2": true, "GPU-4": true},
+			need: Need{Count: 1, Class: "a100", Memory: 8 * quantity.GiB}, want: "GPU-0",
+		},
 		"not beside a stranger":    {need: Need{Count: 1, Class: "a100"}, want: "GPU-2"},
 		"beside its own kind":      {own: map[int]bool{4242: true}, need: Need{Count: 1, Class: "a100"}, want: "GPU-0"},
 		"several are of one class": {need: Need{Count: 3}, want: "GPU-1 GPU-2 GPU-4"},

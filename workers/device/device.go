@@ -61,6 +61,9 @@ func Order(a, b State) int {
 // Taken is what programs have taken of a device since it stood as before says: what processes hold that were not there,
 // or, where the driver does not tell that, how much more of it is used.
 func Taken(before, now State) quantity.Bytes {
+	if len(now.Processes) == 0 { // as in a container, where the driver may know none
+		return max(now.Used-before.Used, 0)
+	}
 	sum := quantity.Bytes(0)
 	for _, p := range now.Processes {
 		if p.Memory < 0 {

@@ -58,12 +58,11 @@ func openVenues(ctx context.Context, r *reports) (*venues, error) {
 func (v *venues) startPool(ctx context.Context) (err error) {
 	config := v.config
 	host := hostName()
-	reader := device.Open()
-	v.onClose("the driver of the GPUs", func(context.Context) error { return reader.Close() })
+	offered, readGPUs := v.offeredGPUs(ctx)
 	v.agent, err = agent.New(agent.Options{
 		Host: host, StateDir: config.StateDir, Enforcement: config.Limits,
 		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice,
-		GPUs: v.offeredGPUs(ctx, reader), ReadGPUs: reader.Read,
+		GPUs: offered, ReadGPUs: readGPUs,
 		Client: v.temporal, ArtifactsURL: config.artifactsURL(),
 		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
 		Store: v.store, Superseded: v.space.Superseded, Declared: v.declared, Results: v.results, Plans: v.plans,
@@ -86,29 +85,33 @@ func (v *venues) tellHost(ctx context.Context, host predictor.Host) error {
 }
 
 // offeredGPUs are the GPUs of this host that attempts may have: those that CUDA_VISIBLE_DEVICES leaves to this process,
-// and of these those of one model.
-func (v *venues) offeredGPUs(ctx context.Context, reader *device.Reader) []device.State {
+// and of these those of one model. Read tells how they stand; nil where there is no driver.
+func (v *venues) offeredGPUs(ctx context.Context) (
+	offered []device.State, read func(context.Context) (device.Reading, error),
+) {
+	reader := device.Open()
+	v.onClose("the driver of the GPUs", func(context.Context) error { return reader.Close() })
 	reading, err := reader.Read(ctx)
 	switch {
 	case errors.Is(err, device.ErrNone):
 		v.logger.DebugContext(ctx, "no GPU", "reason", err)
-		return nil
+		return nil, nil
 	case err != nil:
 		v.logger.WarnContext(ctx, "stages get no GPU: the driver does not tell of any", "error", err)
-		return nil
+		return nil, reader.Read
 	}
 	seen := reading.Devices
 	if value, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
 		seen = device.Visible(seen, value)
 	}
-	offered := device.Offer(seen)
+	offered = device.Offer(seen)
 	for _, d := range seen {
 		if !slices.ContainsFunc(offered, func(o device.State) bool { return o.UUID == d.UUID }) {
 			v.logger.WarnContext(ctx, "a GPU is not offered to stages", "gpu", d.Label(), "name", d.Name,
 				"reason", cmp.Or(d.Wrong, "a host offers those of one model, that of which it has most"))
 		}
 	}
-	return offered
+	return offered, reader.Read
 }
 
 // hostName is the name of this host.
