@@ -372,7 +372,7 @@ func (d *decider) cores(w *work) size.CPU {
 		c.Rate = quantity.Milli(math.Ceil(st.Model.Rates.Quantile(0.9)))
 	}
 	if mean, _, known := st.Model.Pool(st.Slot.CPU); known {
-		c.Wall = mean
+		c.Wall, c.At = mean, st.Slot.CPU
 	}
 	if st.Sizing.Learned {
 		c.Held = st.Slot.CPU
@@ -384,6 +384,9 @@ func (d *decider) cores(w *work) size.CPU {
 		c.Slots = float64(all.Memory) / float64(st.Slot.Memory)
 	}
 	c.Worth, c.Left = d.haste(st)
+	if larger := d.relative(w, fact.Pool); c.Left > 0 && larger > 0 {
+		c.Left /= larger // the tasks that wait take so many times as long as Wall
+	}
 	return c
 }
 
@@ -392,6 +395,9 @@ func (d *decider) cores(w *work) size.CPU {
 func (d *decider) haste(st *memory.Stage) (worth, left float64) {
 	price := quantity.Money(0)
 	for _, host := range d.hosts {
+		if host.Capacity.GPU > 0 && st.Slot.GPU == 0 {
+			continue // its price is that of its GPUs
+		}
 		price = max(price, host.PricePerHour/max(1, quantity.Money(host.Capacity.CPU/quantity.Core)))
 	}
 	runs, least, limits := 0, 0.0, false

@@ -1,6 +1,7 @@
 package size
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -67,8 +68,9 @@ type CPU struct {
 	// Rate is how much of a core attempts use, by the 90th percentile of their means; 0 while too few are known. A share
 	// below it holds some of them back all the time.
 	Rate quantity.Milli
-	// Wall is how long an attempt takes, in seconds; 0 where that is not known.
+	// Wall is how long an attempt takes with the share At, in seconds; 0 where that is not known. At is 0 for one core.
 	Wall float64
+	At   quantity.Milli
 	// Held is the share that attempts have now, HeldBack the largest that holds them back; 0 for none.
 	Held, HeldBack quantity.Milli
 	// Most is what the largest host has.
@@ -134,11 +136,8 @@ func (c CPU) cheapest(floor, ceiling quantity.Milli) (best quantity.Milli, least
 
 // ends is after how many seconds all tasks are done with this share.
 func (c CPU) ends(share quantity.Milli) float64 {
-	held := c.Held
-	if held <= 0 {
-		held = quantity.Core
-	}
-	return c.Wall * c.time(share.Cores()) / c.time(held.Cores()) * c.waves(share)
+	at := cmp.Or(max(c.At, 0), quantity.Core)
+	return c.Wall * c.time(share.Cores()) / c.time(at.Cores()) * c.waves(share)
 }
 
 // waves is how many tasks each slot takes after one another with this share.

@@ -61,6 +61,11 @@ func TestAShareOfCoresIsChosenAlongTheCurve(t *testing.T) {
 		{"two in a hurry", size.CPU{Speed: onTwo(1.3), Rate: 1300, Worth: size.MostWorth}, 2 * core},
 		{"two where the deadline is near", size.CPU{Speed: onTwo(1.3), Rate: 1300, Left: 1.5}, 2 * core},
 		{"two where it has passed", size.CPU{Speed: onTwo(1.3), Rate: 1300, Left: -1}, 2 * core},
+		{
+			"two where it is near for one core, though not for the two that the time is of",
+			size.CPU{Speed: onTwo(1.3), Rate: 1300, At: 2 * core, Left: 2.2},
+			2 * core,
+		},
 		{"one where it is far", size.CPU{Speed: onTwo(1.3), Rate: 1300, Left: 60}, core},
 		{"one where time is worth little", size.CPU{Speed: onTwo(1.9), Rate: 1900, Worth: 0.01}, core},
 		{"no less for no further slot", size.CPU{Speed: learned(1, 0.7, 0, 8), Rate: 700, Tasks: 2, Room: 1333}, core},

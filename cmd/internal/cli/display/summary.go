@@ -51,7 +51,7 @@ func Summary(m Model, s Style) []string {
 			Count(len(m.Decisions), "decision"), Clean(run.Run)))
 	}
 	if m.Own {
-		lines = append(lines, "  the stack was started for this run and has ended with it: first start one with "+
+		lines = append(lines, "  the stack of this run has ended with it; to ask later, first start one with "+
 			"`spillway dev`")
 	}
 	return lines
