@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -21,18 +22,26 @@ type Rooms []host
 
 type host struct {
 	free quantity.Size
-	held []Holding // in the order in which they are given back
+	// later is what is free when one after another of those that hold something has ended, and in how many seconds that
+	// is; in that order.
+	later []Holding
 }
 
 // NewRooms are the rooms of hosts on which attempts hold so much, by the host's name.
 func NewRooms(hosts []plan.Host, held map[string][]Holding) Rooms {
 	rooms := make(Rooms, len(hosts))
 	for i, h := range hosts {
-		rooms[i] = host{h.Capacity, slices.Clone(held[h.ID])}
-		for _, holding := range held[h.ID] {
-			rooms[i].free = rooms[i].free.Minus(holding.Size)
+		room := host{h.Capacity, slices.Clone(held[h.ID])}
+		for _, holding := range room.later {
+			room.free = room.free.Minus(holding.Size)
 		}
-		slices.SortFunc(rooms[i].held, func(a, b Holding) int { return cmp.Compare(a.Left, b.Left) })
+		slices.SortFunc(room.later, func(a, b Holding) int { return cmp.Compare(a.Left, b.Left) })
+		free := room.free
+		for at := range room.later {
+			free = free.Plus(room.later[at].Size)
+			room.later[at].Size = free
+		}
+		rooms[i] = room
 	}
 	return rooms
 }
@@ -48,15 +57,13 @@ func (r Rooms) Wait(size quantity.Size) float64 {
 }
 
 func (h host) wait(size quantity.Size) float64 {
-	free := h.free
-	if size.Fits(free) {
+	if size.Fits(h.free) {
 		return 0
 	}
-	for _, holding := range h.held {
-		free = free.Plus(holding.Size)
-		if size.Fits(free) {
-			return holding.Left
-		}
+	// More and more is free, so a thousand stages need not each add up what thousands of attempts hold.
+	at := sort.Search(len(h.later), func(i int) bool { return size.Fits(h.later[i].Size) })
+	if at == len(h.later) {
+		return math.Inf(1)
 	}
-	return math.Inf(1)
+	return h.later[at].Left
 }
