@@ -13,8 +13,8 @@ import (
 
 // What the last attempts took goes up and down, and so does the line that is fitted to it; a limit that follows is
 // another within the second. So limits that are learned are raised at once, as far as they must be, and lowered only
-// when less has been enough for settleFor, or settleSoon where muchSpare of a slot is to spare, to what was the most
-// meanwhile: a large part keeps others waiting. What was guessed or declared gives way to what is learned at once.
+// when less has been enough for settleFor, or settleSoon where muchSpare is to spare, to what was the most meanwhile: a
+// large part keeps others waiting. What was guessed or declared gives way to what is learned at once.
 const (
 	settleFor  = fact.Instant(2 * time.Minute)
 	settleSoon = fact.Instant(30 * time.Second)
@@ -47,18 +47,23 @@ func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size
 	}
 	st.Settling.Enough = st.Settling.Enough.Raised(need, largest, among)
 	st.Settling.Slot = size.LargerOf(st.Settling.Slot, slot)
-	wait := settleFor
-	if enough := st.Settling.Slot; float64(enough.CPU) < (1-muchSpare)*float64(keptSlot.CPU) ||
-		float64(enough.Memory) < (1-muchSpare)*float64(keptSlot.Memory) {
-		wait = settleSoon
-	}
-	if clock-st.Settling.Since < wait {
+	waited := clock - st.Settling.Since
+	if waited < settleSoon || waited < settleFor && !muchToSpare(st, kept, keptSlot) {
 		return next, keptSlot
 	}
 	next.Base, next.Term = st.Settling.Enough.Base, st.Settling.Enough.Term
 	keptSlot = st.Settling.Slot
 	st.Settling = memory.Settling{Since: clock, Enough: need, Slot: slot}
 	return next, keptSlot
+}
+
+// muchToSpare reports whether muchSpare of what is kept would have been enough without: of a slot, which is that of the
+// largest attempt and no more than a host, or of all attempts that are remembered.
+func muchToSpare(st *memory.Stage, kept size.Limits, keptSlot quantity.Size) bool {
+	enough := st.Settling.Slot
+	return float64(enough.CPU) < (1-muchSpare)*float64(keptSlot.CPU) ||
+		float64(enough.Memory) < (1-muchSpare)*float64(keptSlot.Memory) ||
+		kept.Beyond(st.Settling.Enough, st.Model.Memory.Features()) > muchSpare
 }
 
 // probes are the largest features that were seen lately, and all at which limits with these terms are compared: none,

@@ -45,6 +45,19 @@ func (l Limits) Spare(need Limits, among []usage.Features) bool {
 		float64(need.Base.GPUMemory) < (1-shrinkStep)*float64(l.Base.GPUMemory)
 }
 
+// Beyond is the part of what limits give to attempts with these features that they give beyond enough, from 0 to 1.
+func (l Limits) Beyond(enough Limits, attempts []usage.Features) float64 {
+	given, taken := 0.0, 0.0
+	for _, features := range attempts {
+		given += l.at(features)
+		taken += min(enough.at(features), l.at(features))
+	}
+	if !(given > 0) {
+		return 0
+	}
+	return 1 - taken/given
+}
+
 // Raised are limits that give at least what both give. Where both grow with the same feature alone, they are the curve
 // from the larger base to the larger limit at the largest features, of the smaller power, which lies above that of the
 // larger one; else need is raised by what it is short of anywhere among these.

@@ -1,6 +1,7 @@
 package size_test
 
 import (
+	"math"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -34,4 +35,32 @@ func TestRaisedLimitsGiveAtLeastWhatBothGive(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A line that is too high by as much everywhere has little to spare for the largest attempt, and much for most.
+func TestWhatIsBeyondEnoughIsThatOfAllAttempts(t *testing.T) {
+	t.Parallel()
+	line := func(base, perByte int) size.Limits {
+		return size.Limits{
+			Base: quantity.Size{Memory: quantity.Bytes(base) * quantity.MiB},
+			Term: usage.Term{Feature: usage.InputBytes, Power: 1, PerUnit: float64(perByte)},
+		}
+	}
+	attempts := []usage.Features{{}, {Input: float64(quantity.MiB)}, {Input: float64(8 * quantity.MiB)}}
+	for name, test := range map[string]struct {
+		given, enough size.Limits
+		attempts      []usage.Features
+		want          float64
+	}{
+		"as much":     {line(20, 10), line(20, 10), attempts, 0},
+		"too little":  {line(20, 10), line(40, 10), attempts, 0},
+		"too much":    {line(60, 10), line(20, 10), attempts, 120.0 / 270},
+		"too steep":   {line(20, 20), line(20, 10), attempts, 90.0 / 240},
+		"no attempts": {line(60, 10), line(20, 10), nil, 0},
+		"nothing":     {line(0, 0), line(0, 0), attempts, 0},
+	} {
+		if got := test.given.Beyond(test.enough, test.attempts); math.Abs(got-test.want) > 1e-9 {
+			t.Errorf("%s: %g, want %g", name, got, test.want)
+		}
+	}
 }
