@@ -130,11 +130,11 @@ python-tools: ## Install ruff, mypy and pytest into bin/ (needs Python 3.10 and,
 
 .PHONY: lint
 lint: python-tools ## Check style, import directions and determinism of workflows.
+	@git ls-files '*.py' '*.ts' '*.svelte' '*.css' '*.html' '*.sh' ':!cmd/internal/web/dist' | xargs awk \
+		'length > 120 { print FILENAME ":" FNR ": the line is over 120 characters"; bad = 1 } END { exit bad }'
 	$(TOOLS) golangci-lint run $(PACKAGES)
 	$(TOOLS) workflowcheck -config deploy/workflowcheck.yaml ./workflows ./workflows/runs ./workflows/chain ./workflows/digits
 	go mod tidy -diff
-	@git ls-files '*.py' '*.ts' '*.svelte' '*.css' '*.html' '*.sh' ':!cmd/internal/web/dist' | xargs awk \
-		'length > 120 { print FILENAME ":" FNR ": the line is over 120 characters"; bad = 1 } END { exit bad }'
 	$(PYTHON_TOOLS)/bin/ruff check --no-cache --config $(PYTHON_CONFIG) $(PYTHON_FILES)
 	$(PYTHON_TOOLS)/bin/ruff format --no-cache --check --config $(PYTHON_CONFIG) $(PYTHON_FILES)
 	$(PYTHON_TOOLS)/bin/mypy --cache-dir $(BIN)/mypy --config-file $(PYTHON_CONFIG) $(PYTHON_FILES)

@@ -5,8 +5,8 @@
 # for example: testdata/vm.sh -test.v -test.run Bomb
 #              PACKAGE=../agent testdata/vm.sh -test.v -test.run 'Unknown|Lent'
 # Environment: PACKAGE is the directory of the package, this one where it is not set. SPILLWAY_MEASURE=1 measures.
-# KERNEL is a kernel image. ACCEL=kvm uses the processor's own virtualisation where that works; the default is emulation, which
-# works everywhere and takes minutes.
+# KERNEL is a kernel image. ACCEL=kvm uses the processor's own virtualisation where that works; the default is
+# emulation, which works everywhere and takes minutes.
 # Debian packages: qemu-system-x86 linux-image-cloud-amd64 cpio gzip golang.
 set -eu
 kernel=${KERNEL:-$(ls -v /boot/vmlinuz-* | tail -n 1)}
