@@ -45,6 +45,8 @@ type running struct {
 // target is what an attempt runs in and what its limits are set on.
 type target struct {
 	group *enforce.Group
+	// owns says of a process that is not in the group whether it is the attempt's; nil when all of its are.
+	owns func(pid int) bool
 	// tell hands the new limits to the attempt; nil where there is nobody to tell. Abandon is called when it cannot be
 	// told.
 	tell    func(quantity.Size) error

@@ -66,7 +66,8 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	if err != nil {
 		return unprepared(ctx, err)
 	}
-	a.begin(r, target{group: l.group}) // before the start: a program may be killed for memory at once
+	// Before the start: a program may be killed for memory at once.
+	a.begin(r, target{group: l.group, owns: workspace.Owns})
 	defer a.end(r)
 	kills := memoryKills()
 	l.began = a.now()

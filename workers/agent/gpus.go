@@ -47,6 +47,9 @@ type gpuHold struct {
 	uuids  []string
 	before map[string]device.State // how each stood when it was given
 	peak   quantity.Bytes          // the most of their memory that the attempt was seen to hold
+	// owns says whether a process is the attempt's; nil until it has some. Own are those of which it did.
+	owns func(pid int) bool
+	own  map[int]bool
 }
 
 func newGPUs(
@@ -145,7 +148,7 @@ func (g *gpus) choose(need device.Need) (hold *gpuHold, why string) {
 	if why != "" {
 		return nil, why
 	}
-	hold = &gpuHold{uuids: uuids, before: map[string]device.State{}}
+	hold = &gpuHold{uuids: uuids, before: map[string]device.State{}, own: map[int]bool{}}
 	for _, d := range g.now {
 		if slices.Contains(uuids, d.UUID) {
 			hold.before[d.UUID] = d
@@ -161,6 +164,42 @@ func (g *gpus) give(hold *gpuHold) {
 	defer g.mu.Unlock()
 	for _, uuid := range hold.uuids {
 		delete(g.held, uuid)
+	}
+}
+
+// follow tells which processes are an attempt's from now on.
+func (g *gpus) follow(hold *gpuHold, owns func(pid int) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	hold.owns = owns
+}
+
+// recognise notes which of the processes on the GPUs of attempts are their own.
+func (g *gpus) recognise(devices []device.State) {
+	type question struct {
+		hold *gpuHold
+		owns func(pid int) bool
+		pid  int
+	}
+	var questions []question
+	g.mu.Lock()
+	for _, d := range devices {
+		hold := g.held[d.UUID]
+		if hold == nil || hold.owns == nil {
+			continue
+		}
+		for _, p := range d.Processes {
+			if !hold.own[p.PID] {
+				questions = append(questions, question{hold, hold.owns, p.PID})
+			}
+		}
+	}
+	g.mu.Unlock()
+	questions = slices.DeleteFunc(questions, func(q question) bool { return !q.owns(q.pid) }) // it reads files
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, q := range questions {
+		q.hold.own[q.pid] = true
 	}
 }
 
@@ -181,6 +220,7 @@ func (g *gpus) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	g.recognise(reading.Devices)
 	if g.apply(ctx, reading, number) && g.changed != nil {
 		g.changed()
 	}
@@ -228,7 +268,7 @@ func (g *gpus) apply(ctx context.Context, reading device.Reading, number int) (c
 	taken := map[*gpuHold]quantity.Bytes{}
 	for _, d := range now {
 		if hold := g.held[d.UUID]; hold != nil {
-			taken[hold] += device.Taken(hold.before[d.UUID], d)
+			taken[hold] += device.Taken(hold.before[d.UUID], d, func(pid int) bool { return hold.own[pid] })
 		}
 	}
 	for hold, memory := range taken {

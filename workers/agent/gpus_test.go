@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -93,7 +94,9 @@ func TestAttemptsHaveGPUsOfTheirOwnAndSeeNoOthers(t *testing.T) {
 	h, printed, _ := startWithStore(t, 3, driver.on)
 	h.plans <- placement(3, asking(quantity.GPUs{Count: 1}))
 	dir := t.TempDir()
-	script := `echo "[$CUDA_VISIBLE_DEVICES]"; : >"` + dir + `/$SPILLWAY_TASK"
+	pids := t.TempDir()
+	script := `echo "[$CUDA_VISIBLE_DEVICES]"; : >"` + dir + `/$SPILLWAY_TASK"; cd "` + pids + `"
+		echo $$ >$SPILLWAY_TASK; mv $SPILLWAY_TASK "$CUDA_VISIBLE_DEVICES"
 		until [ -e "` + dir + `/enough" ]; do sleep 0.01; done`
 	c := shell(script)
 	c.Environment = map[string]string{"CUDA_VISIBLE_DEVICES": "0,1,2,3"} // it is not asked
@@ -111,11 +114,12 @@ func TestAttemptsHaveGPUsOfTheirOwnAndSeeNoOthers(t *testing.T) {
 		host.Capacity.DeviceClass != "h100" || len(host.GPUs) != 2 || !host.GPUs[0].Held || !host.GPUs[1].Held {
 		t.Errorf("the host tells %+v", host)
 	}
-	driver.hold(0, 100, 3*quantity.GiB)
-	driver.hold(1, 200, 3*quantity.GiB)
+	on0, on1 := awaitPID(t, filepath.Join(pids, "GPU-0")), awaitPID(t, filepath.Join(pids, "GPU-1"))
+	driver.hold(0, on0, 3*quantity.GiB)
+	driver.hold(1, on1, 3*quantity.GiB)
 	awaitTrue(t, func() bool { return h.agent.Host().GPUs[1].Used == 3*quantity.GiB })
-	driver.hold(0, 100, 0)
-	driver.hold(1, 200, 0)
+	driver.hold(0, on0, 0)
+	driver.hold(1, on1, 0)
 	if running() != 2 {
 		t.Error("the third attempt runs without a GPU")
 	}
@@ -331,6 +335,46 @@ func TestALostGPUIsWaitedForInTheLine(t *testing.T) {
 	if out, _ := decoded(t, h, first); !slices.Contains(out.Env, "CUDA_VISIBLE_DEVICES=GPU-0") {
 		t.Errorf("%v", out.Env)
 	}
+}
+
+// A program of somebody else that starts on the GPU of an attempt, later than it, is no part of what the attempt takes.
+func TestStrangersThatStartLaterDoNotCountInPeaks(t *testing.T) {
+	t.Parallel()
+	driver := newCards(1, 80*quantity.GiB)
+	h, _, _ := startWithStore(t, 1, driver.on)
+	h.obeyed(placement(1, asking(quantity.GPUs{Count: 1})))
+	dir := t.TempDir()
+	task := h.command(t, "a", shell(`echo $$ >"`+dir+`/new"; mv "`+dir+`/new" "`+dir+`/pid"
+		until [ -e "`+dir+`/enough" ]; do sleep 0.01; done`), nil)
+	pid := awaitPID(t, filepath.Join(dir, "pid"))
+	driver.hold(0, pid, 3*quantity.GiB)
+	awaitTrue(t, func() bool { return h.agent.Host().GPUs[0].Used == 3*quantity.GiB })
+	driver.hold(0, os.Getpid(), 30*quantity.GiB)
+	awaitTrue(t, func() bool { return h.agent.Host().GPUs[0].Used == 33*quantity.GiB })
+	driver.hold(0, pid, 0)
+	if err := os.WriteFile(filepath.Join(dir, "enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := task.Wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if peak := h.records()[0].Usage.GPUPeakMemory; peak != 3*quantity.GiB {
+		t.Errorf("a peak of %s, want its own 3 GiB", peak)
+	}
+}
+
+// awaitPID waits until a program has written its process ID to a file.
+func awaitPID(t *testing.T, file string) (pid int) {
+	t.Helper()
+	awaitTrue(t, func() bool {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return false
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		return err == nil
+	})
+	return pid
 }
 
 // What an attempt may take of a GPU is what others leave of it: a lack of memory says that so much was not enough.

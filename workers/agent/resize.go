@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
@@ -12,6 +13,13 @@ func (r *running) attach(live target, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.live, r.gauge = live, newGauge(live.group, r.agent.enforcer.Mode(), now)
+	r.agent.gpus.follow(r.gpus, live.has)
+}
+
+// has reports whether a process is the attempt's.
+func (t target) has(pid int) bool {
+	pids, err := t.group.Pids()
+	return err == nil && slices.Contains(pids, pid) || t.owns != nil && t.owns(pid)
 }
 
 // detach ends the time in which the attempt can be resized. Its processes are gone, or idle: what it leaves behind may

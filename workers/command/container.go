@@ -27,8 +27,10 @@ const (
 	// containerProcesses bounds the processes in a container: enough for loaders of data, too few for a fork bomb to harm
 	// the host.
 	containerProcesses = 4096
-	// engineFile holds the engine of a workspace's container, so that what a crash left can be removed.
-	engineFile = "engine"
+	// engineFile holds the engine of a workspace's container, so that what a crash left can be removed; containerFile the
+	// container's ID, once its engine has made it.
+	engineFile    = "engine"
+	containerFile = "container"
 )
 
 // Places in a container.
@@ -129,6 +131,7 @@ func (c container) commandLine(lookup func(string) (string, bool)) (arguments, e
 	podman := filepath.Base(c.engine) == "podman"
 	arguments = []string{
 		c.engine, "run", "--name=" + c.name, "--init", "--pids-limit=" + strconv.Itoa(containerProcesses),
+		"--cidfile=" + filepath.Join(c.workspace, containerFile),
 		"--volume=" + c.work + ":" + containerWork, "--workdir=" + c.directory,
 	}
 	for _, name := range []string{"home", "tmp", "resume", "report"} {
@@ -176,6 +179,27 @@ func (c container) commandLine(lookup func(string) (string, bool)) (arguments, e
 
 // containerName returns the name of the container of a workspace.
 func containerName(dir string) string { return "spillway-" + strings.ToLower(filepath.Base(dir)) }
+
+// Owns reports whether a process of this machine runs in the workspace's container. It is false of all where there is
+// none, or its engine runs it on another machine.
+func (w *Workspace) Owns(pid int) bool {
+	if w.engine == "" {
+		return false
+	}
+	id, err := os.ReadFile(filepath.Join(w.dir, containerFile))
+	if err != nil {
+		return false
+	}
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	return err == nil && ofContainer(groups, strings.TrimSpace(string(id)))
+}
+
+// ofContainer reports whether a process in these control groups, as /proc tells them, is in the container of this ID.
+// Engines name the groups of a container by its ID: /docker/ID, docker-ID.scope, libpod-ID.scope.
+func ofContainer(groups []byte, id string) bool {
+	const least = 12 // of an ID that tells containers apart
+	return len(id) >= least && bytes.Contains(groups, []byte(id))
+}
 
 // OutOfMemory reports whether the kernel killed a process of the container because it reached its memory limit. Without
 // a container it is false: whoever set the limits knows.

@@ -58,20 +58,26 @@ func Order(a, b State) int {
 	return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Instance, b.Instance))
 }
 
-// Taken is what programs have taken of a device since it stood as before says: what processes hold that were not there,
-// or, where the driver does not tell that, how much more of it is used.
-func Taken(before, now State) quantity.Bytes {
-	if len(now.Processes) == 0 { // as in a container, where the driver may know none
+// Taken is what an attempt has taken of a device since it stood as before says: what its own processes hold, which own
+// tells by their PIDs. Where nobody knows whose the processes are, it is what all hold that were not there before, or
+// how much more of the device is used: what other programs take later counts then, as nobody can tell it apart.
+func Taken(before, now State, own func(pid int) bool) quantity.Bytes {
+	mine := slices.DeleteFunc(slices.Clone(now.Processes), func(p Process) bool { return !own(p.PID) })
+	switch {
+	case len(mine) > 0 || !now.PIDsUnknown:
+	case len(now.Processes) == 0: // as in a container, where the driver may know none
 		return max(now.Used-before.Used, 0)
+	default:
+		mine = slices.DeleteFunc(slices.Clone(now.Processes), func(p Process) bool {
+			return slices.ContainsFunc(before.Processes, func(old Process) bool { return old.PID == p.PID })
+		})
 	}
 	sum := quantity.Bytes(0)
-	for _, p := range now.Processes {
+	for _, p := range mine {
 		if p.Memory < 0 {
 			return max(now.Used-before.Used, 0)
 		}
-		if !slices.ContainsFunc(before.Processes, func(old Process) bool { return old.PID == p.PID }) {
-			sum += p.Memory
-		}
+		sum += p.Memory
 	}
 	return sum
 }
@@ -90,8 +96,11 @@ type State struct {
 	// Uncorrected counts the memory errors since the driver was loaded that could not be corrected; -1 when it has no such
 	// memory or does not tell.
 	Uncorrected int64 `json:"uncorrected"`
-	// Processes are those that compute on it, by PID of the machine (not of a container).
+	// Processes are those that compute on it, by PID.
 	Processes []Process `json:"processes,omitempty"`
+	// PIDsUnknown says that the driver does not tell its processes, or may tell PIDs of another namespace than that of
+	// this process, as in a container: whose they are is not known.
+	PIDsUnknown bool `json:"pids_unknown,omitempty"`
 	// Wrong says why no attempt can use it: it fell off the bus, or wants a reset. Empty when one can.
 	Wrong string `json:"wrong,omitempty"`
 }

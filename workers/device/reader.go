@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -21,13 +22,23 @@ const patience = 10 * time.Second
 // Reader asks the driver. Its methods may be called concurrently.
 type Reader struct {
 	library nvml.Interface
+	inside  bool          // this process has PIDs of its own, and the driver may tell those of the machine
 	calls   chan struct{} // holds the one call that is under way
 	mu      sync.Mutex
 	open    bool
 }
 
 // Open returns a reader of this host's driver.
-func Open() *Reader { return over(nvml.New()) }
+func Open() *Reader {
+	r := over(nvml.New())
+	namespace, err := os.Readlink("/proc/self/ns/pid")
+	r.inside = err != nil || namespace != machinePIDs
+	return r
+}
+
+// machinePIDs is the namespace of the machine's own PIDs: its number is fixed (PROC_PID_INIT_INO of the kernel's
+// include/linux/proc_ns.h).
+const machinePIDs = "pid:[4026531836]"
 
 // over returns a reader of a library, such as the mock of the driver's own bindings.
 func over(library nvml.Interface) *Reader {
@@ -190,7 +201,7 @@ func (r *Reader) state(handle nvml.Device, s State) State {
 		return wrong("does not tell its memory: ", code)
 	}
 	if !s.Whole() {
-		s.Processes = processes(handle)
+		r.processes(handle, &s)
 		return s // the driver tells nothing more of instances
 	}
 	if rates, code := handle.GetUtilizationRates(); code == nvml.SUCCESS {
@@ -204,7 +215,7 @@ func (r *Reader) state(handle nvml.Device, s State) State {
 	if n, code := handle.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC); code == nvml.SUCCESS {
 		s.Uncorrected = int64(min(n, 1<<62))
 	}
-	s.Processes = processes(handle)
+	r.processes(handle, &s)
 	return s
 }
 
@@ -230,21 +241,20 @@ func (r *Reader) memory(handle nvml.Device, s *State) nvml.Return {
 // has reports whether the driver has a function: to call one that it has not ends the process.
 func (r *Reader) has(symbol string) bool { return r.library.Extensions().LookupSymbol(symbol) == nil }
 
-func processes(handle nvml.Device) []Process {
+// processes reads who computes on a device.
+func (r *Reader) processes(handle nvml.Device, s *State) {
 	list, code := handle.GetComputeRunningProcesses()
-	if code != nvml.SUCCESS {
-		return nil
+	if s.PIDsUnknown = r.inside || code != nvml.SUCCESS; code != nvml.SUCCESS {
+		return
 	}
-	var all []Process
 	for _, p := range list {
 		one := Process{PID: int(p.Pid), Memory: -1}
 		if p.UsedGpuMemory != ^uint64(0) { // NVML_VALUE_NOT_AVAILABLE
 			one.Memory = bytesOf(p.UsedGpuMemory)
 		}
-		all = append(all, one)
+		s.Processes = append(s.Processes, one)
 	}
-	slices.SortFunc(all, func(a, b Process) int { return a.PID - b.PID })
-	return all
+	slices.SortFunc(s.Processes, func(a, b Process) int { return a.PID - b.PID })
 }
 
 func bytesOf(n uint64) quantity.Bytes { return quantity.Bytes(min(n, 1<<62)) }

@@ -106,6 +106,25 @@ func TestWhatADriverDoesNotTellIsNotKnown(t *testing.T) {
 	}
 }
 
+// Who computes on a GPU is known where the driver tells it, by PIDs that this process knows.
+func TestWhoseProcessesAreIsNotKnownInAContainer(t *testing.T) {
+	t.Parallel()
+	library := server()
+	library.Devices[0].(*dgxa100.Device).GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
+		return nil, nvml.ERROR_NO_PERMISSION
+	}
+	devices := read(t, library).Devices
+	if !devices[0].PIDsUnknown || devices[1].PIDsUnknown {
+		t.Errorf("unknown of GPU 0: %t, of GPU 1: %t", devices[0].PIDsUnknown, devices[1].PIDsUnknown)
+	}
+	reader := over(library)
+	reader.inside = true
+	reading, err := reader.Read(t.Context())
+	if err != nil || !reading.Devices[1].PIDsUnknown || len(reading.Devices[1].Processes) != 1 {
+		t.Errorf("%+v, %v", reading.Devices[1], err)
+	}
+}
+
 func TestADeviceThatDisappearsIsNamedAndTheOthersStay(t *testing.T) {
 	t.Parallel()
 	library := server()

@@ -50,3 +50,34 @@ func TestAHostOffersTheModelThatItHasMostOf(t *testing.T) {
 		t.Errorf("a lost device is offered: %s", got)
 	}
 }
+
+func TestWhatIsTakenIsThatOfItsOwnProcesses(t *testing.T) {
+	t.Parallel()
+	const old, mine, stranger = 7, 100, 200
+	now := func(used quantity.Bytes, processes ...Process) State { return State{Used: used, Processes: processes} }
+	inside := func(s State) State {
+		s.PIDsUnknown = true
+		return s
+	}
+	before := now(2*quantity.GiB, Process{PID: old, Memory: quantity.GiB})
+	of := func(pid int, gib quantity.Bytes) Process { return Process{PID: pid, Memory: gib * quantity.GiB} }
+	untold := Process{PID: mine, Memory: -1}
+	for name, test := range map[string]struct {
+		now  State
+		want quantity.Bytes
+	}{
+		"nobody computes":                        {now(2 * quantity.GiB), 0},
+		"its own":                                {now(8*quantity.GiB, of(old, 1), of(mine, 5)), 5},
+		"its own beside a later stranger":        {now(30*quantity.GiB, of(old, 1), of(mine, 5), of(stranger, 20)), 5},
+		"a stranger alone":                       {now(30*quantity.GiB, of(old, 1), of(stranger, 20)), 0},
+		"how much it holds is not told":          {now(9*quantity.GiB, of(old, 1), untold), 7},
+		"inside a container that knows its PIDs": {inside(now(9*quantity.GiB, of(mine, 5), of(stranger, 2))), 5},
+		"PIDs of another namespace":              {inside(now(9*quantity.GiB, of(old, 1), of(4321, 6))), 6},
+		"no PID is told":                         {inside(now(9 * quantity.GiB)), 7},
+		"less than before":                       {inside(now(quantity.GiB)), 0},
+	} {
+		if got := Taken(before, test.now, func(pid int) bool { return pid == mine }); got != test.want*quantity.GiB {
+			t.Errorf("%s: %s, want %d GiB", name, got, test.want)
+		}
+	}
+}
