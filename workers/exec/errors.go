@@ -25,6 +25,9 @@ func (e *StageError) Unwrap() error { return e.Err }
 // samples than there are: they come again until somebody changes it.
 var ErrRequest = errors.New("what was asked for cannot be done")
 
+// ErrMemory is matched by errors about a device that has too little memory for what was to be done there.
+var ErrMemory = errors.New("out of memory")
+
 // ErrLoss is wrapped by the error of a step whose loss or gradients are infinite or not numbers.
 var ErrLoss = errors.New("the loss is not finite")
 

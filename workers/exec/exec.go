@@ -21,12 +21,32 @@ type Executor interface {
 	Load(ctx context.Context, layout Layout) (Pipeline, error)
 }
 
+// Surveyor is an executor that trains on CUDA devices and knows them. Its method is safe for concurrent use.
+type Surveyor interface {
+	// Survey looks at CUDA devices, each by its Index, and measures the ways of tensors. It is asked before a model is
+	// looked at: a device that is not there, or that this executor cannot use, is an error that matches [ErrRequest].
+	Survey(ctx context.Context, devices []Device) ([]Surveyed, error)
+}
+
+// Surveyed is what an executor knows of a CUDA device. Rates are in bytes a second; 0 is not known.
+type Surveyed struct {
+	// Name is that of the device's model, as its driver has it: devices of one name take equally long.
+	Name string
+	// Memory is what the device has, Free what of it a part may have now.
+	Memory, Free quantity.Bytes
+	// Out is how fast a message gets from the device to where other parts read it, and In how fast it gets from there to
+	// the device. Copy is how fast the device copies its own memory.
+	Out, In, Copy float64
+}
+
 // ProbeOptions say how a model is probed.
 type ProbeOptions struct {
 	// Samples is how many samples are run at once, from 1.
 	Samples int
-	// Device is where.
+	// Device is where. On a CUDA device, operations may be run one by one, so that the model may be larger than it.
 	Device Device
+	// Precision is that of the training, whose sizes and times are measured; Float32 where empty.
+	Precision Precision
 }
 
 // Probe is what an executor finds out about a model.
@@ -36,7 +56,7 @@ type Probe struct {
 	Graph graph.Graph
 	// Samples is how many samples that was.
 	Samples int
-	// Forward and Backward are measured over the whole model, unsplit.
+	// Forward and Backward are measured over the whole model, unsplit; 0 where the device cannot hold it.
 	Forward, Backward graph.Seconds
 	// Model is a digest of the names, shapes and types of the parameters; checkpoints of one model fit no other.
 	Model string
@@ -58,9 +78,11 @@ type Device struct {
 	ID string
 	// Kind is CPU or CUDA; empty is CPU.
 	Kind string
-	// Index is the number of a CUDA device.
+	// Index is the number of a CUDA device among those that this process sees.
 	Index int
-	// Threads is how many CPU threads one operation may use; 0 leaves it to the executor.
+	// Class is the name of a CUDA device's model; empty where nobody asked its driver.
+	Class string
+	// Threads is how many CPU threads one operation may use; 0 leaves it to the executor, as CUDA devices do.
 	Threads int
 	// CPUs are the cores that a worker with a process of its own is pinned to; nil pins nothing.
 	CPUs []int
@@ -203,6 +225,6 @@ type Usage struct {
 	// Parameters, Gradients, Optimizer and Buffers are sizes of tensors.
 	Parameters, Gradients, Optimizer, Buffers quantity.Bytes
 	// Peak is the most that was held since the stage was loaded, activations and all else included, and Probe.Base left
-	// out; 0 where that cannot be measured for a part.
+	// out; 0 where that cannot be measured for a part. Of a part on a CUDA device, it is what it held there.
 	Peak quantity.Bytes
 }

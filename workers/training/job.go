@@ -47,7 +47,12 @@ func (j Job) normalized() (Job, deviceSet, error) {
 		return j, deviceSet{}, fmt.Errorf("%d micro-batches of a batch of %d samples; choose at most as many", j.MicroBatches,
 			j.Batch)
 	}
-	devices := deviceSet{all: j.Devices}
+	devices := deviceSet{all: slices.Clone(j.Devices)}
+	for i, d := range devices.all {
+		if d.Kind == exec.CUDA { // its operations use no CPU threads
+			devices.all[i].Threads = 0
+		}
+	}
 	if j.Devices == nil {
 		own, err := Devices()
 		if err != nil {

@@ -345,13 +345,18 @@ func availableMemory(root fs.FS) (quantity.Bytes, bool) {
 	return 0, false
 }
 
-// companions are the devices that can rehearse at the same time: one of each model that has room, on CPUs of this host.
+// companions are those of the devices that rehearse at the same time as the first, itself included: what shares its
+// arithmetic. On CPUs of this host, they are as many as have room for a model each; on a CUDA device, the parts that
+// share it.
 func companions(devices []exec.Device, peak, base quantity.Bytes) []exec.Device {
 	var alike []exec.Device
 	for _, d := range devices {
-		if len(alike) < mostTogether && d.Kind != exec.CUDA {
+		if len(alike) < mostTogether && shares(d, devices[0]) {
 			alike = append(alike, d)
 		}
+	}
+	if devices[0].Kind == exec.CUDA {
+		return alike
 	}
 	if available, known := availableMemory(os.DirFS("/")); known {
 		for len(alike) > 1 && 2*quantity.Bytes(len(alike))*(peak+base) > available {
@@ -359,4 +364,12 @@ func companions(devices []exec.Device, peak, base quantity.Bytes) []exec.Device 
 		}
 	}
 	return alike
+}
+
+// shares reports whether parts on two devices slow each other down: CPUs of one host, or one CUDA device.
+func shares(a, b exec.Device) bool {
+	if a.Kind == exec.CUDA || b.Kind == exec.CUDA {
+		return a.Kind == b.Kind && a.Index == b.Index
+	}
+	return true
 }

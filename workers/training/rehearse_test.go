@@ -112,6 +112,10 @@ func TestCompanionsAreOnTheHostsCPUsAndFewAreEnough(t *testing.T) {
 	if len(got) != mostTogether || got[1].ID != "device-2" {
 		t.Errorf("got %v", got)
 	}
+	shared := []exec.Device{devices[1], devices[0], devices[1], {ID: "another", Kind: exec.CUDA, Index: 1}}
+	if got := companions(shared, 1<<50, 1<<50); len(got) != 2 || got[0].Kind != exec.CUDA || got[1].Kind != exec.CUDA {
+		t.Errorf("beside a CUDA device: %v; want the parts that share it, whatever the host's memory", got)
+	}
 	if _, known := availableMemory(fstest.MapFS{}); !known {
 		if got := companions(devices, 1<<50, 0); len(got) > mostTogether {
 			t.Errorf("got %d", len(got))

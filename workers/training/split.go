@@ -384,22 +384,25 @@ func simulate(kind string, parts []part, microBatches int) (schedule.Result, err
 	if err != nil {
 		return schedule.Result{}, err
 	}
-	if contended(parts) {
-		for _, p := range parts {
-			costs.Contention = append(costs.Contention, schedule.Contention{
-				Forward: p.contention.forward, Backward: p.contention.backward, Step: p.contention.step,
-			})
-		}
+	if slower := contentions(parts); slices.ContainsFunc(slower, func(c schedule.Contention) bool {
+		return c != schedule.Contention{}
+	}) {
+		costs.Contention = slower
 	}
 	return schedule.Simulate(s, costs)
 }
 
-// contended reports whether some parts slow others down: on CPUs of one host.
-func contended(parts []part) bool {
-	for _, p := range parts {
-		if p.device.Kind != exec.CUDA && p.contention != (contention{}) && len(parts) > 1 {
-			return true
+// contentions are by how much the others slow each part down: those with which it shares a device, or the CPUs.
+func contentions(parts []part) []schedule.Contention {
+	all := make([]schedule.Contention, len(parts))
+	for i, p := range parts {
+		if slices.ContainsFunc(slices.Concat(parts[:i], parts[i+1:]), func(other part) bool {
+			return shares(p.device, other.device)
+		}) {
+			all[i] = schedule.Contention{
+				Forward: p.contention.forward, Backward: p.contention.backward, Step: p.contention.step,
+			}
 		}
 	}
-	return false
+	return all
 }

@@ -24,8 +24,8 @@ type ModelError struct {
 var (
 	// ErrNoTorch is matched by the error about a Python that has no PyTorch.
 	ErrNoTorch = errors.New("no PyTorch")
-	// ErrMemory is matched by the error about a device that has too little memory for its part.
-	ErrMemory = errors.New("out of memory")
+	// ErrMemory is [exec.ErrMemory].
+	ErrMemory = exec.ErrMemory
 	// ErrUntraceable is matched by the error about a model whose operations depend on the values of tensors.
 	ErrUntraceable = errors.New("the model cannot be traced")
 )
