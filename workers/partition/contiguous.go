@@ -157,7 +157,7 @@ func (in *instance) linearised() (place []int, name string, ok bool) {
 	best := math.Inf(1)
 	pairs := 0
 	for _, order := range in.orders() {
-		if pairs > mostPairs {
+		if pairs > mostPairs || (ok && in.effort.spent()) {
 			break
 		}
 		ideals := graph.Prefixes(order.blocks)
@@ -168,7 +168,11 @@ func (in *instance) linearised() (place []int, name string, ok bool) {
 			bounds = []float64{1.1 * low, 1.4 * low, 2 * low, 4 * low, 16 * low, best}
 		}
 		for _, bound := range bounds {
-			candidate, seen, found := in.search(ideals, bound)
+			allowed := math.Inf(1) // the first plan is never left out
+			if ok {
+				allowed = in.effort.part(1)
+			}
+			candidate, seen, found := in.search(ideals, bound, allowed)
 			pairs += seen
 			if found {
 				if load := slices.Max(in.loads(candidate)); load < best {
@@ -186,9 +190,10 @@ func (in *instance) linearised() (place []int, name string, ok bool) {
 const mostPairs = 3_000_000
 
 // search is the dynamic programme. It looks for plans whose stages have at most bound seconds of load; found is false
-// when there is none. pairs is how many stages it looked at.
-func (in *instance) search(ideals *graph.Ideals, bound float64) (place []int, pairs int, found bool) {
+// when there is none, or not within so many steps. pairs is how many stages it looked at.
+func (in *instance) search(ideals *graph.Ideals, bound, allowed float64) (place []int, pairs int, found bool) {
 	s := newSearch(in, ideals, bound)
+	s.allowed = allowed
 	place, found = s.all()
 	in.effort.spend(s.steps)
 	return place, s.pairs, found

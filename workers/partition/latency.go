@@ -103,6 +103,9 @@ func (in *instance) placeFits(place []int) bool {
 // mostCuts bounds the work of cheapestCuts, which grows with the square of the blocks where memory does not stop it.
 const mostCuts = 20_000_000
 
+// cutsShare is the part of the budget that the cuts along one order may take.
+const cutsShare = 0.1
+
 // cheapestCuts cuts a linear order so that work and transfers add up to the least: the latency of a chain. Chains, and
 // graphs that are almost chains, gain nothing from more devices than their memory needs, and list schedules do not see
 // that. No part takes longer than bound.
@@ -111,11 +114,10 @@ func (in *instance) cheapestCuts(order []int, bound float64) (place []int, ok bo
 		return nil, false
 	}
 	s := newSearch(in, graph.Prefixes(order), bound)
-	s.sum = true
-	for id := 1; id < s.ideals.Count; id++ {
-		s.at(id)
-	}
-	return s.trace()
+	s.sum, s.allowed = true, in.effort.part(cutsShare)
+	place, ok = s.all()
+	in.effort.spend(s.steps)
+	return place, ok
 }
 
 // quicken moves runs of blocks between devices as long as that shortens the makespan, and now and then where it does

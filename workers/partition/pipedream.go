@@ -125,7 +125,6 @@ func (d *dream) fill(activations bool) {
 	n := d.ideals.Count
 	d.best, d.prior, d.replicas = make([]float64, n*d.devices), make([]int32, n*d.devices), make([]int32, n*d.devices)
 	d.limit()
-	pairs := 0
 	for j := 1; j < n; j++ {
 		row := j * d.devices
 		for m := 1; m <= d.devices; m++ {
@@ -133,16 +132,15 @@ func (d *dream) fill(activations bool) {
 		}
 		for k := 1; k < j; k++ {
 			if d.most[j] > d.least[k] && d.ideals.Contains(j, k) {
-				pairs++
 				d.follow(k, j, activations)
 			}
 		}
 	}
-	d.effort.spend(dreamSteps * float64(n*n/2+10*pairs))
+	d.effort.spend(dreamSteps * float64(n) * float64(n) / 2)
 }
 
-// dreamSteps is what it takes to look at a pair of ideals, and a tenth of what it takes to follow it.
-const dreamSteps = 5
+// What it takes to look at a pair of ideals, to follow it with a number of replicas, and to look at a cell then.
+const dreamSteps, replicaSteps, replicaCellSteps = 5, 10, 3
 
 // limit sets the bound, and how many devices the ideals may have.
 func (d *dream) limit() {
@@ -170,9 +168,11 @@ func (d *dream) follow(k, j int, activations bool) {
 				time = max(time, d.over(2*d.out[j]/float64(r)))
 			}
 		}
+		d.effort.spend(replicaSteps)
 		if time > d.bound {
 			continue
 		}
+		d.effort.spend(replicaCellSteps * float64(max(0, d.most[j]-max(r, r+d.least[k]-1))))
 		for m := max(r+1, r+d.least[k]); m <= d.most[j]; m++ {
 			value := max(d.best[k*d.devices+m-r-1], time)
 			if cell := j*d.devices + m - 1; value < d.best[cell] {

@@ -94,6 +94,7 @@ func (s *sums) plus(other sums) {
 // passed on by those between.
 func (in *instance) borders(group []int, groups int) []border {
 	all := make([]border, groups+1)
+	crossed := 0
 	for _, t := range in.outputs {
 		home := group[in.blockOf[t.From]]
 		first, last := home, home
@@ -107,6 +108,7 @@ func (in *instance) borders(group []int, groups int) []border {
 		}
 		one := crossing{bytes: bytes, seconds: seconds, tensors: 1}
 		back := backward(in.p.Graph.Ops[t.From])
+		crossed += len(t.Readers) + last - first
 		for at := first + 1; at <= last; at++ {
 			if !back {
 				all[at].forward.add(one)
@@ -116,6 +118,7 @@ func (in *instance) borders(group []int, groups int) []border {
 			}
 		}
 	}
+	in.effort.spend(crossSteps * float64(crossed))
 	return all
 }
 
@@ -278,8 +281,8 @@ type stageOf struct {
 	replicas int
 }
 
-// assessSteps is what it takes to price a pipeline, for each block.
-const assessSteps = 10
+// What it takes to price a pipeline, for each block; and for each reader of a tensor and each border that it crosses.
+const assessSteps, crossSteps = 10, 2
 
 // assess prices a whole pipeline. Its stages are in order.
 func (x *pipe) assess(stages []stageOf) (total float64, timings []timing, borders []border) {

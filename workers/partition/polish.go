@@ -6,12 +6,16 @@ import (
 )
 
 // polish changes a pipeline as long as that helps: it shifts blocks over borders, moves replicas from stage to stage,
-// splits stages and merges them.
+// splits stages and merges them. It ends where the budget does,
+// once it fits.
 func (x *pipe) polish(stages []stageOf) ([]stageOf, float64) {
 	best := x.feasible(stages)
 	for range 100 {
 		improved := false
 		for _, changed := range x.changes(stages) {
+			if x.effort.spent() && !math.IsInf(best, 1) {
+				return stages, best
+			}
 			if total := x.feasible(changed); total < best*(1-1e-12) {
 				stages, best, improved = changed, total, true
 				break

@@ -84,24 +84,19 @@ func (r *refinement) further(place []int) {
 
 // round anneals once and reports whether that found something better.
 func (r *refinement) round(from []int, heat float64) (improved bool) {
-	// A move looks at the tensors of a block, on each of the devices.
-	each := moveSteps + moveTensorSteps*float64(len(r.p.Devices)*(2+len(r.tensors)))/float64(len(r.blocks))
-	moves := min(float64(r.moves), r.effort.left/each)
+	moves := min(float64(r.moves), r.effort.left/r.anneal.each)
 	if moves < 1 {
 		return false
 	}
-	r.effort.spend(moves * each)
 	r.anneal.restore(from)
 	most, place := r.anneal.round(int(moves), heat, r.most)
+	r.effort.spend(r.anneal.steps)
 	if most >= r.most*(1-1e-12) {
 		return false
 	}
 	r.best, r.most = place, most
 	return true
 }
-
-// What a move takes: by itself, and for each tensor and device.
-const moveSteps, moveTensorSteps = 80, 10
 
 // plan returns the better of a plan and of what was found.
 func (r *refinement) plan(before Plan) (Plan, error) {
@@ -126,13 +121,27 @@ type anneal struct {
 	held    []float64
 	readers []int32 // of tensor t on device d, at t*devices+d
 	devices int
+	each    float64 // steps that a move of a block takes in the mean
+	steps   float64 // that the last round took, in the units of a budget
 }
+
+// What it takes to draw a move; to add the loads of all devices up, for each; and to take a tensor out of the loads or
+// put it in, by itself, for each device, and for each device to which it is sent.
+const moveSteps, loadSteps, carrySteps, carryDeviceSteps, sendSteps = 40, 3, 8, 1, 10
 
 func newAnneal(in *instance, place []int) *anneal {
 	a := &anneal{
 		instance: in, random: rand.New(rand.NewPCG(in.p.Seed, uint64(len(in.blocks)))),
 		devices: len(in.p.Devices),
 	}
+	carried := 0
+	for b := range in.blocks {
+		carried += len(in.from[b]) + len(in.into[b])
+	}
+	devices := float64(a.devices)
+	// A block's tensors are taken out and put in, and most moves are taken back.
+	a.each = moveSteps + 2*loadSteps*devices +
+		4*float64(carried)/float64(len(in.blocks))*(carrySteps+carryDeviceSteps*devices)
 	a.restore(place)
 	return a
 }
@@ -179,7 +188,12 @@ func (a *anneal) round(moves int, heat, best float64) (most float64, place []int
 	place = slices.Clone(a.place)
 	energy := a.energy()
 	cool := math.Pow(0.01, 1/float64(max(moves, 1)))
+	a.steps = 0
 	for range moves {
+		if a.steps > a.effort.left {
+			break
+		}
+		a.steps += moveSteps
 		heat *= cool
 		b := a.random.IntN(len(a.blocks))
 		from, to := a.place[b], a.target(b)
@@ -196,6 +210,7 @@ func (a *anneal) round(moves int, heat, best float64) (most float64, place []int
 		if swap >= 0 {
 			a.move(swap, from)
 		}
+		a.steps += 2 * loadSteps * float64(a.devices)
 		after := a.energy()
 		if a.fits(from) && a.fits(to) && (after <= energy || a.random.Float64() < math.Exp((energy-after)/heat)) {
 			energy = after
@@ -268,4 +283,5 @@ func (a *anneal) carry(t int, sign float64) {
 			a.loads[home] += sign * out
 		}
 	}
+	a.steps += carrySteps + carryDeviceSteps*float64(a.devices) + sendSteps*float64(sends)
 }
