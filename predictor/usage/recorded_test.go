@@ -69,7 +69,7 @@ func TestSpeedsOfRealProgramsAreKnownAfterFiveAttemptsAtOneSizeAndOneAtAnother(t
 					continue
 				}
 				var tries usage.Tries
-				for i, try := range program.at(five) {
+				for i, try := range program.at(five)[:5] {
 					tries.Add(try, usage.Features{}, nil)
 					if i == 0 {
 						tries.Add(program.at(one)[2], usage.Features{}, nil)

@@ -28,8 +28,9 @@ type worker struct {
 }
 
 // TestMeasureSpeeds compares predicted with measured speed at half a core, one and two, of programs that are run five
-// times at one of these sizes and once at another, for every two sizes. What is measured is the median of five ratios
-// of runs that followed each other. SPILLWAY_UPDATE=1 keeps the attempts for the tests of predictor/usage.
+// times at one of these sizes and once at another, for every two sizes. What is measured is the median of fifteen ratios
+// of runs that followed each other: a run of half a second differs from the next by up to a third where other machines
+// share the processor. SPILLWAY_UPDATE=1 keeps the attempts for the tests of predictor/usage.
 func TestMeasureSpeeds(t *testing.T) {
 	if os.Getenv("SPILLWAY_MEASURE") == "" {
 		t.Skip("SPILLWAY_MEASURE is not set")
@@ -139,8 +140,8 @@ func record(t *testing.T, all []measured) {
 // speedSizes are those that are looked at, in cores.
 var speedSizes = []float64{0.5, 1, 2}
 
-// speedTimes is how often a program runs at each.
-const speedTimes = 5
+// speedTimes is how often a program runs at each, and learnedTimes how many of these runs are learned from.
+const speedTimes, learnedTimes = 15, 5
 
 // measure runs the program at every size in turn, so that what else the host does meets all alike.
 func (w *worker) measure(t *testing.T) (tries []predicted.Try) {
@@ -190,10 +191,10 @@ func (m measured) tell(t *testing.T) (off []float64) {
 				continue
 			}
 			var tries predicted.Tries
-			for i, attempt := range m.at(five) {
+			for i, attempt := range m.at(five)[:learnedTimes] {
 				tries.Add(attempt, predicted.Features{}, nil)
 				if i == 0 {
-					tries.Add(m.at(one)[speedTimes/2], predicted.Features{}, nil)
+					tries.Add(m.at(one)[learnedTimes/2], predicted.Features{}, nil)
 				}
 			}
 			speed := tries.Learn(predicted.Duration{}, true)

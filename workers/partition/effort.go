@@ -4,8 +4,8 @@ import "time"
 
 // stepsPerSecond is how many steps a search takes in a second of one core. A step is about a nanosecond, and every kind
 // of work says how many it is worth. On a shared core of 2.5 GHz, searches of wide graphs of 300 to 3,000 operations
-// take 0.7 to 1.0 s of its time for a budget of a second.
-const stepsPerSecond = 700_000_000
+// take 0.6 to 0.95 s of its time for a budget of a second.
+const stepsPerSecond = 600_000_000
 
 // defaultBudget is that of a Problem which names none.
 const defaultBudget = time.Second
