@@ -223,7 +223,11 @@ func change(decision predictor.Decision) string {
 	if decision.Venue != "" {
 		subject += " at " + string(decision.Venue)
 	}
-	return fmt.Sprintf("%s: %s -> %s: %s", subject, Clean(decision.From), Clean(decision.To), Clean(decision.Reason))
+	to := Clean(decision.From) + " -> " + Clean(decision.To)
+	if decision.From == decision.To {
+		to = "stays at " + Clean(decision.To)
+	}
+	return fmt.Sprintf("%s: %s: %s", subject, to, Clean(decision.Reason))
 }
 
 // alertLine is an alert with the time since the run's start, broken into lines that fit.

@@ -123,12 +123,16 @@ func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
 		if decision.Venue != "" {
 			row += " at " + string(decision.Venue)
 		}
+		was := ""
+		if decision.From != decision.To {
+			was = " (was " + decision.From + ")"
+		}
 		since := "since before the run"
 		if age := decision.At.Sub(m.Run.StartedAt); age >= 0 && !m.Run.StartedAt.IsZero() {
 			since = "since " + seconds(age.Seconds()) + " after its start"
 		}
 		lines = append(lines, wrapped(fmt.Sprintf("  %s: ", row),
-			fmt.Sprintf("%s (was %s) %s: %s", decision.To, decision.From, since, decision.Reason), s.page())...)
+			fmt.Sprintf("%s%s %s: %s", decision.To, was, since, decision.Reason), s.page())...)
 	}
 	return lines
 }
