@@ -32,6 +32,7 @@ type flow struct {
 	told      []string  // and from what to what
 	memory    func(task int) quantity.Bytes
 	input     func(task int) quantity.Bytes
+	features  func(task int) map[string]float64
 	worstWait float64
 	since     map[int]float64
 	took      func(cpu quantity.Milli) quantity.Usage // what a task takes with so many cores; nil for one
@@ -62,6 +63,9 @@ func (f *flow) run(from, to float64) {
 				line := record("r", "score", task, end, f.wall)
 				line.Usage.PeakMemory = f.memory(task)
 				line.Usage.Input = f.input(task)
+				if f.features != nil {
+					line.Features = f.features(task)
+				}
 				if f.took != nil {
 					line.Usage, line.Grant = f.begun[task].Usage, f.begun[task].Grant
 				}

@@ -78,9 +78,11 @@ func (r *reader) event() predictor.Event {
 				predictor.Succeeded, predictor.Succeeded, predictor.OutOfMemory,
 				predictor.Failed,
 			}[r.small(4)],
-			Cause:    []predictor.Cause{"", predictor.CauseDeviceMemory}[r.small(2)],
-			Features: map[string]float64{"rows": r.float(), fmt.Sprint("f", r.small(20)): r.float()},
-			Queue:    time.Duration(r.int64()), Start: time.Duration(r.int64()), Cold: true, Grant: r.size(),
+			Cause: []predictor.Cause{"", predictor.CauseDeviceMemory}[r.small(2)],
+			Features: map[string]float64{
+				"rows": r.float(), fmt.Sprint("f", r.small(20)): r.float(), fmt.Sprint("c", r.small(9), "="): float64(r.small(5)),
+			},
+			Queue: time.Duration(r.int64()), Start: time.Duration(r.int64()), Cold: true, Grant: r.size(),
 			Cost:      quantity.Money(r.int64()),
 			Predicted: predictor.Prediction{Memory: r.interval(), Wall: r.interval()},
 			Training: &predictor.Training{

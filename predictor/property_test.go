@@ -72,7 +72,9 @@ func anEvent(t *rapid.T) predictor.Event {
 			Start: wall / 10, Cold: poolOnly, Cost: quantity.Money(wall), Grant: quantity.Size{CPU: 1000, Memory: memory},
 			Predicted: predictor.Prediction{Wall: predictor.Interval{Mid: rapid.Float64Range(0, 100).Draw(t, "predicted")}},
 			Usage:     quantity.Usage{CPU: wall / 2, Wall: wall, PeakMemory: memory, Input: memory / 100, Throttled: wall / 5},
-			Features:  map[string]float64{"rows": rapid.Float64Range(0, 1e6).Draw(t, "rows")},
+			Features: map[string]float64{
+				"rows": rapid.Float64Range(0, 1e6).Draw(t, "rows"), "kind=": rapid.Float64Range(0, 3).Draw(t, "kind"),
+			},
 		}
 	}
 }

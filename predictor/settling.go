@@ -35,7 +35,7 @@ func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size
 	if held.Short(need, among) {
 		kept = held.Raised(need.Ahead(), largest, among)
 	}
-	next.Base, next.Term = kept.Base, kept.Term
+	next = next.Limited(kept)
 	keptSlot := size.LargerOf(d.slotOf(st, next), st.Slot).AtMost(d.largestHost())
 	if !kept.Spare(need, among) && !size.Moved(keptSlot, slot) {
 		st.Settling = memory.Settling{}
@@ -51,7 +51,7 @@ func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size
 	if waited < settleSoon || waited < settleFor && !muchToSpare(st, kept, keptSlot) {
 		return next, keptSlot
 	}
-	next.Base, next.Term = st.Settling.Enough.Base, st.Settling.Enough.Term
+	next = next.Limited(st.Settling.Enough)
 	keptSlot = st.Settling.Slot
 	st.Settling = memory.Settling{Since: clock, Enough: need, Slot: slot}
 	return next, keptSlot

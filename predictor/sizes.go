@@ -142,8 +142,8 @@ func (d *decider) slotOf(st *memory.Stage, s size.Sizing) quantity.Size {
 // explain it, it is that of one attempt: none has the largest of each, nor is of two kinds.
 func largestNeed(st *memory.Stage, s size.Sizing) size.Need {
 	need := size.Need{Input: largestInput(st)}
-	for _, term := range []usage.Term{s.Expected.Term, s.Term} {
-		if term.Feature == "" {
+	for i, term := range []usage.Term{s.Expected.Term, s.Term} {
+		if term == (usage.Term{}) {
 			continue
 		}
 		if need.Features == nil {
@@ -156,8 +156,12 @@ func largestNeed(st *memory.Stage, s size.Sizing) size.Need {
 		most := -1.0
 		for _, features := range st.Model.Memory.Features() {
 			features.Input = max(features.Input, float64(st.Input))
-			if adds := term.At(features); adds > most {
-				most, need.Features, need.Input = adds, features.Named, quantity.Bytes(features.Input)
+			takes := s.Limits().At(features)
+			if i == 0 {
+				takes = s.Expected.At(features).Mid
+			}
+			if takes > most {
+				most, need.Features, need.Input = takes, features.Named, quantity.Bytes(features.Input)
 			}
 		}
 	}
@@ -326,9 +330,12 @@ func (d *decider) learned(w *work, first size.Sizing, needs memory.Learned) size
 	peaks := needs.Memory
 	s := first
 	s.Learned, s.Guess, s.Source = true, false, peaks.String()
-	s.Term = peaks.Term.Scaled(peaks.Limit)
+	s.Term, s.Levels = peaks.Term.Scaled(peaks.Limit), peaks.Levels
 	s.Base.Memory = max(size.RoundUp(quantity.Bytes(min(peaks.Base*peaks.Limit, size.MostMemory)), quantity.MiB),
 		d.policy.MinMemory)
+	if s.Levels.Name != "" {
+		s.Levels.Other, s.Floor = peaks.Unseen, max(s.Floor, d.policy.MinMemory)
+	}
 	if peaks.Most > 0 {
 		s.Most = max(size.RoundUp(quantity.Bytes(min(peaks.Most, size.MostMemory)), quantity.MiB), d.policy.MinMemory)
 	}

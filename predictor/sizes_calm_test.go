@@ -74,6 +74,7 @@ func TestALeaderThatBeginsKeepsTheSizesInForce(t *testing.T) {
 // TestASizeThatDependsOnAnInputDoesNotFlap ends attempts whose peaks depend on their input in several ways.
 func TestASizeThatDependsOnAnInputDoesNotFlap(t *testing.T) {
 	t.Parallel()
+	const byText = "by a text"
 	for name, need := range map[string]func(f *flow, task int) (input, peak float64){
 		"hardly": func(f *flow, _ int) (input, peak float64) {
 			input = 1 + 9*f.draw.Float64()
@@ -105,18 +106,34 @@ func TestASizeThatDependsOnAnInputDoesNotFlap(t *testing.T) {
 			}
 			return 0, peak
 		},
+		byText: func(f *flow, _ int) (input, peak float64) {
+			input = float64(f.draw.IntN(5))
+			return input, (20 + f.draw.Float64()) * (1 + input)
+		},
+		byText + " beside other things": func(f *flow, _ int) (input, peak float64) {
+			input = float64(f.draw.IntN(5))
+			return input, (20 + 8*f.draw.Float64()) * (1 + input)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(2) {
 				f := newFlow(seed, 30, 0.005)
 				inputs := map[int]float64{}
+				if strings.HasPrefix(name, byText) {
+					f.features = func(task int) map[string]float64 { return map[string]float64{"kind=": 1 + inputs[task]} }
+				}
 				f.memory = func(task int) quantity.Bytes {
 					input, peak := need(f, task)
 					inputs[task] = input
 					return quantity.Bytes(peak * float64(quantity.MiB))
 				}
-				f.input = func(task int) quantity.Bytes { return quantity.Bytes(inputs[task] * float64(quantity.MiB)) }
+				f.input = func(task int) quantity.Bytes {
+					if f.features != nil {
+						return 0
+					}
+					return quantity.Bytes(inputs[task] * float64(quantity.MiB))
+				}
 				f.run(0, 300)
 				steady := f.sizes
 				for len(steady) > 0 && steady[0] < 130 {

@@ -1,12 +1,15 @@
 package predictor_test
 
 import (
+	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // history folds one success for each peak (in MiB) and input (in MiB), at a rate of cores.
@@ -407,5 +410,57 @@ func TestNamesOfFeaturesOfAnyLengthMakeNoPlanLarger(t *testing.T) {
 	}
 	if size := len(encode(t, state)); size > 50_000 {
 		t.Errorf("the state of one stage has %d bytes", size)
+	}
+}
+
+// A task says which model it is of, in a text of its input.
+func TestMemoryFollowsATextOfTheInputWhereItDoes(t *testing.T) {
+	t.Parallel()
+	peaks := map[string]int{"small": 100, "large": 400}
+	kinds := []string{"small", "large", "small", "small", "large", "small", "large", "small", "large", "small", "small"}
+	features := func(kind string) map[string]float64 {
+		return map[string]float64{"model=": usage.Category(kind), "run=": usage.Category("r")}
+	}
+	state := predictor.State{}
+	for i, kind := range kinds {
+		line := record("earlier", "score", i, -1000+float64(i), float64(peaks[kind])/10)
+		line.Usage.PeakMemory = quantity.Bytes(peaks[kind])*quantity.MiB + quantity.Bytes(i)*quantity.KiB
+		line.Features = features(kind)
+		state = predictor.Fold(state, line)
+	}
+	sizing, slot, state := sized(t, state, quantity.Size{}, 0)
+	capacity := laptop(0, 4).Hosts[0].Capacity
+	for kind, peak := range peaks {
+		size, expected, _ := sizing.For(predictor.Need{Features: features(kind)}, capacity)
+		if want := quantity.Bytes(peak) * quantity.MiB; size.Memory < want || size.Memory > want*11/10 {
+			t.Errorf("a %s one is granted %v, want %v and a little", kind, size.Memory, want)
+		}
+		if off := expected.Memory.Mid/float64(peak)/float64(quantity.MiB) - 1; math.Abs(off) > 0.01 {
+			t.Errorf("a %s one is expected to take %.0f MiB, want %d", kind, expected.Memory.Mid/float64(quantity.MiB), peak)
+		}
+		if off := expected.Wall.Mid/(float64(peak)/10) - 1; math.Abs(off) > 0.01 {
+			t.Errorf("a %s one is expected to run for %.1f s, want %.1f", kind, expected.Wall.Mid, float64(peak)/10)
+		}
+	}
+	for name, features := range map[string]map[string]float64{"unseen": features("huge"), "unknown": nil} {
+		if size, _, _ := sizing.For(predictor.Need{Features: features}, capacity); size.Memory < 400*quantity.MiB {
+			t.Errorf("a task whose model is %s is granted %v, want what the largest takes", name, size.Memory)
+		}
+	}
+	if slot.Memory < 400*quantity.MiB {
+		t.Errorf("a slot is %v, want room for the largest", slot)
+	}
+	var earlier struct { // what a host of an earlier version reads
+		Base quantity.Size `json:"base"`
+	}
+	if err := json.Unmarshal(encode(t, sizing), &earlier); err != nil || earlier.Base.Memory < 400*quantity.MiB {
+		t.Errorf("an earlier host grants %v (%v), want room for the largest", earlier.Base, err)
+	}
+	var read predictor.State
+	if err := json.Unmarshal(encode(t, state), &read); err != nil {
+		t.Fatal(err)
+	}
+	if again, _, _ := sized(t, read, quantity.Size{}, 0); again.Levels != sizing.Levels {
+		t.Errorf("a new leader learned %+v, want %+v", again.Levels, sizing.Levels)
 	}
 }

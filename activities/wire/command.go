@@ -32,8 +32,8 @@ type Command struct {
 	Outputs []CommandOutput `json:"outputs,omitempty"`
 	// KeepChanged keeps the files that the program has made or changed besides, as one tree.
 	KeepChanged bool `json:"keep_changed,omitempty"`
-	// Parameters are the numbers that the size of an attempt may depend on, by name: `spillway run` finds those among the
-	// arguments.
+	// Parameters are the numbers that the size of an attempt may depend on, by name, and the values of categories
+	// (AddCategories): `spillway run` finds those among the arguments.
 	Parameters map[string]float64 `json:"parameters,omitempty"`
 	// Grace is the time between SIGTERM and SIGKILL when the program is stopped; 0 means 10 seconds.
 	Grace time.Duration `json:"grace_ns,omitempty"`

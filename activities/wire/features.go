@@ -4,16 +4,20 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
-// Features returns the numbers that are known of a task before it runs and that its size may depend on, by name: of a
-// command its parameters, of a function the numbers of its input, its booleans as 0 and 1, and the lengths of its
-// lists, one object deep ("model.layers", "rows.length"). Numbers below zero are left out, and so are those whose name
-// is longer than usage.MaxFeatureName, and of many those that come last by name: what explains a task is looked for
-// among maxFeatures of them (usage.Scout). The bytes of the input are known besides.
+// Features returns what is known of a task before it runs and what its size may depend on, as numbers by name: of a
+// command its parameters, of a function the numbers of its input, its booleans as 0 and 1, the lengths of its lists,
+// and its texts of at most maxText bytes as categories (usage.Category), one object deep ("model.layers",
+// "rows.length", "format="); of a text that ends like the name of a file, the ending as well ("image.extension=").
+// Numbers below zero are left out, and so are those whose name is longer than usage.MaxFeatureName, and of many the
+// categories, then those that come last by name: what explains a task is looked for among maxFeatures of them
+// (usage.Scout). The bytes of the input are known besides.
 func Features(task Task, input json.RawMessage) map[string]float64 {
 	found := map[string]float64{}
 	if task.Command {
@@ -34,7 +38,16 @@ func Features(task Task, input json.RawMessage) map[string]float64 {
 		return nil
 	}
 	if len(found) > maxFeatures {
-		for _, name := range slices.Sorted(maps.Keys(found))[maxFeatures:] {
+		names := slices.SortedFunc(maps.Keys(found), func(a, b string) int {
+			if first, second := usage.IsCategory(a), usage.IsCategory(b); first != second {
+				if second {
+					return -1
+				}
+				return 1
+			}
+			return strings.Compare(a, b)
+		})
+		for _, name := range names[maxFeatures:] {
 			delete(found, name)
 		}
 	}
@@ -44,6 +57,22 @@ func Features(task Task, input json.RawMessage) map[string]float64 {
 // maxFeatures bounds what is known of a task: it travels with its Record, which must fit into a message of 1 MiB.
 const maxFeatures = 2048
 
+// maxText is the longest text, in bytes, that may be one of few: a name or a keyword, and no prose.
+const maxText = 64
+
+// extension is how a name of a file ends that says what is in it; "v1.2" and what ends a sentence are none.
+var extension = regexp.MustCompile(`[^\s./\\]\.([A-Za-z][A-Za-z0-9]{0,7})$`)
+
+// AddCategories adds what a text may tell of a task as the value of a feature of this name.
+func AddCategories(found map[string]float64, name, text string) {
+	if text != "" && len(text) <= maxText {
+		found[usage.CategoryName(name)] = usage.Category(text)
+	}
+	if match := extension.FindStringSubmatch(text); match != nil {
+		found[usage.CategoryName(name+".extension")] = usage.Category(strings.ToLower(match[1]))
+	}
+}
+
 func addFeatures(found map[string]float64, prefix string, object map[string]any) {
 	if digest, isRef := object["digest"].(string); isRef && len(digest) == 64 {
 		return // an artifact: its bytes are part of the input's
@@ -51,13 +80,19 @@ func addFeatures(found map[string]float64, prefix string, object map[string]any)
 	for key, value := range object {
 		switch v := value.(type) {
 		case float64:
-			addFeature(found, prefix+key, v)
+			if !usage.IsCategory(key) {
+				addFeature(found, prefix+key, v)
+			}
 		case bool:
 			one := 0.0
 			if v {
 				one = 1
 			}
-			addFeature(found, prefix+key, one)
+			if !usage.IsCategory(key) {
+				addFeature(found, prefix+key, one)
+			}
+		case string:
+			AddCategories(found, prefix+key, v)
 		case []any:
 			addFeature(found, prefix+key+".length", float64(len(v)))
 		case map[string]any:

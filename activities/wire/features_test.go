@@ -24,7 +24,9 @@ func TestFeaturesAreTheNumbersOfAnInput(t *testing.T) {
 		{
 			"numbers, booleans, lengths and one object deep", false,
 			`{"epochs": 3, "rows": [1, 2], "model": {"layers": 4, "deeper": {"x": 1}}, "name": "a", "on": true, "off": false}`,
-			map[string]float64{"epochs": 3, "rows.length": 2, "model.layers": 4, "on": 1, "off": 0},
+			map[string]float64{
+				"epochs": 3, "rows.length": 2, "model.layers": 4, "on": 1, "off": 0, "name=": usage.Category("a"),
+			},
 		},
 		{
 			"artifacts are counted as input", false, `{"data": {"digest": "` + digest + `", "bytes": 7}, "n": 1}`,
@@ -34,6 +36,19 @@ func TestFeaturesAreTheNumbersOfAnInput(t *testing.T) {
 			"names that nobody reads are left out", false,
 			`{"` + strings.Repeat("a", usage.MaxFeatureName+1) + `": 1, "b": {"` + strings.Repeat("b", 99) + `": [1]}, "c": 1}`,
 			map[string]float64{"c": 1},
+		},
+		{
+			"texts are categories, and so are the endings of files", false,
+			`{"format": "csv", "m": {"kind": "a b", "empty": ""}, "path": "s3://b/` + strings.Repeat("a", 64) + `.JSON",
+				"version": "1.2.3", "prompt": "` + strings.Repeat("word ", 13) + `end.", "k=": 1, "model": "m.pt"}`,
+			map[string]float64{
+				"format=": usage.Category("csv"), "m.kind=": usage.Category("a b"), "path.extension=": usage.Category("json"),
+				"version=": usage.Category("1.2.3"), "model=": usage.Category("m.pt"), "model.extension=": usage.Category("pt"),
+			},
+		},
+		{
+			"the categories of a command", true, `{"arguments": ["x"], "parameters": {"model=": 17}}`,
+			map[string]float64{"model=": 17},
 		},
 		{"negative numbers are left out", false, `{"offset": -1}`, nil},
 		{"an input that is no object", false, `[1, 2]`, nil},
@@ -58,7 +73,7 @@ func TestFeaturesAreTheNumbersOfAnInput(t *testing.T) {
 
 func TestFeaturesAreBounded(t *testing.T) {
 	t.Parallel()
-	input := map[string]float64{}
+	input := map[string]any{"a": "text"}
 	for i := range 10_000 {
 		input[fmt.Sprintf("%0100d", i)] = 1e-9 * float64(i+1)
 	}

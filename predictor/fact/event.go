@@ -307,7 +307,8 @@ type Record struct {
 	Grant     quantity.Size  `json:"grant"`
 	Predicted Prediction     `json:"predicted"`
 	Usage     quantity.Usage `json:"usage"`
-	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input.
+	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input, and the
+	// values of categories (usage.Category).
 	Features map[string]float64 `json:"features,omitempty"`
 	// Step is the last step that this attempt reported as done, and Metrics are those that came with it: what came after
 	// the last sample is in no other event. 0 and nil when it reported none, or when it was an attempt of an engine that

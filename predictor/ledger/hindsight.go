@@ -20,7 +20,7 @@ func (st *stage) valuesOf(e predictor.Record) []float32 {
 	if len(st.features) < usage.MaxFeatures {
 		for _, name := range slices.Sorted(maps.Keys(e.Features)) {
 			if len(st.features) < usage.MaxFeatures && len(name) <= usage.MaxFeatureName && name != "" &&
-				!slices.Contains(st.features, name) {
+				!usage.IsCategory(name) && !slices.Contains(st.features, name) {
 				st.features = append(st.features, name)
 			}
 		}

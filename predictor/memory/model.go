@@ -122,7 +122,7 @@ func (m *Model) learn(e fact.Record, resized bool, now fact.Instant) {
 		if e.Usage.Squeezed {
 			peak += peak / squeezedPart
 		}
-		remember(m.memoryAt(e.Venue), e, peak, false)
+		m.remember(m.memoryAt(e.Venue), e, peak, false)
 		m.scout(e, float64(peak))
 		m.changes(e, float64(peak), now)
 		if e.Venue == fact.Pool && e.Predicted.Memory.Mid > 0 && !e.Predicted.Guess {
@@ -130,7 +130,7 @@ func (m *Model) learn(e fact.Record, resized bool, now fact.Instant) {
 		}
 	}
 	if peak := e.Usage.GPUPeakMemory; peak > 0 && peak <= fact.MaxPeakMemory {
-		remember(&m.GPUMemory, e, peak, false)
+		m.remember(&m.GPUMemory, e, peak, false)
 	}
 	// A function's rate is that of its class.
 	if rate := e.Usage.CPURate(); e.Venue == fact.Pool && rate > 0 && rate <= fact.MaxRate {
@@ -213,12 +213,12 @@ func (m *Model) ranOut(e fact.Record) {
 	m.OutOfMemory++
 	if e.Cause == fact.CauseDeviceMemory {
 		if failed := min(e.Grant.GPUMemory, fact.MaxPeakMemory); failed > 0 {
-			remember(&m.GPUMemory, e, failed, true)
+			m.remember(&m.GPUMemory, e, failed, true)
 		}
 		return
 	}
 	if failed := min(e.Grant.Memory, fact.MaxPeakMemory); failed > 0 {
-		remember(m.memoryAt(e.Venue), e, failed, true)
+		m.remember(m.memoryAt(e.Venue), e, failed, true)
 	}
 }
 
@@ -234,6 +234,7 @@ func (m *Model) took(e fact.Record, resized bool, seconds float64) {
 	for _, name := range unfollowed(&times, e) {
 		times.Follow(name)
 	}
+	times.Categorise(m.memoryAt(e.Venue))
 	cores := e.Grant.CPU.Cores()
 	switch {
 	case resized:
@@ -254,18 +255,23 @@ func (m *Model) took(e fact.Record, resized bool, seconds float64) {
 }
 
 // remember adds an attempt to a history, with the features that its Record names.
-func remember(h *usage.History, e fact.Record, peak quantity.Bytes, exceeded bool) {
+func (m *Model) remember(h *usage.History, e fact.Record, peak quantity.Bytes, exceeded bool) {
 	if len(h.Names) == 0 {
 		h.Follow(usage.InputBytes)
 	}
 	if tells(h, e) {
 		h.Forget()
 		for _, name := range slices.Sorted(maps.Keys(e.Features)) {
-			if e.Features[name] > 0 {
+			if e.Features[name] > 0 && !usage.IsCategory(name) {
 				h.Follow(name)
 			}
 		}
 	}
+	kept := m.MemoryTerm.By
+	if h == &m.GPUMemory {
+		kept = m.GPUMemoryTerm.By
+	}
+	h.Categorise(e.Features, kept)
 	h.Add(usage.Attempt{Peak: float64(peak), Exceeded: exceeded, Features: featuresOf(e)})
 }
 
@@ -273,7 +279,7 @@ func remember(h *usage.History, e fact.Record, peak quantity.Bytes, exceeded boo
 // sorted only then.
 func tells(h *usage.History, e fact.Record) bool {
 	for name, value := range e.Features {
-		if value > 0 && !slices.Contains(h.Names, name) {
+		if value > 0 && !slices.Contains(h.Names, name) && !usage.IsCategory(name) {
 			return h.Room()
 		}
 	}
@@ -284,15 +290,16 @@ func tells(h *usage.History, e fact.Record) bool {
 func unfollowed(times *usage.Times, e fact.Record) []string {
 	more := len(times.Names) == 0
 	for name := range e.Features {
-		more = more || !slices.Contains(times.Names, name)
+		more = more || !usage.IsCategory(name) && !slices.Contains(times.Names, name)
 	}
 	if more {
 		times.Forget()
 	}
-	if !more || len(times.Names) >= usage.MaxFeatures {
+	if !more || !times.Room() {
 		return nil
 	}
-	return append([]string{usage.InputBytes}, slices.Sorted(maps.Keys(e.Features))...)
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(e.Features)), usage.IsCategory)
+	return append([]string{usage.InputBytes}, names...)
 }
 
 // featuresOf are the numbers that were known of an attempt before it ran.

@@ -16,17 +16,19 @@ const Step = 0.10
 type Limits struct {
 	Base quantity.Size `json:"base"`
 	Term usage.Term    `json:"term,omitzero"`
+	// Levels multiply the memory, by 1 for the kind of attempts that takes the most.
+	Levels usage.Levels `json:"levels,omitzero"`
 }
 
-// at is the limit of memory at these features, in bytes.
-func (l Limits) at(features usage.Features) float64 {
-	return float64(l.Base.Memory) + l.Term.At(features)
+// At is the limit of memory at these features, in bytes.
+func (l Limits) At(features usage.Features) float64 {
+	return (float64(l.Base.Memory) + l.Term.At(features)) * l.Levels.At(features)
 }
 
 // Short reports whether limits give too little somewhere.
 func (l Limits) Short(need Limits, among []usage.Features) bool {
 	for _, features := range among {
-		if need.at(features) > (1+growStep)*l.at(features) {
+		if need.At(features) > (1+growStep)*l.At(features) {
 			return true
 		}
 	}
@@ -37,7 +39,7 @@ func (l Limits) Short(need Limits, among []usage.Features) bool {
 // Spare reports whether limits give more than is needed somewhere.
 func (l Limits) Spare(need Limits, among []usage.Features) bool {
 	for _, features := range among {
-		if need.at(features) < shrunk(l.at(features)) {
+		if need.At(features) < shrunk(l.At(features)) {
 			return true
 		}
 	}
@@ -49,8 +51,8 @@ func (l Limits) Spare(need Limits, among []usage.Features) bool {
 func (l Limits) Beyond(enough Limits, attempts []usage.Features) float64 {
 	given, taken := 0.0, 0.0
 	for _, features := range attempts {
-		given += l.at(features)
-		taken += min(enough.at(features), l.at(features))
+		given += l.At(features)
+		taken += min(enough.At(features), l.At(features))
 	}
 	if !(given > 0) {
 		return 0
@@ -66,14 +68,14 @@ func (l Limits) Raised(need Limits, largest usage.Features, among []usage.Featur
 	to.Base.CPU, to.Base.GPUMemory = max(l.Base.CPU, need.Base.CPU), max(l.Base.GPUMemory, need.Base.GPUMemory)
 	covers, covered := true, true
 	for _, features := range among {
-		covers = covers && l.at(features) >= need.at(features)
-		covered = covered && need.at(features) >= l.at(features)
+		covers = covers && l.At(features) >= need.At(features)
+		covered = covered && need.At(features) >= l.At(features)
 	}
 	switch {
 	case covered:
 		return to
 	case covers:
-		to.Base.Memory, to.Term = l.Base.Memory, l.Term
+		to.Base.Memory, to.Term, to.Levels = l.Base.Memory, l.Term, l.Levels
 		return to
 	}
 	by := need.Term
@@ -83,7 +85,7 @@ func (l Limits) Raised(need Limits, largest usage.Features, among []usage.Featur
 	}
 	by.Feature = cmp.Or(by.Feature, l.Term.Feature)
 	if (l.Term.Feature == "" || l.Term.Feature == by.Feature) && l.Term.Simple() && need.Term.Simple() {
-		top := max(l.at(largest), need.at(largest))
+		top := max(l.At(largest), need.At(largest))
 		to.Base.Memory = max(l.Base.Memory, need.Base.Memory)
 		by.PerUnit = 1
 		if units := by.At(largest); units > 0 {
@@ -94,7 +96,7 @@ func (l Limits) Raised(need Limits, largest usage.Features, among []usage.Featur
 	}
 	missing := 0.0
 	for _, features := range among {
-		missing = max(missing, l.at(features)-need.at(features))
+		missing = max(missing, (l.At(features)-need.At(features))/need.Levels.At(features))
 	}
 	to.Base.Memory += RoundUp(quantity.Bytes(min(missing, MostMemory)), quantity.MiB)
 	return to

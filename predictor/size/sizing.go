@@ -10,14 +10,17 @@ import (
 
 // Sizing is how attempts of one stage are sized when they are admitted: a model small enough to travel in the Plan.
 //
-// The memory limit is Base.Memory + Term at the attempt's features, at most Most for an attempt of a task that never
-// ran out of memory, never below Floor and never above the host.
+// The memory limit is Base.Memory + Term at the attempt's features, times its level, at most Most for an attempt of a
+// task that never ran out of memory, never below Floor and never above the host.
 type Sizing struct {
 	Stage fact.StageID `json:"stage"`
 	// Base is the size where Term is zero.
 	Base quantity.Size `json:"base"`
 	// Term is what the limit of memory grows with; the zero Term where it depends on nothing that is known before.
 	Term usage.Term `json:"memory_term,omitzero"`
+	// Levels are those of the category that memory depends on, by 1 for the kind of attempts that takes the most: a host
+	// of an earlier version grants that to all.
+	Levels usage.Levels `json:"levels,omitzero"`
 	// Floor is the least memory that is ever granted.
 	Floor quantity.Bytes `json:"floor_bytes,omitempty"`
 	// Most is the most that a first attempt is granted, however large its input: see [usage.Need]. 0 is no bound.
@@ -49,13 +52,14 @@ type Sizing struct {
 	Static bool `json:"static,omitempty"`
 }
 
-// Expected is the peak of memory that attempts of a stage are expected to have: (Base + Term) x Ratio. The zero value
-// expects nothing.
+// Expected is the peak of memory that attempts of a stage are expected to have: (Base + Term) x Levels x Ratio. The
+// zero value expects nothing.
 type Expected struct {
 	// Base is in bytes.
 	Base float64 `json:"base_bytes"`
 	// Term adds to it.
-	Term usage.Term `json:"term,omitzero"`
+	Term   usage.Term   `json:"term,omitzero"`
+	Levels usage.Levels `json:"levels,omitzero"`
 	// Above is the ratio to which attempts go that pass their limit; 0 where that is not known. See [usage.Need].
 	Above float64 `json:"above,omitempty"`
 	// Ratio bounds the middle 80 percent of peaks relative to the line.
@@ -67,7 +71,7 @@ type Expected struct {
 // again is what an attempt should be given that ran out of memory at failed: at least as much as those took that passed
 // their limits, where they took more than that, and otherwise so many times failed.
 func (e Expected) again(features usage.Features, failed, grow quantity.Bytes) quantity.Bytes {
-	above := (e.Base + e.Term.At(features)) * e.Above
+	above := e.line(features) * e.Above
 	if known := RoundUp(quantity.Bytes(min(above, MostMemory)), quantity.MiB); known > failed {
 		return known
 	}
@@ -76,8 +80,12 @@ func (e Expected) again(features usage.Features, failed, grow quantity.Bytes) qu
 
 // At returns the expected peak at these features, in bytes.
 func (e Expected) At(features usage.Features) fact.Interval {
-	line := e.Base + e.Term.At(features)
+	line := e.line(features)
 	return fact.Interval{Low: line * e.Ratio.Low, Mid: line * e.Ratio.Mid, High: line * e.Ratio.High}
+}
+
+func (e Expected) line(features usage.Features) float64 {
+	return (e.Base + e.Term.At(features)) * e.Levels.At(features)
 }
 
 // Need is what is known about an attempt before it runs.
@@ -116,11 +124,12 @@ const MostMemory = float64(quantity.TiB) * 1024
 // false when the attempt already ran out of memory at all that the host has: no bigger size exists there.
 func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expected fact.Prediction, fits bool) {
 	size = s.Base
-	byFeature := 0.0
 	if !s.Static {
-		byFeature = s.Term.At(need.Values())
+		size.Memory += quantity.Bytes(min(s.Term.At(need.Values()), MostMemory))
+		if s.Levels.Name != "" {
+			size.Memory = quantity.Bytes(min(float64(size.Memory)*s.Levels.At(need.Values()), MostMemory))
+		}
 	}
-	size.Memory += quantity.Bytes(min(byFeature, MostMemory))
 	if s.Most > 0 && need.OutOfMemory == 0 {
 		size.Memory = min(size.Memory, s.Most)
 	}
@@ -228,10 +237,17 @@ func (s Sizing) Predicting(next Sizing) Sizing {
 // ExpectedOf is the peak that is expected by what was learned.
 func ExpectedOf(need usage.Need) Expected {
 	return Expected{
-		Base: need.Base, Term: need.Term, Ratio: fact.Interval{Low: need.Low, Mid: need.Mid, High: need.High},
+		Base: need.Base, Term: need.Term, Levels: need.Levels,
+		Ratio: fact.Interval{Low: need.Low, Mid: need.Mid, High: need.High},
 		Above: need.Above,
 	}
 }
 
 // Limits is what attempts are given, whatever it rests on.
-func (s Sizing) Limits() Limits { return Limits{Base: s.Base, Term: s.Term} }
+func (s Sizing) Limits() Limits { return Limits{Base: s.Base, Term: s.Term, Levels: s.Levels} }
+
+// Limited is s with these limits.
+func (s Sizing) Limited(by Limits) Sizing {
+	s.Base, s.Term, s.Levels = by.Base, by.Term, by.Levels
+	return s
+}

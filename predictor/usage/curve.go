@@ -10,6 +10,7 @@ type timed struct {
 	x            float64 // the feature
 	seconds, log float64
 	weight       float64 // of its age
+	place        int
 }
 
 // timed lists the attempts of which the feature of a column was known, the oldest first; all where column is -1.
@@ -19,7 +20,7 @@ func (t *Times) timed(column int) []timed {
 	for i := range t.Values { // the latest first
 		place := (t.Next + len(t.Values) - 1 - i) % len(t.Values)
 		value := min(max(t.Values[place], leastSeconds), mostSeconds)
-		a := timed{seconds: value, log: math.Log(value), weight: weight}
+		a := timed{seconds: value, log: math.Log(value), weight: weight, place: place}
 		if weight *= fade; column >= 0 {
 			if a.x = t.Columns[column][place]; a.x < 0 {
 				continue
@@ -46,6 +47,36 @@ func (c curve) price() float64 {
 		sum, weights = sum+a.weight*math.Abs(a.log-c.others[i]), weights+a.weight
 	}
 	return sum / weights
+}
+
+// levelled is the curve with the levels of a category, by which each attempt is predicted by the others of its kind; ok
+// is false where these explain nothing. The seconds of the attempts are divided by factors already, where there are
+// some.
+func (c curve) levelled(t *Times, column int, factors []float64) (next curve, ok bool) {
+	values, logs := make([]float64, len(c.attempts)), make([]float64, len(c.attempts))
+	weights := make([]float64, len(c.attempts))
+	next = c
+	next.attempts, next.others = slices.Clone(c.attempts), slices.Clone(c.others)
+	for i, a := range c.attempts {
+		values[i], weights[i] = t.kind(t.Names[column], a.place), a.weight
+		if factors != nil {
+			next.attempts[i].log += math.Log(factors[a.place])
+		}
+		logs[i] = next.attempts[i].log - c.curve(a.x)
+	}
+	found, ok := kindsOf(t.Names[column], values)
+	if !ok {
+		return c, false
+	}
+	levels, without, ok := found.pool(logs, weights)
+	if !ok {
+		return c, false
+	}
+	for i := range next.others {
+		next.others[i] += without[i]
+	}
+	next.Levels = found.levels(levels)
+	return next, true
 }
 
 // usualSpread is by what part run times with the same input usually differ. It counts while few tell otherwise, above

@@ -9,8 +9,9 @@ import (
 	"github.com/spillway-ml/spillway/predictor/fact"
 )
 
-// Duration is how long attempts of a stage will take, as learned: a curve over one feature at most, and how far the
-// attempts lay from it. The zero value knows nothing. It is small enough to travel with a plan.
+// Duration is how long attempts of a stage will take, as learned: a curve over one number at most, the levels of one
+// category at most, and how far the attempts lay from these. The zero value knows nothing. It is small enough to travel
+// with a plan.
 type Duration struct {
 	// Feature is what explains the run time, empty where nothing that is known before does.
 	Feature string `json:"feature,omitempty"`
@@ -19,6 +20,8 @@ type Duration struct {
 	Level  float64 `json:"level"`
 	Slope  float64 `json:"slope,omitempty"`
 	Centre float64 `json:"centre,omitempty"`
+	// Levels multiply the curve.
+	Levels Levels `json:"levels,omitzero"`
 	// From and To bound the values of the feature up to which the curve is followed; it is never below Least seconds.
 	From  float64 `json:"from,omitempty"`
 	To    float64 `json:"to,omitempty"`
@@ -56,7 +59,8 @@ func (d Duration) At(features Features) (expected fact.Interval, known bool) {
 		return fact.Interval{}, false
 	}
 	within := min(max(x, d.From), d.To)
-	near, far, unit := d.curve(within), d.curve(x), d.unit(x)
+	level := math.Log(d.Levels.At(features))
+	near, far, unit := d.curve(within)+level, d.curve(x)+level, d.unit(x)
 	mid := near + d.Middle*d.unit(within)
 	low, high := min(near, far)+d.Below*unit, max(near, far)+d.Above*unit
 	return fact.Interval{
@@ -128,15 +132,16 @@ const mostUnit = 1e3
 // String says what it rests on, for reasons: "23 attempts, by input_bytes".
 func (d Duration) String() string {
 	text := strconv.Itoa(d.Attempts) + " attempts"
-	if d.Feature != "" {
-		text = fmt.Sprintf("%s, by %s", text, d.Feature)
+	if by := (Term{Feature: d.Feature, Power: 1, By: d.Levels.Name}).String(); by != "" {
+		text = fmt.Sprintf("%s, by %s", text, by)
 	}
 	return text
 }
 
-// LearnDuration finds what explains the run times of attempts: over every feature, on the attempts of which it was
+// LearnDuration finds what explains the run times of attempts: over every number, on the attempts of which it was
 // known, it fits a line and a power, and it takes the one that is closest to the attempts, each predicted by all the
-// others, relative to how close a constant is. It takes the constant where none is closer by more than chance. Width
+// others, relative to how close a constant is. It takes the constant where none is closer by more than chance. The
+// category that explains best what that leaves over, by more than chance, multiplies it by its levels. Width
 // is by what factor the interval is wider than these attempts say, 0 for 1; see [Widened]. ok is false where no run
 // time is known.
 //
@@ -147,13 +152,31 @@ func LearnDuration(t *Times, width float64) (learned Duration, ok bool) {
 	if t == nil || !t.valid() || len(t.Values) == 0 {
 		return Duration{}, false
 	}
+	best := t.best()
+	if slices.ContainsFunc(t.Names, IsCategory) && len(best.attempts) >= Enough {
+		best = t.byCategory(best)
+	}
+	if width <= 0 {
+		width = 1
+	}
+	return best.learned(width), true
+}
+
+// best is the curve over one number at most.
+func (t *Times) best() curve {
 	best, least := constantTime(t.timed(-1)), 1.0
 	for column, name := range t.Names {
+		if IsCategory(name) {
+			continue
+		}
 		attempts := t.timed(column)
 		if len(attempts) < Enough {
 			continue
 		}
 		simple := constantTime(attempts).price()
+		if !(simple > rounding) {
+			continue // nothing is left to explain
+		}
 		for _, fit := range []func([]timed, string) (curve, bool){lineOfTime, powerOfTime} {
 			next, fits := fit(attempts, name)
 			if part := next.price() / simple; fits && part < least && part < 1-chance(attempts, len(t.Names)) {
@@ -161,10 +184,41 @@ func LearnDuration(t *Times, width float64) (learned Duration, ok bool) {
 			}
 		}
 	}
-	if width <= 0 {
-		width = 1
+	return best
+}
+
+// byCategory is the simple curve, or one with the levels of the category that is closest by more than chance: beside
+// what the simple curve explains, or what is left where the category comes first.
+func (t *Times) byCategory(simple curve) curve {
+	best, least := simple, (1-chance(simple.attempts, len(t.Names)))*simple.price()
+	for column, name := range t.Names {
+		if !IsCategory(name) {
+			continue
+		}
+		for _, start := range [...]curve{constantTime(t.timed(-1)), simple} {
+			if next, ok := t.levelled(start, column); ok && next.price() < least {
+				best, least = next, next.price()
+			}
+		}
 	}
-	return best.learned(width), true
+	return best
+}
+
+// levelled is the curve with the levels of a category, each fitted in turn to what the other leaves over; ok is false
+// where the category explains nothing of it. What the curve explained before is explained anew.
+func (t *Times) levelled(start curve, column int) (next curve, ok bool) {
+	next, ok = start.levelled(t, column, nil)
+	factors := make([]float64, len(t.Values))
+	for turn := 0; ok && turn < turns; turn++ {
+		divided := *t
+		divided.Values = slices.Clone(t.Values)
+		for i := range factors {
+			factors[i] = next.Levels.of(t.kind(t.Names[column], i))
+			divided.Values[i] /= factors[i]
+		}
+		next, ok = divided.best().levelled(t, column, factors)
+	}
+	return next, ok && len(next.attempts) >= Enough
 }
 
 // chance is by what part the mean of the errors of attempts may differ for one of so many features. Its standard error

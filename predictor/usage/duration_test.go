@@ -328,10 +328,13 @@ func TestWhatIsLearnedOfAnyFeatureIsJSON(t *testing.T) {
 		var history usage.History
 		times.Follow("rows")
 		history.Follow("rows")
+		times.Follow("kind=")
+		history.Follow("kind=")
 		anyOf := rapid.OneOf(rapid.Float64(), rapid.Float64Range(1e300, math.MaxFloat64), rapid.Float64Range(1, 1e3))
 		for range rapid.IntRange(1, 20).Draw(t, "attempts") {
 			rows := anyOf.Draw(t, "rows")
-			features := usage.Features{Named: map[string]float64{"rows": rows}}
+			kind := rapid.SampledFrom([]float64{0, 1, 2, rows}).Draw(t, "kind")
+			features := usage.Features{Named: map[string]float64{"rows": rows, "kind=": kind}}
 			times.Add(rapid.OneOf(rapid.Just(math.Log(max(rows, 1))), rapid.Float64()).Draw(t, "seconds"), features)
 			peak := rapid.Float64Range(1, 1<<50).Draw(t, "peak") // what is believed of any
 			history.Add(usage.Attempt{Peak: peak, Features: features})

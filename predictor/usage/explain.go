@@ -46,6 +46,16 @@ type product [2]factor
 
 func (p product) double() bool { return p[1].exponent > 0 }
 
+// shape is what an explanation is made of: a sum of products, multiplied by the levels of a category where by is one of
+// the kinds of a search, from 1 on.
+type shape struct {
+	products []product
+	by       int
+}
+
+// with is the shape with one product more.
+func (f shape) with(one product) shape { return shape{append(slices.Clip(f.products), one), f.by} }
+
 // search looks for what explains the peaks of a history.
 type search struct {
 	stakes  Stakes
@@ -55,6 +65,7 @@ type search struct {
 	order   []float64   // of the attempts
 	largest []float64   // of each column
 	varied  []int       // the columns whose values differ
+	kinds   []kinds     // by the columns that are categories with several values
 	ranked  [][]float64 // the ranks of the columns, once they were asked for
 	all     observed    // without columns
 
@@ -71,7 +82,9 @@ type column struct{ all, measured []float64 }
 type explained struct {
 	*search
 	fitted
-	products []product
+	shape
+	// levels are the logarithms of those of its category.
+	levels []float64
 	// off is how far the peaks that were measured are from what the others say, as a mean of logarithms.
 	off float64
 	// price is the mean cost of limits by it; 0 while it is not known.
@@ -97,6 +110,12 @@ func newSearch(h *History, stakes Stakes) *search {
 		s.columns[column] = make([]float64, n)
 		for i := range n {
 			s.columns[column][i] = h.Columns[column][h.place(i)]
+		}
+		if IsCategory(h.Names[column]) {
+			if found, ok := kindsOf(h.Names[column], s.columns[column]); ok {
+				s.kinds = append(s.kinds, found)
+			}
+			continue
 		}
 		low, high := bounds(s.columns[column])
 		if s.largest[column] = high; high > spread*low && high > 0 {
@@ -125,7 +144,7 @@ func (s *search) without(values []float64) []float64 {
 // best is the explanation that is believed: parts are added to it, one after the other, as long as one is better than
 // chance and worth its while. The one that is held is kept where it is hardly worse.
 func (s *search) best(held Term) explained {
-	nothing := s.explain(nil, reweightings)
+	nothing := s.explain(shape{}, reweightings)
 	nothing.price = nothing.cost()
 	best := nothing
 	for found := true; found && len(best.products) < MaxParts; {
@@ -133,11 +152,11 @@ func (s *search) best(held Term) explained {
 			best = s.refined(best)
 		}
 	}
-	products, known := s.productsOf(held)
+	same, known := s.shapeOf(held)
 	if !known {
 		return best
 	}
-	kept := s.explain(products, reweightings)
+	kept := s.explain(same, reweightings)
 	if kept.price = kept.cost(); kept.holds() && kept.price < nothing.price && kept.off < nothing.off &&
 		!best.worthwhile(kept) {
 		return kept
@@ -145,8 +164,15 @@ func (s *search) best(held Term) explained {
 	return best
 }
 
-// productsOf are those of a term; known is false where it has none, or its features are no longer followed or differ.
-func (s *search) productsOf(t Term) (products []product, known bool) {
+// shapeOf is that of a term; known is false where it explains nothing, or its features are no longer followed or
+// differ.
+func (s *search) shapeOf(t Term) (same shape, known bool) {
+	if t.By != "" {
+		same.by = 1 + slices.IndexFunc(s.kinds, func(k kinds) bool { return k.name == t.By })
+		if same.by == 0 {
+			return shape{}, false
+		}
+	}
 	for _, part := range t.parts() {
 		one := product{{slices.Index(s.names, part.Feature), part.Power}}
 		known = slices.Contains(s.varied, one[0].column)
@@ -155,40 +181,40 @@ func (s *search) productsOf(t Term) (products []product, known bool) {
 			known = known && slices.Contains(s.varied, one[1].column)
 		}
 		if !known || !(one[0].exponent > 0) {
-			return nil, false
+			return shape{}, false
 		}
-		products = append(products, one)
+		same.products = append(same.products, one)
 	}
-	return products, len(products) > 0
+	return same, len(same.products) > 0 || same.by > 0
 }
 
-// better is the best explanation with one product, or one factor, more.
+// better is the best explanation with one product, or one factor, more, or with a category.
 //
 // It is believed if its error is below that of the simpler one by more than that of the best of so many tries is by
 // chance. A number that only grows as attempts come, as that of a shard does, must also explain more than the order in
 // which they came: what changes while a Map runs has nothing to do with its shards, and the next Map begins with shard
 // 0 again. That the input grows is taken at its word.
 func (s *search) better(than explained) (better explained, found bool) {
-	if len(s.varied) == 0 {
+	if len(s.varied)+len(s.kinds) == 0 {
 		return than, false
 	}
 	orderly := than
 	for _, exponent := range usualPowers {
-		next := s.explain(with(than.products, product{{inOrder, exponent}}), reweightings)
+		next := s.explain(than.with(product{{inOrder, exponent}}), reweightings)
 		if next.holds() && next.off < orderly.off {
 			orderly = next
 		}
 	}
 	var hopeful []try
 	for _, one := range s.more(than) {
-		if one.explained = s.explain(one.products, roughly); one.holds() {
+		if one.explained = s.explain(one.shape, roughly); one.holds() {
 			hopeful = append(hopeful, one)
 		}
 	}
 	slices.SortStableFunc(hopeful, func(a, b try) int { return cmp.Compare(a.off, b.off) })
 	var believed []try
 	for _, one := range hopeful[:min(priced, len(hopeful))] {
-		next, reference := s.explain(one.products, reweightings), orderly
+		next, reference := s.explain(one.shape, reweightings), orderly
 		if s.ofInput(next) {
 			reference = than
 		}
@@ -226,38 +252,60 @@ type try struct {
 	place int // among all, the likeliest first
 }
 
-// more are the explanations with one product or factor more, or two features.
+// more are the explanations with one product or factor more, two features, or a category.
 func (s *search) more(than explained) (found []try) {
-	singles, pairs := len(s.varied), len(s.varied)*(len(s.varied)-1)/2+len(s.varied)*len(than.products)
-	add := func(products []product, tries int) {
-		found = append(found, try{explained{products: products}, tries, len(found)})
-	}
+	singles := len(s.varied) + len(s.kinds)
+	pairs := len(s.varied)*(len(s.varied)-1)/2 + len(s.varied)*(len(than.products)+len(s.kinds))
+	add := func(of shape, tries int) { found = append(found, try{explained{shape: of}, tries, len(found)}) }
 	columns := s.likely(than)
 	for _, exponent := range usualPowers {
 		for _, column := range columns {
 			if than.alone(column) || exponent != 1 && s.isFlag(column) {
 				continue // the sum of two powers is nearly a third; those of a flag are all the same
 			}
-			add(with(than.products, product{{column, exponent}}), singles)
+			add(than.with(product{{column, exponent}}), singles)
 		}
 	}
 	for i, column := range columns {
 		for _, other := range columns[:i] {
-			add(with(than.products, product{{other, 1}, {column, 1}}), singles+pairs)
+			add(than.with(product{{other, 1}, {column, 1}}), singles+pairs)
 			// Neither may be worth much without the other.
 			if len(than.products)+2 <= MaxParts && !than.alone(column) && !than.alone(other) {
-				add(with(with(than.products, product{{other, 1}}), product{{column, 1}}), singles+pairs)
+				add(than.with(product{{other, 1}}).with(product{{column, 1}}), singles+pairs)
 			}
 		}
 		for k, known := range than.products {
 			if !known.double() && known[0].column != column {
 				next := slices.Clone(than.products)
 				next[k][1] = factor{column, 1}
-				add(next, singles+pairs)
+				add(shape{next, than.by}, singles+pairs)
 			}
 		}
 	}
+	s.moreByKind(than, columns, func(of shape, alone bool) {
+		if alone {
+			add(of, singles)
+			return
+		}
+		add(of, singles+pairs)
+	})
 	return found
+}
+
+// moreByKind adds the explanations with a category: alone, and with a column, as neither may be worth much without the
+// other.
+func (s *search) moreByKind(than explained, columns []int, add func(of shape, alone bool)) {
+	if than.by > 0 {
+		return
+	}
+	for k := range s.kinds {
+		add(shape{than.products, 1 + k}, true)
+		for _, column := range columns {
+			if !than.alone(column) {
+				add(shape{than.with(product{{column, 1}}).products, 1 + k}, false)
+			}
+		}
+	}
 }
 
 // alone reports whether a part of the explanation is a power of a column.
@@ -329,7 +377,7 @@ func (s *search) refined(found explained) explained {
 				continue
 			}
 			nearest := s.nearest(found, k, f)
-			if nearest = s.explain(nearest.products, reweightings); !nearest.holds() {
+			if nearest = s.explain(nearest.shape, reweightings); !nearest.holds() {
 				continue
 			}
 			if !nearest.closer(found, len(morePowers)) {
@@ -350,9 +398,9 @@ func (s *search) nearest(found explained, k, f int) explained {
 	for _, way := range [...]int{-1, 1} {
 		worse, last := 0, math.Inf(1)
 		for i := slices.Index(morePowers[:], at) + way; i >= 0 && i < len(morePowers) && worse < 2; i += way {
-			shape := slices.Clone(found.products)
-			shape[k][f].exponent = morePowers[i]
-			next := s.explain(shape, roughly)
+			other := shape{slices.Clone(found.products), found.by}
+			other.products[k][f].exponent = morePowers[i]
+			next := s.explain(other, roughly)
 			if next.holds() && next.off < nearest.off {
 				nearest = next
 			}
@@ -375,13 +423,65 @@ func (s *search) isFlag(column int) bool {
 	return true
 }
 
-// explain fits a surface over products, of which the points are weighed anew so often.
+// explain fits a surface of this shape, of which the points are weighed anew so often.
+//
+// Levels and surface are fitted in turn, each to what the other leaves over (backfitting: Breiman and Friedman,
+// Estimating optimal transformations for multiple regression and correlation, 1985,
+// https://doi.org/10.1080/01621459.1985.10478157). Each attempt is judged by the level that the others of its kind
+// have.
+func (s *search) explain(of shape, rounds int) explained {
+	e := explained{search: s, shape: of, fitted: s.fit(of.products, nil, rounds)}
+	if of.by > 0 {
+		e.level(rounds)
+	}
+	e.off = s.mean(e.missed)
+	return e
+}
+
+// level fits the levels of the category; there are none where they explain nothing.
+func (e *explained) level(rounds int) {
+	of, n := e.kinds[e.by-1], len(e.ratios)
+	var rows [2][MaxAttempts]float64
+	factors, logs := rows[0][:n], rows[1][:n]
+	for i, ratio := range e.ratios {
+		factors[i], logs[i] = 1, math.Log(ratio)
+	}
+	for turn := range turns {
+		levels, without, ok := of.pool(logs, e.all.weights)
+		if e.levels = levels; !ok {
+			return
+		}
+		if turn == turns-1 {
+			for i, log := range logs {
+				e.ratios[i] = math.Exp(log - without[i])
+			}
+			return
+		}
+		for i, kind := range of.of {
+			factors[i] = math.Exp(levels[kind])
+		}
+		e.fitted = e.fit(e.products, factors, rounds)
+		for i, ratio := range e.ratios {
+			logs[i] = math.Log(ratio * factors[i])
+		}
+	}
+}
+
+// fit is the surface over products through the peaks, each divided by its factor where there are some.
 //
 // The limit that an attempt exceeded is replaced by what the attempt is thought to have needed: what the surface
 // through the others says there, and at least exceededBy times the limit. This is the imputation step of expectation
 // maximisation for censored data, once.
-func (s *search) explain(products []product, rounds int) explained {
+func (s *search) fit(products []product, factors []float64, rounds int) fitted {
 	all, measured := s.all, s.measured
+	var divided, thought [MaxAttempts]float64
+	if factors != nil {
+		all.y = append(divided[:0], all.y...)
+		for i, factor := range factors {
+			all.y[i] /= factor
+		}
+		measured.y = s.without(all.y)
+	}
 	all.columns = make([][]float64, len(products))
 	measured.columns = make([][]float64, len(products))
 	for k, one := range products {
@@ -391,7 +491,6 @@ func (s *search) explain(products []product, rounds int) explained {
 	if s.known < len(all.y) {
 		var weights [MaxAttempts]float64
 		fit := surfaceOf(&measured, weights[:len(measured.y)], rounds)
-		var thought [MaxAttempts]float64
 		all.y = append(thought[:0], all.y...)
 		for i, exceeded := range s.exceeded {
 			if exceeded {
@@ -399,9 +498,7 @@ func (s *search) explain(products []product, rounds int) explained {
 			}
 		}
 	}
-	e := explained{search: s, fitted: fitSurface(all, rounds), products: products}
-	e.off = s.mean(e.missed)
-	return e
+	return fitSurface(all, rounds)
 }
 
 // missed is how far the i-th peak is from what the others say, as a logarithm.
@@ -481,7 +578,7 @@ func (s *search) unit(f factor) float64 {
 // holds reports whether all parts of the explanation add something, and none more than is possible for each byte of
 // input.
 func (e explained) holds() bool {
-	if !e.slopes(len(e.products)) {
+	if !e.slopes(len(e.products)) || e.by > 0 && e.levels == nil {
 		return false
 	}
 	for k, one := range e.products {
@@ -524,6 +621,12 @@ func (e explained) need() Need {
 		parts[k] = e.part(k)
 	}
 	need := Need{Base: e.coefficients[0], Term: termOf(parts), Attempts: e.known}
+	if e.by > 0 {
+		levels := e.kinds[e.by-1].levels(e.levels)
+		top := levels.largest()
+		need.Base, need.Term, need.Levels = need.Base*top, need.Term.Scaled(top), levels.divided(top)
+		need.Term.By, need.Unseen = levels.Name, need.Levels.unseen(e.stakes.Excess)
+	}
 	need.Explained = need.Term.String()
 	all := e.sorted()
 	usual := e.stakes.Margin
@@ -555,9 +658,6 @@ func (e explained) part(k int) Part {
 	}
 	return part
 }
-
-// with are products and one more.
-func with(products []product, one product) []product { return append(slices.Clip(products), one) }
 
 // worthOf is the variance of a mean with these weights relative to that of one value.
 func worthOf(weights []float64) float64 {

@@ -10,7 +10,7 @@ const (
 	// MaxAttempts is how many of the latest attempts a History keeps. Stages of learning pipelines change with their data,
 	// so the latest say more than all.
 	MaxAttempts = 64
-	// MaxFeatures is how many features a History follows; those that come later are left out.
+	// MaxFeatures is how many numbers a History follows; those that come later are left out.
 	MaxFeatures = 8
 	// MaxFeatureName bounds the name of a feature that is followed, in bytes. Names travel in plans, which must fit into
 	// one message, once for each term; an input whose keys are texts would keep every other stage from its plan.
@@ -34,7 +34,7 @@ type Attempt struct {
 type Features struct {
 	// Input is the value of InputBytes.
 	Input float64
-	// Named are the others by name; 0 or more each.
+	// Named are the others by name; 0 or more each. Those of categories are made by [CategoryName] and [Category].
 	Named map[string]float64
 }
 
@@ -54,9 +54,9 @@ func (f Features) Value(name string) float64 {
 	return min(value, mostValue)
 }
 
-// History is what is remembered of the attempts of one stage: the latest MaxAttempts, with at most MaxFeatures features
-// each. The zero value remembers nothing. It keeps its size in memory and as JSON, and adding to it allocates nothing
-// once it is full.
+// History is what is remembered of the attempts of one stage: the latest MaxAttempts, with at most MaxFeatures numbers
+// and MaxCategories categories each. The zero value remembers nothing. It keeps its size in memory and as JSON, and
+// adding to it allocates nothing once it is full.
 type History struct {
 	// Names are the features that are followed, in the order in which they came.
 	Names []string `json:"names,omitempty"`
@@ -75,7 +75,7 @@ func (h *History) Follow(name string) bool {
 	if slices.Contains(h.Names, name) {
 		return true
 	}
-	if len(h.Names) >= MaxFeatures || name == "" || len(name) > MaxFeatureName {
+	if full(h.Names, name) || name == "" || len(name) > MaxFeatureName {
 		return false
 	}
 	h.Names = append(h.Names, name)
@@ -83,9 +83,9 @@ func (h *History) Follow(name string) bool {
 	return true
 }
 
-// Room reports whether another feature may be followed, once those that are gone are forgotten.
+// Room reports whether another number may be followed, once those that are gone are forgotten.
 func (h *History) Room() bool {
-	if len(h.Names) < MaxFeatures {
+	if !full(h.Names, "") {
 		return true
 	}
 	for i := range h.Names {
@@ -99,14 +99,19 @@ func (h *History) Room() bool {
 // Forget makes room for other features where MaxFeatures are followed: it drops those that are gone. A stage whose code
 // has other parameters now would otherwise be explained by none of them for ever.
 func (h *History) Forget() {
-	if len(h.Names) < MaxFeatures {
+	if !full(h.Names, "") {
 		return
 	}
 	for i := range slices.Backward(h.Names) {
 		if h.gone(i) {
-			h.Names, h.Columns = slices.Delete(h.Names, i, i+1), slices.Delete(h.Columns, i, i+1)
+			h.drop(i)
 		}
 	}
+}
+
+// drop forgets a feature.
+func (h *History) drop(i int) {
+	h.Names, h.Columns = slices.Delete(h.Names, i, i+1), slices.Delete(h.Columns, i, i+1)
 }
 
 // gone reports whether no attempt of a full history knows anything of a feature; that of the input stays.
@@ -123,7 +128,7 @@ func (h *History) Add(a Attempt) bool {
 	if !(a.Peak > 0) || math.IsInf(a.Peak, 0) || !h.valid() {
 		return false
 	}
-	var row [MaxFeatures]float64
+	var row [maxNames]float64
 	for i, name := range h.Names {
 		row[i] = a.Features.Value(name)
 	}
@@ -171,7 +176,7 @@ func (h *History) KeepLatest(n int) {
 
 // explained finds the place of an attempt that ran out of memory and whose need a measured one with the same features
 // shows; -1 when there is none.
-func (h *History) explained(a Attempt, row [MaxFeatures]float64) int {
+func (h *History) explained(a Attempt, row [maxNames]float64) int {
 	if a.Exceeded || h.Exceeded == 0 {
 		return -1
 	}
@@ -192,7 +197,7 @@ func (h *History) explained(a Attempt, row [MaxFeatures]float64) int {
 
 // valid reports whether the columns fit each other; a checkpoint that was tampered with may not.
 func (h *History) valid() bool {
-	if len(h.Peaks) > MaxAttempts || len(h.Names) > MaxFeatures || len(h.Columns) != len(h.Names) || h.Next < 0 {
+	if len(h.Peaks) > MaxAttempts || len(h.Names) > maxNames || len(h.Columns) != len(h.Names) || h.Next < 0 {
 		return false
 	}
 	for _, column := range h.Columns {

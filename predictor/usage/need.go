@@ -13,9 +13,13 @@ const Enough = 5
 // Need is what attempts of a stage will take, as learned from its history.
 // The zero value knows nothing.
 type Need struct {
-	// Base and Term are the line: an attempt is expected to take about Base + Term.At(features) bytes.
+	// Base and Term are the line: an attempt is expected to take about Base + Term.At(features) bytes, times its level.
 	Base float64
 	Term Term
+	// Levels multiply the line, by 1 for the kind that takes the most, and Unseen does so for the limits of other values
+	// than those that have a level of their own.
+	Levels Levels
+	Unseen float64
 	// Low, Mid and High bound the middle 80 percent of the peaks, relative to the line.
 	Low, Mid, High float64
 	// Bound is what peaks stayed below lately, and Limit what an attempt should be given, relative to the line: Bound
@@ -36,7 +40,9 @@ type Need struct {
 }
 
 // At returns the line at these features, in bytes.
-func (n Need) At(features Features) float64 { return n.Base + n.Term.At(features) }
+func (n Need) At(features Features) float64 {
+	return (n.Base + n.Term.At(features)) * n.Levels.At(features)
+}
 
 // Beyond is how far above all that was seen the first limit of an attempt may be. Needs saturate: buffers are full, a
 // cache is as large as it may be, a reference is loaded once. Nothing in the smaller inputs tells at which size, and a

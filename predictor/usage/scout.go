@@ -12,7 +12,7 @@ const (
 	looks      = 16
 )
 
-// Scout looks for the names that peaks go up and down with among more than a History follows: so many at a time, in
+// Scout looks for the numbers that peaks go up and down with among more than a History follows: so many at a time, in
 // the order of the names, for a few attempts each, and then the next ones, for ever. What it finds is only worth
 // following: whether it explains anything is learned of attempts after those that it was chosen by, or the best of
 // thousands would be believed for its luck. The zero value has looked at nothing.
@@ -60,7 +60,7 @@ func (s *Scout) begin(features Features, followed []string) bool {
 	}
 	others := make([]string, 0, len(features.Named))
 	for name := range features.Named {
-		if !slices.Contains(followed, name) && name != "" && len(name) <= MaxFeatureName {
+		if !slices.Contains(followed, name) && name != "" && len(name) <= MaxFeatureName && !IsCategory(name) {
 			others = append(others, name)
 		}
 	}
@@ -92,14 +92,14 @@ func (h *History) Exchange(name string, value float64, kept []string) bool {
 	if !h.valid() || name == "" || len(name) > MaxFeatureName {
 		return false
 	}
-	if h.Forget(); len(h.Names) >= MaxFeatures && !slices.Contains(h.Names, name) {
+	if h.Forget(); full(h.Names, name) && !slices.Contains(h.Names, name) {
 		oldest := slices.IndexFunc(h.Names, func(one string) bool {
-			return one != InputBytes && !slices.Contains(kept, one)
+			return one != InputBytes && !slices.Contains(kept, one) && !IsCategory(one)
 		})
 		if oldest < 0 {
 			return false
 		}
-		h.Names, h.Columns = slices.Delete(h.Names, oldest, oldest+1), slices.Delete(h.Columns, oldest, oldest+1)
+		h.drop(oldest)
 	}
 	if !h.Follow(name) {
 		return false

@@ -30,6 +30,8 @@ type Term struct {
 	WithUnit  float64 `json:"with_unit,omitempty"`
 	// And are further parts; those without a Feature add nothing.
 	And [MaxParts - 1]Part `json:"and,omitzero"`
+	// By is the category whose levels multiply the whole need; empty for none. See [Levels].
+	By string `json:"by,omitempty"`
 }
 
 // Part is one product of a Term; see there.
@@ -120,8 +122,8 @@ func (t Term) Scaled(factor float64) Term {
 	return t
 }
 
-// Simple reports whether the term is that of one feature alone, or of none.
-func (t Term) Simple() bool { return t.With == "" && t.And == [MaxParts - 1]Part{} }
+// Simple reports whether the need is that of one feature alone, or of none.
+func (t Term) Simple() bool { return t.With == "" && t.And == [MaxParts - 1]Part{} && t.By == "" }
 
 // Like reports whether two terms grow with the same powers of the same features, whatever they come to.
 func (t Term) Like(other Term) bool {
@@ -132,16 +134,19 @@ func (t Term) Like(other Term) bool {
 			return false
 		}
 	}
-	return true
+	return t.By == other.By
 }
 
-// Names are the features that the term grows with, each once or more.
+// Names are the features that the need depends on, each once or more.
 func (t Term) Names() []string {
 	var found []string
 	for _, part := range t.parts() {
 		if found = append(found, part.Feature); part.With != "" {
 			found = append(found, part.With)
 		}
+	}
+	if t.By != "" {
+		found = append(found, t.By)
 	}
 	return found
 }
@@ -150,11 +155,16 @@ func (t Term) Names() []string {
 // empty where on nothing known.
 func (t Term) String() string {
 	parts := t.parts()
-	said := make([]string, len(parts))
-	for i, part := range parts {
-		if said[i] = powerInWords(part.Feature, part.Power); part.With != "" {
-			said[i] += " times " + powerInWords(part.With, part.WithPower)
+	said := make([]string, 0, len(parts)+1)
+	for _, part := range parts {
+		text := powerInWords(part.Feature, part.Power)
+		if part.With != "" {
+			text += " times " + powerInWords(part.With, part.WithPower)
 		}
+		said = append(said, text)
+	}
+	if t.By != "" {
+		said = append(said, strings.TrimSuffix(t.By, categorySuffix))
 	}
 	if len(said) > 1 {
 		said = []string{strings.Join(said[:len(said)-1], ", "), said[len(said)-1]}

@@ -31,7 +31,7 @@ func (t *Times) Follow(name string) bool {
 	if slices.Contains(t.Names, name) {
 		return true
 	}
-	if len(t.Names) >= MaxFeatures || name == "" || len(name) > MaxFeatureName || !t.valid() {
+	if full(t.Names, name) || name == "" || len(name) > MaxFeatureName || !t.valid() {
 		return false
 	}
 	column := make([]float64, len(t.Values), MaxTimes)
@@ -46,7 +46,7 @@ func (t *Times) Follow(name string) bool {
 // remembered knows anything of. A stage whose code has other parameters now would otherwise be explained by none of
 // them for ever.
 func (t *Times) Forget() {
-	if len(t.Names) < MaxFeatures || len(t.Values) == 0 || !t.valid() || !slices.ContainsFunc(t.Columns, unknown) {
+	if !full(t.Names, "") || len(t.Values) == 0 || !t.valid() || !slices.ContainsFunc(t.Columns, unknown) {
 		return
 	}
 	var names []string // copies of t go on with theirs
@@ -57,6 +57,33 @@ func (t *Times) Forget() {
 		}
 	}
 	t.Names, t.Columns = names, columns
+}
+
+// Room reports whether another number may be remembered.
+func (t *Times) Room() bool { return !full(t.Names, "") }
+
+// Categorise makes the categories be remembered that a history follows, and no others.
+func (t *Times) Categorise(by *History) {
+	if t.valid() && (slices.ContainsFunc(by.Names, IsCategory) || slices.ContainsFunc(t.Names, IsCategory)) {
+		t.categorise(categoriesOf(by.Names))
+	}
+}
+
+func (t *Times) categorise(wanted []string) {
+	gone := func(name string) bool { return IsCategory(name) && !slices.Contains(wanted, name) }
+	if slices.ContainsFunc(t.Names, gone) {
+		var names []string // copies of t go on with theirs
+		var columns [][]float64
+		for i, name := range t.Names {
+			if !gone(name) {
+				names, columns = append(names, name), append(columns, t.Columns[i])
+			}
+		}
+		t.Names, t.Columns = names, columns
+	}
+	for _, name := range wanted {
+		t.Follow(name)
+	}
 }
 
 // unknown reports whether a column, which is not empty, has no value that was known.
@@ -146,9 +173,17 @@ func (t *Times) Mixed(cores float64) bool {
 	return cores > 0 && t.valid() && slices.ContainsFunc(t.Cores, other)
 }
 
+// kind is the value of a category of the attempt at a place; 0 where it was not known.
+func (t *Times) kind(name string, place int) float64 {
+	if column := slices.Index(t.Names, name); column >= 0 {
+		return max(0, t.Columns[column][place])
+	}
+	return 0
+}
+
 // valid reports whether the columns fit each other; a checkpoint that was tampered with may not.
 func (t *Times) valid() bool {
-	if len(t.Values) > MaxTimes || t.Next < 0 || t.Next >= max(1, len(t.Values)) || len(t.Names) > MaxFeatures ||
+	if len(t.Values) > MaxTimes || t.Next < 0 || t.Next >= max(1, len(t.Values)) || len(t.Names) > maxNames ||
 		len(t.Columns) != len(t.Names) || len(t.Cores) > 0 && len(t.Cores) != len(t.Values) {
 		return false
 	}

@@ -90,6 +90,9 @@ func (t *Tries) Add(attempt Try, features Features, names []string) {
 		if slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(tried.Times.Names, name) }) {
 			tried.Times.Forget()
 		}
+		if slices.ContainsFunc(names, IsCategory) || slices.ContainsFunc(tried.Times.Names, IsCategory) {
+			tried.Times.categorise(categoriesOf(names))
+		}
 		for _, name := range names {
 			tried.Times.Follow(name)
 		}
@@ -550,6 +553,7 @@ func (t *Times) relative(d Duration) []float64 {
 			}
 			log -= d.curve(min(max(t.Columns[column][i], d.From), d.To))
 		}
+		log -= math.Log(d.Levels.of(t.kind(d.Levels.Name, i)))
 		logs = append(logs, log)
 	}
 	return logs

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -87,8 +88,10 @@ func (f *Flags) Prepare(
 	arguments []string, environment func(string) (string, bool), workingDirectory string,
 ) (Prepared, error) {
 	p := Prepared{Name: f.Name, directory: f.Code, Input: chain.SingleInput{
-		Command: wire.Command{Arguments: arguments, Image: f.Image, KeepChanged: !f.InPlace, Parameters: numbers(arguments)},
-		CPU:     f.CPU, Memory: f.Memory, GPU: f.GPU, Timeout: f.Timeout, MaxAttempts: max(f.Attempts, 1),
+		Command: wire.Command{
+			Arguments: arguments, Image: f.Image, KeepChanged: !f.InPlace, Parameters: parameters(arguments),
+		},
+		CPU: f.CPU, Memory: f.Memory, GPU: f.GPU, Timeout: f.Timeout, MaxAttempts: max(f.Attempts, 1),
 	}}
 	if p.Name == "" {
 		p.Name = nameOf(arguments)
@@ -254,22 +257,18 @@ func nameOf(arguments []string) string {
 	return flag.ValidName(program)
 }
 
-// mostNumbers is how many numbers of a command its size may depend on, besides the bytes of its files.
-const mostNumbers = 7
+// mostNumbers and mostTexts are how many numbers and texts of a command its size may depend on, besides the bytes of
+// its files: of texts, most tell nothing, and some are looked at at a time (usage.MaxCategories).
+const mostNumbers, mostTexts = 7, 4 * usage.MaxCategories
 
 var keyValue = regexp.MustCompile(`^(-{0,2})([A-Za-z_][A-Za-z0-9_.-]*)=(.+)$`)
 
-// numbers finds what the size of a command may depend on: the values of its flags that are numbers, by the flags' names
-// without dashes, in the forms "--epochs 3", "--lr=0.1", "-b 64" and "epochs=3"; the first of many.
-func numbers(arguments []string) map[string]float64 {
+// parameters finds what the size of a command may depend on: the values of its flags by the flags' names without
+// dashes, in the forms "--epochs 3", "--lr=0.1", "-b 64" and "epochs=3". Texts are categories ("--model large"), and a
+// flag that no value follows counts as 1. They are the first of many.
+func parameters(arguments []string) map[string]float64 {
 	found := map[string]float64{}
-	add := func(name, text string) {
-		value, err := strconv.ParseFloat(text, 64)
-		_, again := found[name]
-		if err == nil && value >= 0 && !math.IsInf(value, 0) && (again || len(found) < mostNumbers) {
-			found[name] = value // programs take the last of a flag that is given twice
-		}
-	}
+	add := func(name, text string) { addParameter(found, name, text) }
 	for i, argument := range arguments {
 		if i == 0 {
 			continue
@@ -282,14 +281,37 @@ func numbers(arguments []string) map[string]float64 {
 			continue
 		}
 		name := strings.TrimLeft(argument, "-")
-		if name != argument && name != "" && len(argument)-len(name) <= 2 && i+1 < len(arguments) && !isNumber(name) {
-			add(name, arguments[i+1])
+		if name == argument || name == "" || len(argument)-len(name) > 2 || isNumber(name) {
+			continue
 		}
+		if next := i + 1; next < len(arguments) && (!strings.HasPrefix(arguments[next], "-") || isNumber(arguments[next])) {
+			add(name, arguments[next])
+			continue
+		}
+		add(name, "1")
 	}
 	if len(found) == 0 {
 		return nil
 	}
 	return found
+}
+
+// addParameter adds the value of a flag, as a number or as a category; programs take the last of one that is given
+// twice.
+func addParameter(found map[string]float64, name, text string) {
+	texts := 0
+	for known := range found {
+		if usage.IsCategory(known) {
+			texts++
+		}
+	}
+	value, err := strconv.ParseFloat(text, 64)
+	switch _, again := found[name]; {
+	case err != nil && texts < mostTexts:
+		wire.AddCategories(found, name, text)
+	case err == nil && value >= 0 && !math.IsInf(value, 0) && (again || len(found)-texts < mostNumbers):
+		found[name] = value
+	}
 }
 
 func isNumber(text string) bool {
