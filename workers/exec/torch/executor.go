@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/graph"
 )
@@ -19,7 +20,10 @@ type Executor struct {
 	options Options
 }
 
-var _ exec.Executor = (*Executor)(nil)
+var (
+	_ exec.Executor = (*Executor)(nil)
+	_ exec.Surveyor = (*Executor)(nil)
+)
 
 // New returns an executor of the model that the options name. Of the options, Batch, Shape, Type, Device and Threads
 // are not looked at: the data says what the inputs are, and probes and layouts say where to run.
@@ -49,6 +53,9 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 	if err := checkDevice(options.Device); err != nil {
 		return exec.Probe{}, fmt.Errorf("probe %s: %w", e.options.Model, err)
 	}
+	if err := checkPrecision(options.Precision, options.Device); err != nil {
+		return exec.Probe{}, fmt.Errorf("probe %s: %w", e.options.Model, err)
+	}
 	file, function, err := e.options.locate()
 	if err != nil {
 		return exec.Probe{}, err
@@ -63,6 +70,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 		"file": file, "function": function, "batch": options.Samples, "device": deviceName(options.Device),
 		"repeats": e.options.Repeats,
 		"threads": options.Device.Threads, "training": true, "data": e.options.Data,
+		"precision": cmp.Or(options.Precision, exec.Float32), "memory": options.Device.Memory,
 	}, &found)
 	if err != nil {
 		return exec.Probe{}, fmt.Errorf("probe %s: %w", e.options.Model, err)
@@ -80,6 +88,42 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 		Graph: g, Samples: options.Samples, Forward: found.Forward, Backward: found.Backward, Model: found.Model,
 		Dataset: found.Dataset, Base: found.Base,
 	}, nil
+}
+
+// Survey asks torch for CUDA devices: their names, what is free of them, and how fast tensors get to page-locked memory
+// of the host and back, which is the way of messages. One process looks at all of them.
+func (e *Executor) Survey(ctx context.Context, devices []exec.Device) ([]exec.Surveyed, error) {
+	names := make([]string, len(devices))
+	for i, d := range devices {
+		if err := checkDevice(d); err != nil {
+			return nil, fmt.Errorf("look at the devices: %w", err)
+		}
+		names[i] = deviceName(d)
+	}
+	r, err := e.start(ctx, exec.Device{}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("look at the devices: %w", err)
+	}
+	defer r.close()
+	var found []struct {
+		Name   string         `json:"name"`
+		Memory quantity.Bytes `json:"memory"`
+		Free   quantity.Bytes `json:"free"`
+		Out    float64        `json:"out"`
+		In     float64        `json:"in"`
+		Copy   float64        `json:"copy"`
+	}
+	if err := r.call(ctx, "survey", map[string]any{"devices": names}, &found); err != nil {
+		return nil, fmt.Errorf("look at the devices: %w", err)
+	}
+	if len(found) != len(devices) {
+		return nil, fmt.Errorf("look at the devices: %d were found of %d", len(found), len(devices))
+	}
+	all := make([]exec.Surveyed, len(found))
+	for i, f := range found {
+		all[i] = exec.Surveyed(f)
+	}
+	return all, nil
 }
 
 // start starts a runner for a device.
@@ -203,11 +247,9 @@ func checkLayout(layout exec.Layout) error {
 	case layout.Batch < 1 || layout.MicroBatches < 1 || layout.MicroBatches > layout.Batch:
 		return fmt.Errorf("a batch of %d samples in %d micro-batches; want 1 micro-batch or more, of 1 sample or more",
 			layout.Batch, layout.MicroBatches)
-	case layout.Precision != "" && layout.Precision != exec.Float32 && layout.Precision != exec.BFloat16:
-		return fmt.Errorf("precision %q; want %s or %s", layout.Precision, exec.Float32, exec.BFloat16)
 	}
 	for i, part := range layout.Parts {
-		if err := checkDevice(part.Device); err != nil {
+		if err := errors.Join(checkDevice(part.Device), checkPrecision(layout.Precision, part.Device)); err != nil {
 			return fmt.Errorf("part %d: %w", i, err)
 		}
 		switch {
@@ -215,10 +257,18 @@ func checkLayout(layout exec.Layout) error {
 			return fmt.Errorf("part %d: %d micro-batches in flight; want 1 or more", i, part.InFlight)
 		case part.Ops == nil && len(layout.Parts) > 1:
 			return fmt.Errorf("part %d names no operations; only an only part may leave them to be all", i)
-		case layout.Precision == exec.BFloat16 && part.Device.Kind != exec.CUDA:
-			return fmt.Errorf("part %d: %s on %s; want a %s device, or %s", i, exec.BFloat16, deviceName(part.Device), exec.CUDA,
-				exec.Float32)
 		}
+	}
+	return nil
+}
+
+// checkPrecision refuses what no device, or this one, computes in.
+func checkPrecision(precision exec.Precision, device exec.Device) error {
+	switch {
+	case precision != "" && precision != exec.Float32 && precision != exec.BFloat16:
+		return fmt.Errorf("precision %q; want %s or %s", precision, exec.Float32, exec.BFloat16)
+	case precision == exec.BFloat16 && device.Kind != exec.CUDA:
+		return fmt.Errorf("%s on %s; want a %s device, or %s", exec.BFloat16, deviceName(device), exec.CUDA, exec.Float32)
 	}
 	return nil
 }

@@ -13,11 +13,19 @@ from spillway_runner.refusal import Refusal
 from spillway_runner.source import described
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a device, or the host, had too little memory."""
+    text = str(error)
+    return isinstance(error, getattr(torch.cuda, "OutOfMemoryError", ())) or any(
+        words in text for words in ("CUDA out of memory", "ALLOC_FAILED", "can't allocate memory")
+    )
+
+
 def fields_of(error: Exception) -> dict[str, str]:
     """What is told about an error."""
     if isinstance(error, Refusal):
         return error.fields
-    if isinstance(error, getattr(torch.cuda, "OutOfMemoryError", ())) or "can't allocate memory" in str(error):
+    if out_of_memory(error):
         return {
             "kind": "memory",
             "message": "out of memory: " + str(error).splitlines()[0],

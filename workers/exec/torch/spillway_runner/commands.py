@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict
 
 from spillway_runner.answers import Answers
+from spillway_runner.devices import survey
 from spillway_runner.files import save
 from spillway_runner.probe import probe
 from spillway_runner.train import Part
@@ -35,6 +36,7 @@ def of_part(call: Callable[[Part, Request], Any]) -> Command:
 
 
 COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
+    "survey": lambda request, _: survey(request),
     "probe": lambda request, _: probe(request),
     "load": load_part,
     "batch": of_part(Part.batch),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import time
 from functools import partial
-from typing import Any, Callable
+from typing import Any, Callable, ContextManager
 
 import torch
 from torch import nn
 
+from spillway_runner.devices import wait
 from spillway_runner.tracing import Operation
 from spillway_runner.values import each, tensors
 
@@ -19,6 +21,7 @@ try:
 except ImportError:
     TorchDispatchMode = None
 
+Cast = Callable[[], ContextManager[Any]]  # enters the precision in which a model computes
 WARM_UPS = 2  # runs before the measured ones: the first allocates, the second finds the caches as the others do
 
 
@@ -33,22 +36,48 @@ def memory(tensor: torch.Tensor) -> tuple[int, int]:
 
 class Kept:
     """Counts what the forward pass keeps for the backward pass: each storage once, at the operation that keeps it
-    first."""
+    first.
+
+    Where operations run on a bench apart from the model, what they keep is known by what it is at home.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         self.seen = {memory(t)[0] for t in list(module.parameters()) + list(module.buffers())}
         self.alive: list[torch.Tensor] = []  # so that no address is used twice
+        self.homes: dict[int, torch.Tensor] | None = None  # by the address on the bench; None without one
+        self.fresh: dict[int, torch.Tensor] = {}  # what this operation made on the bench and keeps, by address
         self.bytes = 0
+
+    def begin(self, homes: dict[int, torch.Tensor], held: list[torch.Tensor]) -> None:
+        """Begins an operation on a bench, where these arguments and what it holds are."""
+        self.homes, self.fresh = homes, {}
+        self.held = {memory(t)[0] for t in held}
 
     def pack(self, tensor: torch.Tensor) -> None:
         address, count = memory(tensor)
+        if self.homes is not None:
+            if address in self.held or address in self.fresh:
+                return
+            home = self.homes.get(address)
+            if home is None:
+                self.fresh[address] = tensor
+                self.bytes += count
+                return
+            tensor, address = home, memory(home)[0]
         if address not in self.seen:
             self.seen.add(address)
             self.alive.append(tensor)
             self.bytes += count
 
+    def brought(self, tensor: torch.Tensor, home: torch.Tensor) -> None:
+        """Takes in that a value of the operation is at home now."""
+        if memory(tensor)[0] in self.fresh:
+            self.seen.add(memory(home)[0])
+            self.alive.append(home)
+
     def take(self) -> int:
         taken, self.bytes = self.bytes, 0
+        self.homes, self.fresh = None, {}
         return taken
 
 
@@ -88,20 +117,20 @@ if TorchDispatchMode is not None:
             return out
 
 
-def count(operation: Operation, copy: Callable[[], tuple[Any, Any]]) -> tuple[tuple[Any, Any], int]:
+def count(call: Callable[[Any, Any], Any], copy: Callable[[], tuple[Any, Any]]) -> tuple[tuple[Any, Any], int]:
     """Runs an operation once on copies. Returns them and its floating-point operations; -1 where this torch cannot
     count them."""
     if TorchDispatchMode is not None:
         copies = copy()
         try:
             with Counter() as counter:
-                operation.call(*copies)
+                call(*copies)
             return copies, counter.total
         except Exception:
             # A mode that meets an operator it does not know is no fault of the model, which ran before without it.
             pass
     copies = copy()
-    operation.call(*copies)
+    call(*copies)
     return copies, -1
 
 
@@ -110,7 +139,7 @@ class Clock:
     each operation alone would."""
 
     def __init__(self, device: torch.device) -> None:
-        self.wait = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+        self.wait = partial(wait, device)
         self.overhead = 0.0
         leaf = torch.zeros(1, device=device, requires_grad=True)
         _, _, self.overhead = measure(self, 100, lambda _: leaf.view(1), [leaf])
@@ -153,22 +182,27 @@ def unique(items: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def time_operation(
-    clock: Clock, repeats: int, operation: Operation, args: Any, kwargs: Any
+    clock: Clock, repeats: int, operation: Operation, args: Any, kwargs: Any, cast: Cast = contextlib.nullcontext
 ) -> tuple[Any, dict[str, Any]]:
-    """The value of one operation, detached, and what it costs."""
+    """The value of one operation, detached, and what it costs. Each forward pass is within a cast()."""
+
+    def call(args: Any, kwargs: Any) -> Any:
+        with cast():
+            return operation.call(args, kwargs)
 
     def copy() -> tuple[Any, Any]:
         return each(args, torch.clone), each(kwargs, torch.clone)
 
-    copies, flops = count(operation, copy)
+    copies, flops = count(call, copy)
     # Autograd refuses to write to a leaf, so what writes to its inputs gets copies, made outside the measured time. A
     # copy that was written to has another version than its own copy, which has the first.
     originals = list(tensors((args, kwargs)))
     written = [(t, c) for t, c in zip(originals, tensors(copies)) if c._version > 0]
     prepare = copy if written else (lambda: (args, kwargs))
     wrt = unique([t for t in originals + operation.held if t.requires_grad and t.is_leaf])
-    value, forward, backward = measure(clock, repeats, lambda p: operation.call(*p), wrt, prepare)
-    for original, written_copy in written:
-        original.data.copy_(written_copy.data)
+    value, forward, backward = measure(clock, repeats, lambda p: call(*p), wrt, prepare)
+    with torch.no_grad():
+        for original, written_copy in written:
+            original.copy_(written_copy)
     detached = each(value, lambda t: t.detach().requires_grad_(t.requires_grad))
     return detached, {"forward": forward, "backward": backward, "flops": flops}

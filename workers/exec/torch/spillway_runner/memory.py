@@ -104,8 +104,8 @@ class Slot:
             copy.copy_(t.detach(), non_blocking=True)
             copies.append(copy)
             places.append([offset, str(t.dtype)[6:], list(t.shape)])
-        if any(t.is_cuda for t in tensors):
-            torch.cuda.current_stream().synchronize()  # others read it as soon as they are told
+        for device in {t.device for t in tensors if t.is_cuda}:
+            torch.cuda.current_stream(device).synchronize()  # others read it as soon as they are told
         return copies, places
 
 

@@ -141,6 +141,12 @@ class Model:
         lines = sorted(f"{name} {shape(tensor)} {tensor.dtype}" for name, tensor in self.held().items())
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
+    def to(self, device: torch.device) -> None:
+        """Puts the model and its inputs on another device."""
+        self.device = device
+        self.whole, self.module = self.whole.to(device), self.module.to(device)
+        self.inputs = each(self.inputs, lambda t: t.to(device))
+
     def run(self) -> Any:
         if isinstance(self.module, Chain):
             return self.module(*self.inputs["inputs"])

@@ -11,8 +11,11 @@ from typing import Any, Callable, ContextManager, Dict
 import torch
 from torch import fx, nn
 
-from spillway_runner.costs import Clock, Kept, measure, time_operation
+from spillway_runner.answers import out_of_memory
+from spillway_runner.bench import Bench
+from spillway_runner.costs import Cast, Clock, Kept, measure, time_operation
 from spillway_runner.data import Data
+from spillway_runner.devices import device_name, prepare, room
 from spillway_runner.dropout import KeyedDropout
 from spillway_runner.model import Model, readable, weight
 from spillway_runner.parts import LOSS, add_loss
@@ -31,16 +34,13 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
 
     With "training", its inputs are the first batch of the data, and its loss is an operation.
     """
-    device = request["device"]
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise Refusal(
-            "device",
-            f"torch {torch.__version__} finds no CUDA device",
-            hint="probe on the cpu, or install the driver and a torch with CUDA",
-        )
     if request.get("threads"):
         torch.set_num_threads(request["threads"])
-    if request.get("training") and request["device"] == "cpu":
+    memory = request.get("memory") or 0
+    device = prepare(request["device"], memory)
+    # A model may be larger than a GPU.
+    bench = Bench(device, device.type == "cuda" or bool(request.get("apart")))
+    if request.get("training") and device.type == "cpu":
         warm_up()
     source, inputs = Source(request["file"]), None
     trim()
@@ -48,45 +48,53 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("training"):
         data = Data(source, request["data"], None, 0)
         (inputs, target), found["dataset"] = data.example_batch(request["batch"]), data.samples
-    model = Model(source, request, inputs)
+    model = Model(source, {**request, "device": "cpu"} if bench.apart else request, inputs)
     graph, placeholders = trace(model)
     if request.get("training"):
-        recipe, target = Recipe(source, {}), each(target, lambda t: t.to(model.device))
+        recipe, target = Recipe(source, {}), each(target, lambda t: t.to(device))
 
         def loss(output: Any) -> torch.Tensor:
             return recipe.loss(output, target)
 
         add_loss(graph, loss)
-    walk = Walk(graph, model, placeholders)
+    walk = Walk(graph, model, placeholders, bench)
     # The masks that it draws cost other times than torch's and keep other tensors.
     keyed = KeyedDropout(0) if request.get("training") else None
+    half = request.get("precision") == "bfloat16"
+
+    def cast() -> ContextManager[Any]:
+        return torch.autocast(device.type, dtype=torch.bfloat16) if half else contextlib.nullcontext()
 
     def within() -> ContextManager[None]:
         return contextlib.nullcontext() if keyed is None else keyed.micro_batch(0, 0, model.batch)
 
     with within():
-        rows = account(walk)
+        rows = account(walk, cast)
     edges = connect(graph, rows)
-    clock = Clock(model.device)
+    clock = Clock(device)
 
     def visit(operation: Operation, args: Any, kwargs: Any) -> Any:
         if keyed is not None:
             keyed.operation(operation.name)
-        value, costs = time_operation(clock, request["repeats"], operation, args, kwargs)
+        try:
+            with bench.loan(operation, args, kwargs, leaves=True) as (lent, named):
+                value, costs = time_operation(clock, request["repeats"], operation, lent, named, cast)
+                value = bench.home(value)
+        except Exception as error:
+            raise failed(walk, operation, args, error) from error
         rows[operation.node].update(costs)
         return value
 
     with within():
         walk.run(visit)
-    weights = [p for p in model.module.parameters() if p.requires_grad]
-    with model.source.blamed("run", "the model fails", "make it run on the example inputs first"):
-        _, forward, backward = measure(clock, request["repeats"], lambda _: model.run(), weights)
     used = {id(p) for row in rows.values() for p in row["parameters"]}
     unused = [readable(n) for n, p in model.module.named_parameters() if id(p) not in used]
     held = number(rows, model.module)
+    digest = model.digest()
+    forward, backward = measure_whole(model, clock, request["repeats"], bench, cast, list(rows.values()), memory)
     return {
         **found,
-        "model": model.digest(),
+        "model": digest,
         "ops": list(rows.values()),
         "edges": edges,
         "held": held,
@@ -101,7 +109,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "",
         "threads": torch.get_num_threads(),
-        "device": device_name(model.device),
+        "device": device_name(device),
     }
 
 
@@ -120,8 +128,8 @@ def last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
 class Walk:
     """Visits the operations in order with the values they read."""
 
-    def __init__(self, graph: fx.Graph, model: Model, placeholders: dict[str, Any]) -> None:
-        self.graph, self.model, self.placeholders = graph, model, placeholders
+    def __init__(self, graph: fx.Graph, model: Model, placeholders: dict[str, Any], bench: Bench) -> None:
+        self.graph, self.model, self.placeholders, self.bench = graph, model, placeholders, bench
         self.values: dict[fx.Node, Any] = {}  # that are still to be read
 
     def run(self, visit: Callable[[Operation, Any, Any], Any]) -> None:
@@ -142,8 +150,9 @@ class Walk:
                 del values[dead]
 
 
-def failed(model: Model, operation: Operation, args: Any, error: Exception) -> Refusal:
+def failed(walk: Walk, operation: Operation, args: Any, error: Exception) -> Refusal:
     """Tells which operation failed on which shapes."""
+    model = walk.model
     held = (
         [f"{n} {shape(p)}" for n, p in operation.module.named_parameters()]
         if operation.node.op == "call_module"
@@ -151,6 +160,14 @@ def failed(model: Model, operation: Operation, args: Any, error: Exception) -> R
     )
     given = ", ".join(map(shape, args)) or "no arguments"
     parameters = f" with {', '.join(held[:4])}" if held else ""
+    if out_of_memory(error):
+        return Refusal(
+            "memory",
+            f"out of memory: operation {operation.name} ({operation.title()}) alone does not fit on "
+            f"{walk.bench.device} with {model.batch} samples: {given}{parameters}: {described(error)}",
+            operation.node.meta.get("at", "") or model.source.path,
+            "cut the batch into more micro-batches, make the layer smaller, or use a device with more memory",
+        )
     message = f"{operation.name} ({operation.title()}) fails on {given}{parameters}: {described(error)}"
     inside = traceback.extract_tb(error.__traceback__)
     at = model.source.place(error) if any(users(f.filename) for f in inside) else operation.node.meta.get("at", "")
@@ -176,11 +193,36 @@ def number(rows: Rows, module: nn.Module) -> list[dict[str, Any]]:
     return held
 
 
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+def measure_whole(
+    model: Model, clock: Clock, repeats: int, bench: Bench, cast: Cast, rows: list[dict[str, Any]], memory: int
+) -> tuple[float, float]:
+    """The seconds of both passes of the unsplit model; 0 where a device apart from the host cannot hold it."""
+    device = bench.device
+    if bench.apart:
+        # parameters, their gradients, and what the passes keep and work on
+        needs = 2 * weight(model.module) + sum(r["activation_bytes"] for r in rows)
+        needs += 2 * max((r["output_bytes"] for r in rows), default=0)
+        most = room(device, memory)
+        if 0 < most < needs:
+            return 0.0, 0.0
+    weights = [p for p in model.module.parameters() if p.requires_grad]
+
+    def run(_: Any) -> Any:
+        with cast():
+            return model.run()
+
+    try:
+        if bench.apart:
+            model.to(device)
+        with model.source.blamed("run", "the model fails", "make it run on the example inputs first"):
+            return measure(clock, repeats, run, weights)[1:]
+    except Exception as error:
+        if bench.apart and out_of_memory(error):
+            return 0.0, 0.0
+        raise
 
 
-def account(walk: Walk) -> Rows:
+def account(walk: Walk, cast: Cast) -> Rows:
     """Runs the operations once; the row of each says what it is, holds, keeps, computes and returns."""
     kept = Kept(walk.model.module)
     rows: Rows = {}
@@ -208,10 +250,14 @@ def account(walk: Walk) -> Rows:
     def visit(operation: Operation, args: Any, kwargs: Any) -> Any:
         versions = {node: [t._version for t in tensors(v)] for node, v in walk.values.items()}
         try:
-            with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda packed: packed):
-                value = operation.call(args, kwargs)
+            with walk.bench.loan(operation, args, kwargs, leaves=False) as (lent, named):
+                if walk.bench.apart:
+                    kept.begin(walk.bench.lent(), operation.all_held())
+                with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda packed: packed), cast():
+                    value = operation.call(lent, named)
+                value = walk.bench.home(value, kept)
         except Exception as error:
-            raise failed(walk.model, operation, args, error) from error
+            raise failed(walk, operation, args, error) from error
         row(operation, value, kept.take())
         changed = [
             node for node, before in versions.items() if before != [t._version for t in tensors(walk.values[node])]

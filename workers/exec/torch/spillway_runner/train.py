@@ -16,6 +16,7 @@ from torch import nn
 
 from spillway_runner.answers import fields_of
 from spillway_runner.data import Data
+from spillway_runner.devices import prepare, wait
 from spillway_runner.dropout import KeyedDropout
 from spillway_runner.files import FORMAT, Files, replace
 from spillway_runner.memory import TYPE_NAMES, Arena, Place, Slot, flatten, restore
@@ -85,22 +86,11 @@ class Part:
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def set_device(self, request: dict[str, Any]) -> None:
-        self.device = torch.device(request["device"])
         self.precision = torch.bfloat16 if request["precision"] == "bfloat16" else None
         if request["threads"]:
             torch.set_num_threads(request["threads"])
-        if self.device.type != "cuda":
-            return
-        if not torch.cuda.is_available() or (self.device.index or 0) >= torch.cuda.device_count():
-            raise Refusal(
-                "device",
-                f"torch {torch.__version__} finds no device {self.device}",
-                hint="train on the cpu, or install the driver and a torch with CUDA",
-            )
-        torch.cuda.set_device(self.device)
-        if request["memory"]:
-            total = torch.cuda.get_device_properties(self.device).total_memory
-            torch.cuda.set_per_process_memory_fraction(min(request["memory"] / total, 1.0), self.device)
+        self.memory = request["memory"]
+        self.device = prepare(request["device"], self.memory)
 
     def build(self, request: dict[str, Any], inputs: Any) -> None:
         """Builds the whole model, takes this part out of it and lets the rest go."""
@@ -409,8 +399,7 @@ class Part:
 
     def finish(self) -> None:
         """Waits until the device has done all that it was given."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        wait(self.device)
 
     def gradient_squares(self) -> float:
         """The sum of the squares of the gradients, in double precision and in the order of the parameters."""
