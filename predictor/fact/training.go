@@ -51,6 +51,8 @@ type TrainingPart struct {
 	// Device is its ID, Kind "cpu" or "cuda".
 	Device string `json:"device"`
 	Kind   string `json:"kind"`
+	// Class is the name of a GPU's model.
+	Class string `json:"class,omitempty"`
 	// Threads is how many CPU threads it uses.
 	Threads int `json:"threads,omitempty"`
 	// Ops counts its operations; First and Last name them.
@@ -131,7 +133,7 @@ func (p TrainingPart) validate() error {
 		return fmt.Errorf("busy for %g s, predicted %g s: both must be between 0 and %g", p.BusySeconds,
 			p.PredictedBusySeconds, maxStepSeconds)
 	}
-	for _, text := range []string{p.Device, p.Kind, p.First, p.Last} {
+	for _, text := range []string{p.Device, p.Kind, p.Class, p.First, p.Last} {
 		if len(text) > maxTrainingText {
 			return fmt.Errorf("a text of %s: at most %s are understood", quantity.Bytes(len(text)),
 				quantity.Bytes(maxTrainingText))

@@ -53,19 +53,22 @@ type model struct {
 	// tensors are those of shape; coloured says that some of its operations must be together.
 	tensors  []graph.Tensor
 	coloured bool
+	// activations are what each operation keeps by the number of samples, in bytes: copies of parameters in another
+	// precision, and masks that all samples share, do not grow with it.
+	activations []line
 	// classes has the costs of all operations by class of device.
 	classes map[string][]work
 	// performances has the classes that were rehearsed.
 	performances map[string]performance
 }
 
-// classOf tells apart the devices that were probed on their own.
+// classOf tells apart the devices that were probed on their own: GPUs by the name of their model, CPUs by how many
+// threads they lend.
 func classOf(d exec.Device) string {
-	kind := d.Kind
-	if kind == "" {
-		kind = exec.CPU
+	if d.Kind == exec.CUDA {
+		return d.Kind + "/" + d.Class
 	}
-	return kind + "/" + strconv.Itoa(d.Threads)
+	return exec.CPU + "/" + strconv.Itoa(d.Threads)
 }
 
 // prober measures a model on classes of devices, each once.
@@ -94,13 +97,20 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 	if _, known := p.model.classes[name]; known {
 		return nil
 	}
-	many := p.batch
+	many, fits := p.batch, true
 	if device.Memory > 0 { // the whole model with a whole batch may be more than the device holds: one sample tells
 		one, err := p.probe(ctx, device, 1)
 		if err != nil {
 			return err
 		}
-		many = mostSamples(one.Graph, p.batch, state, device.Memory-one.Base)
+		has := room(device, one.Base)
+		many = mostSamples(one.Graph, p.batch, state, has)
+		switch {
+		case many == 0 && device.Kind == exec.CUDA: // that is what parts are for
+			many, fits = mostApart(one.Graph, p.batch, has), false
+		case many == 0:
+			many = 1
+		}
 	}
 	least := (p.batch + many - 1) / many // micro-batches
 	many = p.batch / least
@@ -125,6 +135,11 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 	if p.logger == nil {
 		return p.learn(name, small, large, nil)
 	}
+	if !fits {
+		p.logger.InfoContext(ctx, "the unsplit model is larger than the device, so that it is planned by its operations, "+
+			"each alone", "device", device.ID, "memory", device.Memory)
+		return p.learn(name, small, large, nil)
+	}
 	p.model.base = large.Base
 	if large.Base > 0 && p.call == 0 {
 		p.call = roundTrip()
@@ -144,7 +159,7 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 }
 
 func (p *prober) probe(ctx context.Context, device exec.Device, samples int) (exec.Probe, error) {
-	probe, err := p.executor.Probe(ctx, exec.ProbeOptions{Samples: samples, Device: device})
+	probe, err := p.executor.Probe(ctx, exec.ProbeOptions{Samples: samples, Device: device, Precision: p.precision})
 	if err != nil {
 		return exec.Probe{}, fmt.Errorf("probe the model with %d samples on %s: %w", samples, device.ID, err)
 	}
@@ -160,8 +175,8 @@ func (p *prober) probe(ctx context.Context, device exec.Device, samples int) (ex
 	return probe, nil
 }
 
-// mostSamples is how many samples, from one to a batch, the unsplit model can train at once in some memory, by what one
-// sample takes.
+// mostSamples is how many samples of at most a batch the unsplit model can train at once in some memory, by what one
+// sample takes; 0 is none.
 func mostSamples(g graph.Graph, batch int, state float64, memory quantity.Bytes) int {
 	summary := g.Summary()
 	rest := float64(memory) - float64(summary.Parameters)*(2+state/parameterBytes) - float64(summary.Workspace)
@@ -169,7 +184,33 @@ func mostSamples(g graph.Graph, batch int, state float64, memory quantity.Bytes)
 	if each == 0 {
 		return batch
 	}
-	return max(1, min(batch, int(0.8*rest/each)))
+	return max(0, min(batch, int(spared*rest/each)))
+}
+
+// spared is the part of a device's memory that a model is tried out in.
+const spared = 0.8
+
+// mostApart is how many samples, from one to a batch, each operation alone can train at once in some memory, with its
+// gradients and those of what it makes, by what one sample takes; all that is kept fits it, too, as it is measured at
+// once.
+func mostApart(g graph.Graph, batch int, memory quantity.Bytes) int {
+	made := make([]quantity.Bytes, len(g.Ops))
+	for _, t := range g.Tensors() {
+		made[t.From] += t.Bytes
+		for _, reader := range t.Readers {
+			made[reader] += t.Bytes
+		}
+	}
+	most := float64(batch)
+	if all := float64(g.Summary().Activation + largest(g)); all > 0 {
+		most = min(most, spared*float64(memory)/all)
+	}
+	for i, op := range g.Ops {
+		if each := float64(op.Activation + 2*made[i]); each > 0 {
+			most = min(most, (spared*float64(memory)-2*float64(op.Parameters))/each)
+		}
+	}
+	return max(1, int(most))
 }
 
 // largest is the largest tensor or activation of an operation.
@@ -206,6 +247,7 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 	}
 	if large.Samples > m.samples {
 		m.shape, m.samples, m.tensors = large.Graph, large.Samples, large.Graph.Tensors()
+		m.activations = keptBy(small, large)
 		m.coloured = slices.ContainsFunc(m.shape.Ops, func(op graph.Op) bool { return op.Colour != "" })
 	}
 	few, err := scaled(small)
@@ -235,6 +277,19 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 		m.performances[class] = *made
 	}
 	return nil
+}
+
+// keptBy returns what operations keep by the number of samples, from two probes.
+func keptBy(small, large exec.Probe) []line {
+	few := make(map[string]quantity.Bytes, len(small.Graph.Ops))
+	for _, op := range small.Graph.Ops {
+		few[op.ID] = op.Activation
+	}
+	lines := make([]line, len(large.Graph.Ops))
+	for i, op := range large.Graph.Ops {
+		lines[i] = through(small.Samples, large.Samples, float64(few[op.ID]), float64(op.Activation))
+	}
+	return lines
 }
 
 // scaled returns the times of a probe's operations so that they add up to those of the whole model; where none has a
@@ -302,7 +357,7 @@ func (m model) batchGraph(batch, microBatches int) graph.Graph {
 				Backward: graph.Seconds(works[i].backward.at(each) * count),
 			}
 		}
-		op.Activation = times(op.Activation, size)
+		op.Activation = times(1, m.activations[i].at(each)*count)
 		op.Recompute = nil
 	}
 	for i := range g.Edges {

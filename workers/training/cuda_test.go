@@ -1,6 +1,7 @@
 package training_test
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,5 +78,53 @@ func TestADeviceThatDisappearsEndsATrainingWithItsNameAndItsCheckpoint(t *testin
 	j.Partitions = 1
 	if _, err := training.Run(t.Context(), j, training.Observer{}); err != nil {
 		t.Errorf("what is left does not go on: %v", err)
+	}
+}
+
+func TestAModelLargerThanOneCUDADeviceTrainsOnTwo(t *testing.T) {
+	t.Parallel()
+	j := training.Job{
+		Executor: host(2, 0), Devices: cudas(0, 1), Batch: 12, MicroBatches: 12, Steps: 6, Recompute: training.RecomputeNever,
+		Seed: 7, CheckpointEvery: -1,
+	}
+	peak := func(parts int) (most quantity.Bytes) {
+		j.Partitions = parts
+		plan, _, err := training.Plan(t.Context(), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range plan.Parts {
+			most = max(most, p.PredictedPeakBytes)
+		}
+		return most
+	}
+	whole, half := peak(1), peak(2)
+	if half >= whole {
+		t.Fatalf("of %v, the larger half is %v", whole, half)
+	}
+	j.Partitions, j.Directory = 0, t.TempDir()
+	small := host(2, (whole+half)/2)
+	j.Executor = small
+	result, err := training.Run(t.Context(), j, training.Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Training.Parts) != 2 {
+		t.Errorf("it trains in %d parts on devices of %v; unsplit it takes %v", len(result.Training.Parts), (whole+half)/2,
+			whole)
+	}
+	for _, p := range result.Training.Parts {
+		if p.Class != "NVIDIA H100" || p.CapacityBytes != (whole+half)/2 {
+			t.Errorf("a part is on %q of %v", p.Class, p.CapacityBytes)
+		}
+	}
+}
+
+func TestADeviceThatIsNotThereIsToldBeforeAnythingIsProbed(t *testing.T) {
+	t.Parallel()
+	on := host(8, quantity.GiB)
+	_, _, err := training.Plan(t.Context(), training.Job{Executor: on, Devices: cudas(0, 8), Partitions: 2, Batch: 12})
+	if !errors.Is(err, exec.ErrRequest) || !strings.Contains(err.Error(), "there is no device cuda:8; this host has 8") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -56,6 +56,13 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		recompute: job.Recompute == RecomputeAlways, microBatches: job.MicroBatches, logger: job.Logger,
 	}
 	numbers := partNumbers(job.Partitions, len(devices.all))
+	var err error
+	var seen map[string]exec.Surveyed
+	if most := numbers[len(numbers)-1]; !devices.own { // no device is touched that no part can have
+		if devices.all, seen, err = surveyed(ctx, job.Executor, devices.all[:most]); err != nil {
+			return planned{}, err
+		}
+	}
 	for _, k := range numbers {
 		on := devices.of(k)
 		for _, d := range on {
@@ -71,6 +78,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	}
 	s.learn()
 	s.machine = measureMachine(p.model.base > 0)
+	s.machine.seen = seen
 	c, err := s.choose(ctx, job, devices, numbers)
 	if err != nil {
 		return planned{}, err
@@ -252,7 +260,7 @@ func (s setup) today(t predictor.Training, executor string, devices []exec.Devic
 	}
 	var was, is []string
 	for i, p := range t.Parts {
-		was = append(was, classOf(exec.Device{Kind: p.Kind, Threads: p.Threads}))
+		was = append(was, classOf(exec.Device{Kind: p.Kind, Class: p.Class, Threads: p.Threads}))
 		is = append(is, classOf(devices[i]))
 	}
 	slices.Sort(was)
@@ -321,9 +329,8 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		kind := cmp.Or(p.device.Kind, exec.CPU)
 		first, last := s.model.shape.Ops[p.ops[0]], s.model.shape.Ops[p.ops[len(p.ops)-1]]
 		one := predictor.TrainingPart{
-			Device: p.device.ID, Kind: kind, Threads: p.device.Threads, Ops: len(p.ops), First: cmp.Or(first.Name, first.ID),
-			Last:      cmp.Or(last.Name, last.ID),
-			Recompute: p.recompute, PredictedPeakBytes: quantity.Bytes(math.Ceil(p.peak)), PredictedBusySeconds: p.busy,
+			Device: p.device.ID, Kind: kind, Class: p.device.Class, Threads: p.device.Threads, Ops: len(p.ops),
+			First: cmp.Or(first.Name, first.ID), Last: cmp.Or(last.Name, last.ID), Recompute: p.recompute, PredictedPeakBytes: quantity.Bytes(math.Ceil(p.peak)), PredictedBusySeconds: p.busy,
 		}
 		if !math.IsInf(p.capacity, 1) {
 			one.CapacityBytes = quantity.Bytes(p.capacity)

@@ -300,7 +300,9 @@ func (s *setup) learn() {
 		}
 		rest := func(r rehearsal) (activation, bytes float64) {
 			scale := float64(r.samples) / float64(s.model.samples)
-			activation = float64(summary.Activation) * scale
+			for _, l := range s.model.activations {
+				activation += l.at(float64(r.samples))
+			}
 			held := float64(summary.Parameters)*(2+s.state/parameterBytes) + float64(summary.Workspace) + activation +
 				float64(largest(s.model.shape))*scale
 			if r.added {

@@ -23,6 +23,8 @@ type machine struct {
 	copyRate float64
 	// call is what each call of a part takes besides its work, in seconds.
 	call float64
+	// seen is what is known of CUDA devices, by ID.
+	seen map[string]exec.Surveyed
 }
 
 // setup is what all splits of a training have in common.
@@ -86,10 +88,15 @@ func (s setup) capacity(d exec.Device) float64 {
 	if d.Memory == 0 {
 		return math.Inf(1)
 	}
+	return float64(room(d, s.model.base))
+}
+
+// room is what a part may hold on a device whose memory is bounded, where its process holds some of the host's already.
+func room(d exec.Device, base quantity.Bytes) quantity.Bytes {
 	if d.Kind == exec.CUDA {
-		return float64(d.Memory)
+		return d.Memory
 	}
-	return max(float64(d.Memory-s.model.base), 1)
+	return max(d.Memory-base, 1)
 }
 
 // split divides the model into one part for each device, for a number of micro-batches, and prices that with corrected
@@ -203,7 +210,23 @@ func (s setup) problem(devices []exec.Device, microBatches int) partition.Proble
 	for _, d := range devices {
 		p.Devices = append(p.Devices, partition.Device{ID: d.ID, Class: classOf(d)})
 	}
+	if s.machine.seen != nil {
+		p.Links.Pairs = s.links(devices)
+	}
 	return p
+}
+
+// links are those of every two devices, where they are not alike.
+func (s setup) links(devices []exec.Device) map[[2]string]partition.Link {
+	pairs := map[[2]string]partition.Link{}
+	for _, a := range devices {
+		for _, b := range devices {
+			if a.ID != b.ID {
+				pairs[[2]string{a.ID, b.ID}] = partition.Link{BytesPerSecond: inverse(s.machine.perByte(a, b))}
+			}
+		}
+	}
+	return pairs
 }
 
 // price simulates given stages on given devices.
@@ -221,6 +244,9 @@ func (s setup) price(stages [][]int, devices []exec.Device, microBatches int, by
 	}
 	for i, ops := range stages {
 		made.parts[i] = s.part(ops, devices[i], i, len(stages), microBatches, traffic[i], by)
+		if i+1 < len(stages) {
+			made.parts[i].send = traffic[i].passed * s.machine.toAndFro(devices[i], devices[i+1])
+		}
 	}
 	result, err := simulate(s.schedule, made.parts, microBatches)
 	if err != nil {
@@ -246,9 +272,10 @@ type traffic struct {
 // traffic follows every tensor from its part to those that read it.
 func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 	all := make([]traffic, parts)
-	scale := float64(s.batch) / float64(microBatches) / float64(s.model.samples)
-	for i, op := range s.model.shape.Ops {
-		all[home[i]].largest = max(all[home[i]].largest, float64(op.Activation)*scale)
+	each := float64(s.batch) / float64(microBatches)
+	scale := each / float64(s.model.samples)
+	for i := range s.model.shape.Ops {
+		all[home[i]].largest = max(all[home[i]].largest, s.model.activations[i].at(each))
 	}
 	for _, t := range s.model.tensors {
 		bytes, from, last := float64(t.Bytes)*scale, home[t.From], home[t.From]
@@ -288,7 +315,8 @@ func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 // gradient before it is added to that of the others; and what a rehearsal held besides all that. With recomputation, A
 // is held for the one at work only. In one process, what passes is F in + 2 out + in: tensors that came in, and for the
 // one at work what goes out and the gradients of both. Processes keep a place in shared memory for each message in
-// flight, and it counts in all that read or write it.
+// flight, and it counts in all that read or write it. They are memory of the host: a part on a CUDA device holds copies
+// there of what came in, and what goes out until its gradient is there, unless it is computed again.
 func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, t traffic, by correction) part {
 	p := part{
 		ops: ops, device: device, flight: inFlight(s.schedule, at, parts, microBatches),
@@ -304,15 +332,15 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 		p.parameters += float64(op.Parameters)
 		p.buffer += float64(op.Workspace)
 		gradient = max(gradient, float64(op.Parameters))
-		activation += float64(op.Activation) * each / float64(s.model.samples)
+		activation += s.model.activations[i].at(each)
 	}
 	performed, rehearsed := s.model.performances[classOf(device)]
 	if whole := float64(performed.small.usage.Parameters); rehearsed && whole > 0 {
 		p.step = performed.small.pace.step*p.parameters/whole + s.machine.call
 		p.contention = performed.contention
-	} else if s.machine.copyRate > 0 {
+	} else {
 		// The optimizer reads the parameter, the gradient and its state and writes the first and the last.
-		p.step = p.parameters * (3 + 2*s.state/parameterBytes) / s.machine.copyRate / 2
+		p.step = p.parameters * (3 + 2*s.state/parameterBytes) * inverse(s.machine.within(device)) / 2
 	}
 	p.again = p.forward + s.machine.call
 	if pace := performed.small.pace; pace.again > 0 && pace.forward > 0 {
@@ -320,12 +348,12 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 	}
 	p.forward += s.machine.call
 	p.backward += s.machine.call
-	if s.machine.copyRate > 0 {
-		p.send = t.passed / s.machine.copyRate
-	}
 	flight := float64(p.flight)
-	passing := flight*t.in + t.in + 2*t.out
-	if s.model.base > 0 {
+	passing, leaving := flight*t.in+t.in+2*t.out, 0.0
+	switch {
+	case device.Kind == exec.CUDA:
+		leaving = (flight - 1) * t.out
+	case s.model.base > 0:
 		passing = t.shared
 	}
 	fixed := p.parameters*(2+s.state/parameterBytes) + p.buffer + passing + t.largest
@@ -333,7 +361,7 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 		fixed += gradient
 	}
 	rest := s.rests[classOf(device)]
-	p.peak = (fixed + flight*activation + rest.at(flight*activation)) * by.peak
+	p.peak = (fixed + leaving + flight*activation + rest.at(flight*activation)) * by.peak
 	again := (fixed + activation + rest.at(activation)) * by.peak
 	if s.recompute == RecomputeAlways || (s.recompute == RecomputeAuto && p.peak > p.capacity && again < p.peak) {
 		p.peak, p.recompute = again, true

@@ -3,6 +3,7 @@ package training
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -21,12 +22,15 @@ type synthetic struct {
 	base  quantity.Bytes
 	speed func(exec.Device) float64 // nil is 1
 	held  *quantity.Bytes           // the most that a probe held
+	asked *[]exec.ProbeOptions      // by all probes
+	seen  map[int]exec.Surveyed     // CUDA devices by index
 }
 
 type syntheticOp struct {
 	forward, backward  line
 	parameters         quantity.Bytes
 	activation, output quantity.Bytes // of one sample
+	keeps              quantity.Bytes // whatever the number of samples
 	colour             string
 }
 
@@ -42,6 +46,9 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 		speed = s.speed(o.Device)
 	}
 	p := exec.Probe{Samples: o.Samples, Model: "a digest", Dataset: 1 << 20, Base: s.base}
+	if s.asked != nil {
+		*s.asked = append(*s.asked, o)
+	}
 	var held quantity.Bytes
 	for i, op := range s.ops {
 		// Operations measured one by one are slower than together; the plan must go by the whole.
@@ -51,7 +58,7 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 		}
 		p.Graph.Ops = append(p.Graph.Ops, graph.Op{
 			ID: strconv.Itoa(i), Costs: map[string]graph.Cost{graph.CPU: cost}, Parameters: op.parameters,
-			Activation: op.activation * quantity.Bytes(o.Samples), Colour: op.colour,
+			Activation: op.keeps + op.activation*quantity.Bytes(o.Samples), Colour: op.colour,
 		})
 		p.Forward += cost.Forward / 1.5
 		p.Backward += cost.Backward / 1.25
@@ -67,6 +74,19 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 		*s.held = max(*s.held, held)
 	}
 	return p, nil
+}
+
+// Survey knows the devices in seen.
+func (s synthetic) Survey(_ context.Context, devices []exec.Device) ([]exec.Surveyed, error) {
+	all := make([]exec.Surveyed, len(devices))
+	for i, d := range devices {
+		seen, there := s.seen[d.Index]
+		if !there {
+			return nil, fmt.Errorf("there is no cuda:%d: %w", d.Index, exec.ErrRequest)
+		}
+		all[i] = seen
+	}
+	return all, nil
 }
 
 // drawSynthetic draws a chain, with skips and colours where branches is set.

@@ -349,6 +349,7 @@ export interface Training {
 export interface TrainingPart {
   device: string;
   kind: string;
+  class?: string;
   threads?: number;
   ops: number;
   first?: string;
