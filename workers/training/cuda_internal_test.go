@@ -10,7 +10,6 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
-	"github.com/spillway-ml/spillway/workers/partition"
 )
 
 // gpus are CUDA devices of these indices.
@@ -98,8 +97,7 @@ func TestALinkIsAsFastAsTheWayOfItsMessages(t *testing.T) {
 	if got := []float64{made.parts[0].send, made.parts[1].send}; !near(got[0], 1.25*passed) || !near(got[1], 1.1*passed) {
 		t.Errorf("%v bytes take %v seconds; want %v and %v", passed, got, 1.25*passed, 1.1*passed)
 	}
-	want := partition.Link{BytesPerSecond: 1 / 1.25}
-	if got := s.problem(g[:2], 2).Links.Pairs[[2]string{"gpu-0", "gpu-1"}]; !near(got.BytesPerSecond, want.BytesPerSecond) {
+	if got := s.problem(g[:2], 2).Links.Pairs[[2]string{"gpu-0", "gpu-1"}]; !near(got.BytesPerSecond, 1/1.25) {
 		t.Errorf("the problem has %+v", got)
 	}
 }
@@ -131,7 +129,8 @@ func TestSharedMemoryOfTheHostIsNoMemoryOfAGPU(t *testing.T) {
 		t.Errorf("recomputed on a GPU: %v; want %v", got, want)
 	}
 	want = []float64{fixed + 4*kept + 8*tensor, fixed + 4*kept + 8*tensor}
-	if got := peaks(exec.Device{Kind: exec.CPU, Threads: 1}, RecomputeNever); !near(got[0], want[0]) || !near(got[1], want[1]) {
+	got := peaks(exec.Device{Kind: exec.CPU, Threads: 1}, RecomputeNever)
+	if !near(got[0], want[0]) || !near(got[1], want[1]) {
 		t.Errorf("on CPUs: %v; want %v", got, want)
 	}
 }

@@ -330,7 +330,8 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		first, last := s.model.shape.Ops[p.ops[0]], s.model.shape.Ops[p.ops[len(p.ops)-1]]
 		one := predictor.TrainingPart{
 			Device: p.device.ID, Kind: kind, Class: p.device.Class, Threads: p.device.Threads, Ops: len(p.ops),
-			First: cmp.Or(first.Name, first.ID), Last: cmp.Or(last.Name, last.ID), Recompute: p.recompute, PredictedPeakBytes: quantity.Bytes(math.Ceil(p.peak)), PredictedBusySeconds: p.busy,
+			First: cmp.Or(first.Name, first.ID), Last: cmp.Or(last.Name, last.ID), Recompute: p.recompute,
+			PredictedPeakBytes: quantity.Bytes(math.Ceil(p.peak)), PredictedBusySeconds: p.busy,
 		}
 		if !math.IsInf(p.capacity, 1) {
 			one.CapacityBytes = quantity.Bytes(p.capacity)

@@ -66,8 +66,8 @@ func holdsAll(sharing []exec.Device, seen exec.Surveyed) error {
 		return refused("%s may hold %v on %s, which has %v; give less memory, or name other devices", who, asked, device,
 			seen.Memory)
 	case seen.Free > 0 && asked > seen.Free:
-		return refused("%s may hold %v on %s, of whose %v %v are free; end the programs that hold the rest, give less memory, "+
-			"or name other devices", who, asked, device, seen.Memory, seen.Free)
+		return refused("%s may hold %v on %s, of whose %v %v are free; end the programs that hold the rest, give less "+
+			"memory, or name other devices", who, asked, device, seen.Memory, seen.Free)
 	}
 	return nil
 }

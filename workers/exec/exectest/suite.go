@@ -22,6 +22,8 @@ type Subject struct {
 	New func(tb testing.TB, model string) exec.Executor
 	// Device returns the device of a part.
 	Device func(part int) exec.Device
+	// Precision is that of probes and layouts; empty is float32.
+	Precision exec.Precision
 	// Models are the names of the models. The first goes through all checks and normalizes no batches; "batchnorm" does,
 	// and the others are small but usual, with dropout.
 	Models []string
@@ -114,8 +116,7 @@ func newFixture(t *testing.T, subject Subject, name string) *fixture {
 	t.Helper()
 	f := &fixture{Subject: subject, executor: subject.New(t, name)}
 	probe, err := f.executor.Probe(t.Context(), exec.ProbeOptions{
-		Samples: batch / microBatches,
-		Device:  subject.Device(0),
+		Samples: batch / microBatches, Device: subject.Device(0), Precision: subject.Precision,
 	})
 	if err != nil {
 		t.Fatalf("probe %s: %v", name, err)
@@ -156,7 +157,9 @@ func mean(list []float64) float64 {
 // layout splits the model into parts that may hold all micro-batches.
 func (f *fixture) layout(t *testing.T, parts int) exec.Layout {
 	t.Helper()
-	l := exec.Layout{Batch: batch, MicroBatches: microBatches, Seed: seed, Optimizer: f.optimizer}
+	l := exec.Layout{
+		Batch: batch, MicroBatches: microBatches, Seed: seed, Precision: f.Precision, Optimizer: f.optimizer,
+	}
 	if parts == 1 {
 		l.Parts = []exec.Part{{Device: f.Device(0), InFlight: microBatches}}
 		return l

@@ -15,6 +15,7 @@ import (
 	spillway "github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/exec/exectest"
 	"github.com/spillway-ml/spillway/workers/exec/torch"
+	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 	"github.com/spillway-ml/spillway/workers/schedule"
 )
 
@@ -36,15 +37,42 @@ func TestTheExecutorKeepsTheContract(t *testing.T) {
 		"transformer": {"training.py:transformer", "words"}, "recurrent": {"training.py:recurrent", "sequences"},
 		"blocks": {"chain.py:build", "points"},
 	}
-	exectest.Run(t, exectest.Subject{
-		Name: "torch", Dear: true,
+	on, precision := torchtest.Devices(t), torchtest.Precision(t)
+	subject := exectest.Subject{
+		Name: "torch", Dear: true, Precision: precision,
 		New: func(tb testing.TB, model string) spillway.Executor {
 			tb.Helper()
 			return newExecutor(tb, models[model][0], models[model][1])
 		},
-		Device: func(int) spillway.Device { return spillway.Device{ID: "cpu", Kind: spillway.CPU, Threads: 1} },
+		Device: func(part int) spillway.Device { return on[part%len(on)] },
 		Models: []string{"mlp", "batchnorm", "cnn", "transformer", "recurrent", "blocks"},
-	})
+	}
+	if on[0].Kind == spillway.CUDA { // some of its kernels add in any order
+		subject.Split, subject.FullBatch = 1e-4, 1e-3
+	}
+	if precision == spillway.BFloat16 { // of 8 bits
+		subject.Split, subject.FullBatch = 2e-2, 1e-1
+	}
+	exectest.Run(t, subject)
+}
+
+// TestAPartThatIsOutOfMemoryNamesTheLayerAndWhatWouldHelp has a layer that fails as torch does.
+func TestAPartThatIsOutOfMemoryNamesTheLayerAndWhatWouldHelp(t *testing.T) {
+	t.Parallel()
+	l := layout()
+	run := engine(t, load(t, newExecutor(t, "full.py:build", ""), l), l)
+	_, err := run.Step(t.Context(), 0)
+	if !errors.Is(err, spillway.ErrMemory) {
+		t.Fatalf("got %v, want that it is out of memory", err)
+	}
+	for _, want := range []string{
+		"full.py:", "part 0 on cpu is out of memory at operation second, with micro-batches of 2 samples",
+		"Tried to allocate 2.00 GiB", "cut the batch into more micro-batches, or recompute",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in the error:\n%v", want, err)
+		}
+	}
 }
 
 // layout is one of parts with these operations; none is the unsplit model.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from typing import Any, Callable
@@ -93,3 +94,20 @@ def rate(device: torch.device, copy: Callable[[], Any]) -> float:
         wait(device)
         seconds.append(time.perf_counter() - start)
     return COPIED / max(statistics.median(seconds[1:]), 1e-9)
+
+
+def tried(error: BaseException) -> int:
+    """Bytes that an allocation asked for, by the message of its failure; 0 where that does not say."""
+    found = re.search(r"[Tt]ried to allocate ([0-9.]+) (bytes|[KMGT]iB)", str(error))
+    if not found:
+        return 0
+    number, unit = found.groups()
+    return int(float(number) * {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}[unit])
+
+
+def fitting(samples: int, fixed: int, needed: int, most: int) -> int:
+    """How many samples of a micro-batch fit in most bytes, where so many need so much, of which fixed whatever their
+    number; 0 is none."""
+    if needed <= fixed or most <= fixed:
+        return 0
+    return min(samples - 1, int(samples * (most - fixed) / (needed - fixed)))

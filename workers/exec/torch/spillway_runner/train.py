@@ -14,9 +14,9 @@ from typing import Any, Callable, Tuple
 import torch
 from torch import nn
 
-from spillway_runner.answers import fields_of
+from spillway_runner.answers import out_of_memory
 from spillway_runner.data import Data
-from spillway_runner.devices import prepare, wait
+from spillway_runner.devices import fitting, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
 from spillway_runner.files import FORMAT, Files, replace
 from spillway_runner.memory import TYPE_NAMES, Arena, Place, Slot, flatten, restore
@@ -27,7 +27,7 @@ from spillway_runner.recipe import Recipe
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import Source, described, traced, users
 from spillway_runner.tracing import Operation, attribute, trace
-from spillway_runner.values import each, shape, size, tensors
+from spillway_runner.values import amount, each, shape, size, tensors
 
 Leaf = Tuple[int, int, torch.Tensor]  # part, number of the tensor in its message, tensor of what gets a gradient
 
@@ -161,20 +161,14 @@ class Part:
         except Refusal:
             raise
         except Exception as error:
-            raise self.failed(error) from error
+            raise self.failed(error, micro_batch) from error
         if first:
             self.written = {i for i, a in enumerate(arguments) if any(t._version > 0 for t in tensors(a))}
         return value
 
-    def failed(self, error: Exception) -> Refusal:
-        fields = fields_of(error)
-        if fields["kind"] == "memory":
-            held = f" ({sum(map(size, self.parameters.values()))} bytes of parameters)"
-            return Refusal(
-                "memory",
-                f"part {self.index}{held} on {self.device}: {fields['message']}",
-                hint=fields["hint"],
-            )
+    def failed(self, error: Exception, micro_batch: int, backward: bool = False) -> Refusal:
+        if out_of_memory(error):
+            return self.full(error, micro_batch, backward)
         name = self.keyed.layer
         inside = traceback.extract_tb(error.__traceback__)
         at = self.source.place(error) if any(users(f.filename) for f in inside) else self.places.get(name, "")
@@ -184,6 +178,39 @@ class Part:
             at or self.source.path,
             "make the model run on a batch of the data first",
             traced(error),
+        )
+
+    def full(self, error: Exception, micro_batch: int, backward: bool) -> Refusal:
+        """Tells what does not fit on the device, and what would."""
+        begin, end = self.span(micro_batch)
+        samples = end - begin
+        # What the optimizer keeps is there from the first step on.
+        known, keeps = self.usage(), self.optimizer.defaults
+        slots = 2 if "betas" in keeps else int(bool(keeps.get("momentum")))
+        state = max(known["optimizer"], known["gradients"] * slots)
+        fixed = known["parameters"] + known["gradients"] + known["buffers"] + state
+        most, held = room(self.device, self.memory), 0
+        if self.device.type == "cuda":
+            held = torch.cuda.memory_allocated(self.device)
+        name = self.keyed.layer
+        where = f"in the backward pass, after operation {name}" if backward else f"at operation {name}"
+        hints = ["recompute activations", "split the model into more parts", "use a device with more memory"]
+        if most and held:
+            fits = fitting(samples, fixed, held + tried(error), most)
+            if fits:
+                count = -(-self.batch_samples // fits)
+                hints.insert(0, f"cut the batch into {count} micro-batches: {fits} samples would fit, not {samples}")
+            else:
+                hints.insert(0, "no micro-batch is small enough for this part")
+        elif samples > 1:
+            hints.insert(0, "cut the batch into more micro-batches")
+        bounds = f"{amount(held)} are held of {amount(most)}, " if most and held else ""
+        return Refusal(
+            "memory",
+            f"part {self.index} on {self.device} is out of memory {where}, with micro-batches of {samples} samples: "
+            f"{bounds}{amount(fixed)} by parameters, gradients and the optimizer: {str(error).splitlines()[0]}",
+            self.places.get(name, ""),
+            ", or ".join(hints),
         )
 
     def receive(self, batch: dict[str, Any], messages: dict[str, Any]) -> tuple[list[Any], list[Leaf]]:
@@ -312,7 +339,7 @@ class Part:
         except Refusal:
             raise
         except Exception as error:
-            raise self.failed(error) from error
+            raise self.failed(error, micro_batch, backward=True) from error
         if flight.slot is not None:
             self.slots.append(flight.slot)
         messages = self.reply(flight)

@@ -71,3 +71,12 @@ def described_tensor(value: Any) -> str:
         if isinstance(value, torch.Tensor)
         else "a " + type(value).__name__
     )
+
+
+def amount(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            return f"{count:.3g} {unit}" if abs(count) < 1000 else f"{count:.0f} {unit}"
+        count /= 1024
+    raise AssertionError("the last unit has no bound")

@@ -13,6 +13,7 @@ from spillway_runner import devices, probe
 from spillway_runner.costs import Clock
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import Source
+from spillway_runner.values import amount
 
 MODELS = Path(__file__).parents[2] / "testdata"
 COUNTED = ("id", "kind", "parameters", "buffers", "constants", "shape", "output_bytes", "activation_bytes", "flops")
@@ -157,3 +158,32 @@ def test_rates_of_copies_are_measured() -> None:
     (found,) = devices.survey({"devices": ["cpu"]})
     assert found["name"] == "cpu"
     assert all(1e6 < found[way] < 1e14 for way in ("out", "in", "copy"))
+
+
+@pytest.mark.parametrize(
+    "samples, fixed, needed, most, want",
+    [(8, 100, 500, 300, 4), (8, 100, 500, 150, 1), (8, 100, 500, 100, 0), (8, 100, 100, 50, 0), (8, 100, 500, 499, 7)],
+)
+def test_what_would_fit_is_what_is_left_beside_the_parameters(
+    samples: int, fixed: int, needed: int, most: int, want: int
+) -> None:
+    assert devices.fitting(samples, fixed, needed, most) == want
+
+
+def test_what_an_allocation_asked_for_is_read() -> None:
+    assert (
+        devices.tried(RuntimeError("CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 79.15 GiB total")) == 3 << 29
+    )
+    assert devices.tried(RuntimeError("Tried to allocate 20.00 MiB.")) == 20 << 20
+    assert devices.tried(RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")) == 0
+
+
+def test_sizes_are_for_people() -> None:
+    assert [amount(n) for n in (0, 512, 1023, 1536, 3 << 29, 5 << 40)] == [
+        "0 B",
+        "512 B",
+        "1023 B",
+        "1.5 KiB",
+        "1.5 GiB",
+        "5120 GiB",
+    ]
