@@ -120,6 +120,10 @@ type (
 	Host = plan.Host
 	// GPU is one of its devices.
 	GPU = plan.GPU
+	// GPUHolder is the attempt that has it.
+	GPUHolder = plan.GPUHolder
+	// GPUProcess is a process that computes on it.
+	GPUProcess = plan.GPUProcess
 	// FunctionVenue is what Lambda-style functions offer and cost.
 	FunctionVenue = plan.FunctionVenue
 	// Policy is the configuration of the autoscaler.
@@ -143,6 +147,7 @@ type (
 // The constants of [plan].
 const (
 	UsualTimeToLoss = plan.UsualTimeToLoss
+	MostOthers      = plan.MostOthers
 )
 
 // The types of [outlook].

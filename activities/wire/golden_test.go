@@ -120,7 +120,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindAttemptStarted: {Event: predictor.AttemptStarted{
 			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Function, Host: "digits-1769",
 			PoolOnly: true, Queue: 3 * time.Millisecond,
-			Supervisor: "host-1", Instance: "8f0e2b6c", Grant: size, At: at,
+			Supervisor: "host-1", Instance: "8f0e2b6c", Grant: size, GPUs: []string{"GPU-604ac76c"}, At: at,
 		}},
 		wire.KindSampled: {Event: predictor.Sampled{
 			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900,
@@ -133,6 +133,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 			Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Error: "killed at its limit",
 			ScheduledAt: at.Add(-time.Minute), Queue: 3 * time.Millisecond,
 			Start: 4 * time.Millisecond, Settle: time.Millisecond, Cold: true, At: at, Grant: size,
+			GPUs:      []string{"GPU-604ac76c"},
 			Predicted: predictor.Prediction{Memory: guess, Wall: guess, Source: "23 attempts", Guess: true},
 			Usage: quantity.Usage{
 				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, Wall: 2 * time.Second, Input: 4096,

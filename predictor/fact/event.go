@@ -194,7 +194,9 @@ type AttemptStarted struct {
 	PoolOnly   bool          `json:"pool_only,omitempty"`
 	Queue      time.Duration `json:"queue_ns"` // from scheduling to here
 	Grant      quantity.Size `json:"grant"`
-	At         time.Time     `json:"at"`
+	// GPUs are those that the attempt has, by UUID.
+	GPUs []string  `json:"gpus,omitempty"`
+	At   time.Time `json:"at"`
 }
 
 // HostStarted says that the process which supervises the attempts of a venue on a host has started anew: whatever an
@@ -304,7 +306,9 @@ type Record struct {
 	Settle time.Duration `json:"settle_ns,omitempty"`
 	At     time.Time     `json:"at"` // the end
 
-	Grant     quantity.Size  `json:"grant"`
+	Grant quantity.Size `json:"grant"`
+	// GPUs are those that it had, by UUID.
+	GPUs      []string       `json:"gpus,omitempty"`
 	Predicted Prediction     `json:"predicted"`
 	Usage     quantity.Usage `json:"usage"`
 	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input, and the

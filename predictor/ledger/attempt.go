@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"math"
+	"strings"
 	"time"
 	"unique"
 
@@ -18,7 +19,7 @@ type attempt struct {
 	task, failure                       string
 	scheduled, admitted, started, ended int64
 	wall, fetch, publish, settle, cpu   time.Duration
-	peak, predictedMemory               quantity.Bytes
+	peak, gpuPeak, predictedMemory      quantity.Bytes
 	predictedWall                       float64
 	memoryBand, wallBand                band
 	values                              []float32 // of the features of stage; see stage.features
@@ -52,6 +53,13 @@ type manner struct {
 	outcome predictor.Outcome
 	cause   predictor.Cause
 	cold    bool
+	gpus    string // their UUIDs, with a comma between
+}
+
+// uuids are GPUs as a manner has them: of no more than a host can have.
+func uuids(gpus []string) string {
+	const most = 128
+	return clip(strings.Join(gpus[:min(len(gpus), most)], ","), most*len("GPU-00000000-0000-0000-0000-000000000000,"))
 }
 
 const (
@@ -71,7 +79,7 @@ const (
 func (a *attempt) begin(e predictor.AttemptStarted) {
 	a.started = spend.Nanoseconds(e.At)
 	a.scheduled = max(0, a.started-int64(max(0, min(e.Queue, longest))))
-	a.manner = unique.Make(manner{venue: e.Venue, host: e.Host})
+	a.manner = unique.Make(manner{venue: e.Venue, host: e.Host, gpus: uuids(e.GPUs)})
 	a.grant = unique.Make(e.Grant)
 }
 
@@ -114,6 +122,7 @@ func (a *attempt) record(e predictor.Record) {
 	a.wall, a.fetch, a.publish, a.settle, a.cpu = wall, max(0, e.Usage.Fetch), max(0, e.Usage.Publish), settle,
 		max(0, e.Usage.CPU)
 	a.peak, a.cost = max(0, min(e.Usage.PeakMemory, mostMemory)), max(0, e.Cost)
+	a.gpuPeak = max(0, min(e.Usage.GPUPeakMemory, mostMemory))
 	a.predictedWall, a.predictedMemory, a.wallBand, a.memoryBand = 0, 0, band{}, band{}
 	if sound(e.Predicted.Wall) {
 		a.predictedWall, a.wallBand = e.Predicted.Wall.Mid, bandOf(e.Predicted.Wall)
@@ -121,19 +130,25 @@ func (a *attempt) record(e predictor.Record) {
 	if expected := memoryPrediction(e); sound(expected) {
 		a.predictedMemory, a.memoryBand = quantity.Bytes(min(expected.Mid, mostMemory)), bandOf(expected)
 	}
-	a.failure = e.Error
-	if len(a.failure) > maxFailure {
-		a.failure = clip(a.failure, maxFailure)
+	a.failure = clip(e.Error, maxFailure)
+	gpus := uuids(e.GPUs)
+	if gpus == "" && a.manner != (unique.Handle[manner]{}) { // whoever finds an attempt lost knows none
+		gpus = a.manner.Value().gpus
 	}
-	a.manner = unique.Make(manner{venue: e.Venue, host: e.Host, outcome: e.Outcome, cause: e.Cause, cold: e.Cold})
+	a.manner = unique.Make(manner{
+		venue: e.Venue, host: e.Host, outcome: e.Outcome, cause: e.Cause, cold: e.Cold, gpus: gpus,
+	})
 	if !e.Grant.IsZero() || a.grant == (unique.Handle[quantity.Size]{}) { // whoever finds an attempt lost knows no size
 		a.grant = unique.Make(e.Grant)
 	}
 	a.recorded = true
 }
 
-// clip copies the start of a text, so that the whole can be forgotten, and says that it was cut.
+// clip returns a text, of a long one the start, copied so that the whole can be forgotten, and says that it was cut.
 func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
 	for most > 0 && text[most]&0xC0 == 0x80 { // within a character
 		most--
 	}
@@ -149,6 +164,10 @@ func (a *attempt) view(run *Detail) timeline.Attempt {
 		ended = max(a.started, spend.Nanoseconds(run.course.EndedAt))
 		m.outcome, m.cause = run.left()
 	}
+	var gpus []string
+	if m.gpus != "" {
+		gpus = strings.Split(m.gpus, ",")
+	}
 	return timeline.Attempt{
 		Stage: a.stage.id.Name, Task: a.task, Number: int(a.number), Venue: m.venue, Host: m.host,
 		Outcome: m.outcome, Cause: m.cause, Error: a.failure,
@@ -157,6 +176,8 @@ func (a *attempt) view(run *Detail) timeline.Attempt {
 		Wall:    a.wall, Fetch: a.fetch, Publish: a.publish, Settle: a.settle, Cold: m.cold, Grant: a.grant.Value(),
 		CPU:           a.cpu,
 		PeakMemory:    a.peak,
+		GPUs:          gpus,
+		GPUPeakMemory: a.gpuPeak,
 		PredictedWall: a.predictedWall, PredictedMemory: a.predictedMemory, Cost: a.cost,
 	}
 }

@@ -19,9 +19,10 @@ import (
 
 // CheckpointVersion is the version of what Checkpoint.Encode writes. It changes with the layout of the saved types and
 // whenever the same events are folded to something else. oldestCheckpoint is the oldest version that Restore reads:
-// forecasts of version 2 do not say what they rest on, nor how probable it is that they miss the goal.
+// forecasts of version 2 do not say what they rest on, nor how probable it is that they miss the goal, and attempts
+// before version 4 not which GPUs they had.
 const (
-	CheckpointVersion = 3
+	CheckpointVersion = 4
 	oldestCheckpoint  = 2
 )
 
@@ -139,13 +140,14 @@ type (
 		Outcome predictor.Outcome
 		Cause   predictor.Cause
 		Cold    bool
+		GPUs    string
 	}
 	savedAttempt struct {
 		Stage, Manner, Grant                int
 		Task, Failure                       string
 		Scheduled, Admitted, Started, Ended int64
 		Wall, Fetch, Publish, Settle, CPU   time.Duration
-		Peak, PredictedMemory               quantity.Bytes
+		Peak, GPUPeak, PredictedMemory      quantity.Bytes
 		PredictedWall                       float64
 		WallBand, MemoryBand                [2]float32
 		Values                              []float32
@@ -349,7 +351,7 @@ func (k *keptRun) encoded() *savedRun {
 			Task: a.task, Failure: a.failure,
 			Scheduled: a.scheduled, Admitted: a.admitted, Started: a.started, Ended: a.ended,
 			Wall: a.wall, Fetch: a.fetch, Publish: a.publish, Settle: a.settle, CPU: a.cpu,
-			Peak: a.peak, PredictedMemory: a.predictedMemory, PredictedWall: a.predictedWall,
+			Peak: a.peak, GPUPeak: a.gpuPeak, PredictedMemory: a.predictedMemory, PredictedWall: a.predictedWall,
 			WallBand:   [2]float32{a.wallBand.low, a.wallBand.high},
 			MemoryBand: [2]float32{a.memoryBand.low, a.memoryBand.high}, Values: a.values,
 			Cost: a.cost, Number: a.number, Recorded: a.recorded,
@@ -360,7 +362,7 @@ func (k *keptRun) encoded() *savedRun {
 		saved.Looks[i] = savedLook{l.at, l.memory, grants.place(l.grant), l.cpu, l.attempt}
 	}
 	for _, m := range manners.all {
-		saved.Manners = append(saved.Manners, savedManner{m.venue, m.host, m.outcome, m.cause, m.cold})
+		saved.Manners = append(saved.Manners, savedManner{m.venue, m.host, m.outcome, m.cause, m.cold, m.gpus})
 	}
 	saved.Grants = grants.all
 	return &saved
@@ -477,7 +479,7 @@ func (l *Ledger) adopt(saved *savedRun) error {
 func (a *account) restoreDetail(saved *savedRun) error {
 	manners := make([]unique.Handle[manner], len(saved.Manners))
 	for i, m := range saved.Manners {
-		manners[i] = unique.Make(manner{m.Venue, m.Host, m.Outcome, m.Cause, m.Cold})
+		manners[i] = unique.Make(manner{m.Venue, m.Host, m.Outcome, m.Cause, m.Cold, m.GPUs})
 	}
 	grants := make([]unique.Handle[quantity.Size], len(saved.Grants))
 	for i, size := range saved.Grants {
@@ -493,7 +495,7 @@ func (a *account) restoreDetail(saved *savedRun) error {
 			stage: a.stages[s.Stage], manner: manners[s.Manner], grant: grants[s.Grant], task: s.Task, failure: s.Failure,
 			scheduled: s.Scheduled, admitted: s.Admitted, started: s.Started, ended: s.Ended,
 			wall: s.Wall, fetch: s.Fetch, publish: s.Publish, settle: s.Settle, cpu: s.CPU,
-			peak: s.Peak, predictedMemory: s.PredictedMemory, predictedWall: s.PredictedWall,
+			peak: s.Peak, gpuPeak: s.GPUPeak, predictedMemory: s.PredictedMemory, predictedWall: s.PredictedWall,
 			wallBand: band{s.WallBand[0], s.WallBand[1]}, memoryBand: band{s.MemoryBand[0], s.MemoryBand[1]},
 			values: s.Values, cost: s.Cost, number: s.Number, recorded: s.Recorded,
 		}

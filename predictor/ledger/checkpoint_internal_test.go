@@ -258,7 +258,7 @@ func TestACheckpointThatIsDamagedOrOfAnotherVersionIsRefused(t *testing.T) {
 		if err := other.Encode(&written); err != nil {
 			t.Fatal(err)
 		}
-		want := fmt.Sprintf("version %d, this engine reads 2 to 3", version)
+		want := fmt.Sprintf("version %d, this engine reads 2 to 4", version)
 		if _, err := Restore(&written); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a checkpoint of another version: %v", err)
 		}
@@ -333,7 +333,7 @@ func TestTheLayoutOfACheckpointHasItsVersion(t *testing.T) {
 	known := map[reflect.Type]bool{}
 	layout(reflect.TypeFor[savedLedger](), known, &text)
 	layout(reflect.TypeFor[savedRun](), known, &text)
-	const version, want = 3, "38bc1d194b7e6c93"
+	const version, want = 4, "3d5e4d62fdce1235"
 	if got := strconv.FormatUint(keyOf(text.String()), 16); CheckpointVersion != version || got != want {
 		t.Errorf("version %d, layout %s; want %d, %s. It is now:\n%s", CheckpointVersion, got, version, want, text.String())
 	}

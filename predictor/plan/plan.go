@@ -64,10 +64,36 @@ type GPU struct {
 	// Busy is the share of the time in which it computed, 0 to 1, Watts what it draws; -1 where nobody tells.
 	Busy  float64 `json:"busy"`
 	Watts float64 `json:"watts"`
-	// Held says that an attempt has it.
-	Held bool `json:"held,omitempty"`
+	// Uncorrected counts the errors of its memory that could not be corrected (ECC) since the driver was loaded; -1 where
+	// nobody tells.
+	Uncorrected int64 `json:"uncorrected_errors"`
+	// Holder is the attempt that has it; nil when none does.
+	Holder *GPUHolder `json:"holder,omitempty"`
+	// Others are processes that compute on it and are not its holder's, those with most memory first, at most
+	// MostOthers. OthersUnknown says that nobody can tell which those are: the driver does not tell, or by PIDs of
+	// another namespace.
+	Others        []GPUProcess `json:"others,omitempty"`
+	OthersUnknown bool         `json:"others_unknown,omitempty"`
 	// Wrong says why it cannot be used; empty when it can.
 	Wrong string `json:"wrong,omitempty"`
+}
+
+// MostOthers bounds the processes that a host tells of one of its GPUs.
+const MostOthers = 4
+
+// GPUHolder is an attempt that has a GPU for itself.
+type GPUHolder struct {
+	Run     string `json:"run"`
+	Stage   string `json:"stage"`
+	Task    string `json:"task"`
+	Attempt int    `json:"attempt"`
+}
+
+// GPUProcess is a process that computes on a GPU.
+type GPUProcess struct {
+	PID int `json:"pid"`
+	// Memory is what it holds of the GPU; -1 where nobody tells.
+	Memory quantity.Bytes `json:"memory_bytes"`
 }
 
 // FunctionVenue is what Lambda-style functions offer and cost.

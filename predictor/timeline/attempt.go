@@ -49,6 +49,10 @@ type Attempt struct {
 	// CPU and PeakMemory are what it took.
 	CPU        time.Duration  `json:"cpu_ns,omitempty"`
 	PeakMemory quantity.Bytes `json:"peak_memory_bytes,omitempty"`
+	// GPUs are those that it had, by UUID, and GPUPeakMemory the most that it was seen to hold of their memory together; 0
+	// where nobody saw it, as while it goes on.
+	GPUs          []string       `json:"gpus,omitempty"`
+	GPUPeakMemory quantity.Bytes `json:"gpu_peak_memory_bytes,omitempty"`
 	// PredictedWall, in seconds, and PredictedMemory, in bytes, are what was expected of it; 0 when nothing was.
 	PredictedWall   float64        `json:"predicted_wall_seconds,omitempty"`
 	PredictedMemory quantity.Bytes `json:"predicted_memory_bytes,omitempty"`

@@ -464,7 +464,7 @@ func (a *Agent) begin(r *running, live target) {
 	a.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
 		Instance: a.instance,
-		PoolOnly: r.try.PoolOnly, Queue: r.try.Queue(now), Grant: r.held(), At: now,
+		PoolOnly: r.try.PoolOnly, Queue: r.try.Queue(now), Grant: r.held(), GPUs: r.gpus.uuids, At: now,
 	})
 }
 

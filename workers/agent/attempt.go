@@ -97,6 +97,9 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	ending, _ := ended(f)
 	ending.Grant, ending.Cost = r.grantOf(ending), r.cost(a.now())
 	record := try.Record(predictor.Pool, a.id, ending)
+	if r.gpus != nil {
+		record.GPUs = r.gpus.uuids
+	}
 	record.Queue, record.Start, record.Cold = account.queue, account.start, account.cold
 	record.At, record.Usage, record.Predicted = a.now(), account.usage, predicted
 	if !account.began.IsZero() {
@@ -152,7 +155,8 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 		return f, account
 	}
 	defer room.release()
-	if r.gpus, err = a.gpus.take(ctx, r.need); err != nil {
+	who := predictor.GPUHolder{Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number}
+	if r.gpus, err = a.gpus.take(ctx, r.need, who); err != nil {
 		if f.stopped, f.reason = slot.Stopped(ctx); ctx.Err() == nil {
 			f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseStart, err.Error()
 		}
@@ -163,7 +167,7 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	if len(r.gpus.uuids) > 0 {
 		account.queue = r.try.Queue(a.now())
 		r.grant, _ = room.resize(func(held, _ quantity.Size) quantity.Size {
-			held.GPUMemory = r.gpus.memory()
+			held.GPUMemory, held.DeviceClass = r.gpus.memory(), r.gpus.class()
 			return held
 		})
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ type gpus struct {
 
 // gpuHold is the GPUs of one attempt. The zero value has none.
 type gpuHold struct {
+	who    predictor.GPUHolder
 	uuids  []string
 	before map[string]device.State // how each stood when it was given
 	peak   quantity.Bytes          // the most of their memory that the attempt was seen to hold
@@ -63,6 +65,14 @@ func newGPUs(
 		g.own[d.UUID] = true
 	}
 	return g
+}
+
+// class is that of the GPUs of an attempt, of which all are one.
+func (h *gpuHold) class() (class string) {
+	for _, d := range h.before {
+		class = d.Class
+	}
+	return class
 }
 
 // memory is what the GPUs of an attempt had free when it was given them.
@@ -115,7 +125,7 @@ func (g *gpus) never(need device.Need) string {
 
 // take gives an attempt its GPUs, and waits a little where other programs use them. An error wraps errNoGPU and says
 // which GPU is why not to be had.
-func (g *gpus) take(ctx context.Context, need device.Need) (*gpuHold, error) {
+func (g *gpus) take(ctx context.Context, need device.Need, who predictor.GPUHolder) (*gpuHold, error) {
 	if need.Count == 0 {
 		return &gpuHold{}, nil
 	}
@@ -125,7 +135,7 @@ func (g *gpus) take(ctx context.Context, need device.Need) (*gpuHold, error) {
 		if err := g.look(ctx); err != nil {
 			return nil, fmt.Errorf("%w: %w", errNoGPU, err)
 		}
-		hold, why := g.choose(need)
+		hold, why := g.choose(need, who)
 		if hold != nil {
 			return hold, nil
 		}
@@ -137,7 +147,7 @@ func (g *gpus) take(ctx context.Context, need device.Need) (*gpuHold, error) {
 	}
 }
 
-func (g *gpus) choose(need device.Need) (hold *gpuHold, why string) {
+func (g *gpus) choose(need device.Need, who predictor.GPUHolder) (hold *gpuHold, why string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	held := make(map[string]bool, len(g.held))
@@ -148,7 +158,7 @@ func (g *gpus) choose(need device.Need) (hold *gpuHold, why string) {
 	if why != "" {
 		return nil, why
 	}
-	hold = &gpuHold{uuids: uuids, before: map[string]device.State{}, own: map[int]bool{}}
+	hold = &gpuHold{who: who, uuids: uuids, before: map[string]device.State{}, own: map[int]bool{}}
 	for _, d := range g.now {
 		if slices.Contains(uuids, d.UUID) {
 			hold.before[d.UUID] = d
@@ -336,12 +346,33 @@ func (g *gpus) describe() []predictor.GPU {
 	defer g.mu.Unlock()
 	var all []predictor.GPU
 	for _, d := range g.now {
-		all = append(all, predictor.GPU{
+		told := predictor.GPU{
 			UUID: d.UUID, Index: d.Index, Instance: d.Instance, Name: d.Name, Class: d.Class, Memory: d.Memory, Used: d.Used,
-			Busy: d.Busy, Watts: d.Watts, Wrong: d.Wrong, Held: g.held[d.UUID] != nil,
-		})
+			Busy: d.Busy, Watts: d.Watts, Uncorrected: d.Uncorrected, Wrong: d.Wrong,
+			OthersUnknown: d.PIDsUnknown && g.held[d.UUID] != nil,
+		}
+		var own map[int]bool
+		if hold := g.held[d.UUID]; hold != nil {
+			who := hold.who
+			told.Holder, own = &who, hold.own
+		}
+		if !told.OthersUnknown {
+			told.Others = othersOn(d, own)
+		}
+		all = append(all, told)
 	}
 	return all
+}
+
+// othersOn are the processes on a GPU that are not own.
+func othersOn(d device.State, own map[int]bool) (others []predictor.GPUProcess) {
+	for _, p := range d.Processes {
+		if !own[p.PID] {
+			others = append(others, predictor.GPUProcess{PID: p.PID, Memory: p.Memory})
+		}
+	}
+	slices.SortStableFunc(others, func(a, b predictor.GPUProcess) int { return cmp.Compare(b.Memory, a.Memory) })
+	return others[:min(len(others), predictor.MostOthers)]
 }
 
 // visible is what a program is told of the GPUs of its host: those that it has, or that there are none for it. Nil

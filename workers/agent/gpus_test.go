@@ -111,7 +111,8 @@ func TestAttemptsHaveGPUsOfTheirOwnAndSeeNoOthers(t *testing.T) {
 	awaitTrue(t, func() bool { return running() == 2 })
 	third := h.command(t, "c", c, nil)
 	if host := h.agent.Host(); host.Free.GPU != 0 || host.Capacity.GPU != 2*quantity.Core ||
-		host.Capacity.DeviceClass != "h100" || len(host.GPUs) != 2 || !host.GPUs[0].Held || !host.GPUs[1].Held {
+		host.Capacity.DeviceClass != "h100" || len(host.GPUs) != 2 || host.GPUs[0].Holder == nil ||
+		host.GPUs[1].Holder == nil {
 		t.Errorf("the host tells %+v", host)
 	}
 	on0, on1 := awaitPID(t, filepath.Join(pids, "GPU-0")), awaitPID(t, filepath.Join(pids, "GPU-1"))
@@ -123,9 +124,7 @@ func TestAttemptsHaveGPUsOfTheirOwnAndSeeNoOthers(t *testing.T) {
 	if running() != 2 {
 		t.Error("the third attempt runs without a GPU")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "enough"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	release(t, filepath.Join(dir, "enough"))
 	for _, wait := range []func() error{
 		func() error { _, err := first.Wait(t); return err },
 		func() error { _, err := second.Wait(t); return err },
@@ -152,7 +151,7 @@ func TestAttemptsHaveGPUsOfTheirOwnAndSeeNoOthers(t *testing.T) {
 	if peaks != 2 {
 		t.Errorf("%d peaks of 3 GiB: %+v", peaks, h.records())
 	}
-	if host := h.agent.Host(); host.Free != host.Capacity || host.GPUs[0].Held {
+	if host := h.agent.Host(); host.Free != host.Capacity || host.GPUs[0].Holder != nil {
 		t.Errorf("after all: %+v", host)
 	}
 }
@@ -239,7 +238,7 @@ func TestAGPUThatAnotherProgramFillsIsWaitedForAndNamed(t *testing.T) {
 		driver.hold(0, 4242, 70*quantity.GiB)
 		driver.hold(1, 4243, quantity.GiB)
 		began := time.Now()
-		_, err := g.take(t.Context(), device.Need{Count: 1, Memory: 79*quantity.GiB + 1})
+		_, err := g.take(t.Context(), device.Need{Count: 1, Memory: 79*quantity.GiB + 1}, predictor.GPUHolder{})
 		if !errors.Is(err, errNoGPU) || !strings.Contains(err.Error(),
 			"GPU 0 has 10 GiB free of 80 GiB: used by process 4242 with 70 GiB") {
 			t.Errorf("%v", err)
@@ -251,13 +250,13 @@ func TestAGPUThatAnotherProgramFillsIsWaitedForAndNamed(t *testing.T) {
 			time.Sleep(gpuPatience / 2)
 			driver.hold(1, 4243, 0)
 		}()
-		hold, err := g.take(t.Context(), device.Need{Count: 1})
+		hold, err := g.take(t.Context(), device.Need{Count: 1}, predictor.GPUHolder{})
 		if err != nil || !slices.Equal(hold.uuids, []string{"GPU-1"}) {
 			t.Errorf("%+v, %v", hold, err)
 		}
 		g.give(hold)
 		driver.err = errors.New("the driver has not answered")
-		if _, err := g.take(t.Context(), device.Need{Count: 1}); !errors.Is(err, errNoGPU) {
+		if _, err := g.take(t.Context(), device.Need{Count: 1}, predictor.GPUHolder{}); !errors.Is(err, errNoGPU) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -352,14 +351,20 @@ func TestStrangersThatStartLaterDoNotCountInPeaks(t *testing.T) {
 	driver.hold(0, os.Getpid(), 30*quantity.GiB)
 	awaitTrue(t, func() bool { return h.agent.Host().GPUs[0].Used == 33*quantity.GiB })
 	driver.hold(0, pid, 0)
-	if err := os.WriteFile(filepath.Join(dir, "enough"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	release(t, filepath.Join(dir, "enough"))
 	if _, err := task.Wait(t); err != nil {
 		t.Fatal(err)
 	}
 	if peak := h.records()[0].Usage.GPUPeakMemory; peak != 3*quantity.GiB {
 		t.Errorf("a peak of %s, want its own 3 GiB", peak)
+	}
+}
+
+// release makes the file that a program waits for.
+func release(t *testing.T, file string) {
+	t.Helper()
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -411,7 +416,7 @@ func TestASlowReadingIsNotAppliedAfterANewerOne(t *testing.T) {
 	g.asked++
 	slow, number := device.Reading{Devices: slices.Clone(driver.states)}, g.asked
 	driver.hold(0, 100, 0)
-	hold, err := g.take(t.Context(), device.Need{Count: 1})
+	hold, err := g.take(t.Context(), device.Need{Count: 1}, predictor.GPUHolder{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ type Reader struct {
 
 // Open returns a reader of this host's driver.
 func Open() *Reader {
-	r := over(nvml.New())
+	r := Over(nvml.New())
 	namespace, err := os.Readlink("/proc/self/ns/pid")
 	r.inside = err != nil || namespace != machinePIDs
 	return r
@@ -40,8 +40,8 @@ func Open() *Reader {
 // include/linux/proc_ns.h).
 const machinePIDs = "pid:[4026531836]"
 
-// over returns a reader of a library, such as the mock of the driver's own bindings.
-func over(library nvml.Interface) *Reader {
+// Over returns a reader of a library, such as the mock of the driver's own bindings.
+func Over(library nvml.Interface) *Reader {
 	return &Reader{library: library, calls: make(chan struct{}, 1)}
 }
 

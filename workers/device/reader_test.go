@@ -14,42 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/device/devicetest"
 )
-
-// server is the driver's own mock of a DGX A100 with the functions that it lacks and Reader calls. Its second GPU is
-// busy with a program of 30 GiB.
-func server() *dgxa100.Server {
-	s := dgxa100.New()
-	for i, d := range s.Devices {
-		complete(d.(*dgxa100.Device), i)
-	}
-	return s
-}
-
-func complete(d *dgxa100.Device, number int) {
-	used := uint64(0)
-	var running []nvml.ProcessInfo
-	if number == 1 {
-		used = 30 << 30
-		running = []nvml.ProcessInfo{{Pid: 4242, UsedGpuMemory: used}}
-	}
-	d.GetMemoryInfo_v2Func = func() (nvml.Memory_v2, nvml.Return) {
-		const reserved = 512 << 20
-		return nvml.Memory_v2{Total: 40 << 30, Reserved: reserved, Used: used, Free: 40<<30 - reserved - used}, nvml.SUCCESS
-	}
-	d.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
-		return nvml.Utilization{Gpu: uint32(10 * number)}, nvml.SUCCESS
-	}
-	d.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 61_500, nvml.SUCCESS }
-	d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) {
-		return 0, nvml.SUCCESS
-	}
-	d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return running, nvml.SUCCESS }
-}
 
 func read(t *testing.T, library nvml.Interface) Reading {
 	t.Helper()
-	reader := over(library)
+	reader := Over(library)
 	reading, err := reader.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +32,7 @@ func read(t *testing.T, library nvml.Interface) Reading {
 
 func TestAHostOfEightGPUsIsRead(t *testing.T) {
 	t.Parallel()
-	library := server()
+	library := devicetest.DGXA100()
 	reading := read(t, library)
 	if len(reading.Devices) != 8 || reading.Driver != "550.54.15" || reading.CUDA != "12.4" {
 		t.Fatalf("%d devices, driver %s, CUDA %s", len(reading.Devices), reading.Driver, reading.CUDA)
@@ -83,7 +53,7 @@ func TestAHostOfEightGPUsIsRead(t *testing.T) {
 // What an older driver has not, or does not tell, is not known; the rest is.
 func TestWhatADriverDoesNotTellIsNotKnown(t *testing.T) {
 	t.Parallel()
-	library := server()
+	library := devicetest.DGXA100()
 	library.LookupSymbolFunc = func(symbol string) error { return errors.New("no " + symbol) }
 	d := library.Devices[0].(*dgxa100.Device)
 	d.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
@@ -109,7 +79,7 @@ func TestWhatADriverDoesNotTellIsNotKnown(t *testing.T) {
 // Who computes on a GPU is known where the driver tells it, by PIDs that this process knows.
 func TestWhoseProcessesAreIsNotKnownInAContainer(t *testing.T) {
 	t.Parallel()
-	library := server()
+	library := devicetest.DGXA100()
 	library.Devices[0].(*dgxa100.Device).GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
 		return nil, nvml.ERROR_NO_PERMISSION
 	}
@@ -117,7 +87,7 @@ func TestWhoseProcessesAreIsNotKnownInAContainer(t *testing.T) {
 	if !devices[0].PIDsUnknown || devices[1].PIDsUnknown {
 		t.Errorf("unknown of GPU 0: %t, of GPU 1: %t", devices[0].PIDsUnknown, devices[1].PIDsUnknown)
 	}
-	reader := over(library)
+	reader := Over(library)
 	reader.inside = true
 	reading, err := reader.Read(t.Context())
 	if err != nil || !reading.Devices[1].PIDsUnknown || len(reading.Devices[1].Processes) != 1 {
@@ -127,8 +97,8 @@ func TestWhoseProcessesAreIsNotKnownInAContainer(t *testing.T) {
 
 func TestADeviceThatDisappearsIsNamedAndTheOthersStay(t *testing.T) {
 	t.Parallel()
-	library := server()
-	reader := over(library)
+	library := devicetest.DGXA100()
+	reader := Over(library)
 	before, err := reader.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +135,7 @@ func TestAHostWithoutADriverSaysSo(t *testing.T) {
 		nvml.ERROR_LIB_RM_VERSION_MISMATCH: "different versions",
 	} {
 		library := &mock.Interface{InitFunc: func() nvml.Return { return code }}
-		_, err := over(library).Read(t.Context())
+		_, err := Over(library).Read(t.Context())
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d: %v", code, err)
 		}
@@ -181,7 +151,7 @@ func TestAHostWithoutADriverSaysSo(t *testing.T) {
 
 func TestInstancesStandInPlaceOfTheGPUThatIsCut(t *testing.T) {
 	t.Parallel()
-	library := server()
+	library := devicetest.DGXA100()
 	cut, empty := library.Devices[3].(*dgxa100.Device), library.Devices[4].(*dgxa100.Device)
 	for _, d := range []*dgxa100.Device{cut, empty} {
 		if _, code := d.SetMigMode(1); code != nvml.SUCCESS {
@@ -221,13 +191,13 @@ func TestInstancesStandInPlaceOfTheGPUThatIsCut(t *testing.T) {
 func TestADriverThatHangsIsToldOf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		library, hung, calls := server(), make(chan struct{}), 0
+		library, hung, calls := devicetest.DGXA100(), make(chan struct{}), 0
 		library.DeviceGetCountFunc = func() (int, nvml.Return) {
 			calls++
 			<-hung
 			return 0, nvml.SUCCESS
 		}
-		reader := over(library)
+		reader := Over(library)
 		for range 2 {
 			_, err := reader.Read(t.Context())
 			if err == nil || !strings.Contains(err.Error(), "has not answered for 10s") {

@@ -123,7 +123,7 @@ func gpuLine(gpu predictor.GPU) string {
 		return text + " " + Clean(gpu.Wrong)
 	}
 	text += fmt.Sprintf(" %s: ", Clean(gpu.Class))
-	if gpu.Held {
+	if gpu.Holder != nil {
 		text += "held, "
 	}
 	text += fmt.Sprintf("%s of %s", gpu.Used, gpu.Memory)

@@ -11,7 +11,8 @@ func TestAGPUIsToldInOneLine(t *testing.T) {
 	t.Parallel()
 	for want, gpu := range map[string]predictor.GPU{
 		"GPU 0 h100: held, 12 GiB of 80 GiB, 93% busy, 412 W": {
-			Instance: -1, Class: "h100", Held: true, Used: 12 * quantity.GiB, Memory: 80 * quantity.GiB, Busy: .93, Watts: 412,
+			Instance: -1, Class: "h100", Holder: &predictor.GPUHolder{Run: "r", Task: "train-0", Attempt: 1},
+			Used: 12 * quantity.GiB, Memory: 80 * quantity.GiB, Busy: .93, Watts: 412,
 		},
 		"GPU 3 instance 1 a100: 0 B of 20 GiB": {
 			Index: 3, Instance: 1, Class: "a100", Memory: 20 * quantity.GiB, Busy: -1, Watts: -1,

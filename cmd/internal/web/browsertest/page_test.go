@@ -96,7 +96,9 @@ func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 			"24.0 s", "$0.004400", "24 MiB", "17.9%",
 		}},
 		{"capacity", "/capacity", []string{
-			"workstation", "cgroup v2", "2.5 of 4 cores", "5 GiB of 16 GiB", "0-3, 8, 10-11", "$0.1785/h", "0.6 of 1", "1.7 GiB",
+			"workstation", "cgroup v2", "2.5 of 4 cores", "5 GiB of 16 GiB", "0-3, 8, 10-11", "$0.1785/h", "1 of 3", "1.7 GiB",
+			"GPU-004ac76c", "61 GiB of 80 GiB", "93%", "688 W", "train of digits-running", "process 990 with 412 MiB",
+			"process 4242 with 70 GiB, process 4243", "GPU 2 instance 1", "MIG-c6d4f1ef", "has fallen off the bus",
 			"$0.1037/h", "15m", "2ddeea7a933f", "1 core, 96 MiB", "learned",
 			"host on demand", "aws us-east-1",
 		}},
@@ -112,7 +114,7 @@ func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 		if requests := evaluate[int](b, asked); view.name == "missing" && requests != 1 {
 			t.Errorf("a run that is not there is asked for %d times", requests)
 		}
-		for _, width := range []int64{1440, 1280, 390} {
+		for _, width := range []int64{1440, 1280, 420, 390} {
 			for _, scheme := range []string{"light", "dark"} {
 				b.look(width, scheme)
 				b.readable(fmt.Sprintf("%s-%d-%s", view.name, width, scheme))
@@ -142,6 +144,31 @@ func (b *tab) readable(name string) {
 		`document.body.innerText.match(/NaN(?! <img)|undefined|\[object|Infinity/)?.[0] ?? ''`); text != "" {
 		b.T.Errorf("%s: the page reads %q", name, text)
 	}
+}
+
+func TestAttemptsSayWhichGPUsTheyHad(t *testing.T) {
+	t.Parallel()
+	b := openTab(t)
+	listener := listen(t, "127.0.0.1:0")
+	serve(t, newEngine(t, time.Now()), listener)
+	b.Open("http://" + listener.Addr().String() + "/runs/digits-running")
+	b.Until(`document.querySelector('details.listed summary') !== null`)
+	evaluate[bool](b, `(document.querySelector('details.listed summary').click(), true)`)
+	b.Until(`document.querySelector('.attemptrows') !== null`)
+	for _, text := range []string{"2 × h100", "GPU 61/160 GiB", "GPU peak unknown"} {
+		b.Until(fmt.Sprintf("document.querySelector('.attemptrows').textContent.includes(%q)", text))
+	}
+	if found := evaluate[string](b, `document.querySelector('.attemptrows td [title]').title`); !strings.Contains(found,
+		"GPU-004ac76c-d9cf-fef3-62e9-d92044ab6e52, GPU-104ac76c") {
+		t.Errorf("the GPUs are %q", found)
+	}
+	for _, width := range []int64{1280, 420} {
+		for _, scheme := range []string{"light", "dark"} {
+			b.look(width, scheme)
+			b.readable(fmt.Sprintf("attempts-%d-%s", width, scheme))
+		}
+	}
+	b.heardNothingBad(listener.Addr().String())
 }
 
 func TestTheTableOfRunsFitsAWindowOf1280Pixels(t *testing.T) {

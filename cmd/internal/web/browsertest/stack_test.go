@@ -85,10 +85,11 @@ func stack(t *testing.T, now time.Time) web.Stack {
 			PricePerHour: 178_500_000_000, CPUs: []int{0, 1, 2, 3}, Enforcement: "cgroup v2", At: now,
 		}, {
 			ID: "gpu-1", Capacity: quantity.Size{
-				CPU: 16_000, Memory: 128 * quantity.GiB, GPU: 1000,
-				GPUMemory: 80 * quantity.GiB, DeviceClass: "h100",
+				CPU: 16_000, Memory: 128 * quantity.GiB, GPU: 3000,
+				GPUMemory: 180 * quantity.GiB, DeviceClass: "h100",
 			},
-			Free:         quantity.Size{CPU: 16_000, Memory: 128 * quantity.GiB, GPU: 400, GPUMemory: 20 * quantity.GiB},
+			Free:         quantity.Size{CPU: 12_000, Memory: 96 * quantity.GiB, GPU: 2000, GPUMemory: 100 * quantity.GiB},
+			GPUs:         gpus(),
 			PricePerHour: 3_900_000_000_000, CPUs: []int{0, 1, 2, 3, 8, 10, 11}, Enforcement: "cgroup v1", At: now,
 		}},
 		Functions: predictor.FunctionVenue{
@@ -111,6 +112,27 @@ func stack(t *testing.T, now time.Time) web.Stack {
 			Build: build, Path: "/builds/digits", Current: true,
 		}},
 	}
+}
+
+// gpus are the GPUs of a host: one that an attempt has, one that another program fills, a part of one, and one that is
+// lost.
+func gpus() []predictor.GPU {
+	h100 := func(index int) predictor.GPU {
+		return predictor.GPU{
+			UUID: fmt.Sprintf("GPU-%d04ac76c-d9cf-fef3-62e9-d92044ab6e52", index), Index: index, Instance: -1,
+			Name: "NVIDIA H100 80GB HBM3", Class: "h100", Memory: 80 * quantity.GiB, Watts: 71,
+		}
+	}
+	held, filled, part, lost := h100(0), h100(1), h100(2), h100(3)
+	held.Used, held.Busy, held.Watts, held.Uncorrected = 61*quantity.GiB, .93, 688.4, 2
+	held.Holder = &predictor.GPUHolder{Run: "digits-running", Stage: "train", Task: "train-0", Attempt: 2}
+	held.Others = []predictor.GPUProcess{{PID: 990, Memory: 412 * quantity.MiB}}
+	filled.Used, filled.Busy = 70*quantity.GiB, .4
+	filled.Others = []predictor.GPUProcess{{PID: 4242, Memory: 70 * quantity.GiB}, {PID: 4243, Memory: -1}}
+	part.UUID, part.Instance, part.Memory = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", 1, 20*quantity.GiB
+	part.Name, part.Busy, part.Watts, part.Uncorrected = "NVIDIA H100 80GB HBM3 MIG 2g.20gb", -1, -1, -1
+	lost.Wrong = "has fallen off the bus: see dmesg, and restart the machine"
+	return []predictor.GPU{held, filled, part, lost}
 }
 
 // finished makes a run of 320 tasks that spilled.
@@ -159,6 +181,7 @@ func (e engine) running(begin time.Time) {
 		Goal: predictor.Goal{Deadline: 90 * time.Second, Budget: quantity.USD / 2, Minimise: predictor.Cost},
 	})
 	e.attempts(run, "load", predictor.Pool, 1, begin, 84*time.Millisecond, 24*quantity.MiB)
+	e.hadGPUs(run, begin)
 	e.Apply(run, predictor.Scheduled{Run: run, Stage: stage("train"), Tasks: 1, At: begin.Add(time.Second)},
 		predictor.AttemptStarted{
 			Run: run, Stage: stage("train"), Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "workstation",
@@ -185,6 +208,23 @@ func (e engine) running(begin time.Time) {
 			fmt.Sprintf("epoch %d: loss %.4f", i/4, 1/float64(i+1))))
 	}
 	e.Print(line(run, "score-with-a-long-name", begin.Add(31*time.Second), hostile))
+}
+
+// hadGPUs makes attempts that had GPUs: of one it is known what it took of them.
+func (e engine) hadGPUs(run string, begin time.Time) {
+	for i, peak := range []quantity.Bytes{61 * quantity.GiB, 0} {
+		e.Apply(run, predictor.Record{
+			Run: run, Stage: stage("fit"), Task: fmt.Sprintf("fit-%d", i), Attempt: 1, Venue: predictor.Pool,
+			Host: "gpu-1", Outcome: predictor.Succeeded, ScheduledAt: begin, At: begin.Add(9 * time.Second),
+			Grant: quantity.Size{
+				CPU: 4000, Memory: 2 * quantity.GiB, GPU: 2000, GPUMemory: 160 * quantity.GiB, DeviceClass: "h100",
+			},
+			GPUs: []string{
+				"GPU-004ac76c-d9cf-fef3-62e9-d92044ab6e52", "GPU-104ac76c-d9cf-fef3-62e9-d92044ab6e52",
+			},
+			Usage: quantity.Usage{Wall: 8 * time.Second, PeakMemory: quantity.GiB, GPUPeakMemory: peak},
+		})
+	}
 }
 
 func line(run, name string, at time.Time, text string) logs.Line {

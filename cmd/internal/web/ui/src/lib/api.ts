@@ -171,8 +171,27 @@ export interface Host {
   free: Size;
   price_per_hour_picodollars: number;
   cpus?: number[];
+  gpus?: GPU[];
   enforcement: string;
   at: string;
+}
+
+/** A GPU of a host, or an instance of one (MIG); -1 where the driver does not tell. */
+export interface GPU {
+  uuid: string;
+  index: number;
+  instance: number;
+  name: string;
+  class: string;
+  memory_bytes: number;
+  used_bytes: number;
+  busy: number;
+  watts: number;
+  uncorrected_errors: number;
+  holder?: { run: string; stage: string; task: string; attempt: number };
+  others?: { pid: number; memory_bytes: number }[];
+  others_unknown?: boolean;
+  wrong?: string;
 }
 
 export interface FunctionVenue {
@@ -268,6 +287,8 @@ export interface Attempt {
   grant: Size;
   cpu_ns?: number;
   peak_memory_bytes?: number;
+  gpus?: string[];
+  gpu_peak_memory_bytes?: number;
   predicted_wall_seconds?: number;
   predicted_memory_bytes?: number;
   cost_picodollars?: number;
