@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
@@ -90,8 +91,11 @@ func (d *decider) priority(w *work, part *memory.Share, before int) int {
 func (d *decider) windowReason(w *work, part *memory.Share, before int) string {
 	left, limited := d.timeLeft(w.stage, part)
 	if limited && part.Priority != before {
-		return fmt.Sprintf("the backlog takes %s more and %s are left to the deadline", words.Seconds(w.finish),
-			words.Seconds(max(left, 0)))
+		leaves := "the deadline leaves it " + words.Seconds(max(left, 0)) // what follows the stage needs the rest
+		if math.IsInf(w.finish, 1) {
+			return "no slot works on the backlog, and " + leaves
+		}
+		return fmt.Sprintf("the backlog takes %s more, and %s", words.Seconds(w.finish), leaves)
 	}
 	return fmt.Sprintf("%s need %d tasks in flight each to stay busy", words.Count(w.slots+w.functions, "slot"),
 		tasksPerSlot)
