@@ -74,6 +74,8 @@ const (
 	deviceMemoryUsed   = "DCGM_FI_DEV_FB_USED"
 	deviceMemoryFree   = "DCGM_FI_DEV_FB_FREE"
 	deviceEngineActive = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+	devicePower        = "DCGM_FI_DEV_POWER_USAGE"
+	deviceErrors       = "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"
 )
 
 // Units that several series share.
@@ -233,6 +235,11 @@ func hostSeries() []Declaration {
 		{Name: deviceMemoryFree, Kind: Gauge, Unit: "mebibytes", Help: "Framebuffer memory free (in MiB).", Labels: device},
 		{
 			Name: deviceEngineActive, Kind: Gauge, Unit: ratioUnit, Help: "Ratio of time the graphics engine is active.",
+			Labels: device,
+		},
+		{Name: devicePower, Kind: Gauge, Unit: "watts", Help: "Power draw (in W).", Labels: device},
+		{
+			Name: deviceErrors, Kind: Gauge, Unit: "errors", Help: "Total number of double-bit volatile ECC errors.",
 			Labels: device,
 		},
 	}

@@ -187,16 +187,23 @@ func TestTheGPUsOfAHostAreShownWhileTheyWork(t *testing.T) {
 	t.Parallel()
 	metrics := telemetry.NewMetrics()
 	host := predictor.Host{ID: "host-1", GPUs: []predictor.GPU{
-		{UUID: "GPU-1", Name: "NVIDIA H200", Busy: .5, Memory: 4 * quantity.GiB, Used: quantity.GiB},
-		{UUID: "GPU-2", Index: 1, Name: "NVIDIA H200", Busy: -1, Memory: 4 * quantity.GiB},
+		{
+			UUID: "GPU-1", Name: "NVIDIA H200", Busy: .5, Watts: 61.5, Uncorrected: 3, Memory: 4 * quantity.GiB,
+			Used: quantity.GiB,
+		},
+		{UUID: "GPU-2", Index: 1, Name: "NVIDIA H200", Busy: -1, Watts: -1, Uncorrected: -1, Memory: 4 * quantity.GiB},
 	}}
 	metrics.SetGPUs(host)
+	if text := openMetrics(t, metrics); strings.Contains(text, "} -1") {
+		t.Error("what a driver does not tell is shown as -1")
+	}
 	host.GPUs[1].Wrong = "has fallen off the bus"
 	metrics.SetGPUs(host)
 	text := openMetrics(t, metrics)
 	const labels = `{Hostname="host-1",UUID="GPU-1",device="nvidia0",gpu="0",modelName="NVIDIA H200"}`
 	for name, value := range map[string]string{
 		"DCGM_FI_DEV_GPU_UTIL": "50.0", "DCGM_FI_DEV_FB_USED": "1024.0", "DCGM_FI_DEV_FB_FREE": "3072.0",
+		"DCGM_FI_DEV_POWER_USAGE": "61.5", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": "3.0",
 	} {
 		if want := name + labels + " " + value + "\n"; !strings.Contains(text, want) {
 			t.Errorf("no line %q", want)

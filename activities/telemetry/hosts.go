@@ -23,6 +23,10 @@ type DeviceReading struct {
 	// Busy is the share of the time in which a kernel was running, 0 to 1; EngineActive that in which the graphics or
 	// compute engine was. They are negative where nobody counts them.
 	Busy, EngineActive float64
+	// Watts is what it draws, Uncorrected how many errors of its memory could not be corrected since its driver was
+	// loaded; negative where nobody tells.
+	Watts       float64
+	Uncorrected int64
 	// Used and Free are its memory.
 	Used, Free quantity.Bytes
 }
@@ -32,7 +36,7 @@ type DeviceReading struct {
 func (m *Metrics) SetGPUs(host predictor.Host) {
 	for _, gpu := range host.GPUs {
 		if gpu.Wrong != "" {
-			for _, gauge := range []*prometheus.GaugeVec{m.utilisation, m.used, m.free} {
+			for _, gauge := range []*prometheus.GaugeVec{m.utilisation, m.used, m.free, m.watts, m.uncorrected} {
 				gauge.DeletePartialMatch(prometheus.Labels{"UUID": label(gpu.UUID)})
 			}
 			continue
@@ -40,7 +44,7 @@ func (m *Metrics) SetGPUs(host predictor.Host) {
 		index := strconv.Itoa(gpu.Index)
 		m.SetDevice(DeviceReading{
 			GPU: index, UUID: gpu.UUID, Device: "nvidia" + index, Model: gpu.Name, Host: host.ID, Busy: gpu.Busy,
-			EngineActive: -1, Used: gpu.Used, Free: max(gpu.Memory-gpu.Used, 0),
+			EngineActive: -1, Watts: gpu.Watts, Uncorrected: gpu.Uncorrected, Used: gpu.Used, Free: max(gpu.Memory-gpu.Used, 0),
 		})
 	}
 }
@@ -59,6 +63,8 @@ func (m *Metrics) SetDevice(reading DeviceReading) {
 	}
 	share(m.utilisation, reading.Busy, percent)
 	share(m.graphics, reading.EngineActive, 1)
+	share(m.watts, reading.Watts, 1)
+	share(m.uncorrected, float64(reading.Uncorrected), 1)
 	share(m.used, float64(reading.Used), 1/float64(quantity.MiB))
 	share(m.free, float64(reading.Free), 1/float64(quantity.MiB))
 }

@@ -67,6 +67,7 @@ type Metrics struct {
 	events                            *prometheus.CounterVec   // result
 	price, hostCPU, hostMemory, gpus  *prometheus.GaugeVec     // host
 	utilisation, used, free, graphics *prometheus.GaugeVec     // gpu, UUID, device, modelName, Hostname
+	watts, uncorrected                *prometheus.GaugeVec     // the same
 	leader, term, tick                prometheus.Gauge
 	eventsWaiting, startLimit         prometheus.Gauge
 	droppedMessages, unreadMessages   prometheus.Counter
@@ -148,6 +149,7 @@ func (m *Metrics) keepGauges(all declared) {
 		all.gauges[hostGPUs]
 	m.utilisation, m.used = all.gauges[deviceUtilisation], all.gauges[deviceMemoryUsed]
 	m.free, m.graphics = all.gauges[deviceMemoryFree], all.gauges[deviceEngineActive]
+	m.watts, m.uncorrected = all.gauges[devicePower], all.gauges[deviceErrors]
 	m.eventsWaiting, m.startLimit = all.gauges[eventsWaiting].WithLabelValues(), all.gauges[startLimit].WithLabelValues()
 	m.leader, m.term, m.tick = all.gauges[leaderGauge].WithLabelValues(), all.gauges[planTerm].WithLabelValues(),
 		all.gauges[planTick].WithLabelValues()

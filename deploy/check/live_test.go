@@ -78,7 +78,7 @@ func busy(t *testing.T) *httptest.Server {
 		metrics.CountEvent(telemetry.EventDead)
 		metrics.SetDevice(telemetry.DeviceReading{
 			GPU: "0", UUID: "GPU-1", Device: "nvidia0", Model: "H200", Host: "host-1",
-			Busy: 1, EngineActive: 1, Used: 1, Free: 1,
+			Busy: 1, EngineActive: 1, Watts: 1, Uncorrected: 1, Used: 1, Free: 1,
 		})
 		serve.ServeHTTP(w, request)
 	})))
