@@ -118,6 +118,10 @@ measure-training: ## Take the figures of split training: the same result, bubble
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -p 1 -run 'TestMeasure|TheExecutorKeepsTheContract|TestStagesRunAtTheSameTime' ./workers/exec/torch ./workers/exec/gomlx
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestMeasurePredictions' ./workers/training
 
+.PHONY: gpu-check
+gpu-check: ## Build bin/gpu-check.tar.gz, which shows on any Linux machine with a GPU what works there and how fast.
+	@.ci/progress "building the check of GPU machines" .ci/gpu-check $(BIN)/gpu-check.tar.gz
+
 .PHONY: eval
 eval: ## Replay recorded data against the predictor and the planner: make eval DATA=DIR
 	cd $(EVAL) && go run . sizing --data $(abspath $(DATA))

@@ -8,6 +8,10 @@ import torch.fx
 import torch.nn.functional as F
 from torch import nn
 
+if torch.cuda.is_available():  # trainings are compared to the last bits: no TensorFloat-32, and the same sums each time
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
 
 def data(kind):
     generator = torch.Generator().manual_seed(5)

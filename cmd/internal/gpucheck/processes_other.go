@@ -1,0 +1,10 @@
+//go:build !linux
+
+package gpucheck
+
+// adopt does nothing: there are no GPUs to check here.
+func adopt() error { return nil }
+
+func descendants(int) []int { return nil }
+
+func endAll([]int) error { return nil }
