@@ -31,6 +31,7 @@ type running struct {
 	recalled chan struct{}  // what it is lent is asked for
 	need     device.Need    // of the host's GPUs
 	gpus     *gpuHold       // that it has, from its admission on
+	planned  bool           // it has told of a split training; only samples look at it
 
 	mu    sync.Mutex
 	grant quantity.Size

@@ -30,6 +30,7 @@ type gauge struct {
 	started enforce.Usage
 	last    enforce.Usage
 	lastAt  time.Time
+	forgot  bool // the peak is that of a part of its life
 }
 
 // newGauge starts to follow the attempt that begins in group now, in this mode.
@@ -62,6 +63,15 @@ func (g *gauge) sample(now time.Time) (l looked, ok bool) {
 	return l, true
 }
 
+// forget makes the peak start anew. What the kernel has killed is not forgotten.
+func (g *gauge) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.last.OutOfMemory == 0 && g.group.ResetPeak() == nil {
+		g.forgot = true
+	}
+}
+
 // memory is what the attempt takes now that cannot be taken away from it; ok is false when the kernel's numbers cannot
 // be read.
 func (g *gauge) memory() (taken quantity.Bytes, ok bool) {
@@ -91,7 +101,8 @@ func (g *gauge) usage(answer *wire.Answer, state *os.ProcessState, wall time.Dur
 	}
 	if state != nil && !g.counted { // its processes took more between the last look and their end
 		usage.CPU = max(usage.CPU, state.UserTime()+state.SystemTime()-g.started.CPU)
-		if own, ok := state.SysUsage().(*syscall.Rusage); ok {
+		// the system's own peak is that of the whole life of each process
+		if own, ok := state.SysUsage().(*syscall.Rusage); ok && !g.forgot {
 			usage.PeakMemory = max(usage.PeakMemory, quantity.Bytes(own.Maxrss)*maxrssUnit)
 		}
 	}
@@ -144,11 +155,17 @@ func (r *running) sample() {
 			return held
 		})
 	}
-	state, task := r.try.State(), r.try.Task
+	state, task, news := r.try.State(), r.try.Task, r.try.News()
+	if news != nil && !r.planned {
+		// What the plan of a training took, which held the whole model and several at once, is bounded by the limit and
+		// tells nothing of what the training takes.
+		r.planned = true
+		gauge.forget()
+	}
 	a.recorder.Tell(predictor.Sampled{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
 		CPU: l.rate, Memory: l.memory, Throttled: l.throttled, Grant: held, Step: state.Step, Metrics: state.Metrics,
-		Training: r.try.News(), At: now,
+		Training: news, At: now,
 	})
 }
 

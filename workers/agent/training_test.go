@@ -2,6 +2,8 @@ package agent
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // pasts is a plan that tells stage how long the steps of its trainings were.
@@ -77,6 +80,36 @@ func TestATrainingIsSampledOnceForEachReportAndKeptInTheRecord(t *testing.T) {
 	}
 	if told := h.records()[1].Training; told != nil {
 		t.Errorf("the next Record's training: %+v, want none", told)
+	}
+}
+
+func TestWhatThePlanOfATrainingTookIsNotLearnedAsItsPeak(t *testing.T) {
+	t.Parallel()
+	h, _, _ := startWithStore(t, 1, nil)
+	directory := t.TempDir()
+	until := func(name string) string { return "until [ -e " + directory + "/" + name + " ]; do sleep 0.01; done" }
+	tell := func(name string) {
+		if err := os.WriteFile(filepath.Join(directory, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const planned = 8 * quantity.MiB // that the variable takes, and more
+	activity := h.command(t, "train-1", shell(`(x=$(head -c 8388608 /dev/zero | tr '\0' x); `+until("planned")+`)
+		echo '{"training": {"executor": "torch"}}' >$SPILLWAY_REPORT
+		`+until("trained")), nil)
+	await[predictor.Sampled](t, h.recorder, "a sample of the plan", func(s predictor.Sampled) bool {
+		return s.Memory > planned
+	})
+	tell("planned")
+	await[predictor.Sampled](t, h.recorder, "a sample with the training", func(s predictor.Sampled) bool {
+		return s.Training != nil
+	})
+	tell("trained")
+	if _, err := activity.Wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if peak := h.records()[0].Usage.PeakMemory; peak <= 0 || peak >= planned {
+		t.Errorf("a peak of %v is learned; the plan took more than %v, the training next to nothing", peak, planned)
 	}
 }
 

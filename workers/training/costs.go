@@ -83,8 +83,10 @@ type prober struct {
 	microBatches int
 	// logger is told of models that cannot be rehearsed; nil rehearses none.
 	logger *slog.Logger
-	model  model
-	call   float64 // what a call to another process takes, in seconds
+	// limit is what the limits of this process leave of the host's memory; 0 is no limit.
+	limit quantity.Bytes
+	model model
+	call  float64 // what a call to another process takes, in seconds
 }
 
 // fewer is by how much the small probe is smaller than the large one.
@@ -98,12 +100,16 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 		return nil
 	}
 	many, fits := p.batch, true
-	if device.Memory > 0 { // the whole model with a whole batch may be more than the device holds: one sample tells
+	// The whole model with a whole batch may be more than the device holds, or than the limit of this attempt leaves for
+	// a plan: one sample tells.
+	if bound := p.bound(device); bound > 0 {
 		one, err := p.probe(ctx, device, 1)
 		if err != nil {
 			return err
 		}
-		has := room(device, one.Base)
+		bounded := device
+		bounded.Memory = bound
+		has := room(bounded, one.Base)
 		many = mostSamples(one.Graph, p.batch, state, has)
 		switch {
 		case many == 0 && device.Kind == exec.CUDA: // that is what parts are for
@@ -156,6 +162,17 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 	small.Forward, small.Backward = graph.Seconds(made.small.pace.forward), graph.Seconds(made.small.pace.backward)
 	large.Forward, large.Backward = graph.Seconds(made.large.pace.forward), graph.Seconds(made.large.pace.backward)
 	return p.learn(name, small, large, &made)
+}
+
+// bound is what the unsplit model may take where it is tried out on a device; 0 is no bound.
+func (p *prober) bound(d exec.Device) quantity.Bytes {
+	if d.Kind == exec.CUDA || p.limit == 0 {
+		return d.Memory
+	}
+	if d.Memory == 0 {
+		return p.limit
+	}
+	return min(d.Memory, p.limit)
 }
 
 func (p *prober) probe(ctx context.Context, device exec.Device, samples int) (exec.Probe, error) {

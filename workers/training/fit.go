@@ -80,7 +80,7 @@ func (s setup) leastShort(places []int, devices []exec.Device, microBatches int,
 				if err != nil {
 					return candidate{}, err
 				}
-				made := cut{before.short + max(0, p.peak-p.capacity), max(before.busiest, p.forward+p.backward), from, true}
+				made := cut{before.short + max(0, p.most-p.capacity), max(before.busiest, p.forward+p.backward), from, true}
 				if now := best[k+1][to]; !now.known || made.short < now.short ||
 					made.short == now.short && made.busiest < now.busiest {
 					best[k+1][to] = made

@@ -45,6 +45,8 @@ type costs struct {
 	step   time.Duration // a usual one; 0 while none was seen
 	beside time.Duration // by how much those beside the checkpoint in the making were longer
 	each   time.Duration // a checkpoint, the last ones above all; 0 while none was made
+	// planned is what copying takes by the plan, which counts until a checkpoint was made.
+	planned time.Duration
 }
 
 // stepped takes in a step, which began while a checkpoint was in the making or not.

@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -51,10 +52,12 @@ type saved struct {
 	err        error
 }
 
-func newKeeper(job Job, layout exec.Layout, pipeline exec.Pipeline, told func(exec.Checkpoint)) keeper {
+// newKeeper returns a keeper that takes a checkpoint to cost what is planned until one was made.
+func newKeeper(job Job, plan planned, pipeline exec.Pipeline, told func(exec.Checkpoint)) keeper {
 	return keeper{
 		directory: filepath.Join(job.Directory, Checkpoints), every: job.CheckpointEvery, timeToLoss: job.TimeToLoss,
-		meta:     exec.Describe(job.Executor.Name(), layout),
+		costs:    costs{planned: plan.checkpoint},
+		meta:     exec.Describe(job.Executor.Name(), plan.layout),
 		pipeline: pipeline, logger: job.Logger, begun: time.Now(), told: told,
 	}
 }
@@ -117,7 +120,7 @@ func (k *keeper) interval() time.Duration {
 	if k.every > 0 {
 		return k.every
 	}
-	return Interval(k.costs.each, k.timeToLoss)
+	return Interval(cmp.Or(k.costs.each, k.costs.planned), k.timeToLoss)
 }
 
 // begin copies the state; the files are written while training goes on.

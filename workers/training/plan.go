@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -47,13 +49,22 @@ type planned struct {
 	training predictor.Training
 	layout   exec.Layout
 	dataset  int
+	// checkpoint is how long one holds the training up.
+	checkpoint time.Duration
 }
 
 func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	s := setup{batch: job.Batch, schedule: job.Schedule, recompute: job.Recompute, state: stateBytes(job.Optimizer)}
+	s.copies = copiesBeside
+	if job.CheckpointEvery < 0 {
+		s.copies = copiesLast
+	}
 	p := prober{
 		executor: job.Executor, batch: job.Batch, optimizer: job.Optimizer, precision: job.Precision, clip: job.ClipNorm > 0,
 		recompute: job.Recompute == RecomputeAlways, microBatches: job.MicroBatches, logger: job.Logger,
+	}
+	if left, bounded := limitedMemory(os.DirFS("/")); bounded {
+		p.limit = max(left, 1)
 	}
 	numbers := partNumbers(job.Partitions, len(devices.all))
 	var err error
@@ -83,7 +94,10 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	if err != nil {
 		return planned{}, err
 	}
-	return planned{training: c.training(s, job), layout: c.best.layout(s, job), dataset: p.model.dataset}, nil
+	return planned{
+		training: c.training(s, job), layout: c.best.layout(s, job), dataset: p.model.dataset,
+		checkpoint: s.checkpoint(c.best),
+	}, nil
 }
 
 // stateBytes is what an optimizer keeps for each parameter; that of the model, which nobody named, is taken for Adam.

@@ -341,11 +341,11 @@ func TestAModelThatFitsNoDeviceIsSplitOrRefusedWithWhatHelps(t *testing.T) {
 func TestWhatAProcessHoldsIsTakenOffItsDevice(t *testing.T) {
 	t.Parallel()
 	s := chain(4)
-	if _, _, err := Plan(t.Context(), Job{Executor: s, Devices: equalDevices(1, 100_000), Batch: 4}); err != nil {
+	if _, _, err := Plan(t.Context(), Job{Executor: s, Devices: equalDevices(1, 150_000), Batch: 4}); err != nil {
 		t.Fatal(err)
 	}
 	s.base = 60_000
-	if _, _, err := Plan(t.Context(), Job{Executor: s, Devices: equalDevices(1, 100_000), Batch: 4}); !errors.Is(err,
+	if _, _, err := Plan(t.Context(), Job{Executor: s, Devices: equalDevices(1, 150_000), Batch: 4}); !errors.Is(err,
 		partition.ErrUnfit) {
 		t.Errorf("got the error %v", err)
 	}
@@ -475,10 +475,12 @@ func TestThePartThatNeedsMoreGetsTheDeviceThatHasMore(t *testing.T) {
 	t.Parallel()
 	s := chain(4)
 	s.ops[3].parameters = 40_000 // 160 kB with gradients and Adam's state
-	for _, memory := range [][]quantity.Bytes{{60_000, 250_000}, {250_000, 60_000}} {
+	for _, memory := range [][]quantity.Bytes{{80_000, 250_000}, {250_000, 80_000}} {
 		devices := equalDevices(2, 0)
 		devices[0].Memory, devices[1].Memory = memory[0], memory[1]
-		training, layout, err := Plan(t.Context(), Job{Executor: s, Devices: devices, Partitions: 2, Batch: 4})
+		training, layout, err := Plan(t.Context(), Job{
+			Executor: s, Devices: devices, Partitions: 2, Batch: 4, CheckpointEvery: -1,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

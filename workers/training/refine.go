@@ -49,7 +49,7 @@ func (c candidate) better(than candidate) bool {
 func (c candidate) short() float64 {
 	sum := 0.0
 	for _, p := range c.parts {
-		sum += max(0, p.peak-p.capacity)
+		sum += max(0, p.most-p.capacity)
 	}
 	return sum
 }

@@ -1,15 +1,10 @@
 package training
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -328,23 +323,6 @@ func proportional(few, many, small, large float64) line {
 		l.fixed -= l.each * few
 	}
 	return l
-}
-
-// availableMemory is what the host can give to new processes without swapping; false where it does not tell.
-func availableMemory(root fs.FS) (quantity.Bytes, bool) {
-	file, err := root.Open("proc/meminfo")
-	if err != nil {
-		return 0, false
-	}
-	defer func() { _ = file.Close() }() // nothing was written
-	lines := bufio.NewScanner(io.LimitReader(file, 1<<16))
-	for lines.Scan() {
-		if fields := strings.Fields(lines.Text()); len(fields) >= 2 && fields[0] == "MemAvailable:" {
-			kibibytes, err := strconv.ParseInt(fields[1], 10, 64)
-			return quantity.Bytes(kibibytes) << 10, err == nil && kibibytes >= 0
-		}
-	}
-	return 0, false
 }
 
 // companions are those of the devices that rehearse at the same time as the first, itself included: what shares its

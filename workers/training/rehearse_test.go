@@ -104,6 +104,75 @@ func TestAvailableMemoryIsWhatLinuxSays(t *testing.T) {
 	}
 }
 
+func TestAPlanTakesNoMoreThanTheLimitsAroundItLeave(t *testing.T) {
+	t.Parallel()
+	const host = "MemAvailable: 4096 kB\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  quantity.Bytes // 0 is not known
+		bound bool
+	}{
+		"nothing is known": {nil, 0, false},
+		"no limit": {map[string]string{
+			"proc/meminfo": host, "proc/self/cgroup": "0::/a\n", "proc/self/mountinfo": unifiedMount,
+			"sys/fs/cgroup/a/memory.max": "max\n", "sys/fs/cgroup/a/memory.current": "100\n",
+		}, 4 << 20, false},
+		"a limit, and files that it caches": {map[string]string{
+			"proc/meminfo": host, "proc/self/cgroup": "0::/a/b\n", "proc/self/mountinfo": unifiedMount,
+			"sys/fs/cgroup/a/memory.max": "1000\n", "sys/fs/cgroup/a/memory.current": "700\n",
+			"sys/fs/cgroup/a/memory.stat": "anon 500\ninactive_file 200\n",
+		}, 500, true},
+		"a limit that is reached": {map[string]string{
+			"proc/self/cgroup": "0::/a\n", "proc/self/mountinfo": unifiedMount,
+			"sys/fs/cgroup/a/memory.max": "1000\n", "sys/fs/cgroup/a/memory.current": "1001\n",
+		}, 0, true},
+		"a host with less than the limit": {map[string]string{
+			"proc/meminfo": host, "proc/self/cgroup": "0::/a\n", "proc/self/mountinfo": unifiedMount,
+			"sys/fs/cgroup/a/memory.max": "100000000\n", "sys/fs/cgroup/a/memory.current": "0\n",
+		}, 4 << 20, true},
+		"legacy": {map[string]string{
+			"proc/meminfo": host, "proc/self/cgroup": "4:memory:/x\n",
+			"proc/self/mountinfo":                          "31 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": "3000\n",
+			"sys/fs/cgroup/memory/x/memory.usage_in_bytes": "1000\n",
+			"sys/fs/cgroup/memory/x/memory.stat":           "cache 900\ntotal_inactive_file 400\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":   "9223372036854771712\n",
+			"sys/fs/cgroup/memory/memory.usage_in_bytes":   "9000\n",
+		}, 2400, true},
+	} {
+		root := fstest.MapFS{}
+		for path, text := range c.files {
+			root[path] = &fstest.MapFile{Data: []byte(text)}
+		}
+		got, known := availableMemory(root)
+		if got != c.want || known != (c.want > 0 || c.bound) {
+			t.Errorf("%s: got %d, %t; want %d", name, got, known, c.want)
+		}
+		if _, bound := limitedMemory(root); bound != c.bound {
+			t.Errorf("%s: bound is %t", name, bound)
+		}
+	}
+}
+
+func TestAProbeHoldsNoMoreThanTheLimitOfItsAttempt(t *testing.T) {
+	t.Parallel()
+	s := chain(4)
+	s.held = new(quantity.Bytes)
+	p := prober{executor: s, batch: 64, limit: 100_000}
+	device := exec.Device{ID: "a", Threads: 1}
+	if err := p.class(t.Context(), device, []exec.Device{device}, 8); err != nil {
+		t.Fatal(err)
+	}
+	if *s.held > 100_000-16_000*3 || p.model.samples < 2 {
+		t.Errorf("a probe of %d samples held %v of 100 kB, of which 48 kB are for gradients and Adam", p.model.samples,
+			*s.held)
+	}
+	gpu := exec.Device{ID: "b", Kind: exec.CUDA}
+	if got := p.bound(gpu); got != 0 {
+		t.Errorf("the host's limit bounds a GPU: %v", got)
+	}
+}
+
 func TestCompanionsAreOnTheHostsCPUsAndFewAreEnough(t *testing.T) {
 	t.Parallel()
 	devices := equalDevices(9, 0)

@@ -207,7 +207,7 @@ func (t *trainer) train(ctx context.Context, from *exec.Checkpoint) (Result, err
 		t.total = t.totalSteps(perEpoch)
 		t.training.TotalSteps = t.total
 	}
-	t.keeper = newKeeper(t.job, t.planned.layout, t.pipeline, t.told)
+	t.keeper = newKeeper(t.job, t.planned, t.pipeline, t.told)
 	if from != nil {
 		if err := exec.Restore(ctx, t.pipeline, *from); err != nil {
 			return Result{}, fmt.Errorf("resume: %w", err)

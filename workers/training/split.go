@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -38,19 +39,34 @@ type setup struct {
 	// device.
 	rests     map[string]line
 	recompute string
+	copies    copying
 }
+
+// copying says when checkpoints are copied. A copy is in the memory of the host until it is written.
+type copying int
+
+const (
+	// copiesNever prices none.
+	copiesNever copying = iota
+	// copiesLast makes one when no micro-batch is under way.
+	copiesLast
+	// copiesBeside makes them beside the steps.
+	copiesBeside
+)
 
 // part is one part of a split, priced.
 type part struct {
-	ops                []int // in topological order
-	device             exec.Device
-	flight             int
-	recompute          bool
-	forward, backward  float64 // of one micro-batch, in seconds
-	again              float64 // its recomputation, where there is one
-	step               float64 // of the optimizer, in seconds
-	send               float64 // of one micro-batch to the next part, in seconds
-	peak, capacity     float64 // in bytes; capacity is +Inf where nothing bounds it
+	ops               []int // in topological order
+	device            exec.Device
+	flight            int
+	recompute         bool
+	forward, backward float64 // of one micro-batch, in seconds
+	again             float64 // its recomputation, where there is one
+	step              float64 // of the optimizer, in seconds
+	send              float64 // of one micro-batch to the next part, in seconds
+	peak, capacity    float64 // in bytes; capacity is +Inf where nothing bounds it
+	// copied is what a checkpoint copies, in bytes, and most what the part holds with a copy in the device's memory.
+	copied, most       float64
 	parameters, buffer float64 // in bytes
 	contention         contention
 	busy               float64 // in a step, in seconds, beside the other parts
@@ -67,8 +83,8 @@ type candidate struct {
 // over is by how many bytes the fullest part exceeds its device, and which one; 0 where all fit.
 func (c candidate) over() (bytes float64, device string) {
 	for _, p := range c.parts {
-		if p.peak-p.capacity > bytes {
-			bytes, device = p.peak-p.capacity, p.device.ID
+		if p.most-p.capacity > bytes {
+			bytes, device = p.most-p.capacity, p.device.ID
 		}
 	}
 	return bytes, device
@@ -206,6 +222,9 @@ func (s setup) problem(devices []exec.Device, microBatches int) partition.Proble
 			Weight: parameterBytes, Gradient: parameterBytes, Optimizer: s.state,
 			Recompute: s.recompute == RecomputeAuto,
 		},
+	}
+	if s.copies == copiesBeside && !slices.ContainsFunc(devices, func(d exec.Device) bool { return d.Kind == exec.CUDA }) {
+		p.Memory.Optimizer += parameterBytes + s.state
 	}
 	for _, d := range devices {
 		p.Devices = append(p.Devices, partition.Device{ID: d.ID, Class: classOf(d)})
@@ -361,12 +380,38 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 		fixed += gradient
 	}
 	rest := s.rests[classOf(device)]
+	p.copied = p.parameters*(1+s.state/parameterBytes) + p.buffer
 	p.peak = (fixed + leaving + flight*activation + rest.at(flight*activation)) * by.peak
-	again := (fixed + activation + rest.at(activation)) * by.peak
-	if s.recompute == RecomputeAlways || (s.recompute == RecomputeAuto && p.peak > p.capacity && again < p.peak) {
-		p.peak, p.recompute = again, true
+	p.most = s.copies.most(p)
+	again := p
+	again.peak, again.recompute = (fixed+activation+rest.at(activation))*by.peak, true
+	again.most = s.copies.most(again)
+	if s.recompute == RecomputeAlways ||
+		s.recompute == RecomputeAuto && p.most > p.capacity && again.peak < p.peak {
+		return again
 	}
 	return p
+}
+
+// most is what a part holds at most in the memory of its device.
+func (c copying) most(p part) float64 {
+	switch {
+	case p.device.Kind == exec.CUDA || c == copiesNever:
+		return p.peak
+	case c == copiesLast:
+		return max(p.peak, 2*p.copied)
+	default:
+		return p.peak + p.copied
+	}
+}
+
+// checkpoint is how long a checkpoint holds a training up: one part after the other copies its state to the host.
+func (s setup) checkpoint(c candidate) time.Duration {
+	seconds := 0.0
+	for _, p := range c.parts {
+		seconds += p.copied * inverse(cmp.Or(s.machine.seen[p.device.ID].Out, s.machine.copyRate))
+	}
+	return time.Duration(seconds * float64(time.Second))
 }
 
 // inFlight is how many micro-batches a part holds at most.
