@@ -88,8 +88,14 @@ const usualSpread = 0.05
 func (c curve) learned(width float64) Duration {
 	away, weights := make([]float64, len(c.attempts)), make([]float64, len(c.attempts))
 	for i, a := range c.attempts {
-		away[i] = math.Exp((a.log - c.others[i]) / c.unit(a.x))
+		away[i] = (a.log - c.others[i]) / c.unit(a.x)
 		weights[i] = a.weight
+	}
+	if next, drifts := drift(away, weights, func(int) bool { return true }); drifts {
+		away, weights = next, weights[len(away)-len(next):]
+	}
+	for i, log := range away {
+		away[i] = math.Exp(log)
 	}
 	errors := ratiosOf(away, weights)
 	at := func(q float64) float64 { return math.Log(errors.quantile(q, usualSpread)) }

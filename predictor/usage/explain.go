@@ -607,6 +607,22 @@ func (s *search) ofInput(e explained) bool {
 // sorted are the ratios with their weights.
 func (e explained) sorted() ratios { return ratiosOf(e.ratios, e.all.weights) }
 
+// next are the ratios that the next attempt is expected to have; see [drift].
+func (e explained) next() ratios {
+	logs := make([]float64, len(e.ratios))
+	for i, ratio := range e.ratios {
+		logs[i] = math.Log(ratio)
+	}
+	next, drifts := drift(logs, e.all.weights, func(i int) bool { return !e.exceeded[i] })
+	if !drifts {
+		return e.sorted()
+	}
+	for i, log := range next {
+		next[i] = math.Exp(log)
+	}
+	return ratiosOf(next, e.all.weights[len(logs)-len(next):])
+}
+
 // cost is the mean cost of the attempts; see [ratios.price].
 func (e explained) cost() float64 {
 	all := e.sorted()
@@ -630,7 +646,8 @@ func (e explained) need() Need {
 	need.Explained = need.Term.String()
 	all := e.sorted()
 	usual := e.stakes.Margin
-	need.Low, need.Mid, need.High = all.quantile(0.1, usual), all.quantile(0.5, usual), all.quantile(0.9, usual)
+	next := e.next()
+	need.Low, need.Mid, need.High = next.quantile(0.1, usual), next.quantile(0.5, usual), next.quantile(0.9, usual)
 	need.Low, need.High = need.Low*(1-rounding), need.High*(1+rounding)
 	var above int
 	if need.Bound, need.Limit, above = all.bound(e.stakes); above >= enoughAbove {
