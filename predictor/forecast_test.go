@@ -424,10 +424,13 @@ func TestStepsTellWhenALongAttemptEnds(t *testing.T) {
 	if got, known := state.Forecast("now", after(20)); !known || !about(got.Finish, 80, 0.3) {
 		t.Errorf("without a word: %+v known %v, want about 80 s as before", got.Finish, known)
 	}
-	state = fold(state, predictor.Sampled{
-		Run: "now", Stage: stageNamed("train"), Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop", Step: 5,
-		At: after(20),
-	})
+	at := func(step int, seconds float64) predictor.Sampled {
+		return predictor.Sampled{
+			Run: "now", Stage: stageNamed("train"), Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+			Step: step, At: after(seconds),
+		}
+	}
+	state = fold(state, at(1, 4), at(5, 20))
 	if got, known := state.Forecast("now", after(20)); !known || !about(got.Finish, 180, 0.2) {
 		t.Errorf("after 5 of 50 steps in 20 s: %+v known %v, want about 180 s", got.Finish, known)
 	}

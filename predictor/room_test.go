@@ -138,12 +138,15 @@ func TestATaskWaitsForRoomAsLongAsTheStepsOfTheAttemptBeforeItSay(t *testing.T) 
 	}
 	large := start("other", "large", 0, 0)
 	large.Grant = quantity.Size{CPU: 2 * quantity.Core, Memory: 7 * quantity.GiB}
+	at := func(step int, seconds float64) predictor.Sampled {
+		return predictor.Sampled{
+			Run: "other", Stage: stageNamed("large"), Task: "large-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+			Grant: large.Grant, Step: step, At: after(seconds),
+		}
+	}
 	state = fold(
 		learn(state, "score", 10, 1), started("other", 0, predictor.Goal{}), hint("other", "large", 1, 0), large,
-		predictor.Sampled{
-			Run: "other", Stage: stageNamed("large"), Task: "large-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop",
-			Grant: large.Grant, Step: 15, At: after(5),
-		},
+		at(3, 1), at(15, 5),
 		started("r", 5, predictor.Goal{}), hint("r", "score", 1, 5),
 	)
 	plan, _ := predictor.Decide(state, laptop(5, 2))

@@ -157,7 +157,8 @@ func (d *decider) awaitRoom() {
 		if size.IsZero() {
 			size = st.Slot
 		}
-		left := d.remaining(running, st.Model.Remaining(d.now.Since(running.Started), size.CPU))
+		otherwise := st.Model.Remaining(d.memory.Age(running, d.now), size.CPU)
+		left := d.memory.Goes(running, d.now, st.Model.Times(fact.Pool, size.CPU.Cores()), otherwise)
 		held[running.Host] = append(held[running.Host], share.Holding{Size: size, Left: left})
 	}
 	rooms := share.NewRooms(d.hosts, held)
@@ -167,16 +168,6 @@ func (d *decider) awaitRoom() {
 		}
 		w.wait = min(spill.NoPool, rooms.Wait(w.size))
 	}
-}
-
-// remaining is how many seconds an attempt goes on by its own steps, where it reports any and has not outlived what
-// they say; otherwise as long as the run times of its stage leave to it.
-func (d *decider) remaining(running memory.Attempt, otherwise float64) float64 {
-	age := d.now.Since(running.Started)
-	if total, known := d.memory.ByProgress(running); known && total > age {
-		return total - age
-	}
-	return otherwise
 }
 
 // taken reports whether a host may have taken tasks of the run's part that it has no room for: no queue counts them

@@ -195,8 +195,12 @@ type AttemptStarted struct {
 	Queue      time.Duration `json:"queue_ns"` // from scheduling to here
 	Grant      quantity.Size `json:"grant"`
 	// GPUs are those that the attempt has, by UUID.
-	GPUs []string  `json:"gpus,omitempty"`
-	At   time.Time `json:"at"`
+	GPUs []string `json:"gpus,omitempty"`
+	// Input and Features are what is known of the task before it runs, as its Record will have them; 0 and nil where an
+	// engine of an earlier build has started it.
+	Input    quantity.Bytes     `json:"input_bytes,omitempty"`
+	Features map[string]float64 `json:"features,omitempty"`
+	At       time.Time          `json:"at"`
 }
 
 // HostStarted says that the process which supervises the attempts of a venue on a host has started anew: whatever an

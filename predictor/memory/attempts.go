@@ -28,6 +28,13 @@ type Attempt struct {
 	Heard    fact.Instant `json:"heard"` // the clock at its start or last sample
 }
 
+// Given is what was known of an attempt before it ran: its input in bytes, and the numbers by name that run times of
+// its stage are followed by, or may be. The zero value is that of one whose start does not tell.
+type Given struct {
+	Input    quantity.Bytes     `json:"input,omitempty"`
+	Features map[string]float64 `json:"features,omitempty"`
+}
+
 // Holding is what an attempt held when it began, or at its last sample.
 type Holding struct {
 	quantity.Size
@@ -35,39 +42,24 @@ type Holding struct {
 	Resized bool `json:"resized,omitempty"`
 }
 
-// Progress is the last step that an attempt has reported, and when that was first heard of.
-type Progress struct {
-	Step int          `json:"step"`
-	At   fact.Instant `json:"at"`
-	// From is the step that was heard first, and Since when, of an attempt that may have gone on from the checkpoint of
-	// one before it; both are 0 of a first attempt, which has taken all of its steps itself.
-	From  int          `json:"from,omitempty"`
-	Since fact.Instant `json:"since,omitempty"`
-}
-
-// ByProgress is how many seconds an attempt takes altogether if it goes on as fast as until its last step, by how many
-// steps the attempts of its stage had reported when they ended; known is false where it tells none, or where those
-// differ by more than a fifth.
-func (m *State) ByProgress(running Attempt) (seconds float64, known bool) {
-	st, now := m.Stages[running.Stage], m.steps[running.Key]
-	if st == nil {
-		return 0, false
-	}
-	steps, variation := st.Model.Steps.Mean()
-	took := now.At.Since(cmp.Or(now.Since, running.Started))
-	if now.Step <= now.From || !(took > 0) || !(steps > 0) || variation > mostStepVariation {
-		return 0, false
-	}
-	left := max(0, steps-float64(now.Step)) * took / float64(now.Step-now.From)
-	return now.At.Since(running.Started) + left, true
-}
-
-// mostStepVariation is how far the numbers of steps may lie from each other, relative to their mean, for one that goes
-// on to be expected to come to as many.
-const mostStepVariation = 0.2
-
 // Runs reports whether the attempt counts as running.
 func (a Attempt) Runs() bool { return !a.Lost && !a.Replaced }
+
+// Age is for how many seconds an attempt has run. A host's clock may be an hour off: no attempt is older than the call
+// of its stage or the first of its run, and one that is yet to begin is as old as it can be.
+func (m *State) Age(running Attempt, now fact.Instant) float64 {
+	began := running.Started
+	if st := m.Stages[running.Stage]; st != nil && st.Shares[running.Run] != nil {
+		called := st.Shares[running.Run].First
+		if r := st.Shares[running.Run].Run; r.Known && r.Begun {
+			called = max(called, r.Started+r.Waited)
+		}
+		if began = max(began, called); running.Started > now {
+			began = called
+		}
+	}
+	return now.Since(began)
+}
 
 // hostStarted loses what an earlier instance of a supervisor ran.
 func (m *State) hostStarted(e fact.HostStarted) {
@@ -134,6 +126,17 @@ func (m *State) attemptStarted(e fact.AttemptStarted) {
 	m.Attempts[key] = running
 	m.ran(running, 1)
 	m.hold(key, e.Grant)
+	if e.Input > 0 || len(e.Features) > 0 {
+		m.Given[key] = Given{Input: min(max(0, e.Input), fact.MaxPeakMemory), Features: st.Model.followable(e.Features)}
+	}
+}
+
+// over forgets what is known of an attempt besides that it was there.
+func (m *State) over(key uint64) {
+	delete(m.Attempts, key)
+	delete(m.Grants, key)
+	delete(m.Given, key)
+	delete(m.steps, key)
 }
 
 func (m *State) sampled(e fact.Sampled) {
@@ -165,19 +168,6 @@ func (m *State) sampled(e fact.Sampled) {
 	}
 	m.Attempts[key] = running
 	m.follow(st, e)
-}
-
-// progressed notes the steps that an attempt reports.
-func (m *State) progressed(key uint64, e fact.Sampled) {
-	before, told := m.steps[key]
-	if e.Step <= before.Step {
-		return
-	}
-	now := Progress{Step: e.Step, At: fact.At(e.At), From: before.From, Since: before.Since}
-	if !told && e.Attempt > 1 {
-		now.From, now.Since = now.Step, now.At
-	}
-	m.steps[key] = now
 }
 
 // ran notes that one attempt more or less of a run's stage runs from now on.

@@ -196,11 +196,9 @@ func (m *State) recorded(e fact.Record) {
 	running, known := m.Attempts[key]
 	m.ran(running, -1)
 	m.exposed(e, cmp.Or(e.Grant.DeviceClass, m.Grants[key].DeviceClass, st.Slot.DeviceClass))
-	delete(m.Attempts, key)
 	held, told := m.Grants[key]
 	resized := held.Resized || told && e.Grant.CPU > 0 && e.Grant.CPU != held.CPU
-	delete(m.Grants, key)
-	delete(m.steps, key)
+	m.over(key)
 	if !known || running.Lost && !running.Replaced {
 		m.take(st, e.Run, queue, now)
 	}

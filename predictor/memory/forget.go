@@ -70,9 +70,7 @@ func (m *State) forgetAttempts(hosts []plan.Host, longest fact.Instant) (used ma
 		switch {
 		case m.Stages[running.Stage] == nil, m.Clock-running.Heard > patience:
 			m.ran(running, -1)
-			delete(m.Attempts, key)
-			delete(m.Grants, key)
-			delete(m.steps, key)
+			m.over(key)
 			continue
 		case !running.Runs():
 			continue

@@ -27,12 +27,13 @@ type State struct {
 	Pasts      map[string]*Past // by app/pipeline
 	Attempts   map[uint64]Attempt
 	Grants     map[uint64]Holding      // by attempt
+	Given      map[uint64]Given        // by attempt, of those whose start tells
 	steps      map[uint64]Progress     // by attempt, of those that report steps
 	leased     map[string]fact.Instant // by host: the clock when it last had a lease
 	losses     map[string]losses       // by device class
 	// Cores is how many cores stages had whose tasks waited, one value for each run and stage; RunWidth by what factor
-	// forecasts of runs are wider than they come to (see usage.Widened), 0 before the first has been judged, and CostWidth
-	// the same of what they cost.
+	// forecasts of runs are wider than they come to (see usage.Widened), 0 before the first has been judged, and
+	// CostWidth the same of what they cost.
 	Cores               usage.Series
 	RunWidth, CostWidth float64
 	recent              recent
@@ -190,7 +191,7 @@ func (r *Run) Key() string { return r.App + "/" + r.Pipeline }
 func New() *State {
 	return &State{
 		Stages: map[fact.StageID]*Stage{}, models: map[string]*Model{}, Runs: map[string]*Run{}, Pasts: map[string]*Past{},
-		Attempts: map[uint64]Attempt{}, Grants: map[uint64]Holding{},
+		Attempts: map[uint64]Attempt{}, Grants: map[uint64]Holding{}, Given: map[uint64]Given{},
 		steps: map[uint64]Progress{}, leased: map[string]fact.Instant{},
 		losses: map[string]losses{},
 	}
@@ -331,6 +332,7 @@ type saved struct {
 	Pasts    []*Past                 `json:"pasts,omitempty"`
 	Attempts []Attempt               `json:"attempts,omitempty"`
 	Grants   map[uint64]Holding      `json:"grants,omitempty"`
+	Given    map[uint64]Given        `json:"given,omitempty"`
 	Steps    map[uint64]Progress     `json:"steps,omitempty"`
 	Leased   map[string]fact.Instant `json:"leased,omitempty"`
 	Losses   map[string]losses       `json:"losses,omitempty"`
@@ -366,7 +368,8 @@ func (m *State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(saved{
 		Version: savedVersion, Begins: true,
 		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.leased,
-		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth, CostWidth: m.CostWidth, Steps: m.steps,
+		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth, CostWidth: m.CostWidth, Given: m.Given,
+		Steps:  m.steps,
 		Stages: slices.SortedFunc(maps.Values(m.Stages), func(a, b *Stage) int { return fact.CompareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.Runs), func(a, b *Run) int { return strings.Compare(a.ID, b.ID) }),
@@ -394,6 +397,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	read := New()
 	read.Term, read.Tick, read.now, read.Clock = from.Term, from.Tick, from.Now, from.Clock
 	maps.Copy(read.Grants, from.Grants)
+	maps.Copy(read.Given, from.Given)
 	maps.Copy(read.steps, from.Steps)
 	maps.Copy(read.leased, from.Leased)
 	maps.Copy(read.losses, from.Losses)

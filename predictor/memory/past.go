@@ -82,6 +82,12 @@ func (i *Inputs) add(tasks int, input quantity.Bytes) {
 	i.Bytes, i.Logs, i.Squares = i.Bytes+n*bytes, microseconds(i.Logs+n*log), microseconds(i.Squares+n*log*log)
 }
 
+// InputsOf are those of tasks, each with so large an input.
+func InputsOf(tasks int, input quantity.Bytes) (inputs Inputs) {
+	inputs.add(tasks, input)
+	return inputs
+}
+
 // Less are those of i that are not among the others.
 func (i Inputs) Less(others Inputs) Inputs {
 	return Inputs{

@@ -64,7 +64,7 @@ func JourneyOf(m *memory.State, r *memory.Run, now fact.Instant) (j Journey, bas
 	if r.Input > 0 {
 		j.With[RunInput] = float64(r.Input)
 	}
-	running := goingOf(m, r, j.Elapsed, now)
+	running := goingOf(m, r, now)
 	for i, id := range r.Stages {
 		st := m.Stages[id]
 		if st == nil || st.Shares[r.ID] == nil {
@@ -77,9 +77,7 @@ func JourneyOf(m *memory.State, r *memory.Run, now fact.Instant) (j Journey, bas
 		}
 		leg, loads := legOf(m, id, earlier, i)
 		leg.Waiting = part.Queued[0] + part.Queued[1] + part.Further
-		for _, one := range running[id] {
-			leg.Ages, leg.Totals = append(leg.Ages, one.age), append(leg.Totals, one.total)
-		}
+		leg.Running = running[id]
 		leg.Done, leg.Busy = part.Load.Done, part.Load.Busy
 		leg.Since, leg.Quiet = now.Since(part.First), now.Since(part.Last)
 		if part.Scheduled > 0 && part.Load.Input > 0 { // as earlier builds have it
@@ -134,7 +132,7 @@ func basisOf(r *memory.Run, earlier []memory.PastRun, pipeline string) string {
 
 // fed makes a stage that the run has called one of the very tasks that are left: how long tasks take by their inputs is
 // that of single tasks, and of a stage whose small ones come first, those that are done tell too little of the large
-// ones.
+// ones. Those that run are known one by one.
 func (l *Leg) fed(known *memory.Model, load memory.Load, earlier []memory.Load) {
 	left := load.Inputs.Less(load.Fed)
 	mean := left.Mean()
@@ -144,6 +142,18 @@ func (l *Leg) fed(known *memory.Model, load memory.Load, earlier []memory.Load) 
 	l.Grown = map[string]float64{TaskInput: mean}
 	if done := load.Fed.Mean(); done > 0 {
 		l.Relative = known.Relative(mean) / known.Relative(done)
+	}
+	waiting := left
+	for i := range l.Running {
+		one := &l.Running[i]
+		waiting = waiting.Less(memory.InputsOf(1, one.Input))
+		if one.Input > 0 && known.Duration().Feature == usage.InputBytes {
+			one.Relative = known.Relative(float64(one.Input)) / known.Relative(mean)
+		}
+	}
+	if waiting.Tasks > 0 && waiting.Bytes > 0 {
+		l.Smaller = known.Relative(waiting.Mean()) / known.Relative(mean)
+		left = waiting
 	}
 	power := known.Elasticity(mean)
 	l.Own = scatterOf(append(slices.Clone(earlier), load), power)
@@ -156,32 +166,22 @@ func seedOf(run string) uint64 {
 	return sum.Sum64()
 }
 
-// going is an attempt that runs: for how long, and how long altogether by its steps, 0 where that is not known.
-type going struct{ age, total float64 }
-
-// goingOf are the attempts of a run by stage, the oldest first. A host's clock may be an hour off: no attempt is older
-// than its stage, and one that is yet to begin is as old as it can be.
-func goingOf(m *memory.State, r *memory.Run, elapsed float64, now fact.Instant) map[fact.StageID][]going {
-	found := map[fact.StageID][]going{}
+// goingOf are the attempts of a run by stage, the oldest first.
+func goingOf(m *memory.State, r *memory.Run, now fact.Instant) map[fact.StageID][]Going {
+	found := map[fact.StageID][]Going{}
 	for _, running := range m.Attempts {
 		if running.Run != r.ID || !running.Runs() {
 			continue
 		}
-		one := going{age: now.Since(running.Started)}
-		if running.Started > now {
-			one.age = elapsed
-		}
-		if st := m.Stages[running.Stage]; st != nil {
-			if part := st.Shares[r.ID]; part != nil {
-				one.age = min(one.age, now.Since(part.First))
-			}
-		}
-		one.total, _ = m.ByProgress(running)
+		one := Going{Age: m.Age(running, now), Input: m.Given[running.Key].Input}
+		one.Lasts, _ = m.Lasts(running)
+		one.Told, _ = m.ByProgress(running, now)
 		found[running.Stage] = append(found[running.Stage], one)
 	}
 	for _, of := range found {
-		slices.SortFunc(of, func(a, b going) int {
-			return cmp.Or(cmp.Compare(b.age, a.age), cmp.Compare(b.total, a.total))
+		slices.SortFunc(of, func(a, b Going) int {
+			return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(b.Told.Now.Mean, a.Told.Now.Mean),
+				cmp.Compare(b.Input, a.Input), cmp.Compare(b.Lasts.Median, a.Lasts.Median))
 		})
 	}
 	return found

@@ -8,7 +8,9 @@ import (
 	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
@@ -23,11 +25,11 @@ type Journey struct {
 	Ways []Way
 	// With is what is known of the run that its stages may grow with, by name.
 	With map[string]float64
-	// Elapsed is how many seconds the run has gone on, without the wait for its first attempt, and Spent what it has cost,
-	// in US dollars.
+	// Elapsed is how many seconds the run has gone on, without the wait for its first attempt, and Spent what it has
+	// cost, in US dollars.
 	Elapsed, Spent float64
-	// Width is by what factor the interval is wider than what is drawn, CostWidth the same of what is yet to be spent; see
-	// [usage.Widened].
+	// Width is by what factor the interval is wider than what is drawn, CostWidth the same of what is yet to be spent;
+	// see [usage.Widened].
 	Width, CostWidth float64
 	// Seed makes the same values give the same answer.
 	Seed uint64
@@ -48,14 +50,11 @@ type Passed struct {
 
 // Leg is the work of one stage of a run. Times are in seconds.
 type Leg struct {
-	// Waiting is how many tasks wait or are announced, and Ages for how long each attempt has run that goes on. Count is
-	// how many tasks there will be of a stage that is not called yet.
+	// Waiting is how many tasks wait or are announced, and Running are the attempts that go on. Count is how many tasks
+	// there will be of a stage that is not called yet.
 	Waiting int
-	Ages    []float64
-	// Totals is for how long each of these runs altogether by the steps that it has reported, 0 where that is not known;
-	// nil where of none is.
-	Totals []float64
-	Count  usage.Growth
+	Running []Going
+	Count   usage.Growth
 	// Input is the input of all its tasks together, in bytes, of a stage that is not called yet.
 	Input usage.Growth
 	// Since is for how long the stage has been called, Quiet for how long no attempt of it has ended.
@@ -71,6 +70,10 @@ type Leg struct {
 	Busy     float64
 	Relative float64
 	Grown    map[string]float64
+	// doubt is how far the logarithms of the means lie apart that are drawn.
+	doubt float64
+	// Smaller is by what factor the tasks that wait take longer than all that are left, with those that run; 0 for 1.
+	Smaller float64
 	// Slots is how many tasks run at once where more wait, and Most how many have run at once in any case. Running
 	// attempts tell better where tasks wait beside them.
 	Slots usage.Growth
@@ -81,6 +84,18 @@ type Leg struct {
 	Whole   usage.Growth
 	// Rate is what a second of a task costs, and Whole what the stage costs where that is not known, in US dollars.
 	Rate, Price float64
+}
+
+// Going is an attempt that runs. Times are in seconds.
+type Going struct {
+	Age   float64
+	Input quantity.Bytes // 0 where that is not known
+	// Lasts is how long it takes by its own input, or another number that was known of it, and Told when it ends by the
+	// progress that it reports; the zero values where these tell nothing. Relative is by what factor it takes longer than
+	// tasks that are left do in the mean, where it is the bytes of its input that tell; 0 where that is not known.
+	Lasts    memory.Lasting
+	Told     memory.Paced
+	Relative float64
 }
 
 // resamples is how many ways the rest of a run is drawn: the 10th percentile of so many is off by 2.7 percent of rank,
@@ -100,8 +115,10 @@ type Drawn struct{ ends, dollars []float64 }
 func (j Journey) Draw() (drawn Drawn, known bool) {
 	random := rand.New(rand.NewPCG(j.Seed, uint64(len(j.Called))))
 	means := make([][]float64, len(j.Called))
+	j.Called = slices.Clone(j.Called)
 	for i, leg := range j.Called {
 		means[i] = leg.means(j.With, random)
+		j.Called[i].doubt = scatter(means[i])
 	}
 	drawn = Drawn{make([]float64, resamples), make([]float64, resamples)}
 	for i := range resamples {
@@ -255,7 +272,7 @@ func (w Way) last() float64 {
 // by the tasks that have ended (of two estimates, each counts as the inverse of its variance), and by how long those
 // run that go on (each draw as often as it would have let them run so long).
 func (l Leg) means(with map[string]float64, random *rand.Rand) []float64 {
-	if l.Waiting+len(l.Ages) == 0 || !l.Mean.Known() && l.Done == 0 {
+	if l.Waiting+len(l.Running) == 0 || !l.Mean.Known() && l.Done == 0 {
 		return nil
 	}
 	known := with
@@ -309,8 +326,17 @@ func (l Leg) outlived(draws []float64, random *rand.Rand) []float64 {
 	weights, sum := make([]float64, len(draws)), 0.0
 	for i, mean := range draws {
 		weights[i] = 1
-		for _, age := range l.Ages[:min(len(l.Ages), mostAges)] {
-			weights[i] *= max(1-l.below(math.Log(age)-mean), leastSurvival)
+		for _, one := range l.Running[:min(len(l.Running), mostAges)] {
+			spread := l.Task
+			switch {
+			case one.Relative > 0:
+				spread = cmp.Or(l.Own, l.Task)
+			case one.Lasts.Median > 0:
+				continue // how long it takes tells nothing of those with another input
+			}
+			// A part of what a small one takes is the same for all.
+			age := one.Age / max(one.Relative, 1)
+			weights[i] *= max(1-below(math.Log(age)-mean, spread), leastSurvival)
 		}
 		sum += weights[i]
 	}
@@ -335,74 +361,104 @@ const (
 	leastSurvival = 1e-3
 )
 
-// below is the probability that a task takes less than exp(x) times the mean. The mean of a log-normal distribution is
-// exp(s^2/2) times its median.
-func (l Leg) below(x float64) float64 {
-	return math.Erfc(-(x/max(l.Task, 1e-6)+l.Task/2)/math.Sqrt2) / 2
+// below is the probability that a task takes less than exp(x) times the mean, where logarithms lie so far from it. The
+// mean of a log-normal distribution is exp(s^2/2) times its median.
+func below(x, spread float64) float64 {
+	return math.Erfc(-(x/max(spread, 1e-6)+spread/2)/math.Sqrt2) / 2
 }
 
-// drawn is a task of a stage whose tasks take mean seconds in the mean.
-func (l Leg) drawn(mean, normal float64) float64 { return mean * math.Exp(l.Task*(normal-l.Task/2)) }
+// drawn is a task of those that take mean seconds in the mean.
+func drawn(mean, spread, normal float64) float64 { return mean * math.Exp(spread*(normal-spread/2)) }
+
+// drawn is one of the stage's.
+func (l Leg) drawn(mean, normal float64) float64 { return drawn(mean, l.Task, normal) }
 
 // rest draws in how many seconds the stage is done, where tasks take mean seconds in the mean, and what that costs.
 func (l Leg) rest(mean float64, with map[string]float64, random *rand.Rand) (seconds, dollars float64) {
-	if l.Waiting+len(l.Ages) == 0 {
+	if l.Waiting+len(l.Running) == 0 {
 		return 0, 0
 	}
 	if !(mean > 0) {
 		return max(0, l.Whole.Draw(with, random)-l.Since), l.Price
 	}
-	running := make([]float64, len(l.Ages))
-	for i, age := range l.Ages {
-		if len(l.Totals) > i && l.Totals[i] > 0 {
-			running[i] = l.steps(age, l.Totals[i], random)
-		} else {
-			running[i] = l.goesOn(age, mean, random)
-		}
-		dollars += (running[i] + age) * l.Rate
+	running := make([]float64, len(l.Running))
+	for i, one := range l.Running {
+		running[i] = l.goesOn(one, mean, random)
+		dollars += (running[i] + one.Age) * l.Rate
 	}
 	slots := l.slots(random)
-	seconds, work := l.schedule(running, mean, slots, random)
+	seconds, work := l.schedule(running, mean*cmp.Or(l.Smaller, 1), slots, random)
 	dollars += work * l.Rate
 	if len(l.Besides) > 0 {
 		explained := l.Busy
-		for _, age := range l.Ages {
-			explained += age
+		for _, one := range l.Running {
+			explained += one.Age
 		}
 		seconds += max(0, l.Besides[random.IntN(len(l.Besides))]-max(0, l.Since-explained/max(1, slots)))
 	}
 	return seconds, dollars
 }
 
-// goesOn draws for how long an attempt of this age runs on: as those do that take longer.
-func (l Leg) goesOn(age, mean float64, random *rand.Rand) float64 {
-	passed := 0.0
+// goesOn draws for how long an attempt runs on: as those do that take longer, and as its own progress says.
+func (l Leg) goesOn(one Going, mean float64, random *rand.Rand) float64 {
+	lasts := l.of(one, mean)
+	left := outlives(one.Age, lasts, random)
+	if !(one.Told.Now.Mean > 0) {
+		return left
+	}
+	part, said := lasts.Heeds(one.Told, one.Age), math.Log1p(one.Told.Now.Variation*one.Told.Now.Variation)
+	told := one.Told.Now.Mean * math.Exp(math.Sqrt(said)*random.NormFloat64()-said/2)
+	return math.Pow(left, 1-part) * math.Pow(told, part)
+}
+
+// of is how long an attempt that runs takes, where tasks that are left take mean. Its own input says so by the tasks of
+// all runs, and beside how long those of this run take: each counts as the inverse of its variance. A run whose tasks
+// are done in part knows how long the others take; one that has just begun has only the inputs.
+func (l Leg) of(one Going, mean float64) memory.Lasting {
+	usual := memory.Lasting{Median: mean * math.Exp(-l.Task*l.Task/2), Spread: l.Task}
+	switch {
+	case !(one.Lasts.Median > 0):
+		return usual
+	case !(one.Relative > 0):
+		return one.Lasts
+	}
+	own := cmp.Or(l.Own, l.Task)
+	spread := one.Lasts.Spread * one.Lasts.Spread
+	part := spread / max(spread+l.doubt*l.doubt, 1e-12)
+	return memory.Lasting{
+		Median: math.Pow(mean*one.Relative*math.Exp(-own*own/2), part) * math.Pow(one.Lasts.Median, 1-part),
+		Spread: part*own + (1-part)*one.Lasts.Spread,
+	}
+}
+
+// scatter is the standard deviation of the logarithms; 0 of none.
+func scatter(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	m := middle(slices.Sorted(slices.Values(values)))
+	return math.Log(m.High/m.Low) / 2 / normal80
+}
+
+// outlives draws for how long an attempt goes on that has lasted for so long.
+func outlives(age float64, lasts memory.Lasting, random *rand.Rand) float64 {
+	mean, passed := lasts.Median*math.Exp(lasts.Spread*lasts.Spread/2), 0.0
 	if age > 0 {
-		passed = l.below(math.Log(age / mean))
+		passed = below(math.Log(age/mean), lasts.Spread)
 	}
 	if passed > 1-1e-6 { // it has outlived all: nothing says for how long it goes on
 		return age * random.Float64()
 	}
 	u := passed + (1-passed)*random.Float64()
-	return max(0, l.drawn(mean, math.Sqrt2*math.Erfinv(2*min(u, 1-1e-12)-1))-age)
+	return max(0, drawn(mean, lasts.Spread, math.Sqrt2*math.Erfinv(2*min(u, 1-1e-12)-1))-age)
 }
-
-// steps draws for how long an attempt runs on that reports its steps. The part that it has yet to do is as uncertain as
-// tasks are.
-func (l Leg) steps(age, total float64, random *rand.Rand) float64 {
-	left := max(total-age, (total+age)*leastLeft)
-	return left * math.Exp(max(l.Task, leastLeft)*random.NormFloat64())
-}
-
-// leastLeft is the part of an attempt that may be left when it should have ended by now.
-const leastLeft = 0.02
 
 // slots draws how many tasks run at once.
 func (l Leg) slots(random *rand.Rand) float64 {
-	tasks := float64(l.Waiting + len(l.Ages))
+	tasks := float64(l.Waiting + len(l.Running))
 	switch {
-	case len(l.Ages) > 0 && l.Waiting > 0:
-		now := float64(len(l.Ages))
+	case len(l.Running) > 0 && l.Waiting > 0:
+		now := float64(len(l.Running))
 		if l.Slots.Known() {
 			return min(math.Sqrt(now*l.Slots.Draw(nil, random)), tasks)
 		}

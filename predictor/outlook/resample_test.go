@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
@@ -40,8 +41,9 @@ func TestWhatIsLeftOfARunByHand(t *testing.T) {
 		{
 			"two that have run 4 s of 10, on two slots, and four that wait",
 			Journey{
-				Called: []Leg{{Waiting: 4, Ages: []float64{4, 4}, Mean: always(10), Slots: always(2)}}, Later: reduce,
-				Ways: []Way{earlier},
+				Called: []Leg{{Waiting: 4, Running: []Going{{Age: 4}, {Age: 4}}, Mean: always(10), Slots: always(2)}},
+				Later:  reduce,
+				Ways:   []Way{earlier},
 			},
 			6 + 20 + 5 + 30 + 5, 0.3,
 		},
@@ -61,7 +63,7 @@ func TestWhatIsLeftOfARunByHand(t *testing.T) {
 			"tasks of this run tell more than those of others",
 			Journey{
 				Called: []Leg{{
-					Waiting: 10, Done: 100, Busy: 2000, Ages: []float64{0}, Task: 0.01, Slots: always(1),
+					Waiting: 10, Done: 100, Busy: 2000, Running: []Going{{}}, Task: 0.01, Slots: always(1),
 					Mean: usage.LearnGrowth([]usage.Grown{{Value: 10}}, usage.Thought{Slope: 1, Give: 1, Spread: 0.5}),
 				}},
 				Ways: []Way{{Stages: []Passed{{"map", 0, 40}}, Seconds: 40}},
@@ -80,7 +82,7 @@ func TestWhatIsLeftOfARunByHand(t *testing.T) {
 // TestAnAttemptThatHasRunForLongGoesOnAsTheLongerOnesDo compares with what remains of many tasks that lasted so long.
 func TestAnAttemptThatHasRunForLongGoesOnAsTheLongerOnesDo(t *testing.T) {
 	t.Parallel()
-	leg := Leg{Ages: []float64{15}, Mean: always(10), Task: 0.5}
+	leg := Leg{Running: []Going{{Age: 15}}, Mean: always(10), Task: 0.5}
 	journey := Journey{Called: []Leg{leg}, Ways: []Way{{Stages: []Passed{{"map", 0, 40}}, Seconds: 40}}}
 	drawn, known := journey.Draw()
 	finish := drawn.Finish()
@@ -88,7 +90,7 @@ func TestAnAttemptThatHasRunForLongGoesOnAsTheLongerOnesDo(t *testing.T) {
 	if !known || math.Abs(finish.Mid-3.4) > 0.8 {
 		t.Errorf("goes on for %+v, want 3.4 s", finish)
 	}
-	leg.Ages[0] = 1e6
+	leg.Running[0].Age = 1e6
 	drawn, known = journey.Draw()
 	if finish = drawn.Finish(); !known || finish.Mid < 1e5 || finish.High > 1e7 {
 		t.Errorf("one that has outlived all by far goes on for %+v, want about as long again", finish)
@@ -108,11 +110,27 @@ func TestForecastsStayInOrderWhateverIsKnown(t *testing.T) {
 			}
 			return usage.LearnGrowth(seen, usage.Thought{Slope: 0.5, Give: 0.5, Spread: 0.1})
 		}
+		going := rapid.Custom(func(t *rapid.T) Going {
+			one := Going{Age: rapid.OneOf(rapid.Just(0.0), positive).Draw(t, "age")}
+			part := rapid.Float64Range(0, 3)
+			if rapid.Bool().Draw(t, "its input is known") {
+				one.Lasts = memory.Lasting{Median: positive.Draw(t, "lasts"), Spread: part.Draw(t, "spread")}
+				one.Relative = rapid.OneOf(rapid.Just(0.0), positive).Draw(t, "relative")
+			}
+			if rapid.Bool().Draw(t, "it tells its progress") {
+				one.Told.Now = memory.Left{Mean: positive.Draw(t, "left"), Variation: part.Draw(t, "variation")}
+				one.Told.Then = memory.Left{Mean: positive.Draw(t, "was left"), Variation: part.Draw(t, "variation then")}
+				one.Told.Ago = rapid.Float64Range(0, max(one.Age, 1)).Draw(t, "ago")
+			}
+			return one
+		})
 		leg := func() Leg {
 			return Leg{
 				Waiting: rapid.SampledFrom([]int{0, 1, 7, 1000, 10_000_000}).Draw(t, "waiting"),
-				Ages:    rapid.SliceOfN(positive, 0, 5).Draw(t, "ages"), Since: positive.Draw(t, "since"),
-				Quiet: positive.Draw(t, "quiet"), Mean: grown("mean"), Task: rapid.Float64Range(0, 3).Draw(t, "task"),
+				Running: rapid.SliceOfN(going, 0, 5).Draw(t, "running"), Since: positive.Draw(t, "since"),
+				Own:     rapid.Float64Range(0, 3).Draw(t, "own"),
+				Smaller: rapid.SampledFrom([]float64{0, 1e-3, 1, 9}).Draw(t, "smaller"),
+				Quiet:   positive.Draw(t, "quiet"), Mean: grown("mean"), Task: rapid.Float64Range(0, 3).Draw(t, "task"),
 				Count: grown("count"), Whole: grown("whole"), Slots: grown("slots"),
 				Besides: rapid.SliceOfN(positive, 0, 2).Draw(t, "besides"), Rate: rapid.Float64Range(0, 1).Draw(t, "rate"),
 			}

@@ -169,7 +169,7 @@ func (a *Agenda) start(ctx context.Context, task waiting) error {
 	})
 	return a.stack.Tell(ctx, predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.Name, Attempt: 1, Venue: predictor.Pool, Host: a.host,
-		Queue: waited, Grant: grant, At: a.Now(),
+		Queue: waited, Grant: grant, Input: task.Usage.Input, Features: task.Features, At: a.Now(),
 	})
 }
 

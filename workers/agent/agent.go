@@ -460,11 +460,12 @@ func (a *Agent) sizingOf(task wire.Task) predictor.Sizing {
 // begin notes that an attempt runs in live from now on, and says so.
 func (a *Agent) begin(r *running, live target) {
 	now := a.attend(r, live)
-	task := r.try.Task
+	task, need := r.try.Task, r.try.Need()
 	a.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
 		Instance: a.instance,
-		PoolOnly: r.try.PoolOnly, Queue: r.try.Queue(now), Grant: r.held(), GPUs: r.gpus.uuids, At: now,
+		PoolOnly: r.try.PoolOnly, Queue: r.try.Queue(now), Grant: r.held(), GPUs: r.gpus.uuids,
+		Input: need.Input, Features: need.Features, At: now,
 	})
 }
 

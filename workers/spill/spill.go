@@ -295,10 +295,11 @@ func (w *Worker) call(
 		try.Risk(ctx, highest) // it goes on and is billed also when this process ends
 	}
 	c.invoked = w.now()
+	known := try.Need()
 	w.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
 		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked), Grant: sizeOf(c.class),
-		At: c.invoked,
+		Input: known.Input, Features: known.Features, At: c.invoked,
 	})
 	invoking, cancel := context.WithTimeout(ctx, patience(w.venue, task.Timeout))
 	defer cancel()

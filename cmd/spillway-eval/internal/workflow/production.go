@@ -74,7 +74,7 @@ func (p *production) Size(ctx context.Context, task Known, failed []float64) (An
 	}, quantity.Size{CPU: 1 << 10 * quantity.Core, Memory: quantity.Bytes(LargestHost)})
 	err := p.stack.Tell(ctx, predictor.AttemptStarted{
 		Run: p.workflow, Stage: stage, Task: name(task), Attempt: now.number, Venue: predictor.Pool, Host: theHost,
-		Grant: now.grant, At: at,
+		Grant: now.grant, Input: quantity.Bytes(task.Input), At: at,
 	})
 	return Answer{Limit: float64(now.grant.Memory), Peak: now.predicted.Memory, Wall: now.predicted.Wall}, err
 }
