@@ -152,7 +152,11 @@ func (c *check) one(ctx context.Context, s step, r *Result) {
 		return
 	}
 	left := time.Until(c.began.Add(c.Limit))
-	if left < worthStarting || ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil && left > 0:
+		r.Outcome, r.Notes = Skipped, []string{"the check was ended"}
+		return
+	case left < worthStarting && s.needs != nothing && s.name != stepAssigned: // the others take no time
 		r.Outcome, r.Notes = Skipped, []string{fmt.Sprintf("the check is at its limit of %s", c.Limit)}
 		return
 	}
@@ -342,7 +346,7 @@ func system() string {
 type Setup struct {
 	// Device is executor.CUDA or executor.CPU; Python the interpreter, Directory where the step may write.
 	Device, Python, Directory string
-	// Memory is the GPU's; 0 on CPUs.
+	// Memory is what is free of the GPU; 0 on CPUs.
 	Memory quantity.Bytes
 	// BFloat16 says that the device computes in it.
 	BFloat16 bool

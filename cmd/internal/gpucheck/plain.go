@@ -12,24 +12,20 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spillway-ml/spillway/predictor/quantity"
 	executor "github.com/spillway-ml/spillway/workers/exec"
 )
-
-// enoughFor is the memory with which two models of 319 million parameters fit at once, with batches of eight.
-const enoughFor = 40 * quantity.GiB
 
 // plain compares a step of the unsplit model in the executor with one of a bare training loop; both take turns on one
 // device.
 func plain(ctx context.Context, s Setup, r *Recorder) (err error) {
-	size, batch, precision := s.size("large"), 8, executor.Float32
-	if s.Device == executor.CUDA && s.Memory < enoughFor {
+	size, batch, precision := s.size(true), 8, executor.Float32
+	if s.Device == executor.CUDA && s.Memory < largeBatches {
 		batch = 2
 	}
 	if s.BFloat16 {
 		precision = executor.BFloat16
 	}
-	how := recipe{file: "language.py", function: size, data: size, batch: batch, microBatches: 1}
+	how := recipe{file: "language.py", function: size, data: size, batch: batch, microBatches: 1, precision: precision}
 	path, err := writeModels(s, "plain.py")
 	if err != nil {
 		return err
@@ -46,7 +42,7 @@ func plain(ctx context.Context, s Setup, r *Recorder) (err error) {
 	if err != nil {
 		return err
 	}
-	ours, err := s.load(ctx, e, executor.Probe{}, how, 1, precision)
+	ours, err := s.load(ctx, e, executor.Probe{}, how, 1)
 	if err != nil {
 		return err
 	}

@@ -46,13 +46,16 @@ func pythons() []string {
 	}
 }
 
-// lookLimit is how long a Python may take to tell what it has: importing torch from a cold disk takes half a minute.
-const lookLimit = 60 * time.Second
+// lookLimit is how long one Python may take to tell what it has, as importing torch from a cold disk takes half a
+// minute; looksLimit is for all of them.
+const lookLimit, looksLimit = 45 * time.Second, 60 * time.Second
 
 // findPython takes the first Python whose torch computes on the GPU, or else the first that has torch, and what it says
 // of the device.
 func (c *check) findPython(ctx context.Context) {
 	m := &c.report.Machine
+	ctx, cancel := context.WithTimeoutCause(ctx, looksLimit, fmt.Errorf("no Python was found within %s", looksLimit))
+	defer cancel()
 	candidates := pythons()
 	if c.Python != "" {
 		candidates = []string{c.Python}
@@ -85,7 +88,7 @@ func (c *check) findPython(ctx context.Context) {
 		}
 	}
 	m.Executable, m.Python, m.Torch, m.TorchCUDA = best.Executable, best.Python, best.Torch, best.CUDA
-	m.Transformers = best.Transformers
+	m.Transformers, m.Unfit = best.Transformers, wrong
 	switch {
 	case m.Torch == "":
 		m.Why = "no Python with torch: " + cmp.Or(strings.Join(wrong, "; "), "there is no Python")
@@ -145,17 +148,17 @@ func lastLine(text string) string {
 // machine judges what was found: a GPU that torch does not see is wrong, no GPU is not.
 func (c *check) machine(r *Result) {
 	m := c.report.Machine
-	r.Complete = true
+	r.Complete, r.Notes = true, m.Unfit
 	switch {
 	case m.Torch == "":
-		r.Outcome, r.Notes = Skipped, []string{m.Why, "install PyTorch, or name a Python that has it: --python PATH"}
+		r.Outcome, r.Notes = Skipped, append(r.Notes, "no Python with torch; install it, or name one: --python PATH")
 		if len(m.GPUs) > 0 {
-			r.Outcome, r.Why = Failed, []string{"there are GPUs, and " + m.Why}
+			r.Outcome, r.Why = Failed, []string{"there are GPUs, and " + m.Why + "; name a Python that has torch: --python PATH"}
 		}
 	case m.Device == "" && (len(m.GPUs) > 0 || c.Device == executor.CUDA):
 		r.Outcome, r.Why = Failed, []string{"torch finds no GPU: " + m.Why}
 	case m.Device == "":
-		r.Outcome, r.Notes = Skipped, []string{"no GPU: " + m.Why + "; --device cpu runs the steps on CPUs"}
+		r.Outcome, r.Notes = Skipped, append(r.Notes, "no GPU: "+m.Why+"; --device cpu runs the steps on CPUs")
 	case m.Device == executor.CUDA && m.Seen != 1 && m.Assigned != "":
 		r.Outcome, r.Why = Failed, []string{fmt.Sprintf("torch sees %d devices where one was assigned", m.Seen)}
 	case m.UUID != "" && strings.HasPrefix(m.Assigned, "GPU-") && !strings.HasSuffix(m.Assigned, m.UUID):

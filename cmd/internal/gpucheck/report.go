@@ -25,8 +25,10 @@ type Machine struct {
 	Torch        string `json:"torch,omitempty"`
 	TorchCUDA    string `json:"torch_cuda,omitempty"`
 	Transformers string `json:"transformers,omitempty"`
-	// Device is exec.CUDA or exec.CPU, empty where there is nothing to compute on, and Why says so; Name and Memory are
-	// those of the GPU, Assigned its UUID, which is all that the steps see.
+	// Unfit says of other Pythons why they were not taken.
+	Unfit []string `json:"unfit,omitempty"`
+	// Device is exec.CUDA or exec.CPU, empty where there is nothing to compute on, and Why says so; Name is that of the
+	// GPU, Memory what was free of it at the start, Assigned its UUID, which is all that the steps see.
 	Device   string         `json:"device,omitempty"`
 	Why      string         `json:"why,omitempty"`
 	Name     string         `json:"name,omitempty"`

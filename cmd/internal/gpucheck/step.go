@@ -73,10 +73,10 @@ func steps() []step {
 		},
 		{
 			name: stepShared, title: "two and four parts that share one device beside the unsplit model",
-			limit: 90 * time.Second, needs: aDevice, body: shared,
+			limit: 75 * time.Second, needs: aDevice, body: shared,
 		},
 		{
-			name: stepPeaks, title: "predicted peaks of memory beside measured ones", limit: 60 * time.Second,
+			name: stepPeaks, title: "predicted peaks of memory beside measured ones", limit: 90 * time.Second,
 			needs: aDevice, body: peaks,
 		},
 		{

@@ -65,12 +65,25 @@ func (s Setup) devices(count int, memory quantity.Bytes) []executor.Device {
 	return all
 }
 
-// size is the size of the models of the step.
-func (s Setup) size(onGPU string) string {
-	if s.Device == executor.CUDA {
-		return onGPU
+// What must be free of a GPU for the larger models: several of 91 million parameters with their optimizers and what
+// their processes take, or two of 319 million, with batches of two or of eight.
+const (
+	mediumFrom   = 12 * quantity.GiB
+	largeFrom    = 18 * quantity.GiB
+	largeBatches = 36 * quantity.GiB
+)
+
+// size is the size of the language model of a step: the largest of small, medium and, where that is wanted, large that
+// fits.
+func (s Setup) size(large bool) string {
+	switch {
+	case s.Device != executor.CUDA || s.Memory < mediumFrom:
+		return "small"
+	case large && s.Memory >= largeFrom:
+		return "large"
+	default:
+		return "medium"
 	}
-	return "small"
 }
 
 // recipe is a model, and what all its trainings in a step have in common.
@@ -78,11 +91,12 @@ type recipe struct {
 	file, function, data string
 	batch, microBatches  int
 	steps                int64
+	precision            executor.Precision // empty is float32
 }
 
 // medium is the model whose parts are compared.
 func (s Setup) medium() recipe {
-	how := recipe{file: "language.py", function: s.size("medium"), batch: 32, microBatches: 4, steps: 6}
+	how := recipe{file: "language.py", function: s.size(false), batch: 32, microBatches: 4, steps: 6}
 	if s.Device == executor.CPU {
 		how.batch = 8
 	}
@@ -116,7 +130,7 @@ func (s Setup) job(how recipe, parts int, memory quantity.Bytes) (training.Job, 
 	}
 	return training.Job{
 		Executor: e, Partitions: parts, Devices: s.devices(parts, memory), Batch: how.batch, MicroBatches: how.microBatches,
-		Steps: how.steps, Seed: 3, Recompute: training.RecomputeNever, Directory: directory, CheckpointEvery: -1,
+		Steps: how.steps, Precision: how.precision, Seed: 3, Recompute: training.RecomputeNever, Directory: directory, CheckpointEvery: -1,
 		Optimizer: executor.Optimizer{Kind: executor.AdamW, LearningRate: rate}, Logger: logger,
 	}, nil
 }
@@ -146,10 +160,10 @@ type loaded struct {
 
 // load loads a layout of so many parts on the one device, cut so that the slowest part is as fast as can be.
 func (s Setup) load(
-	ctx context.Context, e executor.Executor, probe executor.Probe, how recipe, parts int, precision executor.Precision,
+	ctx context.Context, e executor.Executor, probe executor.Probe, how recipe, parts int,
 ) (*loaded, error) {
 	layout := executor.Layout{
-		Batch: how.batch, MicroBatches: how.microBatches, Seed: 3, Precision: precision,
+		Batch: how.batch, MicroBatches: how.microBatches, Seed: 3, Precision: how.precision,
 		Optimizer: executor.Optimizer{Kind: executor.AdamW, LearningRate: rate},
 	}
 	cut := [][]string{nil}
@@ -200,7 +214,7 @@ func larger(ctx context.Context, s Setup, r *Recorder) error {
 	if err != nil {
 		return err
 	}
-	whole, err := s.load(ctx, e, executor.Probe{}, how, 1, executor.Float32)
+	whole, err := s.load(ctx, e, executor.Probe{}, how, 1)
 	if err != nil {
 		return fmt.Errorf("unsplit, without a bound: %w", err)
 	}
@@ -290,7 +304,7 @@ func shared(ctx context.Context, s Setup, r *Recorder) (err error) {
 	numbers := []int{1, 2, 4}
 	var all []*loaded
 	for _, parts := range numbers {
-		one, err := s.load(ctx, e, probe, how, parts, executor.Float32)
+		one, err := s.load(ctx, e, probe, how, parts)
 		if err != nil {
 			return fmt.Errorf("%d parts: %w", parts, err)
 		}
@@ -364,11 +378,16 @@ func peaks(ctx context.Context, s Setup, r *Recorder) error {
 	if s.Device == executor.CPU {
 		convolutions.batch = 16
 	}
-	for _, one := range []struct {
+	type trained struct {
 		name  string
 		how   recipe
 		parts int
-	}{{"an unsplit transformer", s.medium(), 1}, {"convolutions in two parts", convolutions, 2}} {
+	}
+	cases := []trained{{"an unsplit transformer", s.medium(), 1}, {"convolutions in two parts", convolutions, 2}}
+	if s.BFloat16 {
+		cases[0].name, cases[0].how.precision = "an unsplit transformer in bfloat16", executor.BFloat16
+	}
+	for _, one := range cases {
 		result, err := train(ctx, s, r, one.name, one.how, one.parts, 0)
 		if err != nil {
 			return err
@@ -414,7 +433,7 @@ func library(ctx context.Context, s Setup, r *Recorder) error {
 	if err := r.Note("transformers %s, a GPT-2 of random weights", report.Machine.Transformers); err != nil {
 		return err
 	}
-	how := recipe{file: "library.py", function: s.size("medium"), batch: 16, microBatches: 4, steps: 6}
+	how := recipe{file: "library.py", function: s.size(false), data: "words", batch: 16, microBatches: 4, steps: 6}
 	e, _, err := s.executor(how)
 	if err != nil {
 		return err
@@ -425,7 +444,7 @@ func library(ctx context.Context, s Setup, r *Recorder) error {
 	}
 	var losses [][]float64
 	for _, parts := range []int{1, 2} {
-		one, err := s.load(ctx, e, probe, how, parts, executor.Float32)
+		one, err := s.load(ctx, e, probe, how, parts)
 		if err != nil {
 			return fmt.Errorf("%d parts: %w", parts, err)
 		}

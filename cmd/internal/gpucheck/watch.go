@@ -140,7 +140,7 @@ func (t *touched) usedFirst(uuid string) quantity.Bytes {
 }
 
 // firstReading is how long the driver may take to be opened.
-const firstReading = 20 * time.Second
+const firstReading = 15 * time.Second
 
 // startWatch starts a program that prints readings, and returns the first.
 func startWatch(ctx context.Context, spawner *spawn.Spawner, program string) (*watch, device.Reading, error) {

@@ -13,7 +13,7 @@ try:
         torch.zeros(1, device="cuda").item()  # is_available() is true of devices that no kernel runs on
         found["devices"] = torch.cuda.device_count()
         properties = torch.cuda.get_device_properties(0)
-        found["name"], found["memory"] = properties.name, properties.total_memory
+        found["name"], found["memory"] = properties.name, torch.cuda.mem_get_info(0)[0]
         found["uuid"] = str(getattr(properties, "uuid", ""))
         found["bfloat16"] = properties.major >= 8
     except Exception as error:
