@@ -130,8 +130,8 @@ func (s Setup) job(how recipe, parts int, memory quantity.Bytes) (training.Job, 
 	}
 	return training.Job{
 		Executor: e, Partitions: parts, Devices: s.devices(parts, memory), Batch: how.batch, MicroBatches: how.microBatches,
-		Steps: how.steps, Precision: how.precision, Seed: 3, Recompute: training.RecomputeNever, Directory: directory, CheckpointEvery: -1,
-		Optimizer: executor.Optimizer{Kind: executor.AdamW, LearningRate: rate}, Logger: logger,
+		Steps: how.steps, Precision: how.precision, Seed: 3, Recompute: training.RecomputeNever, Directory: directory,
+		CheckpointEvery: -1, Optimizer: executor.Optimizer{Kind: executor.AdamW, LearningRate: rate}, Logger: logger,
 	}, nil
 }
 
