@@ -143,8 +143,8 @@ func (e *Executor) start(ctx context.Context, device exec.Device, shared *os.Fil
 	return nil, err
 }
 
-// Load starts a process for each part. They load one after the other, so that the host holds one whole model at a time
-// beside the parts.
+// Load starts a process for each part. They load one after the other. The first makes the whole model and hands the
+// others what they hold, so that the host holds one whole model, and a part more.
 func (e *Executor) Load(ctx context.Context, layout exec.Layout) (exec.Pipeline, error) {
 	p, err := e.load(ctx, layout)
 	if err != nil {
@@ -215,10 +215,14 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 			Samples       int    `json:"samples"`
 			StepsPerEpoch int64  `json:"steps_per_epoch"`
 		}
-		err := p.stages[i].runner.call(ctx, "load", map[string]any{
+		lent, err := p.lend(ctx, i)
+		if err != nil {
+			return err
+		}
+		err = p.stages[i].runner.call(ctx, "load", map[string]any{
 			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops, "index": i,
-			"example": example,
-			"batch":   layout.Batch, "micro_batches": layout.MicroBatches, "in_flight": part.InFlight,
+			"example": example, "lent": lent,
+			"batch": layout.Batch, "micro_batches": layout.MicroBatches, "in_flight": part.InFlight,
 			"recompute": part.Recompute,
 			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer,
 			"device":  deviceName(part.Device),
@@ -236,7 +240,20 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 				"model each time it is called", i, p.stages[i].name)
 		}
 	}
-	return nil
+	_, err = p.lend(ctx, len(layout.Parts))
+	return err
+}
+
+// lend has the first part, which made the whole model, tell another where the tensors are that it holds; after the last
+// part it lets go what is left.
+func (p *pipeline) lend(ctx context.Context, part int) (lent message, err error) {
+	if part == 0 || len(p.stages) == 1 {
+		return nil, nil
+	}
+	if err := p.stages[0].runner.call(ctx, "lend", map[string]any{"part": part}, &lent); err != nil {
+		return nil, fmt.Errorf("part 0 on %s: hand over the tensors of part %d: %w", p.stages[0].name, part, err)
+	}
+	return lent, nil
 }
 
 // checkLayout refuses layouts that no model can be trained with.

@@ -3,6 +3,8 @@ package torch_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -54,6 +56,67 @@ func TestTheExecutorKeepsTheContract(t *testing.T) {
 		subject.Split, subject.FullBatch = 2e-2, 1e-1
 	}
 	exectest.Run(t, subject)
+}
+
+// TestTheWholeModelIsBuiltOnce has a model that notes where it was built, and one that cannot be built without memory.
+func TestTheWholeModelIsBuiltOnce(t *testing.T) {
+	t.Parallel()
+	const text = `
+import torch
+from torch import nn
+
+NOTES = %q
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.three = nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)
+        self.register_buffer("scale", torch.rand(5))
+        self.own = nn.Parameter(torch.randn(5))
+        %s
+        with open(NOTES, "a") as file:
+            print(self.one.weight.device, file=file)
+
+    def forward(self, x):
+        return self.three(self.two(self.one(x)) * self.scale + self.own)
+
+def build():
+    return Model()
+
+def data():
+    torch.manual_seed(1)
+    return torch.rand(40, 4), torch.rand(40, 1)
+`
+	for name, c := range map[string]struct{ line, want string }{
+		"without memory":         {"", "cpu\nmeta\nmeta\n"},
+		"one that reads numbers": {"self.first = self.own[0].item()", "cpu\ncpu\ncpu\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			directory := t.TempDir()
+			model, notes := filepath.Join(directory, "model.py"), filepath.Join(directory, "notes")
+			if err := os.WriteFile(model, fmt.Appendf(nil, text, notes, c.line), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e, err := torch.New(torch.Options{Python: torch.RequirePython(t), Model: model + ":build", Repeats: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole, split := layout(), layout("x one", "two mul", "add three loss")
+			unsplit := load(t, e, whole)
+			want, err := os.ReadFile(notes)
+			if err != nil || string(want) != "cpu\n" {
+				t.Fatalf("the unsplit model was built on %q, %v", want, err)
+			}
+			parts := load(t, e, split)
+			if got, err := os.ReadFile(notes); err != nil || string(got) != "cpu\n"+c.want {
+				t.Errorf("the parts were built on %q, %v; want %q", strings.TrimPrefix(string(got), "cpu\n"), err, c.want)
+			}
+			if diff := cmp.Diff(train(t, unsplit, whole, 4), train(t, parts, split, 4)); diff != "" {
+				t.Errorf("the losses (-unsplit +split):\n%s", diff)
+			}
+		})
+	}
 }
 
 // TestAPartThatIsOutOfMemoryNamesTheLayerAndWhatWouldHelp has a layer that fails as torch does.

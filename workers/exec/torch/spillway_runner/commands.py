@@ -39,6 +39,7 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "survey": lambda request, _: survey(request),
     "probe": lambda request, _: probe(request),
     "load": load_part,
+    "lend": of_part(Part.lend),
     "batch": of_part(Part.batch),
     "forward": of_part(Part.forward),
     "recompute": of_part(Part.again),

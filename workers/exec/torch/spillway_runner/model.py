@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import random
@@ -9,11 +10,30 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.overrides import TorchFunctionMode
 
 from spillway_runner.arrays import numpy
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import Source
 from spillway_runner.values import each, shape, tensors
+
+FACTORIES = {
+    getattr(torch, name)
+    for name in (
+        "arange empty empty_strided eye full linspace logspace ones rand randint randn randperm tensor tril_indices "
+        "triu_indices zeros"
+    ).split()
+}
+
+
+class Weightless(TorchFunctionMode):
+    """Within it, tensors that are made without a device have no memory: on the device meta, they are shapes alone."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = dict(kwargs or {})
+        if func in FACTORIES and given.get("device") is None:
+            given["device"] = "meta"
+        return func(*args, **given)
 
 
 class Model:
@@ -29,8 +49,10 @@ class Model:
         random.seed(seed)
         if numpy is not None:
             numpy.random.seed(seed & 0xFFFFFFFF)
+        weightless = self.device.type == "meta"
         with self.source.blamed("function", f"{name}() fails", "it is called without arguments and returns the model"):
-            made = self.source.function(name)()
+            with Weightless() if weightless else contextlib.nullcontext():
+                made = self.source.function(name)()
         if isinstance(made, tuple) and len(made) == 2:
             made, inputs = made[0], made[1] if inputs is None else inputs
         if not isinstance(made, nn.Module):

@@ -68,8 +68,10 @@ class Part:
             self.example = base64.b64encode(pickle.dumps(inputs)).decode()
         else:
             inputs = pickle.loads(base64.b64decode(request["example"]))
-        self.build(request, inputs)
         self.arena = Arena(self.index, self.device.type == "cuda")
+        self.others: list[dict[str, torch.Tensor]] = []  # what other parts hold, of the first part until they have it
+        self.loan = Slot(self.arena, 0)
+        self.build(request, inputs)
         self.slots = [Slot(self.arena, i) for i in range(request["in_flight"])]
         # slots of cotangents by the part that they go to, and the number of the slot whose tensors they belong to
         self.replies: dict[tuple[int, int], Slot] = {}
@@ -93,8 +95,22 @@ class Part:
         self.device = prepare(request["device"], self.memory)
 
     def build(self, request: dict[str, Any], inputs: Any) -> None:
-        """Builds the whole model, takes this part out of it and lets the rest go."""
-        model = Model(self.source, {**request, "device": "cpu"}, inputs)
+        """Builds the model and takes this part out of it.
+
+        Only the first part makes all of it. It lends the others what they hold, so that each builds the model without
+        memory; one that cannot be built so is built whole, and the rest of it is let go.
+        """
+        if request.get("lent"):
+            try:
+                self.compose(request, inputs, "meta")
+                return
+            except Exception:
+                pass  # it looks at numbers, say; if it is wrong, the same is found again
+        self.compose(request, inputs, "cpu")
+
+    def compose(self, request: dict[str, Any], inputs: Any, device: str) -> None:
+        """Builds the model on a device, cpu or meta."""
+        model = Model(self.source, {**request, "device": device}, inputs)
         self.binder = model.binder
         graph, _ = trace(model)
         add_loss(graph, self.loss)
@@ -126,6 +142,20 @@ class Part:
         }
         self.parameters = {names[id(t)]: t for t in self.module.parameters()}
         paths = {names[id(t)]: path for path, t in self.module.named_buffers()}
+        if device == "meta":
+            made = self.borrow(request["lent"], names)
+            self.parameters = {name: made[id(t)] for name, t in self.parameters.items()}
+        elif self.index == 0:
+            self.others = [
+                {
+                    names[id(t)]: t
+                    for node, part in split.owner.items()
+                    if part == other
+                    for t in Operation(node, model.module).all_held()
+                    if id(t) in names
+                }
+                for other in range(1, self.count)
+            ]
         self.module.to(self.device).train()  # parameters stay the same objects, buffers need not
         self.trained = [(n, p) for n, p in self.parameters.items() if p.requires_grad]
         self.buffers = {name: attribute(self.module, path) for name, path in paths.items()}
@@ -135,6 +165,46 @@ class Part:
         self.optimizer = self.recipe.optimizer(self.trained)
         self.scheduler = self.recipe.scheduler(self.optimizer)
         self.target, self.share = None, 1.0
+
+    def borrow(self, lent: dict[str, Any], names: dict[int, str]) -> dict[int, Any]:
+        """Puts what the first part lent in the place of the module's tensors without memory. Returns it by the
+        identity of those."""
+        if lent["model"] != self.digest:
+            raise ValueError("the model is another one each time it is built")
+        made: dict[int, Any] = {}
+
+        def real(t: torch.Tensor) -> torch.Tensor:
+            if id(t) not in made:
+                place = lent["tensors"][names[id(t)]]
+                copy = self.arena.tensor(lent["at"], lent["bytes"], *self.typed(place)).clone()
+                made[id(t)] = nn.Parameter(copy, t.requires_grad) if isinstance(t, nn.Parameter) else copy
+            return made[id(t)]
+
+        for module in self.module.modules():
+            for held in (module._parameters, module._buffers):
+                held.update({key: real(t) for key, t in held.items() if t is not None})
+        self.arena.unmap(lent["at"])
+        return made
+
+    def lend(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """Where another part finds what it holds, once: the first part lets that go. After the last part, nothing is
+        lent, and what was is the system's again."""
+        if self.loan.count:
+            self.arena.give_back(self.loan.at, self.loan.count)
+        self.loan = Slot(self.arena, 0)
+        if request["part"] == self.count:
+            self.others = []
+            trim()
+            self.resets = reset_highest()
+            return None
+        found, self.others[request["part"] - 1] = self.others[request["part"] - 1], {}
+        _, places = self.loan.write(list(found.values()))
+        return {
+            "model": self.digest,
+            "at": self.loan.at,
+            "bytes": self.loan.count,
+            "tensors": dict(zip(found, places)),
+        }
 
     # A micro-batch.
 
