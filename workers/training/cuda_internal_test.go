@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/exec/exectest"
 )
 
 // gpus are CUDA devices of these indices.
@@ -218,5 +219,25 @@ func TestWhatIsAskedOfADeviceIsThere(t *testing.T) {
 	}
 	if want := []quantity.Bytes{30 * quantity.GiB, 60 * quantity.GiB, 30 * quantity.GiB}; !slices.Equal(got, want) {
 		t.Errorf("devices without a bound have %v; want %v", got, want)
+	}
+}
+
+func TestAnAttemptTrainsOnTheGPUsThatItWasGiven(t *testing.T) {
+	t.Parallel()
+	for visible, want := range map[string]int{
+		"": 0, "-1": 0, "GPU-1f2e": 1, "GPU-1f2e,GPU-77aa": 2, "3, 1": 2, "0,-1,1": 1,
+	} {
+		got := assigned(synthetic{}, visible)
+		if len(got) != want || want == 0 && got != nil {
+			t.Fatalf("%q: got %v; want %d devices", visible, got, want)
+		}
+		for i, d := range got { // CUDA numbers those that are visible
+			if d.Kind != exec.CUDA || d.Index != i || d.ID != "cuda:"+strconv.Itoa(i) {
+				t.Errorf("%q: device %d is %+v", visible, i, d)
+			}
+		}
+	}
+	if got := assigned(exectest.Reference(exectest.Options{}), "0"); got != nil {
+		t.Errorf("an executor without CUDA gets %v", got)
 	}
 }

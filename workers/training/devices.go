@@ -19,7 +19,8 @@ import (
 
 // Devices returns what this process may use: a device of one thread for each CPU of its affinity mask, as many as the
 // CPU quotas of its cgroups allow, rounded down, and one at least. Where a quota leaves fewer than the mask has, they
-// are not pinned: the quota holds wherever they run. CUDA devices are not looked for; name them in [Job.Devices].
+// are not pinned: the quota holds wherever they run. CUDA devices are not looked for; name them in [Job.Devices], as
+// [InStage] does.
 func Devices() ([]exec.Device, error) {
 	cpus, err := spawn.AllowedCPUs()
 	if err != nil {

@@ -35,6 +35,8 @@ const mostFiles = 4096
 // checkpoints in the attempt's store and goes on from the last one, learns from earlier trainings of the stage, and
 // stores the model as [Result.Artifact].
 //
+// Where Devices is nil and the attempt has GPUs, it trains on these, if the executor can.
+//
 // Where Directory is empty, files are in a temporary one that is removed; [Result.Model] and [Result.Checkpoint] are
 // empty then. Checkpoints are stored while training goes on, the newest first; where they are made faster than they can
 // be stored, some are not. A checkpoint that the store has lost or that is damaged is passed over, and training starts
@@ -59,6 +61,9 @@ func inStage(ctx context.Context, job Job) (result Result, err error) {
 		job.Past = activities.PastTrainings(ctx)
 	}
 	job.TimeToLoss = cmp.Or(job.TimeToLoss, attempt.TimeToLoss)
+	if job.Devices == nil {
+		job.Devices = assigned(job.Executor, os.Getenv("CUDA_VISIBLE_DEVICES"))
+	}
 	temporary, err := os.MkdirTemp("", "spillway-training-")
 	if err != nil {
 		return Result{}, fmt.Errorf("make a temporary directory: %w", err)
@@ -99,6 +104,23 @@ func inStage(ctx context.Context, job Job) (result Result, err error) {
 		result.Model, result.Checkpoint = "", ""
 	}
 	return result, nil
+}
+
+// assigned are the GPUs that an attempt was given, by the value of CUDA_VISIBLE_DEVICES, where the executor can use
+// such; nil leaves it to the CPUs of the process.
+func assigned(executor exec.Executor, visible string) []exec.Device {
+	if _, can := executor.(exec.Surveyor); !can {
+		return nil
+	}
+	var devices []exec.Device
+	for name := range strings.SplitSeq(visible, ",") {
+		if name = strings.TrimSpace(name); name == "" || name == "-1" { // CUDA sees none from there on
+			break
+		}
+		index := len(devices)
+		devices = append(devices, exec.Device{ID: fmt.Sprintf("cuda:%d", index), Kind: exec.CUDA, Index: index})
+	}
+	return devices
 }
 
 // metrics are those of a step.

@@ -19,7 +19,8 @@ type Job struct {
 	Executor exec.Executor
 	// Partitions is into how many parts the model is split; 0 chooses by the predicted time of a step, 1 does not split.
 	Partitions int
-	// Devices are those that may be used, one part each; nil is what this process may use.
+	// Devices are those that may be used, one part each; nil is what this process may use. CUDA devices of one Index are
+	// one device, and one without Memory may use what is free of it.
 	Devices []exec.Device
 	// Schedule is OneForwardOneBackward or GPipe; empty is the first.
 	Schedule string
