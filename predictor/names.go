@@ -44,6 +44,8 @@ type (
 	HostStarted = fact.HostStarted
 	// Sampled is one look at a running attempt.
 	Sampled = fact.Sampled
+	// GPUSample is one look at the GPUs of a running attempt.
+	GPUSample = fact.GPUSample
 	// Outcome is how an attempt ended.
 	Outcome = fact.Outcome
 	// Cause is what made an attempt end otherwise than well.

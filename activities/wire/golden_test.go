@@ -43,7 +43,8 @@ var (
 		Model: "3b2a", Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Steps: 40, TotalSteps: 100,
 		PredictedStepSeconds: 0.5, StepSeconds: 0.55, Bubble: 0.2,
 		Parts: []predictor.TrainingPart{{
-			Device: "cuda:0", Kind: "cuda", Threads: 2, Ops: 31, First: "embed", Last: "block.3.mlp", Recompute: true,
+			Device: "cuda:0", Kind: "cuda", Class: "h100", Threads: 2, Ops: 31, First: "embed", Last: "block.3.mlp",
+			Recompute:          true,
 			PredictedPeakBytes: quantity.GiB, PeakBytes: quantity.GiB + quantity.MiB, CapacityBytes: 2 * quantity.GiB,
 			PredictedBusySeconds: 0.4, BusySeconds: 0.44,
 		}},
@@ -124,7 +125,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 		}},
 		wire.KindSampled: {Event: predictor.Sampled{
 			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900,
-			Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size,
+			Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size, GPU: &predictor.GPUSample{Memory: quantity.GiB, Busy: .5},
 			Step: 3, Metrics: map[string]float64{"loss": 0.25}, Training: &training, At: at,
 		}},
 		wire.KindRecord: {Event: predictor.Record{
@@ -136,9 +137,9 @@ func loopMessages() map[wire.Kind]wire.Message {
 			GPUs:      []string{"GPU-604ac76c"},
 			Predicted: predictor.Prediction{Memory: guess, Wall: guess, Source: "23 attempts", Guess: true},
 			Usage: quantity.Usage{
-				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, Wall: 2 * time.Second, Input: 4096,
-				Output: 512,
-				Fetch:  time.Millisecond, Publish: 2 * time.Millisecond, Squeezed: true, Throttled: time.Second / 4,
+				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, GPUBusy: time.Second,
+				Wall: 2 * time.Second, Input: 4096, Output: 512,
+				Fetch: time.Millisecond, Publish: 2 * time.Millisecond, Squeezed: true, Throttled: time.Second / 4,
 				Active: 3 * time.Second / 2, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
 			Features: map[string]float64{"epochs": 3},

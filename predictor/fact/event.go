@@ -226,14 +226,25 @@ type Sampled struct {
 	CPU     quantity.Milli `json:"cpu_milli"`    // mean share since the last sample
 	Memory  quantity.Bytes `json:"memory_bytes"` // resident now
 	// Throttled is the share of the time since the last sample in which the CPU limit held the attempt back, 0 to 1.
-	Throttled float64            `json:"throttled,omitempty"`
-	Grant     quantity.Size      `json:"grant"`             // held now
-	Step      int                `json:"step,omitempty"`    // last Progress step; 0 when none
-	Metrics   map[string]float64 `json:"metrics,omitempty"` // last Progress metrics
+	Throttled float64 `json:"throttled,omitempty"`
+	// GPU is how its GPUs stand; nil where it has none, or nobody has looked at them yet.
+	GPU     *GPUSample         `json:"gpu,omitempty"`
+	Grant   quantity.Size      `json:"grant"`             // held now
+	Step    int                `json:"step,omitempty"`    // last Progress step; 0 when none
+	Metrics map[string]float64 `json:"metrics,omitempty"` // last Progress metrics
 	// Training is how a split training goes; nil when it has told nothing new since the sample before. Its alternatives
 	// and reason are left out while they are those of an earlier sample.
 	Training *Training `json:"training,omitempty"`
 	At       time.Time `json:"at"`
+}
+
+// GPUSample is one look at all GPUs of a running attempt.
+type GPUSample struct {
+	// Memory is what the attempt holds of their memory together.
+	Memory quantity.Bytes `json:"memory_bytes"`
+	// Busy is how many of them were computing, as a mean over the moments before; -1 where the driver does not tell, as of
+	// parts of GPUs.
+	Busy float64 `json:"busy"`
 }
 
 // Outcome is how an attempt ended.

@@ -219,8 +219,18 @@ func (a *account) sampled(e predictor.Sampled, key uint64) (counts bool) {
 	}
 	st.view.PeakMemory = max(st.view.PeakMemory, e.Memory)
 	st.holds(e.Venue, e.Grant.Memory, e.Memory)
+	if e.GPU != nil {
+		st.hasGPUs(e.Grant, e.GPU.Memory)
+	}
 	st.reported(e.Step, e.Metrics)
 	return true
+}
+
+// hasGPUs takes note of the GPUs of an attempt and of what it was seen to hold of their memory.
+func (st *stage) hasGPUs(grant quantity.Size, peak quantity.Bytes) {
+	v := &st.view.GPU
+	v.Count, v.Class, v.Grant = int(grant.GPU/quantity.Core), grant.DeviceClass, grant.GPUMemory
+	v.Peak = max(v.Peak, min(peak, mostMemory))
 }
 
 // reported keeps what an attempt of the stage told last.
@@ -278,6 +288,11 @@ func (st *stage) add(e predictor.Record) {
 	v.PeakMemory = max(v.PeakMemory, e.Usage.PeakMemory)
 	v.Cost += min(max(0, e.Cost), math.MaxInt64/2-v.Cost)
 	v.Grant = e.Grant
+	if e.Grant.GPU > 0 {
+		st.hasGPUs(e.Grant, e.Usage.GPUPeakMemory)
+		v.GPU.HeldSeconds += e.Grant.GPU.Cores() * positive(e.Usage.Wall)
+		v.GPU.BusySeconds += positive(e.Usage.GPUBusy)
+	}
 	if e.Outcome != predictor.Refused {
 		st.waited.add(positive(e.Queue))
 		st.holds(e.Venue, e.Grant.Memory, e.Usage.PeakMemory)

@@ -160,6 +160,8 @@ type (
 		Memory       quantity.Bytes
 		Grant        int
 		CPU, Attempt int32
+		// GPUBusy is one more than is kept, so that nothing is written where nobody told.
+		GPUMemory, GPUBusy int32
 	}
 )
 
@@ -359,7 +361,7 @@ func (k *keptRun) encoded() *savedRun {
 	}
 	saved.Looks = make([]savedLook, len(k.looks))
 	for i, l := range k.looks {
-		saved.Looks[i] = savedLook{l.at, l.memory, grants.place(l.grant), l.cpu, l.attempt}
+		saved.Looks[i] = savedLook{l.at, l.memory, grants.place(l.grant), l.cpu, l.attempt, l.gpu.memory, l.gpu.busy + 1}
 	}
 	for _, m := range manners.all {
 		saved.Manners = append(saved.Manners, savedManner{m.venue, m.host, m.outcome, m.cause, m.cold, m.gpus})
@@ -508,7 +510,10 @@ func (a *account) restoreDetail(saved *savedRun) error {
 		if uint(s.Grant) >= uint(len(grants)) || uint(s.Attempt) >= uint(d.attempts.count) {
 			return errCheckpoint
 		}
-		d.looks = append(d.looks, look{at: s.At, memory: s.Memory, grant: grants[s.Grant], cpu: s.CPU, attempt: s.Attempt})
+		d.looks = append(d.looks, look{
+			at: s.At, memory: s.Memory, grant: grants[s.Grant], cpu: s.CPU, attempt: s.Attempt,
+			gpu: gpuLook{s.GPUMemory, s.GPUBusy - 1},
+		})
 	}
 	for _, c := range saved.Curves {
 		d.curves = append(d.curves, &curve{stage: c.Stage, task: c.Task, metric: c.Metric, points: c.Points})

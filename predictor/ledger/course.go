@@ -132,6 +132,7 @@ func (d *Detail) lookViews() []timeline.Look {
 			Stage: of.stage.id.Name, Task: of.task, Attempt: int(of.number), Venue: of.manner.Value().venue,
 			At:  spend.Time(look.at),
 			CPU: quantity.Milli(look.cpu), Memory: look.memory, Grant: look.grant.Value(),
+			GPUMemory: quantity.Bytes(look.gpu.memory) * quantity.MiB, GPUBusy: quantity.Milli(look.gpu.busy),
 		}
 	}
 	return views

@@ -1,7 +1,7 @@
 package ledger
 
 // Bounds of what is kept of runs beyond their sums, over all runs. Beyond them that of the oldest ended runs is
-// dropped. A single attempt takes about 300 bytes, a look 32, a point of a curve 40.
+// dropped. A single attempt takes about 300 bytes, a look 40, a point of a curve 40.
 const (
 	maxAttempts = 250_000
 	maxLooks    = 500_000

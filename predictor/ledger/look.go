@@ -17,6 +17,35 @@ type look struct {
 	grant   unique.Handle[quantity.Size]
 	cpu     int32 // quantity.Milli
 	attempt int32
+	gpu     gpuLook
+}
+
+// gpuLook is what an attempt took of its GPUs together, in little room: memory in MiB, and thousandths of GPUs that
+// computed, -1 where nobody told.
+type gpuLook struct{ memory, busy int32 }
+
+func gpuLookOf(sample *predictor.GPUSample) gpuLook {
+	if sample == nil {
+		return gpuLook{busy: -1}
+	}
+	const most = 1 << 30
+	l := gpuLook{memory: int32(max(0, min(sample.Memory/quantity.MiB, most))), busy: -1}
+	if sample.Busy >= 0 {
+		l.busy = int32(min(sample.Busy*1000, most))
+	}
+	return l
+}
+
+// join is two looks as one, of which the first is about early and the second about late.
+func (l gpuLook) join(second gpuLook, early, late int64) gpuLook {
+	if whole := early + late; whole > 0 && l.busy >= 0 && second.busy >= 0 {
+		second.busy = int32((float64(l.busy)*float64(early) + float64(second.busy)*float64(late)) / float64(whole))
+	}
+	if second.busy < 0 {
+		second.busy = l.busy
+	}
+	second.memory = max(l.memory, second.memory)
+	return second
 }
 
 // maxRunLooks is how many looks a run has before they are thinned: half an hour of four attempts, looked at every
@@ -34,7 +63,7 @@ func (l *Ledger) look(a *account, e predictor.Sampled, key uint64) {
 	}
 	a.detail.looks = append(a.detail.looks, look{
 		at: spend.Nanoseconds(e.At), memory: max(0, e.Memory), grant: unique.Make(e.Grant),
-		cpu: int32(max(0, min(e.CPU, 1<<31-1))), attempt: place,
+		cpu: int32(max(0, min(e.CPU, 1<<31-1))), attempt: place, gpu: gpuLookOf(e.GPU),
 	})
 	l.kept.looks++
 	if len(a.detail.looks) > l.bounds.runLooks {
@@ -109,5 +138,6 @@ func join(before int64, first, second look) look {
 		second.cpu = int32((float64(first.cpu)*float64(early) + float64(second.cpu)*float64(late)) / float64(whole))
 	}
 	second.memory = max(first.memory, second.memory)
+	second.gpu = first.gpu.join(second.gpu, early, late)
 	return second
 }

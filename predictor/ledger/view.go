@@ -156,6 +156,8 @@ type StageView struct {
 	MemoryError  float64 `json:"memory_error"`
 	WallErrors   int     `json:"wall_errors"`
 	MemoryErrors int     `json:"memory_errors"`
+	// GPU is what its attempts had and took of GPUs; zero without any.
+	GPU StageGPU `json:"gpu,omitzero"`
 	// Cost is what the attempts cost.
 	Cost quantity.Money `json:"cost_picodollars"`
 	// Reused is what the stage took from earlier runs.
@@ -163,6 +165,21 @@ type StageView struct {
 	// Step and Metrics are the latest that an attempt reported by Progress; 0 and empty when none did.
 	Step    int                `json:"step,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+}
+
+// StageGPU is what the attempts of a stage had and took of GPUs.
+type StageGPU struct {
+	// Count is how many the latest attempt had, Class which.
+	Count int    `json:"count"`
+	Class string `json:"class,omitempty"`
+	// Peak is the most memory that any attempt was seen to hold of all its GPUs together, 0 where nobody saw it; Grant is
+	// what the latest attempt could have had.
+	Peak  quantity.Bytes `json:"peak_bytes,omitempty"`
+	Grant quantity.Bytes `json:"grant_bytes,omitempty"`
+	// HeldSeconds is for how long attempts that ended had them, BusySeconds the part of it in which they computed, both
+	// added up over GPUs. BusySeconds is 0 where nobody told.
+	HeldSeconds float64 `json:"held_seconds,omitempty"`
+	BusySeconds float64 `json:"busy_seconds,omitempty"`
 }
 
 func bothVenues(pool, function int) map[predictor.Venue]int {

@@ -85,8 +85,10 @@ type Usage struct {
 	// Squeezed says that the attempt made do with its limit and would have taken more: its garbage collector ran because
 	// of it.
 	Squeezed bool `json:"squeezed,omitempty"`
-	// GPUPeakMemory is the highest device memory, in bytes.
+	// GPUPeakMemory is the highest memory of all its GPUs together that was seen, in bytes; 0 where nobody saw it.
 	GPUPeakMemory Bytes `json:"gpu_peak_memory_bytes,omitempty"`
+	// GPUBusy is for how long its GPUs computed, added up over them, as far as they were looked at; 0 where nobody tells.
+	GPUBusy time.Duration `json:"gpu_busy_ns,omitempty"`
 	// Wall is the time from the start of the user's code to its end.
 	Wall time.Duration `json:"wall_ns"`
 	// Fetch and Publish are the parts of Wall in which the user's code waited for artifacts to be read and to be written;

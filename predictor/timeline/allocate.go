@@ -60,10 +60,13 @@ func lookedAt(looks []Look) map[subject][]Look {
 type totals struct {
 	grid                                                           grid
 	pool, function, grantedCPU, usedCPU, grantedMemory, usedMemory series
+	gpus, busyGPUs, usedGPUMemory                                  series
 }
 
 func newTotals(g grid) totals {
-	return totals{g, g.series(), g.series(), g.series(), g.series(), g.series(), g.series()}
+	return totals{
+		g, g.series(), g.series(), g.series(), g.series(), g.series(), g.series(), g.series(), g.series(), g.series(),
+	}
 }
 
 func (t totals) count(attempt *Attempt, m moments) {
@@ -89,6 +92,8 @@ func (t totals) follow(attempt *Attempt, looks []Look, from, to time.Time) {
 		until := min(m.ended, max(used, int64(max(0, min(look.At.Sub(from), to.Sub(from))))))
 		t.grant(held, until, look.Grant)
 		t.use(used, until, float64(look.CPU), look.Memory)
+		t.busyGPUs.add(t.grid, used, until, float64(max(0, look.GPUBusy)))
+		t.usedGPUMemory.add(t.grid, used, until, float64(max(0, look.GPUMemory)))
 		held, used = max(held, until), until
 		spent += time.Duration(float64(look.CPU) / float64(quantity.Core) * float64(look.At.Sub(last)))
 		last, cpu, memory = look.At, float64(look.CPU), look.Memory
@@ -113,6 +118,7 @@ func (t totals) follow(attempt *Attempt, looks []Look, from, to time.Time) {
 func (t totals) grant(a, b int64, size quantity.Size) {
 	t.grantedCPU.add(t.grid, a, b, float64(max(0, size.CPU)))
 	t.grantedMemory.add(t.grid, a, b, float64(max(0, size.Memory)))
+	t.gpus.add(t.grid, a, b, float64(max(0, size.GPU)))
 }
 
 func (t totals) use(a, b int64, cpu float64, memory quantity.Bytes) {
@@ -133,5 +139,8 @@ func (t totals) points() []Held {
 	fill(t.usedCPU, func(h *Held, mean float64) { h.UsedCPU = mean / float64(quantity.Core) })
 	fill(t.grantedMemory, func(h *Held, mean float64) { h.GrantedMemory = mean })
 	fill(t.usedMemory, func(h *Held, mean float64) { h.UsedMemory = mean })
+	fill(t.gpus, func(h *Held, mean float64) { h.GPUs = mean / float64(quantity.Core) })
+	fill(t.busyGPUs, func(h *Held, mean float64) { h.BusyGPUs = mean / float64(quantity.Core) })
+	fill(t.usedGPUMemory, func(h *Held, mean float64) { h.UsedGPUMemory = mean })
 	return points
 }

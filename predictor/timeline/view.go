@@ -60,6 +60,11 @@ type Held struct {
 	UsedCPU       float64 `json:"used_cpu_cores"`
 	GrantedMemory float64 `json:"granted_memory_bytes"`
 	UsedMemory    float64 `json:"used_memory_bytes"`
+	// GPUs is how many they held, BusyGPUs how many of them computed, as far as that is told, UsedGPUMemory the bytes of
+	// their memory that were taken. What nobody looked at counts as nothing.
+	GPUs          float64 `json:"gpus,omitempty"`
+	BusyGPUs      float64 `json:"busy_gpus,omitempty"`
+	UsedGPUMemory float64 `json:"used_gpu_memory_bytes,omitempty"`
 }
 
 // Look is one sample of an attempt that was running.
@@ -72,6 +77,9 @@ type Look struct {
 	CPU     quantity.Milli // mean share of cores since the look before
 	Memory  quantity.Bytes
 	Grant   quantity.Size
+	// GPUMemory is what it holds of its GPUs, GPUBusy how many of them compute; GPUBusy is negative where nobody tells.
+	GPUMemory quantity.Bytes
+	GPUBusy   quantity.Milli
 }
 
 // Breakdown says where a run's time went. Its rows sum to Wall exactly.

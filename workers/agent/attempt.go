@@ -190,7 +190,7 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	} else {
 		f = r.inChild(ctx, task, input, &account)
 	}
-	account.usage.GPUPeakMemory = a.gpus.peak(r.gpus)
+	a.gpus.usage(r.gpus, &account.usage)
 	return f, account
 }
 

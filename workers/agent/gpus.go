@@ -49,6 +49,9 @@ type gpuHold struct {
 	uuids  []string
 	before map[string]device.State // how each stood when it was given
 	peak   quantity.Bytes          // the most of their memory that the attempt was seen to hold
+	sample *predictor.GPUSample    // at the last look; nil before the first, replaced and never changed
+	busy   time.Duration           // for how long they computed, added up
+	looked time.Time
 	// owns says whether a process is the attempt's; nil until it has some. Own are those of which it did.
 	owns func(pid int) bool
 	own  map[int]bool
@@ -158,7 +161,7 @@ func (g *gpus) choose(need device.Need, who predictor.GPUHolder) (hold *gpuHold,
 	if why != "" {
 		return nil, why
 	}
-	hold = &gpuHold{who: who, uuids: uuids, before: map[string]device.State{}, own: map[int]bool{}}
+	hold = &gpuHold{who: who, uuids: uuids, before: map[string]device.State{}, own: map[int]bool{}, looked: time.Now()}
 	for _, d := range g.now {
 		if slices.Contains(uuids, d.UUID) {
 			hold.before[d.UUID] = d
@@ -213,11 +216,18 @@ func (g *gpus) recognise(devices []device.State) {
 	}
 }
 
-// peak is the most memory of its GPUs that an attempt was seen to hold.
-func (g *gpus) peak(hold *gpuHold) quantity.Bytes {
+// sample is how the GPUs of an attempt stood at the last look; nil where it has none, or nobody has looked yet.
+func (g *gpus) sample(hold *gpuHold) *predictor.GPUSample {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return hold.peak
+	return hold.sample
+}
+
+// usage puts what an attempt took of its GPUs into what it took of the rest.
+func (g *gpus) usage(hold *gpuHold, usage *quantity.Usage) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	usage.GPUPeakMemory, usage.GPUBusy = hold.peak, hold.busy
 }
 
 // look asks the driver how the GPUs stand, and notes what attempts take of them.
@@ -226,19 +236,20 @@ func (g *gpus) look(ctx context.Context) error {
 	g.asked++
 	number := g.asked
 	g.mu.Unlock()
+	at := time.Now()
 	reading, err := g.read(ctx)
 	if err != nil {
 		return err
 	}
 	g.recognise(reading.Devices)
-	if g.apply(ctx, reading, number) && g.changed != nil {
+	if g.apply(ctx, reading, number, at) && g.changed != nil {
 		g.changed()
 	}
 	return nil
 }
 
 // apply takes a reading over, unless one that began later has been, and reports whether others can be used than before.
-func (g *gpus) apply(ctx context.Context, reading device.Reading, number int) (changed bool) {
+func (g *gpus) apply(ctx context.Context, reading device.Reading, number int, at time.Time) (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if number < g.applied {
@@ -275,16 +286,37 @@ func (g *gpus) apply(ctx context.Context, reading device.Reading, number int) (c
 		}
 	}
 	g.now = now
-	taken := map[*gpuHold]quantity.Bytes{}
-	for _, d := range now {
-		if hold := g.held[d.UUID]; hold != nil {
-			taken[hold] += device.Taken(hold.before[d.UUID], d, func(pid int) bool { return hold.own[pid] })
+	g.measure(at)
+	return changed
+}
+
+// measure notes what attempts take of their GPUs, which were looked at then; the caller holds mu.
+func (g *gpus) measure(at time.Time) {
+	samples := map[*gpuHold]*predictor.GPUSample{}
+	for _, d := range g.now {
+		hold := g.held[d.UUID]
+		if hold == nil {
+			continue
+		}
+		sample := samples[hold]
+		if sample == nil {
+			sample = &predictor.GPUSample{}
+			samples[hold] = sample
+		}
+		sample.Memory += device.Taken(hold.before[d.UUID], d, func(pid int) bool { return hold.own[pid] })
+		if d.Busy < 0 || sample.Busy < 0 {
+			sample.Busy = -1 // of all of them nobody knows it then
+		} else {
+			sample.Busy += d.Busy
 		}
 	}
-	for hold, memory := range taken {
-		hold.peak = max(hold.peak, memory)
+	for hold, sample := range samples {
+		hold.peak, hold.sample = max(hold.peak, sample.Memory), sample
+		if since := at.Sub(hold.looked); since > 0 && sample.Busy > 0 {
+			hold.busy += time.Duration(sample.Busy * float64(since))
+		}
+		hold.looked = at
 	}
-	return changed
 }
 
 // wrong is what is known to be wrong with a GPU; the caller holds mu.

@@ -42,6 +42,9 @@ func TestAHostTellsHowItsGPUsStandAndWhoHasThem(t *testing.T) {
 	first.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) {
 		return 3, nvml.SUCCESS
 	}
+	first.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
+		return nvml.Utilization{Gpu: 50}, nvml.SUCCESS
+	}
 	var pid atomic.Uint32
 	first.GetComputeRunningProcessesFunc = func() (running []nvml.ProcessInfo, code nvml.Return) {
 		if own := pid.Load(); own > 0 {
@@ -59,7 +62,7 @@ func TestAHostTellsHowItsGPUsStandAndWhoHasThem(t *testing.T) {
 	gpus := h.agent.Host().GPUs
 	want := predictor.GPU{
 		UUID: first.UUID, Instance: -1, Name: "Mock NVIDIA A100-SXM4-40GB", Class: "a100",
-		Memory: 39*quantity.GiB + 512*quantity.MiB, Watts: 61.5, Uncorrected: 3,
+		Memory: 39*quantity.GiB + 512*quantity.MiB, Busy: .5, Watts: 61.5, Uncorrected: 3,
 		Holder: &predictor.GPUHolder{Run: "r", Stage: stage.Name, Task: "a", Attempt: 1},
 		Others: []predictor.GPUProcess{{PID: 4243, Memory: quantity.GiB}},
 	}
@@ -70,14 +73,20 @@ func TestAHostTellsHowItsGPUsStandAndWhoHasThem(t *testing.T) {
 	if diff := cmp.Diff(others, gpus[1].Others); diff != "" || gpus[1].Holder != nil {
 		t.Errorf("%s, held by %+v", diff, gpus[1].Holder)
 	}
+	sampled := predictor.GPUSample{Memory: 5 * quantity.GiB, Busy: .5}
+	awaitTrue(t, func() bool {
+		return slices.ContainsFunc(told[predictor.Sampled](h.recorder), func(s predictor.Sampled) bool {
+			return s.GPU != nil && *s.GPU == sampled
+		})
+	})
 	release(t, filepath.Join(dir, "enough"))
 	if _, err := task.Wait(t); err != nil {
 		t.Fatal(err)
 	}
 	record := h.records()[0]
 	if !slices.Equal(record.GPUs, []string{first.UUID}) || record.Grant.DeviceClass != "a100" ||
-		record.Usage.GPUPeakMemory != 5*quantity.GiB {
-		t.Errorf("%v, granted %s, peak %s", record.GPUs, record.Grant, record.Usage.GPUPeakMemory)
+		record.Usage.GPUPeakMemory != 5*quantity.GiB || record.Usage.GPUBusy <= 0 {
+		t.Errorf("%v, granted %s, used %+v", record.GPUs, record.Grant, record.Usage)
 	}
 	if started := told[predictor.AttemptStarted](h.recorder); len(started) != 1 ||
 		!slices.Equal(started[0].GPUs, record.GPUs) {

@@ -420,8 +420,8 @@ func TestASlowReadingIsNotAppliedAfterANewerOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.apply(t.Context(), slow, number)
-	if peak := g.peak(hold); peak != 0 {
+	g.apply(t.Context(), slow, number, time.Now())
+	if peak := hold.peak; peak != 0 {
 		t.Errorf("a peak of %s, which was another's", peak)
 	}
 }

@@ -164,7 +164,8 @@ func (r *running) sample() {
 	}
 	a.recorder.Tell(predictor.Sampled{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
-		CPU: l.rate, Memory: l.memory, Throttled: l.throttled, Grant: held, Step: state.Step, Metrics: state.Metrics,
+		CPU: l.rate, Memory: l.memory, Throttled: l.throttled, GPU: a.gpus.sample(r.gpus), Grant: held,
+		Step: state.Step, Metrics: state.Metrics,
 		Training: news, At: now,
 	})
 }

@@ -33,6 +33,7 @@ func Summary(m Model, s Style) []string {
 		lines = append(lines, breakdownLine(*m.Breakdown, s)...)
 	}
 	lines = append(lines, stageSummary(run, s)...)
+	lines = append(lines, gpuLines(run, s)...)
 	for _, stage := range run.Stages {
 		if stage.Failed > 0 {
 			lines = append(lines, s.paint(red, fmt.Sprintf("  %s: %s", s.cut(Clean(stage.Name), nameWidth),
@@ -103,6 +104,29 @@ func stageSummary(run ledger.RunView, s Style) []string {
 		lines = append(lines, s.paint(dim, line))
 	}
 	return append(lines, t.note(s, "  ")...)
+}
+
+// gpuLines say of each stage that had GPUs which, how much of their memory it took, and how busy they were.
+func gpuLines(run ledger.RunView, s Style) (lines []string) {
+	for _, stage := range run.Stages {
+		gpu := stage.GPU
+		if gpu.Count == 0 {
+			continue
+		}
+		class, peak, busy := "GPU", "unknown", "unknown"
+		if gpu.Class != "" {
+			class = Clean(gpu.Class)
+		}
+		if gpu.Peak > 0 {
+			peak = fmt.Sprintf("%s of %s", gpu.Peak, gpu.Grant)
+		}
+		if gpu.BusySeconds > 0 && gpu.HeldSeconds > 0 {
+			busy = fmt.Sprintf("%.0f%%", 100*min(gpu.BusySeconds/gpu.HeldSeconds, 1))
+		}
+		lines = append(lines, wrapped("  ", fmt.Sprintf("%s had %d x %s: memory at its peak %s, busy %s",
+			s.cut(Clean(stage.Name), nameWidth), gpu.Count, class, peak, busy), s.page())...)
+	}
+	return lines
 }
 
 // compare writes predicted and actual side by side.
