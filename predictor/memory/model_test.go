@@ -3,6 +3,7 @@ package memory
 import (
 	"compress/gzip"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -168,5 +169,43 @@ func TestRunTimesAreExplainedByWhatAttemptsHaveNow(t *testing.T) {
 	}
 	if names := m.Tries.Sizes[0].Times.Names; !slices.Contains(names, "rows") {
 		t.Errorf("speeds are compared by %q, want rows among them", names)
+	}
+}
+
+// What was told of inputs when tasks were scheduled, and what hosts found, differs by a little: of a thousand tasks
+// together, by more than the last of them has.
+func TestWhatIsLeftOfInputsIsNoDifferenceOfLargeSums(t *testing.T) {
+	t.Parallel()
+	of := func(tasks int, bytes, off float64) Inputs {
+		n, log := float64(tasks), math.Log(bytes)
+		return Inputs{Tasks: tasks, Bytes: n * bytes * off, Logs: n * (log + off - 1), Squares: n * log * log * off}
+	}
+	for _, off := range []float64{0.999, 1, 1.001} {
+		for _, done := range []int{0, 500, 900, 990, 999, 1000, 1001} {
+			left := of(1000, 1e9, 1).Less(of(done, 1e9, off))
+			if want := max(0, 1000-done); left.Tasks != want {
+				t.Errorf("%d tasks are left of 1,000 once %d are done, want %d", left.Tasks, done, want)
+			}
+			if done >= 1000 {
+				continue
+			}
+			if mean := left.Mean(); mean < 0.9e9 || mean > 1.1e9 {
+				t.Errorf("the mean of %d inputs of a GB that are left is %g, where those that are done were off by %g",
+					left.Tasks, mean, off)
+			}
+			if spread := math.Sqrt(left.Variance()); !(spread < 0.5) && off <= 1.0001 && off >= 0.9999 {
+				t.Errorf("%d equal inputs that are left differ by %g", left.Tasks, spread)
+			}
+		}
+	}
+	small, large := of(900, 1e6, 1), of(100, 1e9, 1)
+	all := Inputs{
+		Tasks: 1000, Bytes: small.Bytes + large.Bytes, Logs: small.Logs + large.Logs, Squares: small.Squares + large.Squares,
+	}
+	if mean := all.Less(small).Mean(); mean < 0.99e9 || mean > 1.01e9 {
+		t.Errorf("the mean of 100 inputs of a GB that are left after 900 of a MB is %g", mean)
+	}
+	if mean := all.Less(Inputs{Tasks: 900, Bytes: all.Bytes, Logs: small.Logs, Squares: small.Squares}).Mean(); mean < 0.9e9 {
+		t.Errorf("inputs whose logarithms say a GB have a mean of %g where too many bytes were done", mean)
 	}
 }

@@ -88,12 +88,27 @@ func InputsOf(tasks int, input quantity.Bytes) (inputs Inputs) {
 	return inputs
 }
 
+// leastLeft is the part of tasks below which those that are left are taken to be as all were: they would be the
+// difference of two sums fifty times as large, and what is told of an input when it is scheduled is not quite what a
+// host finds.
+const leastLeft = 0.02
+
 // Less are those of i that are not among the others.
 func (i Inputs) Less(others Inputs) Inputs {
-	return Inputs{
-		Tasks: max(0, i.Tasks-others.Tasks), Bytes: max(0, i.Bytes-others.Bytes), Logs: i.Logs - others.Logs,
-		Squares: i.Squares - others.Squares,
+	left := Inputs{Tasks: max(0, i.Tasks-others.Tasks)}
+	if left.Tasks == 0 {
+		return left
 	}
+	n, part := float64(left.Tasks), float64(left.Tasks)/float64(i.Tasks)
+	left.Logs, left.Squares = i.Logs-others.Logs, i.Squares-others.Squares
+	if part < leastLeft || !(left.Logs > 0) {
+		left.Bytes, left.Logs, left.Squares = part*i.Bytes, part*i.Logs, part*i.Squares
+		return left
+	}
+	// No sum of numbers is below that of their geometric mean, and no mean of squares below the square of the mean.
+	left.Bytes = max(i.Bytes-others.Bytes, n*math.Exp(min(left.Logs/n, math.Log(float64(fact.MaxPeakMemory)))))
+	left.Squares = max(left.Squares, left.Logs*left.Logs/n)
+	return left
 }
 
 // Mean is that of the inputs in bytes, 0 of none.

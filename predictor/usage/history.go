@@ -175,7 +175,7 @@ func (h *History) KeepLatest(n int) {
 }
 
 // explained finds the place of an attempt that ran out of memory and whose need a measured one with the same features
-// shows; -1 when there is none.
+// shows; -1 when there is none. What was not followed yet when it ran tells it apart from none.
 func (h *History) explained(a Attempt, row [maxNames]float64) int {
 	if a.Exceeded || h.Exceeded == 0 {
 		return -1
@@ -186,13 +186,27 @@ func (h *History) explained(a Attempt, row [maxNames]float64) int {
 		}
 		same := true
 		for i := range h.Columns {
-			same = same && h.Columns[i][place] == row[i]
+			same = same && (h.Columns[i][place] == row[i] || h.before(i, place))
 		}
 		if same {
 			return place
 		}
 	}
 	return -1
+}
+
+// before reports whether no attempt up to the one at a place had a value of a feature: it came later, or none had it.
+func (h *History) before(column, place int) bool {
+	for i := range h.Peaks {
+		at := h.place(i)
+		if h.Columns[column][at] != 0 {
+			return false
+		}
+		if at == place {
+			break
+		}
+	}
+	return true
 }
 
 // valid reports whether the columns fit each other; a checkpoint that was tampered with may not.

@@ -512,3 +512,25 @@ func benchmarkLearn(b *testing.B, parts int, peakOf func(map[string]float64) flo
 		}
 	}
 }
+
+// A task ran out of memory before anybody followed what its input says; its retry shows what it took.
+func TestAKillIsExplainedByARetryThatTellsMore(t *testing.T) {
+	t.Parallel()
+	h := following()
+	for i := range usage.MaxAttempts + 7 {
+		h.Add(usage.Attempt{Peak: 100 * mib, Features: usage.Features{Input: float64(i)}})
+	}
+	h.Add(usage.Attempt{Peak: 200 * mib, Exceeded: true, Features: usage.Features{Input: 1e6}})
+	h.Add(usage.Attempt{Peak: 100 * mib, Features: usage.Features{Input: 1e6}})
+	h.Follow("rows")
+	retry := usage.Features{Input: 1e6, Named: map[string]float64{"rows": 5}}
+	h.Add(usage.Attempt{Peak: 300 * mib, Features: retry})
+	if h.Exceeded != 0 || h.Unmet() != 0 {
+		t.Errorf("the limit that was not enough is still one that nothing has passed: %b", h.Exceeded)
+	}
+	h.Add(usage.Attempt{Peak: 310 * mib, Exceeded: true, Features: usage.Features{Input: 1e6}})
+	h.Add(usage.Attempt{Peak: 320 * mib, Features: retry})
+	if h.Exceeded == 0 {
+		t.Error("an attempt of a task with rows is taken for the retry of one without")
+	}
+}
