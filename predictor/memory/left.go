@@ -120,7 +120,7 @@ func (m *State) Lasts(running Attempt) (lasts Lasting, known bool) {
 	}
 	by, given := st.Model.Duration(), m.Given[running.Key]
 	features := usage.Features{Input: float64(given.Input), Named: given.Features}
-	if by.Feature == "" || !(features.Value(by.Feature) > 0) {
+	if by.Feature != "" && !(features.Value(by.Feature) > 0) || by.Feature == "" && features.Value(by.Levels.Name) == 0 {
 		return Lasting{}, false
 	}
 	expected, known := by.At(features)
@@ -141,6 +141,7 @@ func (m *State) Lasts(running Attempt) (lasts Lasting, known bool) {
 // those that have ended there, or else by the speed with so many cores.
 func (m *Model) slowdown(by usage.Duration, cores float64) float64 {
 	there := m.Times(fact.Function, cores)
+	by.Levels = usage.Levels{} // those of a mixture are 1 in the mean
 	column := slices.Index(there.Names, by.Feature)
 	if column < 0 || column >= len(there.Columns) || len(there.Columns[column]) != len(there.Values) {
 		return m.Speed().Slower(cmp.Or(by.Cores, 1), cores)

@@ -88,10 +88,10 @@ func InputsOf(tasks int, input quantity.Bytes) (inputs Inputs) {
 	return inputs
 }
 
-// leastLeft is the part of tasks below which those that are left are taken to be as all were: they would be the
+// leastPart is the part of tasks below which those that are left are taken to be as all were: they would be the
 // difference of two sums fifty times as large, and what is told of an input when it is scheduled is not quite what a
 // host finds.
-const leastLeft = 0.02
+const leastPart = 0.02
 
 // Less are those of i that are not among the others.
 func (i Inputs) Less(others Inputs) Inputs {
@@ -101,7 +101,7 @@ func (i Inputs) Less(others Inputs) Inputs {
 	}
 	n, part := float64(left.Tasks), float64(left.Tasks)/float64(i.Tasks)
 	left.Logs, left.Squares = i.Logs-others.Logs, i.Squares-others.Squares
-	if part < leastLeft || !(left.Logs > 0) {
+	if part < leastPart || !(left.Logs > 0) {
 		left.Bytes, left.Logs, left.Squares = part*i.Bytes, part*i.Logs, part*i.Squares
 		return left
 	}
