@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 	"github.com/spillway-ml/spillway/workers/graph"
 )
@@ -286,6 +287,18 @@ func TestADeviceIsThereOrAnError(t *testing.T) {
 	default:
 		equal(t, "classes of devices", slices.Collect(maps.Keys(g.Ops[1].Costs)), []string{graph.Accelerator})
 		t.Logf("on %s: forward %v s, sum %v s", r.Device, r.Forward, r.OpsForward)
+	}
+}
+
+func TestASurveyRefusesADeviceThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	e, err := New(Options{Python: torchtest.Python(t), Model: "testdata/models.py:mlp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := e.Survey(t.Context(), []exec.Device{{ID: "one", Kind: exec.CUDA, Index: 4095}})
+	if !errors.Is(err, exec.ErrRequest) || !strings.Contains(err.Error(), "finds no device cuda:4095: ") {
+		t.Errorf("got %+v and the error %v", seen, err)
 	}
 }
 

@@ -20,11 +20,12 @@ def prepare(name: str, memory: int = 0) -> torch.device:
 
     Nothing of other devices is touched.
     """
-    device = torch.device(name)
-    if device.type != "cuda":
-        return device
+    kind, _, number = name.partition(":")
+    if kind != "cuda":
+        return torch.device(name)
+    index = int(number or 0)  # torch keeps 8 bits of a number: to it, cuda:256 is cuda:0
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if (device.index or 0) >= count:
+    if index >= count:
         if torch.version.cuda is None:
             why, hint = "it is built without CUDA", "install a torch with CUDA, or train on the cpu"
         elif count == 0:
@@ -34,7 +35,8 @@ def prepare(name: str, memory: int = 0) -> torch.device:
             )
         else:
             why, hint = f"it finds {count}", f"name one of cuda:0 to cuda:{count - 1}"
-        raise Refusal("device", f"torch {torch.__version__} finds no device {device}: {why}", hint=hint)
+        raise Refusal("device", f"torch {torch.__version__} finds no device cuda:{index}: {why}", hint=hint)
+    device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     if memory:
         total = torch.cuda.get_device_properties(device).total_memory

@@ -133,8 +133,9 @@ def test_a_device_that_is_not_there_is_refused(
     monkeypatch.setattr(torch.version, "cuda", built)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    with pytest.raises(Refusal, match=message) as caught:
-        devices.prepare("cuda:2")
+    for name in ("cuda:2", "cuda:128", "cuda:256"):
+        with pytest.raises(Refusal, match=f"no device {name}: .*{message}") as caught:
+            devices.prepare(name)
     assert caught.value.fields["kind"] == "device"
     assert hint in caught.value.fields["hint"]
 
@@ -152,6 +153,8 @@ def test_a_device_is_used_alone_and_as_far_as_allowed(monkeypatch: pytest.Monkey
     )
     device = devices.prepare("cuda:1", 250)
     assert done == [("set", device), ("fraction", 0.25, device)]
+    assert devices.prepare("cuda") == torch.device("cuda:0"), "one that nobody numbered is the first"
+    assert done[2:] == [("set", torch.device("cuda:0"))]
 
 
 def test_rates_of_copies_are_measured() -> None:
