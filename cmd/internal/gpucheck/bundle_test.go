@@ -25,29 +25,31 @@ import (
 	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 )
 
-// built is the directory of an unpacked bundle, and what making it printed.
-var built = sync.OnceValues(func() (string, error) {
-	directory, err := os.MkdirTemp("", "gpu-check-test-")
-	if err != nil {
-		return "", err
-	}
-	file := filepath.Join(directory, "gpu-check.tar.gz")
+// unpacked is where the bundle is unpacked; it is removed in the end.
+var unpacked string
+
+// built makes the bundle and unpacks it, once.
+var built = sync.OnceValue(func() error {
+	file := filepath.Join(unpacked, "gpu-check.tar.gz")
 	bundle := exec.Command(".ci/gpu-check", file)
 	bundle.Dir = "../../.." // its target's directory
 	if out, err := bundle.CombinedOutput(); err != nil {
-		return directory, fmt.Errorf("make the bundle: %w\n%s", err, out)
+		return fmt.Errorf("make the bundle: %w\n%s", err, out)
 	}
-	if out, err := exec.Command("tar", "-C", directory, "-xzf", file).CombinedOutput(); err != nil {
-		return directory, fmt.Errorf("unpack the bundle: %w\n%s", err, out)
+	if out, err := exec.Command("tar", "-C", unpacked, "-xzf", file).CombinedOutput(); err != nil {
+		return fmt.Errorf("unpack the bundle: %w\n%s", err, out)
 	}
-	return directory, nil
+	return nil
 })
 
 func TestMain(m *testing.M) {
+	var err error
+	if unpacked, err = os.MkdirTemp("", "gpu-check-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
-	if directory, err := built(); err != nil && directory == "" {
-		code = max(code, 1)
-	} else if err := os.RemoveAll(directory); err != nil {
+	if err := os.RemoveAll(unpacked); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}
@@ -57,11 +59,10 @@ func TestMain(m *testing.M) {
 // bundle is the directory of the bundle.
 func bundle(t *testing.T) string {
 	t.Helper()
-	directory, err := built()
-	if err != nil {
+	if err := built(); err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(directory, "gpu-check")
+	return filepath.Join(unpacked, "gpu-check")
 }
 
 // check runs a bundle's program in an empty directory with an almost empty environment, and returns its report, what it

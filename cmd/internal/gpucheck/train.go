@@ -210,6 +210,10 @@ func (s Setup) probe(ctx context.Context, e executor.Executor, how recipe) (exec
 // must be refused, before anything is trained.
 func larger(ctx context.Context, s Setup, r *Recorder) error {
 	how := s.medium()
+	if s.Device == executor.CUDA {
+		// The first part keeps the activations of two micro-batches: small ones leave most of the memory to parameters.
+		how.batch, how.microBatches = 16, 8
+	}
 	e, _, err := s.executor(how)
 	if err != nil {
 		return err
