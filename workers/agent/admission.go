@@ -18,14 +18,13 @@ import (
 type admission struct {
 	capacity quantity.Size
 	changed  func() // told after what is held has changed
-	callIn   func() // told that the first in the line waits for nothing but what is lent; it must not block
+	callIn   func() // told that somebody waits for nothing but what is lent; it must not block
 
 	mu        sync.Mutex
 	held      quantity.Size
 	lent      quantity.Bytes
 	borrowers int
 	waiting   []*reservation
-	called    *reservation // for whom loans were called in last
 }
 
 // reservation is the room of one attempt: waiting for it, holding it, or done with it.
@@ -35,13 +34,15 @@ type reservation struct {
 	size      quantity.Size  // guarded by the admission's mutex, like what follows
 	lent      quantity.Bytes // that it may take beyond its size
 	borrows   bool
+	called    bool // loans were called in for it
 	released  bool
 }
 
 // admitted tells which of those who wait, first come first served, fit into what is free.
 //
-// GPUs are given whole, so what memory they have is theirs and is not compared.
-func admitted(held, capacity quantity.Size, waiting []quantity.Size) (which []int) {
+// GPUs are given whole, so what memory they have is theirs and is not compared. Kept is the memory of the host that is
+// free and kept for who waits for GPUs alone.
+func admitted(held, capacity quantity.Size, waiting []quantity.Size) (which []int, kept quantity.Bytes) {
 	held.GPUMemory, capacity.GPUMemory = 0, 0
 	passing := false // somebody waits for GPUs alone
 	for i, size := range waiting {
@@ -57,12 +58,13 @@ func admitted(held, capacity quantity.Size, waiting []quantity.Size) (which []in
 		}
 		size = size.WithGPUs(quantity.GPUs{})
 		if waiting[i].GPU == 0 || !size.Fits(free) {
-			return which
+			return which, kept
 		}
 		passing = true
 		held = held.Plus(size)
+		kept += size.Memory
 	}
-	return which
+	return which, kept
 }
 
 // room returns what is left of capacity; it may be negative where running attempts outgrew their grants.
@@ -87,27 +89,47 @@ func (a *admission) reserve(ctx context.Context, size quantity.Size) (*reservati
 
 // admit grants what fits; the caller holds mu.
 func (a *admission) admit() {
-	sizes := make([]quantity.Size, len(a.waiting))
-	for i, r := range a.waiting {
-		sizes[i] = r.size
-	}
 	taken := a.held
 	taken.Memory += a.lent
-	for _, i := range slices.Backward(admitted(taken, a.capacity, sizes)) {
+	which, _ := admitted(taken, a.capacity, a.wanted())
+	for _, i := range slices.Backward(which) {
 		r := a.waiting[i]
 		a.held = a.held.Plus(r.size)
 		close(r.granted)
 		a.waiting = slices.Delete(a.waiting, i, i+1)
 	}
-	if len(a.waiting) > 0 && a.called != a.waiting[0] && a.lent > 0 && a.fits(a.waiting[0]) {
-		a.called = a.waiting[0] // loans are asked for once: what is not given back has been taken
+	if a.lent == 0 {
+		return
+	}
+	owed, _ := a.owed()
+	news := false
+	for _, r := range owed {
+		news = news || !r.called
+		r.called = true // loans are asked for once: what is not given back has been taken
+	}
+	if news {
 		a.callIn()
 	}
 }
 
-// fits reports whether a reservation would be granted if nothing were lent; the caller holds mu.
-func (a *admission) fits(r *reservation) bool {
-	return len(admitted(a.held, a.capacity, []quantity.Size{r.size})) > 0
+// wanted is what those who wait want; the caller holds mu.
+func (a *admission) wanted() []quantity.Size {
+	sizes := make([]quantity.Size, len(a.waiting))
+	for i, r := range a.waiting {
+		sizes[i] = r.size
+	}
+	return sizes
+}
+
+// owed are those who wait and would be granted what they want if nothing were lent, and the memory that is theirs, with
+// what is kept for who waits for GPUs alone; the caller holds mu.
+func (a *admission) owed() (owed []*reservation, memory quantity.Bytes) {
+	which, memory := admitted(a.held, a.capacity, a.wanted())
+	for _, i := range which {
+		owed = append(owed, a.waiting[i])
+		memory += a.waiting[i].size.Memory
+	}
+	return owed, memory
 }
 
 // limit makes the capacity another: a GPU was lost, or works again. What is held stays.
@@ -171,17 +193,18 @@ func (r *reservation) resize(
 }
 
 // loan is what a granted reservation may borrow: an equal part of the memory that nobody holds, with one part left for
-// whoever comes next, and without what the first in the line needs if it waits for nothing but what is lent. One that
-// must wait until another ends may wait for longer: what is lent meanwhile may be taken, and is held then.
+// whoever comes next, and without what those need who wait for nothing but what is lent. One that must wait until
+// another ends may wait for longer: what is lent meanwhile may be taken, and is held then.
 //
-// Called says that it waits for nothing but what is lent.
+// Called says that somebody waits for nothing but what is lent.
 func (r *reservation) loan() (part quantity.Bytes, called bool) {
 	a := r.admission
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	free := a.capacity.Memory - a.held.Memory
-	if called = len(a.waiting) > 0 && a.fits(a.waiting[0]); called {
-		free -= a.waiting[0].size.Memory
+	owed, theirs := a.owed()
+	if called = len(owed) > 0; called {
+		free -= theirs
 	}
 	others := a.borrowers
 	if r.borrows {

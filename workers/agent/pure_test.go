@@ -69,7 +69,7 @@ func TestTheLineIsServedInItsOrder(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := admitted(tt.held, capacity, tt.waiting); !slices.Equal(got, tt.want) {
+			if got, _ := admitted(tt.held, capacity, tt.waiting); !slices.Equal(got, tt.want) {
 				t.Errorf("admitted: got %d, want %d", got, tt.want)
 			}
 		})
@@ -210,6 +210,40 @@ func TestLoansAreCalledInForWhoWaitsForNothingElse(t *testing.T) {
 	if got, called := first.loan(); got != 10*quantity.MiB || called {
 		t.Errorf("may borrow %s, called in: %v, want 10 MiB: the first in the line waits until another ends, not for what "+
 			"is lent", got, called)
+	}
+}
+
+// TestLoansAreCalledInBehindWhoWaitsForAGPU has one that needs no GPU wait behind one that does, for what is lent.
+func TestLoansAreCalledInBehindWhoWaitsForAGPU(t *testing.T) {
+	t.Parallel()
+	called := 0
+	withGPU := func(mebibytes int) quantity.Size {
+		return of(1, mebibytes).WithGPUs(quantity.GPUs{Count: 1, Memory: quantity.GiB})
+	}
+	capacity := withGPU(100)
+	capacity.CPU = 8 * quantity.Core
+	a := &admission{capacity: capacity, changed: func() {}, callIn: func() { called++ }}
+	come := func(size quantity.Size) *reservation {
+		r := &reservation{admission: a, granted: make(chan struct{}), size: size}
+		a.waiting = append(a.waiting, r)
+		a.admit()
+		return r
+	}
+	training := come(withGPU(10))
+	part, _ := training.loan()
+	training.borrow(part)
+	next, other := come(withGPU(10)), come(of(1, 50))
+	if isGranted(next) || isGranted(other) || called != 1 {
+		t.Fatalf("granted %v and %v, called in %d times; want a call for the one that needs no GPU", isGranted(next),
+			isGranted(other), called)
+	}
+	part, asked := training.loan()
+	if want := 15 * quantity.MiB; part != want || !asked {
+		t.Errorf("may borrow %s, called in: %v; want %s, half of what neither of them needs", part, asked, want)
+	}
+	training.borrow(part)
+	if isGranted(next) || !isGranted(other) {
+		t.Errorf("after the call: granted %v and %v, want the one that needs no GPU", isGranted(next), isGranted(other))
 	}
 }
 
