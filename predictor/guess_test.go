@@ -236,6 +236,33 @@ func TestFirstAttemptsHaveRoomToGrow(t *testing.T) {
 	})
 }
 
+// TestFirstAttemptsHaveRoomToGrowWhileTheyRun starts what was granted, tick after tick.
+func TestFirstAttemptsHaveRoomToGrowWhileTheyRun(t *testing.T) {
+	t.Parallel()
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "new", 400, 1))
+	first, before := 0, 0
+	for tick := range 10 {
+		snapshot := laptop(2+float64(tick), 256)
+		snapshot.Hosts[0].Capacity.Memory = 16 * quantity.GiB
+		snapshot.Hosts[0].Free = snapshot.Hosts[0].Capacity
+		var plan predictor.Plan
+		plan, state = predictor.Decide(state, snapshot)
+		now := slots(plan, "new", predictor.Pool)
+		if tick == 0 {
+			first = now
+		}
+		if now != first || now < 2 {
+			t.Fatalf("tick %d: %d slots, want the %d of the first", tick, now, first)
+		}
+		for i := before; i < now; i++ {
+			begun := start("r", "new", i, 2.5+float64(tick))
+			begun.Grant = plan.Sizings[0].Base
+			state = fold(state, begun)
+		}
+		before = now
+	}
+}
+
 // How long a stage takes of which no attempt has ended is thought of by what is alike: it gets the slots that it needs
 // before one has ended.
 func TestAFirstRunIsThoughtToTakeAsLongAsWhatIsAlike(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 
 // Claim is what one stage wants of the hosts.
 type Claim struct {
-	// Size is that of one slot, Held that of those in which an attempt runs; the zero value is Size.
+	// Size is that of one slot, Held what those hold in which an attempt runs, which may come to as much; the zero value is
+	// Size.
 	Size, Held quantity.Size
 	// Tasks is how many the stage has, those that wait and those that run. Running is how many run, On on which hosts:
 	// these keep their slots where they are.
@@ -95,7 +96,8 @@ type room struct {
 type stage struct {
 	Claim
 	Slots
-	order int
+	order  int
+	growth []quantity.Size // by how much what runs may yet grow on each host: no further slot of the stage takes that
 }
 
 // begin gives a stage with work what it has in any case.
@@ -106,10 +108,14 @@ func (s *stage) begin(rooms []*room) {
 	held := s.Size
 	if !s.Held.IsZero() {
 		held = s.Held
+		s.growth = make([]quantity.Size, len(rooms))
 	}
 	for _, host := range rooms {
 		for range s.Claim.On[host.ID] {
 			s.place(host, held)
+			if s.growth != nil {
+				s.growth[host.index] = s.growth[host.index].Plus(s.Size.Minus(held))
+			}
 		}
 	}
 	if s.Total == 0 {
@@ -160,7 +166,11 @@ func (s *stage) place(host *room, size quantity.Size) {
 func (s *stage) roomiest(rooms []*room, force bool) *room {
 	var best *room
 	rank := func(h *room) (fits, had bool) {
-		return s.Size.Fits(h.left), s.Placed[h.ID] > s.Slots.On[h.index]
+		left := h.left
+		if s.growth != nil {
+			left = left.Minus(s.growth[h.index])
+		}
+		return s.Size.Fits(left), s.Placed[h.ID] > s.Slots.On[h.index]
 	}
 	for _, host := range rooms {
 		fits, had := rank(host)
