@@ -86,7 +86,7 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 		_, err := slot.Conclude(task, try.Number, try.State(), impossible)
 		return wire.Result{}, err
 	}
-	need := needOf(size)
+	need := needOf(size, sizing.Learned && try.Need().LargestFailedGPU == 0)
 	size = whole(size, a.capacity)
 	r := &running{
 		need:  need,
@@ -116,7 +116,7 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 // unfit tells why an attempt of a size can never run on this host; found is false when it can.
 func (a *Agent) unfit(size quantity.Size, need predictor.Need, fits bool) (ending slot.Ending, found bool) {
 	ending = slot.Ending{Outcome: predictor.Failed, Permanent: true, Grant: size}
-	missing := a.gpus.never(needOf(size))
+	missing := a.gpus.never(needOf(size, false))
 	switch failed := need.LargestFailedGPU; {
 	case need.OutOfMemory > 0 && need.LargestFailed >= a.capacity.Memory:
 		ending.Outcome = predictor.OutOfMemory

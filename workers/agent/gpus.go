@@ -18,8 +18,9 @@ import (
 
 const (
 	// gpuPatience is how long an attempt waits, in the room that it was given, for a GPU that nobody uses: the driver
-	// takes back what a program held within a second of its end.
-	gpuPatience = 15 * time.Second
+	// takes back what a program held within a second of its end, but another program may go on for hours. Then the attempt
+	// is given back, so that another host may have it: seldom, as each time is a Record.
+	gpuPatience = 10 * time.Minute
 	gpuPause    = 500 * time.Millisecond
 	// gpusEvery is how often the driver is asked while no attempt has a GPU.
 	gpusEvery = 10 * time.Second
@@ -96,13 +97,13 @@ func rounded(size quantity.Size) quantity.Size {
 }
 
 // needOf is what an attempt of a size asks of single devices.
-func needOf(size quantity.Size) device.Need {
+func needOf(size quantity.Size, learned bool) device.Need {
 	count := int((size.GPU + quantity.Core - 1) / quantity.Core)
 	if count <= 0 {
 		return device.Need{}
 	}
 	each := (size.GPUMemory + quantity.Bytes(count) - 1) / quantity.Bytes(count)
-	return device.Need{Count: count, Class: size.DeviceClass, Memory: each}
+	return device.Need{Count: count, Class: size.DeviceClass, Memory: each, Learned: learned}
 }
 
 // whole is size with the memory of its GPUs as large as they are, on a host of capacity: they are one attempt's alone.
@@ -134,13 +135,19 @@ func (g *gpus) take(ctx context.Context, need device.Need, who predictor.GPUHold
 	}
 	ctx, cancel := context.WithTimeout(ctx, gpuPatience)
 	defer cancel()
+	told := ""
 	for {
-		if err := g.look(ctx); err != nil {
+		if err := g.look(ctx); err != nil && ctx.Err() == nil {
 			return nil, fmt.Errorf("%w: %w", errNoGPU, err)
 		}
 		hold, why := g.choose(need, who)
 		if hold != nil {
 			return hold, nil
+		}
+		if told == "" { // once: how much others hold changes all the time
+			told = why
+			g.logger.WarnContext(ctx, "an attempt waits for a GPU", "run", who.Run, "task", who.Task, "attempt", who.Attempt,
+				"reason", why)
 		}
 		select {
 		case <-ctx.Done():

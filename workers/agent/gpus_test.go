@@ -92,7 +92,7 @@ func TestAttemptsHaveGPUsOfTheirOwnAndSeeNoOthers(t *testing.T) {
 	t.Parallel()
 	driver := newCards(2, 80*quantity.GiB)
 	h, printed, _ := startWithStore(t, 3, driver.on)
-	h.plans <- placement(3, asking(quantity.GPUs{Count: 1}))
+	h.obeyed(placement(3, asking(quantity.GPUs{Count: 1})))
 	dir := t.TempDir()
 	pids := t.TempDir()
 	script := `echo "[$CUDA_VISIBLE_DEVICES]"; : >"` + dir + `/$SPILLWAY_TASK"; cd "` + pids + `"

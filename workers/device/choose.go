@@ -17,6 +17,22 @@ type Need struct {
 	Class string
 	// Memory is what the attempt may take of each; zero when nobody knows.
 	Memory quantity.Bytes
+	// Learned says that Memory is what earlier attempts took, with head-room, and that nobody has asked for as much.
+	Learned bool
+}
+
+// spare is the part of a device's memory that nobody insists on: the driver, a display and a monitor take some hundred
+// MiB of it, and programs that take all that they find make do with so much less. Without it an attempt that once had
+// a whole device would wait for one for ever.
+const spare = 1.0 / 16
+
+// least is how much of a device must be free for an attempt: what it asks for, but no more than there ever is where
+// nobody else uses it, or where that is only what was learned.
+func (n Need) least(d State, strangers int) quantity.Bytes {
+	if n.Learned || strangers == 0 && !d.PIDsUnknown {
+		return min(n.Memory, d.Memory-quantity.Bytes(spare*float64(d.Memory)))
+	}
+	return n.Memory
 }
 
 // Choose returns the UUIDs of the devices that an attempt gets, in their order on the host, or why it gets none: held
@@ -86,7 +102,7 @@ func unusable(d State, held map[string]bool, own map[int]bool, need Need) string
 		return "is held by another attempt"
 	case need.Memory > d.Memory:
 		return fmt.Sprintf("has %s", d.Memory)
-	case need.Memory > d.Free:
+	case need.least(d, len(strangers(d.Processes, own))) > d.Free:
 		text := fmt.Sprintf("has %s free of %s", d.Free, d.Memory)
 		if by := others(d.Processes, own); by != "" {
 			text += ": used" + by

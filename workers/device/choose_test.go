@@ -72,6 +72,39 @@ func TestWholeDevicesAreChosenByClassMemoryAndNumber(t *testing.T) {
 	}
 }
 
+// What was learned of a whole device is no reason to wait for more of it than there is: the driver keeps some of it, and
+// a display or a monitor some hundred MiB.
+func TestALearnedNeedIsNoMoreThanIsReallyFree(t *testing.T) {
+	t.Parallel()
+	kept := gpu(0, "h100", 80*quantity.GiB)
+	kept.Used, kept.Free = 500*quantity.MiB, 80*quantity.GiB-500*quantity.MiB
+	monitored, filled := kept, kept
+	monitored.Processes = []Process{{PID: 990, Memory: 500 * quantity.MiB}}
+	filled.Used, filled.Free = 20*quantity.GiB, 60*quantity.GiB
+	filled.Processes = []Process{{PID: 990, Memory: 20 * quantity.GiB}}
+	inside := kept
+	inside.PIDsUnknown = true
+	learned := Need{Count: 1, Memory: 80*quantity.GiB - quantity.MiB, Learned: true}
+	asked := learned
+	asked.Learned = false
+	for name, test := range map[string]struct {
+		device State
+		need   Need
+		given  bool
+	}{
+		"what the driver keeps":                  {kept, learned, true},
+		"what the driver keeps of what is asked": {kept, asked, true},
+		"beside a monitor":                       {monitored, learned, true},
+		"as much was asked for":                  {monitored, asked, false},
+		"another program fills it":               {filled, learned, false},
+		"inside a container":                     {inside, learned, true},
+	} {
+		if got, why := Choose([]State{test.device}, nil, nil, test.need); (len(got) == 1) != test.given {
+			t.Errorf("%s: %v, %s", name, got, why)
+		}
+	}
+}
+
 // Whatever comes and goes, no device is given twice, all of an attempt's are of one class and hold what it needs, and
 // who is refused could not have been served.
 func TestNoDeviceIsGivenTwice(t *testing.T) {

@@ -32,6 +32,21 @@ func Visible(devices []State, value string) []State {
 	return seen
 }
 
+// Missing is the first name in a value of CUDA_VISIBLE_DEVICES that no device has, with which what is visible ends;
+// empty when all are there, and for -1, with which people hide the rest.
+func Missing(devices []State, value string) string {
+	for name := range strings.SplitSeq(value, ",") {
+		name = strings.TrimSpace(name)
+		if name == "" || name == "-1" || name == "none" || name == "NoDevFiles" {
+			return ""
+		}
+		if len(Visible(devices, name)) == 0 {
+			return name
+		}
+	}
+	return ""
+}
+
 // Offer returns what a host gives to attempts: the working devices of the model that it has most of, of those with most
 // memory where it has as many of two. A size has one class of devices, so others are left out.
 func Offer(devices []State) []State {

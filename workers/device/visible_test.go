@@ -30,6 +30,18 @@ func TestWhatCUDAWouldSeeIsOffered(t *testing.T) {
 	}
 }
 
+func TestADeviceThatIsNotThereIsNamed(t *testing.T) {
+	t.Parallel()
+	all := []State{gpu(0, "a100", quantity.GiB), gpu(1, "a100", quantity.GiB)}
+	for value, want := range map[string]string{
+		"": "", "-1": "", "0,1": "", "0,7": "7", "GPU-1": "", "GPU-9,0": "GPU-9", "1,-1,9": "", "none": "",
+	} {
+		if got := Missing(all, value); got != want {
+			t.Errorf("%q: %q, want %q", value, got, want)
+		}
+	}
+}
+
 func TestAHostOffersTheModelThatItHasMostOf(t *testing.T) {
 	t.Parallel()
 	lost := gpu(4, "h100", 80*quantity.GiB)

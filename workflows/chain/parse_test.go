@@ -179,6 +179,11 @@ func TestEachProblemIsNamedWithItsPlaceAndWhatToDo(t *testing.T) {
 		},
 		"cpu that is a list": {one("cpu: [1]"), "c.yaml:5:10: cpu is a list; give text, such as 2, 0.5 or 500m"},
 		"no GPU":             {one("gpu: 0"), `c.yaml:5:10: gpu is 0; give a whole number from 1 to 1024`},
+		"a share of a GPU": {
+			one("gpu: 0.5"),
+			"c.yaml:5:10: gpu is 0.5; GPUs are given whole, and shares of one are not offered yet: give a whole number " +
+				"from 1 to 1024",
+		},
 		"a GPU by its model": {one("gpu: h100"), `c.yaml:5:10: gpu is the text "h100"; give a whole number`},
 		"an unknown GPU": {
 			one("gpu: {class: \"H 100\"}"),

@@ -106,6 +106,11 @@ func (c *chainReader) stage(name string, node *yaml.Node, index int) {
 func (c *chainReader) gpus(node *yaml.Node, name string) (g quantity.GPUs) {
 	before := len(c.problems)
 	count := func(n *yaml.Node) {
+		if share, err := strconv.ParseFloat(resolve(n).Value, 64); err == nil && share > 0 && share != math.Trunc(share) {
+			c.report(at(n), "gpu is %s; GPUs are given whole, and shares of one are not offered yet: give a whole number "+
+				"from 1 to %d", resolve(n).Value, mostGPUs)
+			return
+		}
 		number, _ := c.whole(n, "gpu", 1, mostGPUs)
 		g.Count = int(number)
 	}

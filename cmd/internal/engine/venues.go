@@ -102,6 +102,10 @@ func (v *venues) offeredGPUs(ctx context.Context) (
 	}
 	seen := reading.Devices
 	if value, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
+		if missing := device.Missing(seen, value); missing != "" {
+			v.logger.WarnContext(ctx, "CUDA_VISIBLE_DEVICES names a GPU that is not there; those after it are not offered",
+				"name", missing, "gpus", len(seen), "hint", "nvidia-smi -L lists numbers and UUIDs")
+		}
 		seen = device.Visible(seen, value)
 	}
 	offered = device.Offer(seen)
