@@ -88,3 +88,31 @@ func Retry(before, now ledger.RunView, most int, lost timeline.Attempt) string {
 		return ""
 	}
 }
+
+// Retries holds back why an attempt is tried again until it is: a program may say that it would fail again, and a run
+// may be over, and no view of the run tells so before its end. The zero value holds nothing.
+type Retries struct {
+	held  string
+	after int // how many attempts had ended when that was said
+}
+
+// Tell returns what there is to say of a view of the run, the oldest first; most and lost are those of [Retry].
+func (r *Retries) Tell(before, now ledger.RunView, most int, lost timeline.Attempt) []string {
+	var lines []string
+	was, is := onlyStage(before), onlyStage(now)
+	if r.held != "" && is.Attempts > r.after {
+		lines, r.held = append(lines, r.held), ""
+	}
+	again := Retry(before, now, most, lost)
+	switch {
+	case again == "":
+	case is.Failed == was.Failed: // it was lost: nothing keeps it from being tried again
+		lines = append(lines, again)
+	default:
+		r.held, r.after = again, is.Attempts
+	}
+	if r.held != "" && is.Running > 0 && !Ended(now) {
+		lines, r.held = append(lines, r.held), ""
+	}
+	return lines
+}

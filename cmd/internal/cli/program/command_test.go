@@ -290,6 +290,52 @@ func TestEveryFailedAttemptButTheLastIsTold(t *testing.T) {
 	}
 }
 
+// TestAFailureIsTriedAgainOnlyWhenItIs has a program that says that it would fail again: the run ends without a word of
+// another attempt.
+func TestAFailureIsTriedAgainOnlyWhenItIs(t *testing.T) {
+	t.Parallel()
+	view := func(state predictor.RunState, attempts, failed, lost, running int) ledger.RunView {
+		return ledger.RunView{Run: "r", State: state, Stages: []ledger.StageView{{
+			Attempts: attempts, Failed: failed, Lost: lost, Running: running,
+		}}}
+	}
+	going := predictor.RunRunning
+	first := "attempt 1 failed (1 of 3); it is tried again"
+	for name, test := range map[string]struct {
+		views []ledger.RunView
+		want  []string // of each view
+	}{
+		"it would fail again": {
+			[]ledger.RunView{view(going, 0, 0, 0, 1), view(going, 1, 1, 0, 0), view(predictor.RunFailed, 1, 1, 0, 0)},
+			[]string{"", "", ""},
+		},
+		"it is tried again": {
+			[]ledger.RunView{view(going, 0, 0, 0, 1), view(going, 1, 1, 0, 0), view(going, 1, 1, 0, 1)},
+			[]string{"", "", first},
+		},
+		"at once": {
+			[]ledger.RunView{view(going, 0, 0, 0, 1), view(going, 1, 1, 0, 1)}, []string{"", first},
+		},
+		"and ends before it is seen": {
+			[]ledger.RunView{view(going, 1, 1, 0, 0), view(going, 2, 1, 0, 0)}, []string{"", first},
+		},
+		"it is lost": {
+			[]ledger.RunView{view(going, 0, 0, 0, 1), view(going, 1, 0, 1, 0)},
+			[]string{"", "attempt 1 was lost with its host; it is tried again"},
+		},
+	} {
+		var retries display.Retries
+		var before ledger.RunView
+		for i, now := range test.views {
+			got := strings.Join(retries.Tell(before, now, 3, timeline.Attempt{}), "\n")
+			if got != test.want[i] {
+				t.Errorf("%s, view %d: got %q, want %q", name, i, got, test.want[i])
+			}
+			before = now
+		}
+	}
+}
+
 func TestACommandWaitsUntilAnAttempt(t *testing.T) {
 	t.Parallel()
 	view := func(state predictor.RunState, stages ...ledger.StageView) ledger.RunView {

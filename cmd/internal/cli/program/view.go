@@ -40,8 +40,11 @@ type View struct {
 	model   display.Model
 	since   time.Time // the run's first message came
 	waits   bool      // it was said that no attempt has begun
-	working sync.WaitGroup
-	told    chan error // how the log ended
+	// expected says that it was said when the run is expected to end.
+	expected bool
+	retries  display.Retries
+	working  sync.WaitGroup
+	told     chan error // how the log ended
 }
 
 // NewView returns the view of a command that may fail most times; with asJSON, standard output is left to the report.
@@ -57,7 +60,8 @@ func NewView(ctx context.Context, t *tool.Tool, s *session.Session, most int, as
 	return v
 }
 
-// Take begins to follow the log with the run's first message, and says why an attempt is followed by another.
+// Take begins to follow the log with the run's first message, and says once when the run is expected to end and for how
+// much, and why an attempt is followed by another.
 func (v *View) Take(message client.Message) {
 	if message.Alert != nil && message.Alert.Run == v.model.Run.Run {
 		v.note("alert: %s", display.CleanLine(message.Alert.Message))
@@ -80,8 +84,14 @@ func (v *View) Take(message client.Message) {
 	if display.Lost(before, v.model.Run) {
 		lost = v.lost()
 	}
-	if again := display.Retry(before, v.model.Run, v.most, lost); again != "" {
+	for _, again := range v.retries.Tell(before, v.model.Run, v.most, lost) {
 		v.note("%s", again)
+	}
+	if lines := display.Expected(v.model.Run); len(lines) > 0 && !v.expected && !display.Ended(v.model.Run) {
+		v.expected = true
+		for _, line := range lines {
+			v.note("%s", line)
+		}
 	}
 }
 
