@@ -1,6 +1,8 @@
 package predictor_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -215,5 +217,74 @@ func TestProgressThatStallsOrJumpsBackMakesNoNonsense(t *testing.T) {
 		if mid := got.Finish.Mid; !known || mid < c.least || mid > c.most || got.Finish.Low > mid || got.Finish.High < mid {
 			t.Errorf("%s: %+v known %v, want %v to %v s", c.name, got.Finish, known, c.least, c.most)
 		}
+	}
+}
+
+// TestForecastsAreJudgedByOneClock has runs whose hosts' clocks are right, an hour ahead and an hour behind: whether a
+// forecast has held does not depend on it.
+func TestForecastsAreJudgedByOneClock(t *testing.T) {
+	t.Parallel()
+	widthAfter := func(off float64) string {
+		var state predictor.State
+		for i := range 12 {
+			id, at := "run-"+string(rune('a'+i)), 1e4*float64(i)
+			begun := start(id, "map", 0, at+off)
+			line := record(id, "map", 0, at+10+off, 10)
+			line.ScheduledAt = after(at)
+			state = fold(
+				state, started(id, at, predictor.Goal{}), hint(id, "map", 5, at), begun, line,
+			)
+			for task := 1; task < 5; task++ {
+				late := at + 10*float64(task)
+				line := record(id, "map", task, late+10+off, 10)
+				line.ScheduledAt, line.Queue = after(at), time.Duration(10*task)*time.Second
+				state = fold(state, start(id, "map", task, late+off), line)
+			}
+			state = fold(state, predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(at + 50)})
+		}
+		var stored struct {
+			Width float64 `json:"run_width"`
+		}
+		if err := json.Unmarshal(encode(t, state), &stored); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("%.4f", stored.Width)
+	}
+	want := widthAfter(0)
+	for _, off := range []float64{3600, -3600} {
+		if got := widthAfter(off); got != want {
+			t.Errorf("with clocks of hosts that are %v s off forecasts are as wide as %s, want %s", off, got, want)
+		}
+	}
+	if want == "0.0000" {
+		t.Error("no forecast was judged")
+	}
+}
+
+// TestOneAttemptAtFunctionsIsOneDraw has ten attempts of ten seconds at the pool, and one at functions that took a
+// hundred: the offer is between, and comes to what functions take with those that follow.
+func TestOneAttemptAtFunctionsIsOneDraw(t *testing.T) {
+	t.Parallel()
+	offered := func(attempts int) float64 {
+		state := learn(predictor.State{}, "score", 10, 10)
+		for i := range attempts {
+			line := record("earlier", "score", 100+i, -500+float64(i), 100)
+			line.Venue = predictor.Function
+			line.Grant = quantity.Size{Memory: 1769 * quantity.MiB}
+			state = fold(state, line)
+		}
+		goal := predictor.Goal{Minimise: predictor.Latency}
+		plan, _ := predictor.Decide(fold(state, started("r", 0, goal), hint("r", "score", 200, 0)), laptop(0, 1))
+		for _, d := range plan.Decisions {
+			if told, known := d.Inputs["function_wall_seconds"]; known {
+				return told
+			}
+		}
+		t.Fatalf("nothing is offered:\n%s", strings.Join(reasons(plan), "\n"))
+		return 0
+	}
+	none, one, many := offered(0), offered(1), offered(30)
+	if none > 15 || one < 15 || one > 40 || many < 80 {
+		t.Errorf("functions take %v s by the pool, %v with one of 100 s there and %v with 30", none, one, many)
 	}
 }

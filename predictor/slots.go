@@ -166,7 +166,7 @@ func (d *decider) awaitRoom() {
 		if len(d.hosts) == 0 || w.demand() <= w.running[fact.Pool] {
 			continue
 		}
-		w.wait = min(spill.NoPool, rooms.Wait(w.size))
+		w.wait = min(spill.NoPool, rooms.Wait(d.roomFor(w)))
 	}
 }
 

@@ -258,6 +258,11 @@ func (d *decider) functionMemory(w *work) quantity.Bytes {
 	return min(first, quantity.Bytes(firstPeaks*seen))
 }
 
+// tiedFor is what the speed of the pool, brought to a function's cores, counts beside the run times that functions
+// have shown, in these. One attempt there is one draw: where run times vary by a half, an offer that rested on it alone
+// would be half or twice of what functions take, and so would the slots that are bought.
+const tiedFor = 2
+
 // offer prices functions for the stage. known is false while nothing is known about how long a task takes.
 func (d *decider) offer(w *work) (o spill.Offer, why spill.Refusal, known bool) {
 	mean, _, known := w.stage.Model.Pool(w.size.CPU)
@@ -283,7 +288,10 @@ func (d *decider) offer(w *work) (o spill.Offer, why spill.Refusal, known bool) 
 	if len(walls.Values) > 0 && (w.stage.Class == 0 || w.stage.Class == class || walls.Reference() > 0) {
 		measured, _ := walls.Mean()
 		by := d.relative(w, fact.Function)
-		o.Function, o.Highest = max(measured*by, 0.001), max(walls.Largest(), measured)*by
+		n := float64(len(walls.Values))
+		part := n / (n + tiedFor)
+		o.Function = max(math.Pow(measured*by, part)*math.Pow(o.Function, 1-part), 0.001)
+		o.Highest = max(walls.Largest()*by, part*measured*by+(1-part)*o.Highest)
 	}
 	if colds := w.stage.Model.Colds[fact.Function]; len(colds.Values) > 0 {
 		o.Cold, _ = colds.Mean()

@@ -187,8 +187,8 @@ type AttemptStarted struct {
 	Attempt int     `json:"attempt"`
 	Venue   Venue   `json:"venue"`
 	Host    string  `json:"host"`
-	// Supervisor is the host of the process that supervises the attempt; empty means Host. Instance is which start of that
-	// process it is.
+	// Supervisor is the host of the process that supervises the attempt; empty means Host. Instance is which start of
+	// that process it is.
 	Supervisor string        `json:"supervisor,omitempty"`
 	Instance   string        `json:"instance,omitempty"`
 	PoolOnly   bool          `json:"pool_only,omitempty"`
@@ -242,8 +242,8 @@ type Sampled struct {
 type GPUSample struct {
 	// Memory is what the attempt holds of their memory together.
 	Memory quantity.Bytes `json:"memory_bytes"`
-	// Busy is how many of them were computing, as a mean over the moments before; -1 where the driver does not tell, as of
-	// parts of GPUs.
+	// Busy is how many of them were computing, as a mean over the moments before; -1 where the driver does not tell, as
+	// of parts of GPUs.
 	Busy float64 `json:"busy"`
 }
 
@@ -326,8 +326,8 @@ type Record struct {
 	GPUs      []string       `json:"gpus,omitempty"`
 	Predicted Prediction     `json:"predicted"`
 	Usage     quantity.Usage `json:"usage"`
-	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input, and the
-	// values of categories (usage.Category).
+	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input, and
+	// the values of categories (usage.Category).
 	Features map[string]float64 `json:"features,omitempty"`
 	// Step is the last step that this attempt reported as done, and Metrics are those that came with it: what came after
 	// the last sample is in no other event. 0 and nil when it reported none, or when it was an attempt of an engine that
@@ -339,6 +339,19 @@ type Record struct {
 	// Training is how a split training went, as the attempt told it last; nil when it told nothing.
 	Training *Training      `json:"training,omitempty"`
 	Cost     quantity.Money `json:"cost_picodollars"`
+}
+
+// Ended is when the attempt ended, by the clock by which it was scheduled: that of the server, which is that of runs
+// and of the calls of stages too. A host tells only for how long it took; its own clock may be an hour off.
+func (e Record) Ended() time.Time {
+	if e.ScheduledAt.IsZero() {
+		return e.At
+	}
+	took := time.Duration(0)
+	for _, part := range []time.Duration{e.Queue, e.Start, e.Usage.Wall, e.Settle} {
+		took += min(max(part, 0), MaxWall)
+	}
+	return e.ScheduledAt.Add(took)
 }
 
 // Prediction is what was expected of an attempt when it was admitted.

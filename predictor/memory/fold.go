@@ -208,7 +208,7 @@ func (m *State) recorded(e fact.Record) {
 		st.Live.Peak = 0 // what has ended is known
 	}
 	st.Model.trained(e.Training)
-	m.charge(st, e, now)
+	m.charge(st, e, fact.At(e.Ended()))
 	if running.Replaced {
 		return // its task was taken again already
 	}
