@@ -122,6 +122,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Function, Host: "digits-1769",
 			PoolOnly: true, Queue: 3 * time.Millisecond,
 			Supervisor: "host-1", Instance: "8f0e2b6c", Grant: size, GPUs: []string{"GPU-604ac76c"}, At: at,
+			Input: 4096, Features: map[string]float64{"epochs": 3},
 		}},
 		wire.KindSampled: {Event: predictor.Sampled{
 			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900,
