@@ -141,14 +141,13 @@ func (m *State) Lasts(running Attempt) (lasts Lasting, known bool) {
 // those that have ended there, or else by the speed with so many cores.
 func (m *Model) slowdown(by usage.Duration, cores float64) float64 {
 	there := m.Times(fact.Function, cores)
-	by.Levels = usage.Levels{} // those of a mixture are 1 in the mean
 	column := slices.Index(there.Names, by.Feature)
 	if column < 0 || column >= len(there.Columns) || len(there.Columns[column]) != len(there.Values) {
 		return m.Speed().Slower(cmp.Or(by.Cores, 1), cores)
 	}
 	took, expected := 0.0, 0.0
 	for i, x := range there.Columns[column] {
-		features := usage.Features{Input: x, Named: map[string]float64{by.Feature: x}}
+		features := there.FeaturesOf(i)
 		if at, known := by.At(features); known && x > 0 {
 			took, expected = took+there.Values[i], expected+at.Mid
 		}
@@ -175,7 +174,7 @@ const unlike = 1e-3
 // long again as it has run, in the mean of an exponential distribution; how probable that is grows as it outlives the
 // others.
 func (l Lasting) Beyond(age float64) Left {
-	mu, s := math.Log(l.Median), max(l.Spread, leastSpread)
+	mu, s := math.Log(l.Median), min(max(l.Spread, leastSpread), mostSpread)
 	if age <= 0 {
 		return Left{Mean: math.Exp(mu + s*s/2), Variation: math.Sqrt(math.Expm1(s * s))}
 	}
@@ -192,6 +191,10 @@ func (l Lasting) Beyond(age float64) Left {
 
 // leastSpread keeps a distribution from being a point: no two attempts take the same time.
 const leastSpread = 1e-3
+
+// mostSpread keeps what is expected of one whose interval says nothing from being beyond all times: of two in three it
+// is off by a factor of twenty.
+const mostSpread = 3
 
 // tail is the probability that a standard normal variable is larger than z.
 func tail(z float64) float64 { return math.Erfc(z/math.Sqrt2) / 2 }

@@ -157,7 +157,7 @@ type Share struct {
 // Works reports whether the run has or will have tasks at the stage that are not done: one that is past it wants
 // nothing of it any more.
 func (s *Share) Works() bool {
-	return s.Running > 0 || s.Queued != [2]int{} || s.Further > 0 || s.Scheduled > s.Done+s.Reused
+	return s.Running > 0 || s.Queued != [2]int{} || s.Further > 0 || s.Scheduled > s.Done
 }
 
 // Run is what is known of one run that goes on.

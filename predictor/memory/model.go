@@ -245,8 +245,8 @@ func (m *Model) took(e fact.Record, resized bool, seconds float64) {
 	times.AddAt(cores, microseconds(seconds), featuresOf(e))
 	m.Walls[e.Venue] = times
 	expected := e.Predicted.Wall
-	if e.Venue != fact.Pool || !(expected.Mid > 0) {
-		return
+	if e.Venue != fact.Pool || !(expected.Mid > 0) || resized {
+		return // what is resized is not run as it was predicted
 	}
 	m.WallError.Push(usage.RelativeError(expected.Mid, seconds), maxErrors)
 	if !m.WallFallen { // else the interval is all that came, as wide as that was
@@ -366,7 +366,8 @@ func (m *Model) sum() {
 		return
 	}
 	m.summed = m.Attempts
-	m.experience, m.wallExperience = size.ExperienceOf(m.Memory.Measured()), size.ExperienceOf(m.Walls[fact.Pool].Values)
+	m.experience = size.ExperienceOf(m.Memory.Measured())
+	m.wallExperience = size.ExperienceOf(m.Times(fact.Pool, 1).Values) // of several sizes they differ by these, too
 }
 
 // learnTimes learns the speed at each size, and how long attempts take with as many cores as the newest had, unless

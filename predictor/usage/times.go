@@ -173,6 +173,21 @@ func (t *Times) Mixed(cores float64) bool {
 	return cores > 0 && t.valid() && slices.ContainsFunc(t.Cores, other)
 }
 
+// FeaturesOf is what was known of the attempt at a place.
+func (t *Times) FeaturesOf(place int) Features {
+	found := Features{Named: make(map[string]float64, len(t.Names))}
+	for i, name := range t.Names {
+		switch value := t.Columns[i][place]; {
+		case value == notKnown:
+		case name == InputBytes:
+			found.Input = value
+		default:
+			found.Named[name] = value
+		}
+	}
+	return found
+}
+
 // kind is the value of a category of the attempt at a place; 0 where it was not known.
 func (t *Times) kind(name string, place int) float64 {
 	if column := slices.Index(t.Names, name); column >= 0 {
