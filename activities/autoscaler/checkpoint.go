@@ -27,6 +27,9 @@ const (
 // errCheckpoint says that a checkpoint cannot be used; the stream can.
 var errCheckpoint = errors.New("checkpoint cannot be used")
 
+// errTooLarge says that a checkpoint is larger than what the server takes.
+var errTooLarge = errors.New("too large")
+
 // checkpoint is a state and how far into the stream it reaches.
 type checkpoint struct {
 	Version int `json:"v"`
@@ -189,8 +192,8 @@ func (s *checkpointStore) save(ctx context.Context, c checkpoint) error {
 		return fmt.Errorf("save checkpoint: %w", err)
 	}
 	if s.limit > 0 && int64(len(data))+headerRoom > s.limit {
-		return fmt.Errorf("save checkpoint: it has %d bytes and the NATS server takes %d; raise max_payload", len(data),
-			s.limit)
+		return fmt.Errorf("save checkpoint: %w: it has %d bytes and the NATS server takes %d; raise max_payload", errTooLarge,
+			len(data), s.limit)
 	}
 	for {
 		revision, err := s.put(ctx, data)

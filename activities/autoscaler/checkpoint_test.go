@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -133,6 +135,44 @@ func TestACheckpointThatTheServerDoesNotTakeIsExplained(t *testing.T) {
 	err = v.save(t.Context(), checkpoint{Version: wire.Version, State: folded(20)})
 	if err == nil || !strings.Contains(err.Error(), "max_payload") {
 		t.Errorf("save: %v, want advice on max_payload", err)
+	}
+}
+
+// TestACheckpointThatIsTooLargeForgetsWhatRanLongestAgo lets the server take less than all stages come to, of which the
+// run of the newest goes on.
+func TestACheckpointThatIsTooLargeForgetsWhatRanLongestAgo(t *testing.T) {
+	t.Parallel()
+	v, err := openCheckpoints(t.Context(), stream(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := folded(40)
+	whole := len(asJSON(t, state))
+	v.limit = int64(whole / 2)
+	var told bytes.Buffer
+	leading := &term{
+		saves: v, state: state, sequence: 7, plan: &planWriter{term: 1}, log: slog.New(slog.NewTextHandler(&told, nil)),
+	}
+	if err := leading.save(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := v.load(t.Context()); err == nil && c.Sequence == 7 {
+		t.Fatalf("of stages that a run works on some were forgotten: %s", told.String())
+	}
+	leading.state = predictor.Fold(state, predictor.RunEnded{
+		Run: "run-1", State: predictor.RunSucceeded, At: time.Unix(2_000_000_000, 0),
+	})
+	leading.sequence = 8
+	if err := leading.save(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := v.load(t.Context())
+	if err != nil || c.Sequence != 8 || len(asJSON(t, c.State)) > whole/2 {
+		t.Fatalf("checkpoint: sequence %d of %d bytes, %v; want 8, and at most %d bytes\n%s", c.Sequence,
+			len(asJSON(t, c.State)), err, whole/2, told.String())
+	}
+	if !strings.Contains(told.String(), "ran longest ago") || !strings.Contains(told.String(), "max_payload") {
+		t.Errorf("the log says\n%s\nwant that stages are forgotten, and what would help", told.String())
 	}
 }
 

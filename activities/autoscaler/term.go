@@ -211,10 +211,20 @@ func (t *term) save(ctx context.Context) error {
 	if t.sequence == t.saved {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callWait)
-	defer cancel()
 	t.saved = t.sequence // also when it fails: the next try is due after another interval
-	err := t.saves.save(ctx, checkpoint{Version: wire.Version, Term: t.plan.term, Sequence: t.sequence, State: t.state})
+	save := func() error {
+		ctx, cancel := context.WithTimeout(ctx, callWait)
+		defer cancel()
+		return t.saves.save(ctx, checkpoint{Version: wire.Version, Term: t.plan.term, Sequence: t.sequence, State: t.state})
+	}
+	err := save()
+	for forgotten := 1; errors.Is(err, errTooLarge) && forgotten > 0; err = save() {
+		// A checkpoint that cannot be written any more loses all that the stream has no more.
+		if t.state, forgotten = predictor.Lighten(t.state); forgotten > 0 {
+			t.log.WarnContext(ctx, "what is known of the stages that ran longest ago is forgotten", "stages", forgotten, "because",
+				err)
+		}
+	}
 	if errors.Is(err, ErrSuperseded) {
 		return err
 	}

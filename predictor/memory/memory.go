@@ -235,6 +235,32 @@ func (m *State) model(name string, now fact.Instant) *Model {
 	return fresh
 }
 
+// Lighten forgets a quarter of the models, those that were active longest ago, with their stages, and returns how many:
+// none that a run works on. It is for a checkpoint that would be too large.
+func (m *State) Lighten() (forgotten int) {
+	busy := make(map[*Model]bool)
+	stages := make(map[*Model][]*Stage)
+	for _, st := range m.Stages {
+		stages[st.Model] = append(stages[st.Model], st)
+		for _, part := range st.Shares {
+			busy[st.Model] = busy[st.Model] || part.Works()
+		}
+	}
+	idle := slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int {
+		return cmp.Or(cmp.Compare(a.Active, b.Active), strings.Compare(a.Name, b.Name))
+	})
+	idle = slices.DeleteFunc(idle, func(known *Model) bool { return busy[known] })
+	idle = idle[:min(len(idle), (len(m.models)+3)/4)]
+	for _, known := range idle {
+		for _, st := range stages[known] {
+			m.unfollow(st)
+			delete(m.Stages, st.ID)
+		}
+		delete(m.models, known.Name)
+	}
+	return len(idle)
+}
+
 // Experienced are the models of stages with attempts that have ended, those that were active last first.
 func (m *State) Experienced() []*Model {
 	var found []*Model

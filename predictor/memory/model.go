@@ -42,8 +42,9 @@ type Model struct {
 	GPUMemory usage.History `json:"gpu_memory"` // of a device
 	Rates     usage.Series  `json:"rates"`      // thousandths of a core
 	Tries     usage.Tries   `json:"tries"`      // at the sizes that attempts had at the pool
-	// Scout looks for what explains memory at the pool among more names than are followed.
-	Scout usage.Scout `json:"scout,omitzero"`
+	// Scout looks for what explains memory at the pool among more names than are followed. It is in no checkpoint, which it
+	// would make three times as large: a look takes few attempts, and begins anew.
+	Scout usage.Scout `json:"-"`
 	// MemoryTerm and GPUMemoryTerm are what explained peaks when needs were last learned.
 	MemoryTerm    usage.Term `json:"memory_term,omitzero"`
 	GPUMemoryTerm usage.Term `json:"gpu_memory_term,omitzero"`
