@@ -221,8 +221,8 @@ func (t *term) save(ctx context.Context) error {
 	for forgotten := 1; errors.Is(err, errTooLarge) && forgotten > 0; err = save() {
 		// A checkpoint that cannot be written any more loses all that the stream has no more.
 		if t.state, forgotten = predictor.Lighten(t.state); forgotten > 0 {
-			t.log.WarnContext(ctx, "what is known of the stages that ran longest ago is forgotten", "stages", forgotten, "because",
-				err)
+			t.log.WarnContext(ctx, "what is known of the stages that ran longest ago is forgotten", "stages", forgotten,
+				"because", err)
 		}
 	}
 	if errors.Is(err, ErrSuperseded) {

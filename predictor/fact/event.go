@@ -196,8 +196,8 @@ type AttemptStarted struct {
 	Grant      quantity.Size `json:"grant"`
 	// GPUs are those that the attempt has, by UUID.
 	GPUs []string `json:"gpus,omitempty"`
-	// Input and Features are what is known of the task before it runs, as its Record will have them; 0 and nil where an
-	// engine of an earlier build has started it.
+	// Input and Features are what is known of the task before it runs, as its Record will have them, of Features those by
+	// which its run time is expected; 0 and nil where an engine of an earlier build has started it.
 	Input    quantity.Bytes     `json:"input_bytes,omitempty"`
 	Features map[string]float64 `json:"features,omitempty"`
 	At       time.Time          `json:"at"`

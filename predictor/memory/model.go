@@ -42,8 +42,8 @@ type Model struct {
 	GPUMemory usage.History `json:"gpu_memory"` // of a device
 	Rates     usage.Series  `json:"rates"`      // thousandths of a core
 	Tries     usage.Tries   `json:"tries"`      // at the sizes that attempts had at the pool
-	// Scout looks for what explains memory at the pool among more names than are followed. It is in no checkpoint, which it
-	// would make three times as large: a look takes few attempts, and begins anew.
+	// Scout looks for what explains memory at the pool among more names than are followed. It is in no checkpoint, which
+	// it would make three times as large: a look takes few attempts, and begins anew.
 	Scout usage.Scout `json:"-"`
 	// MemoryTerm and GPUMemoryTerm are what explained peaks when needs were last learned.
 	MemoryTerm    usage.Term `json:"memory_term,omitzero"`
@@ -272,7 +272,7 @@ func (m *Model) remember(h *usage.History, e fact.Record, peak quantity.Bytes, e
 	if h == &m.GPUMemory {
 		kept = m.GPUMemoryTerm.By
 	}
-	h.Categorise(e.Features, kept)
+	h.Categorise(e.Features, kept, m.Need.Wall.Levels.Name)
 	h.Add(usage.Attempt{Peak: float64(peak), Exceeded: exceeded, Features: featuresOf(e)})
 }
 

@@ -17,6 +17,39 @@ import (
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
+// TestATextThatExplainsRunTimesAloneIsKept has seven texts tell of attempts, of which one explains their run times and
+// none their peaks.
+func TestATextThatExplainsRunTimesAloneIsKept(t *testing.T) {
+	t.Parallel()
+	var m Model
+	found, lost := 0, 0
+	seconds := []float64{10, 60, 300}
+	for i := range 400 {
+		kind := i * 7 % 3
+		features := map[string]float64{usage.CategoryName("model"): usage.Category(string(rune('a' + kind)))}
+		for other := range 6 {
+			name := usage.CategoryName("other" + string(rune('a'+other)))
+			features[name] = usage.Category(string(rune('a' + i*(other+3)%5)))
+		}
+		m.learn(fact.Record{
+			Venue: fact.Pool, Outcome: fact.Succeeded, Features: features, Grant: quantity.Size{CPU: quantity.Core},
+			Usage: quantity.Usage{
+				Wall:       time.Duration(seconds[kind] * (1 + 0.01*float64(i%5)) * float64(time.Second)),
+				PeakMemory: quantity.Bytes(100+i%4) * quantity.MiB,
+			},
+		}, false, fact.Instant(i)*fact.Instant(time.Minute))
+		switch known := m.Duration().Levels.Name == usage.CategoryName("model"); {
+		case known:
+			found++
+		case found > 20:
+			lost++
+		}
+	}
+	if found < 100 || lost > 0 {
+		t.Errorf("the text explained the times of %d attempts, and of %d after it had of 20 no more", found, lost)
+	}
+}
+
 func TestAnAttemptThatRanOutOfMemoryIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	var m Model

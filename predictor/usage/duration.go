@@ -41,6 +41,20 @@ type Duration struct {
 	Cores float64 `json:"cores,omitempty"`
 }
 
+// RestsOn are those of what is known of an attempt by which its run time is expected: nil where that is nothing.
+func (d Duration) RestsOn(known map[string]float64) map[string]float64 {
+	var found map[string]float64
+	for _, name := range [...]string{d.Feature, d.Levels.Name} {
+		if value, told := known[name]; told {
+			if found == nil {
+				found = make(map[string]float64, 2)
+			}
+			found[name] = value
+		}
+	}
+	return found
+}
+
 // Run times that are told lie between these, in seconds: a clock that ran backwards has measured nothing, and a month
 // is the longest that is believed of any attempt.
 const leastSeconds = 1e-6

@@ -206,8 +206,8 @@ func full(names []string, name string) bool {
 // Categorise makes the history follow categories among the named features. Where there are more of them than it
 // follows, one makes room for the next by name that has been followed for all attempts that are remembered, or for as
 // many as a [Scout] looks at and had never the same value twice or always the same: the identity of a task or a path
-// tells nothing. The kept one, which explains what attempts take, stays.
-func (h *History) Categorise(named map[string]float64, kept string) {
+// tells nothing. Those stay that are kept, because they explain what attempts take.
+func (h *History) Categorise(named map[string]float64, kept ...string) {
 	if !h.valid() {
 		return
 	}
@@ -231,7 +231,7 @@ func (h *History) Categorise(named map[string]float64, kept string) {
 		}
 	}
 	for i, name := range h.Names {
-		if full(h.Names, categorySuffix) && name != kept && IsCategory(name) && h.idle(i) {
+		if full(h.Names, categorySuffix) && !slices.Contains(kept, name) && IsCategory(name) && h.idle(i) {
 			next, _ := slices.BinarySearch(others, newest)
 			h.drop(i)
 			h.Follow(others[next%len(others)])

@@ -26,6 +26,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
 
@@ -200,6 +201,8 @@ type call struct {
 	answer    activities.FunctionAnswer
 	err       error // of the invoke
 	abandoned bool  // the invoke was given up by us and may still run
+	// lasts is how long it is expected to take.
+	lasts usage.Duration
 	// outlives is for how long it may go on after it was given up, where it ends with this process; it is billed.
 	outlives time.Duration
 }
@@ -214,7 +217,7 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	w.mu.Lock()
 	row := w.granted[task.Stage]
 	w.mu.Unlock()
-	c := call{class: w.venue.Classes[0], begun: w.now()}
+	c := call{class: w.venue.Classes[0], begun: w.now(), lasts: row.sizing.Duration}
 	c.queue = try.Queue(c.begun)
 	ending, predicted := refusedBefore(w.venue, row, task, try.Need())
 	var answer wire.Answer
@@ -299,7 +302,7 @@ func (w *Worker) call(
 	w.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
 		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked), Grant: sizeOf(c.class),
-		Input: known.Input, Features: known.Features, At: c.invoked,
+		Input: known.Input, Features: c.lasts.RestsOn(known.Features), At: c.invoked,
 	})
 	invoking, cancel := context.WithTimeout(ctx, patience(w.venue, task.Timeout))
 	defer cancel()
