@@ -278,7 +278,7 @@ class Part:
         return Refusal(
             "memory",
             f"part {self.index} on {self.device} is out of memory {where}, with micro-batches of {samples} samples: "
-            f"{bounds}{amount(fixed)} by parameters, gradients and the optimizer: {str(error).splitlines()[0]}",
+            f"{bounds}{amount(fixed)} by parameters, gradients and the optimizer: {described(error).splitlines()[0]}",
             self.places.get(name, ""),
             ", or ".join(hints),
         )
