@@ -114,6 +114,9 @@ type Layout struct {
 	Precision Precision
 	// Optimizer updates the parameters.
 	Optimizer Optimizer
+	// Timed says that the passes of stages return when their device has done them, so that what calls take is what the
+	// work takes. Without it, a device may only have been told what to do: a training waits where it must.
+	Timed bool
 }
 
 // Part is a subgraph on a device.

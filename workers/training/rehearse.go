@@ -122,7 +122,7 @@ type act struct {
 func (p *prober) act(ctx context.Context, device exec.Device, microBatches int) (*act, error) {
 	pipeline, err := p.executor.Load(ctx, exec.Layout{
 		Parts: []exec.Part{{Device: device, InFlight: 1, Recompute: p.recompute}}, Batch: p.batch, MicroBatches: microBatches,
-		Precision: p.precision, Optimizer: p.optimizer,
+		Precision: p.precision, Optimizer: p.optimizer, Timed: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load the model for a rehearsal: %w", err)

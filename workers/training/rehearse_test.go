@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -189,5 +190,31 @@ func TestCompanionsAreOnTheHostsCPUsAndFewAreEnough(t *testing.T) {
 		if got := companions(devices, 1<<50, 0); len(got) > mostTogether {
 			t.Errorf("got %d", len(got))
 		}
+	}
+}
+
+// timed notes whether layouts ask passes to wait for their device.
+type timed struct {
+	exec.Executor
+	asked *[]bool
+}
+
+func (e timed) Load(ctx context.Context, layout exec.Layout) (exec.Pipeline, error) {
+	*e.asked = append(*e.asked, layout.Timed)
+	return e.Executor.Load(ctx, layout)
+}
+
+func TestARehearsalTimesWorkAndATrainingDoesNotWaitForIt(t *testing.T) {
+	t.Parallel()
+	var asked []bool
+	on := timed{exectest.Reference(exectest.Options{}), &asked}
+	device := exec.Device{ID: "a", Threads: 1}
+	job := Job{Executor: on, Devices: []exec.Device{device}, Batch: 12, Steps: 1, Directory: t.TempDir()}
+	_, layout, err := Plan(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(asked) == 0 || slices.Contains(asked, false) || layout.Timed {
+		t.Errorf("rehearsals were loaded with %v, the plan with %v", asked, layout.Timed)
 	}
 }

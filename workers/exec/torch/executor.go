@@ -183,7 +183,7 @@ func (e *Executor) startAll(ctx context.Context, layout exec.Layout, shared *os.
 	errs := make([]error, len(layout.Parts))
 	var starting sync.WaitGroup
 	for i, part := range layout.Parts {
-		p.stages[i] = &stage{number: i, name: cmp.Or(part.Device.ID, deviceName(part.Device))}
+		p.stages[i] = &stage{number: i, name: cmp.Or(part.Device.ID, deviceName(part.Device)), timed: layout.Timed}
 		starting.Go(func() { p.stages[i].runner, errs[i] = e.start(ctx, part.Device, shared) })
 	}
 	starting.Wait()

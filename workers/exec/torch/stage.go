@@ -82,6 +82,16 @@ type stage struct {
 	name       string // of the device
 	reads      []int  // the parts whose messages it reads
 	readsBatch bool
+	timed      bool // passes return when the device has done them
+}
+
+// pass is a request about a micro-batch.
+func (s *stage) pass(microBatch int) map[string]any {
+	request := map[string]any{"micro_batch": microBatch}
+	if s.timed {
+		request["wait"] = true
+	}
+	return request
 }
 
 // call runs a command of the part; its errors name the part.
@@ -96,7 +106,8 @@ func (s *stage) call(ctx context.Context, command string, request map[string]any
 func (s *stage) Forward(
 	ctx context.Context, step int64, microBatch int, batch exec.Message, from []exec.Message,
 ) (exec.Message, error) {
-	request := map[string]any{"step": step, "micro_batch": microBatch}
+	request := s.pass(microBatch)
+	request["step"] = step
 	if s.readsBatch {
 		request["batch"] = batch
 	}
@@ -119,13 +130,13 @@ func (s *stage) Forward(
 
 // Recompute repeats Forward from its inputs, and leaves the buffers as that left them.
 func (s *stage) Recompute(ctx context.Context, microBatch int) error {
-	return s.call(ctx, "recompute", map[string]any{"micro_batch": microBatch}, nil)
+	return s.call(ctx, "recompute", s.pass(microBatch), nil)
 }
 
 // Backward runs autograd from the cotangents of later parts. Gradients are added up in float32, micro-batch by
 // micro-batch in the order of calls; the cotangents of a tensor, from the last part that read it to the first.
 func (s *stage) Backward(ctx context.Context, microBatch int, cotangents []exec.Message) ([]exec.Message, error) {
-	request := map[string]any{"micro_batch": microBatch}
+	request := s.pass(microBatch)
 	read := map[string]exec.Message{}
 	for i, m := range cotangents {
 		if m != nil {

@@ -354,6 +354,7 @@ class Part:
         if self.recompute:
             flight.outputs = []
         self.flights[micro_batch] = flight
+        self.finish_if(request)
         return message
 
     def send(self, flight: Flight, slot: Slot, value: Any) -> dict[str, Any]:
@@ -391,6 +392,7 @@ class Part:
         found: list[torch.Tensor] = []
         flatten(value, found)
         flight.outputs = found
+        self.finish_if(request)
 
     def backward(self, request: dict[str, Any]) -> dict[int, Any]:
         micro_batch = request["micro_batch"]
@@ -415,6 +417,8 @@ class Part:
         messages = self.reply(flight)
         if not messages:
             self.finish()  # what was received may be overwritten now
+        else:
+            self.finish_if(request)
         return messages
 
     def gather(self, flight: Flight, messages: dict[str, Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -497,6 +501,11 @@ class Part:
     def finish(self) -> None:
         """Waits until the device has done all that it was given."""
         wait(self.device)
+
+    def finish_if(self, request: dict[str, Any]) -> None:
+        """Waits where who asks measures the pass: a device is only told what to do, and does it later."""
+        if request.get("wait"):
+            self.finish()
 
     def gradient_squares(self) -> float:
         """The sum of the squares of the gradients, in double precision and in the order of the parameters."""

@@ -1,0 +1,103 @@
+"""When a part waits for its device. The device is the CPU; who waits for it is written down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from spillway_runner import probe, train
+from spillway_runner.memory import Arena
+from spillway_runner.train import Part
+
+MODEL = {
+    "file": str(Path(__file__).parents[2] / "testdata" / "training.py"),
+    "function": "mlp",
+    "data": "points",
+    "device": "cpu",
+    "threads": 1,
+    "memory": 0,
+    "precision": "float32",
+}
+
+
+class Within(Arena):
+    """Memory that parts of one process share."""
+
+    ranges: dict[int, Any]
+
+    def __init__(self, part: int, _: bool) -> None:
+        self.end, self.pinned, self.mapped = part << 40, False, self.ranges
+
+    def map(self, at: int, count: int) -> Any:
+        return self.ranges.setdefault(at, bytearray(count))
+
+    def give_back(self, at: int, count: int) -> None:
+        self.ranges.pop(at, None)
+
+
+class Parts:
+    """A model in parts, of one micro-batch, and what they waited for in their last call."""
+
+    def __init__(self, count: int, monkeypatch: pytest.MonkeyPatch, recompute: bool = False) -> None:
+        self.waits: list[str] = []
+        monkeypatch.setattr(train, "warm_up", lambda: None)
+        monkeypatch.setattr(train, "Arena", type("Shared", (Within,), {"ranges": {}}))
+        monkeypatch.setattr(train, "wait", lambda _: self.waits.append("device"))
+        found = probe.probe({**MODEL, "batch": 8, "repeats": 1, "training": True})
+        names = [row["id"] for row in found["ops"]]
+        cuts = [len(names) * i // count for i in range(count + 1)]
+        request = {
+            **MODEL,
+            "parts": [names[a:b] for a, b in zip(cuts, cuts[1:])] if count > 1 else [None],
+            "batch": 8,
+            "micro_batches": 1,
+            "recompute": recompute,
+            "in_flight": 1,
+            "seed": 3,
+            "optimizer": {},
+            "lent": None,
+        }
+        self.parts = [Part({**request, "index": 0, "example": ""})]
+        self.parts += [Part({**request, "index": i, "example": self.parts[0].example}) for i in range(1, count)]
+
+    def call(self, part: int, name: str, **fields: Any) -> Any:
+        self.waits.clear()
+        return getattr(self.parts[part], name)({"micro_batch": 0, "step": 0, **fields})
+
+
+def test_a_pass_that_is_measured_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Parts(1, monkeypatch, recompute=True)
+    whole.call(0, "batch")
+    for name in ("forward", "again", "backward"):
+        whole.call(0, name, wait=True)
+        assert whole.waits == ["device"], name
+
+
+def test_a_pass_that_is_not_measured_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Parts(1, monkeypatch, recompute=True)
+    whole.call(0, "batch")
+    for name in ("forward", "again"):
+        whole.call(0, name)
+        assert whole.waits == [], name
+
+
+def test_parts_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, halves = Parts(1, monkeypatch), Parts(2, monkeypatch)
+    for split in (whole, halves):
+        batch = split.call(0, "batch")["micro_batches"][0]
+        messages: dict[str, Any] = {}
+        for i, part in enumerate(split.parts):
+            read = {str(j): messages[str(j)] for j in part.reads}
+            messages[str(i)] = split.call(i, "forward", **{"from": read, "batch": batch})
+        replies: dict[int, dict[int, Any]] = {}
+        for i in reversed(range(len(split.parts))):
+            read = {str(j): r[i] for j, r in replies.items() if i in r}
+            replies[i] = split.call(i, "backward", cotangents=read)
+        for part in split.parts:
+            part.step(1.0)
+    learnt = {n: t for part in halves.parts for n, t in part.parameters.items()}
+    assert learnt.keys() == whole.parts[0].parameters.keys()
+    assert all(torch.equal(t, learnt[n]) for n, t in whole.parts[0].parameters.items())
