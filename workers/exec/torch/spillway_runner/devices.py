@@ -50,6 +50,15 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def mark(device: torch.device) -> Callable[[], None]:
+    """Returns what waits until a device has done all that it was given so far, whatever it is given from now on."""
+    if device.type != "cuda":
+        return lambda: None
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return lambda: event.synchronize()
+
+
 def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from spillway_runner.answers import out_of_memory
 from spillway_runner.data import Data
-from spillway_runner.devices import fitting, prepare, room, tried, wait
+from spillway_runner.devices import fitting, mark, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
 from spillway_runner.files import FORMAT, Files, replace
 from spillway_runner.memory import TYPE_NAMES, Arena, Place, Slot, flatten, restore
@@ -401,11 +401,13 @@ class Part:
             raise Refusal("order", f"part {self.index}: there is no forward pass of micro-batch {micro_batch}")
         roots: list[torch.Tensor] = []
         cotangents: list[torch.Tensor] | None = None
+        taken: Callable[[], None] | None = None
         try:
             if self.last:
                 roots = flight.outputs if flight.outputs[0].requires_grad else []
             else:
                 roots, cotangents = self.gather(flight, request.get("cotangents") or {})
+                taken = mark(self.device)
             if roots:
                 torch.autograd.backward(roots, cotangents)
         except Refusal:
@@ -415,10 +417,13 @@ class Part:
         if flight.slot is not None:
             self.slots.append(flight.slot)
         messages = self.reply(flight)
-        if not messages:
-            self.finish()  # what was received may be overwritten now
-        else:
-            self.finish_if(request)
+        # What was received may be overwritten when this returns. Who replied has waited for all. The first part, which
+        # replies nothing, leaves its device at work.
+        if self.index > 0 and not messages:
+            self.finish()
+        elif taken is not None and not messages:
+            taken()
+        self.finish_if(request)
         return messages
 
     def gather(self, flight: Flight, messages: dict[str, Any]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 import torch
@@ -46,6 +46,7 @@ class Parts:
         monkeypatch.setattr(train, "warm_up", lambda: None)
         monkeypatch.setattr(train, "Arena", type("Shared", (Within,), {"ranges": {}}))
         monkeypatch.setattr(train, "wait", lambda _: self.waits.append("device"))
+        monkeypatch.setattr(train, "mark", self.mark)
         found = probe.probe({**MODEL, "batch": 8, "repeats": 1, "training": True})
         names = [row["id"] for row in found["ops"]]
         cuts = [len(names) * i // count for i in range(count + 1)]
@@ -63,6 +64,24 @@ class Parts:
         self.parts = [Part({**request, "index": 0, "example": ""})]
         self.parts += [Part({**request, "index": i, "example": self.parts[0].example}) for i in range(1, count)]
 
+    def mark(self, _: torch.device) -> Callable[[], None]:
+        return lambda: self.waits.append("copies")
+
+    def pass_all(self) -> list[list[str]]:
+        """Both passes of a batch. Returns what each part waited for in its backward pass."""
+        batch = self.call(0, "batch")["micro_batches"][0]
+        messages: dict[str, Any] = {}
+        for i, part in enumerate(self.parts):
+            read = {str(j): messages[str(j)] for j in part.reads}
+            messages[str(i)] = self.call(i, "forward", **{"from": read, "batch": batch})
+        replies: dict[int, dict[int, Any]] = {}
+        waits: list[list[str]] = [[] for _ in self.parts]
+        for i in reversed(range(len(self.parts))):
+            read = {str(j): r[i] for j, r in replies.items() if i in r}
+            replies[i] = self.call(i, "backward", cotangents=read)
+            waits[i] = list(self.waits)
+        return waits
+
     def call(self, part: int, name: str, **fields: Any) -> Any:
         self.waits.clear()
         return getattr(self.parts[part], name)({"micro_batch": 0, "step": 0, **fields})
@@ -79,7 +98,7 @@ def test_a_pass_that_is_measured_is_waited_for(monkeypatch: pytest.MonkeyPatch) 
 def test_a_pass_that_is_not_measured_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Parts(1, monkeypatch, recompute=True)
     whole.call(0, "batch")
-    for name in ("forward", "again"):
+    for name in ("forward", "again", "backward"):
         whole.call(0, name)
         assert whole.waits == [], name
 
@@ -87,17 +106,21 @@ def test_a_pass_that_is_not_measured_is_not(monkeypatch: pytest.MonkeyPatch) -> 
 def test_parts_train(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, halves = Parts(1, monkeypatch), Parts(2, monkeypatch)
     for split in (whole, halves):
-        batch = split.call(0, "batch")["micro_batches"][0]
-        messages: dict[str, Any] = {}
-        for i, part in enumerate(split.parts):
-            read = {str(j): messages[str(j)] for j in part.reads}
-            messages[str(i)] = split.call(i, "forward", **{"from": read, "batch": batch})
-        replies: dict[int, dict[int, Any]] = {}
-        for i in reversed(range(len(split.parts))):
-            read = {str(j): r[i] for j, r in replies.items() if i in r}
-            replies[i] = split.call(i, "backward", cotangents=read)
+        split.pass_all()
         for part in split.parts:
             part.step(1.0)
     learnt = {n: t for part in halves.parts for n, t in part.parameters.items()}
     assert learnt.keys() == whole.parts[0].parameters.keys()
     assert all(torch.equal(t, learnt[n]) for n, t in whole.parts[0].parameters.items())
+
+
+def test_a_backward_pass_waits_for_what_it_received_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Parts(1, monkeypatch).pass_all() == [[]]
+    # The first part has received cotangents; who replied has waited in the memory that they share.
+    assert Parts(3, monkeypatch).pass_all() == [["copies"], [], []]
+
+
+def test_a_part_that_replies_nothing_waits_for_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    halves = Parts(2, monkeypatch)
+    monkeypatch.setattr(Part, "reply", lambda *_: {})
+    assert halves.pass_all() == [["copies"], ["device"]]
