@@ -32,8 +32,11 @@ type Surveyor interface {
 type Surveyed struct {
 	// Name is that of the device's model, as its driver has it: devices of one name take equally long.
 	Name string
-	// Memory is what the device has, Free what of it a part may have now.
+	// Memory is what the device has, Free what of it a part may have now, beside what its own process holds there.
 	Memory, Free quantity.Bytes
+	// Context is what each process holds of the device whatever it computes: its context, kernels and libraries. It is
+	// known of devices that several parts are to share, else 0.
+	Context quantity.Bytes
 	// Out is how fast a message gets from the device to where other parts read it, and In how fast it gets from there to
 	// the device. Copy is how fast the device copies its own memory.
 	Out, In, Copy float64
@@ -228,6 +231,7 @@ type Usage struct {
 	// Parameters, Gradients, Optimizer and Buffers are sizes of tensors.
 	Parameters, Gradients, Optimizer, Buffers quantity.Bytes
 	// Peak is the most that was held since the stage was loaded, activations and all else included, and Probe.Base left
-	// out; 0 where that cannot be measured for a part. Of a part on a CUDA device, it is what it held there.
+	// out; 0 where that cannot be measured for a part. Of a part on a CUDA device, it is what its allocator held there,
+	// with what that kept for later: [Device.Memory] bounds that.
 	Peak quantity.Bytes
 }

@@ -222,6 +222,30 @@ func TestWhatIsAskedOfADeviceIsThere(t *testing.T) {
 	}
 }
 
+func TestEachPartThatSharesADeviceHasAProcessThere(t *testing.T) {
+	t.Parallel()
+	has := exec.Surveyed{Name: "A100", Memory: 24 * quantity.GiB, Free: 20 * quantity.GiB, Context: 2 * quantity.GiB}
+	all, _, err := surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has}}, gpus(0, 0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range all { // one process was there when it was looked at
+		if want := (20 - 2*2) * quantity.GiB / 3; d.Memory != want {
+			t.Errorf("%s may hold %v; want %v", d.ID, d.Memory, want)
+		}
+	}
+	bounded := gpus(0, 0)
+	bounded[0].Memory, bounded[1].Memory = 10*quantity.GiB, 9*quantity.GiB
+	_, _, err = surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has}}, bounded)
+	if !errors.Is(err, exec.ErrRequest) || !strings.Contains(err.Error(), "less 2 GiB for each process beside the first") {
+		t.Errorf("got %v", err)
+	}
+	has.Context = 15 * quantity.GiB
+	if _, _, err = surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has}}, gpus(0, 0, 0)); err == nil {
+		t.Error("no memory is left, and nobody says so")
+	}
+}
+
 func TestAnAttemptTrainsOnTheGPUsThatItWasGiven(t *testing.T) {
 	t.Parallel()
 	for visible, want := range map[string]int{

@@ -46,10 +46,16 @@ func surveyed(
 		}
 		all[i].Class = seen[d.ID].Name
 		if d.Memory == 0 {
-			all[i].Memory = seen[d.ID].Free / quantity.Bytes(len(sharing))
+			all[i].Memory = leftBeside(seen[d.ID], len(sharing)) / quantity.Bytes(len(sharing))
 		}
 	}
 	return all, seen, nil
+}
+
+// leftBeside is what is free of a device for the tensors of some parts: it was measured beside one process, and each of
+// the others holds as much of the device whatever it computes.
+func leftBeside(seen exec.Surveyed, parts int) quantity.Bytes {
+	return max(0, seen.Free-quantity.Bytes(parts-1)*seen.Context)
 }
 
 // holdsAll refuses parts of one device that ask for more than it has, or than others leave.
@@ -68,6 +74,9 @@ func holdsAll(sharing []exec.Device, seen exec.Surveyed) error {
 	case seen.Free > 0 && asked > seen.Free:
 		return refused("%s may hold %v on %s, of whose %v %v are free; end the programs that hold the rest, give less "+
 			"memory, or name other devices", who, asked, device, seen.Memory, seen.Free)
+	case seen.Free > 0 && (asked > leftBeside(seen, len(sharing)) || leftBeside(seen, len(sharing)) == 0):
+		return refused("%s may hold %v on %s, of which %v are free, less %v for each process beside the first; give less "+
+			"memory, or name other devices", who, asked, device, seen.Free, seen.Context)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -91,7 +92,8 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 }
 
 // Survey asks torch for CUDA devices: their names, what is free of them, and how fast tensors get to page-locked memory
-// of the host and back, which is the way of messages. One process looks at all of them.
+// of the host and back, which is the way of messages. One process looks at all of them, and a second one at those that are
+// named several times: what is no longer free beside it is what each process takes.
 func (e *Executor) Survey(ctx context.Context, devices []exec.Device) ([]exec.Surveyed, error) {
 	names := make([]string, len(devices))
 	for i, d := range devices {
@@ -105,6 +107,45 @@ func (e *Executor) Survey(ctx context.Context, devices []exec.Device) ([]exec.Su
 		return nil, fmt.Errorf("look at the devices: %w", err)
 	}
 	defer r.close()
+	all, err := r.survey(ctx, names)
+	if err != nil {
+		return nil, fmt.Errorf("look at the devices: %w", err)
+	}
+	shared := repeated(names)
+	if len(shared) == 0 {
+		return all, nil
+	}
+	// What is free beside the first process and no longer beside a second one is what each holds.
+	second, err := e.start(ctx, exec.Device{}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("look at the devices: %w", err)
+	}
+	defer second.close()
+	beside, err := second.survey(ctx, shared)
+	if err != nil {
+		return nil, fmt.Errorf("look at the devices with a second process: %w", err)
+	}
+	for i, name := range names {
+		if at := slices.Index(shared, name); at >= 0 {
+			all[i].Context = max(0, all[i].Free-beside[at].Free)
+		}
+	}
+	return all, nil
+}
+
+// repeated are the names that occur more than once, each once.
+func repeated(names []string) []string {
+	var found []string
+	for i, name := range names {
+		if slices.Contains(names[:i], name) && !slices.Contains(found, name) {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+// survey asks a runner about devices by their names. What it holds of them is held until it is closed.
+func (r *runner) survey(ctx context.Context, names []string) ([]exec.Surveyed, error) {
 	var found []struct {
 		Name   string         `json:"name"`
 		Memory quantity.Bytes `json:"memory"`
@@ -114,14 +155,14 @@ func (e *Executor) Survey(ctx context.Context, devices []exec.Device) ([]exec.Su
 		Copy   float64        `json:"copy"`
 	}
 	if err := r.call(ctx, "survey", map[string]any{"devices": names}, &found); err != nil {
-		return nil, fmt.Errorf("look at the devices: %w", err)
+		return nil, err
 	}
-	if len(found) != len(devices) {
-		return nil, fmt.Errorf("look at the devices: %d were found of %d", len(found), len(devices))
+	if len(found) != len(names) {
+		return nil, fmt.Errorf("%d were found of %d", len(found), len(names))
 	}
 	all := make([]exec.Surveyed, len(found))
 	for i, f := range found {
-		all[i] = exec.Surveyed(f)
+		all[i] = exec.Surveyed{Name: f.Name, Memory: f.Memory, Free: f.Free, Out: f.Out, In: f.In, Copy: f.Copy}
 	}
 	return all, nil
 }

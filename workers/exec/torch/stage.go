@@ -202,7 +202,7 @@ func (s *stage) Import(ctx context.Context, paths []string) error {
 }
 
 // Usage is the peak of the process beyond what it held before the model, with the shared memory that it touched; on a
-// GPU, that of torch's allocator.
+// GPU, what torch's allocator reserved.
 func (s *stage) Usage(ctx context.Context) (exec.Usage, error) {
 	var used struct {
 		Parameters quantity.Bytes `json:"parameters"`

@@ -90,6 +90,10 @@ def surveyed(device: torch.device) -> dict[str, Any]:
     there = other = torch.empty(0)
     if device.type != "cuda":
         return {"name": "cpu", "memory": 0, "free": 0, **rates}
+    square = torch.ones(64, 64, device=device)
+    square = square @ square  # what a part's process holds is a library for products, too
+    wait(device)
+    del square
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     return {"name": device_name(device), "memory": total, "free": free, **rates}

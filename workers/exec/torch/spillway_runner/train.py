@@ -596,7 +596,7 @@ class Part:
     def usage(self) -> dict[str, int]:
         peak = 0
         if self.device.type == "cuda":
-            peak = torch.cuda.max_memory_allocated(self.device)
+            peak = torch.cuda.max_memory_reserved(self.device)  # that is what the part's share of the device bounds
         elif self.resets:
             peak = max(highest() - self.base, 0)
         state = self.recipe.optimizer_state(self.optimizer, self.trained)

@@ -124,3 +124,11 @@ def test_a_part_that_replies_nothing_waits_for_its_device(monkeypatch: pytest.Mo
     halves = Parts(2, monkeypatch)
     monkeypatch.setattr(Part, "reply", lambda *_: {})
     assert halves.pass_all() == [["copies"], ["device"]]
+
+
+def test_the_peak_of_a_gpu_is_what_its_share_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    (part,) = Parts(1, monkeypatch).parts
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: 300)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 200)
+    part.device = torch.device("cuda:0")
+    assert part.usage()["peak"] == 300
