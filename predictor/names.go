@@ -162,9 +162,6 @@ type (
 	Alternative = outlook.Alternative
 )
 
-// ParseQueue is [fact.ParseQueue].
-func ParseQueue(queue string) (stage StageID, poolOnly, ok bool) { return fact.ParseQueue(queue) }
-
 // RelativeError is [usage.RelativeError].
 func RelativeError(predicted, actual float64) float64 { return usage.RelativeError(predicted, actual) }
 

@@ -3,6 +3,7 @@ package autoscaler
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -136,7 +137,7 @@ func (f *fakePorts) ports() ports {
 			return nil
 		},
 		backlog: func(_ context.Context, queue string) (int, error) {
-			if _, poolOnly, _ := predictor.ParseQueue(queue); poolOnly {
+			if strings.HasSuffix(queue, ".pool") {
 				return 0, nil
 			}
 			return f.tasks, nil

@@ -30,17 +30,6 @@ func (s StageID) Model() string { return s.App + "/" + s.Name }
 // String is the queue's name.
 func (s StageID) String() string { return s.Queue() }
 
-// ParseQueue is the inverse of Queue and PoolQueue; ok is false when the text is neither.
-func ParseQueue(queue string) (stage StageID, poolOnly, ok bool) {
-	app, rest, found := strings.Cut(queue, "@")
-	build, name, slash := strings.Cut(rest, "/")
-	name, poolOnly = strings.CutSuffix(name, ".pool")
-	if !found || !slash || app == "" || build == "" || name == "" {
-		return StageID{}, false, false
-	}
-	return StageID{App: app, Build: build, Name: name}, poolOnly, true
-}
-
 // Venue is where attempts execute.
 type Venue string
 

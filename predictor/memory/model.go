@@ -160,7 +160,8 @@ func (m *Model) scout(e fact.Record, peak float64) {
 	}
 	if name, found := m.Scout.Look(featuresOf(e), m.Memory.Names, peak/e.Predicted.Memory.Mid); found {
 		need, _ := usage.Learn(&m.Memory, usage.Stakes{}, m.MemoryTerm)
-		m.Memory.Exchange(name, featuresOf(e).Value(name), append(need.Term.Names(), m.MemoryTerm.Names()...))
+		newest := usage.Attempt{Peak: peak, Features: featuresOf(e)}
+		m.Memory.Exchange(name, newest, append(need.Term.Names(), m.MemoryTerm.Names()...))
 	}
 }
 

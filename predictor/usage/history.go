@@ -314,3 +314,73 @@ func (h *History) LargestPeak() float64 {
 	}
 	return largest
 }
+
+// full reports whether no other feature like the named one is followed beside these.
+func full(names []string, name string) bool {
+	categories := 0
+	for _, one := range names {
+		if IsCategory(one) {
+			categories++
+		}
+	}
+	if IsCategory(name) {
+		return categories >= MaxCategories
+	}
+	return len(names)-categories >= MaxFeatures
+}
+
+// Categorise makes the history follow categories among the named features. Where there are more of them than it
+// follows, one makes room for the next by name that has been followed for all attempts that are remembered, or for as
+// many as a [Scout] looks at and had never the same value twice or always the same: the identity of a task or a path
+// tells nothing. Those stay that are kept, because they explain what attempts take.
+func (h *History) Categorise(named map[string]float64, kept ...string) {
+	if !h.valid() {
+		return
+	}
+	var others []string
+	for name, value := range named {
+		if value > 0 && IsCategory(name) && len(name) <= MaxFeatureName && !slices.Contains(h.Names, name) {
+			others = append(others, name)
+		}
+	}
+	if len(others) == 0 {
+		return
+	}
+	slices.Sort(others)
+	for _, name := range others {
+		h.Follow(name)
+	}
+	newest := ""
+	for _, name := range h.Names {
+		if IsCategory(name) {
+			newest = name
+		}
+	}
+	for i, name := range h.Names {
+		if full(h.Names, categorySuffix) && !slices.Contains(kept, name) && IsCategory(name) && h.idle(i) {
+			next, _ := slices.BinarySearch(others, newest)
+			h.drop(i)
+			h.Follow(others[next%len(others)])
+			return
+		}
+	}
+}
+
+// idle reports whether a category may make room for another.
+func (h *History) idle(i int) bool {
+	counts := make(map[float64]int, MaxAttempts)
+	known := 0
+	for _, value := range h.Columns[i] {
+		if value > 0 {
+			counts[value]++
+			known++
+		}
+	}
+	return known == MaxAttempts || known >= looks && (len(counts) == 1 || len(counts) == known) ||
+		known == 0 && len(h.Peaks) == MaxAttempts
+}
+
+// categoriesOf are those among the names of features.
+func categoriesOf(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !IsCategory(name) })
+}

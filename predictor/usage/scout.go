@@ -85,10 +85,10 @@ func (s *Scout) even() bool {
 		!slices.ContainsFunc(s.Columns, func(column []float64) bool { return len(column) != len(s.Ratios) })
 }
 
-// Exchange makes the history follow a name from its newest attempt on, of which it is the given value, instead of the
-// one that it has followed for the longest and that is not kept, where there is no room for both. It reports whether it
-// does; the bytes of the input are kept.
-func (h *History) Exchange(name string, value float64, kept []string) bool {
+// Exchange makes the history follow a name from the given attempt on, where that is its newest, instead of the one that
+// it has followed for the longest and that is not kept, where there is no room for both. It reports whether it does; the
+// bytes of the input are kept.
+func (h *History) Exchange(name string, newest Attempt, kept []string) bool {
 	if !h.valid() || name == "" || len(name) > MaxFeatureName {
 		return false
 	}
@@ -104,8 +104,10 @@ func (h *History) Exchange(name string, value float64, kept []string) bool {
 	if !h.Follow(name) {
 		return false
 	}
-	if n := len(h.Peaks); n > 0 {
-		h.Columns[slices.Index(h.Names, name)][h.place(n-1)] = value
+	if n := len(h.Peaks); n > 0 { // a peak may have taken the place of a kill that it explains
+		if place := h.place(n - 1); h.Peaks[place] == newest.Peak {
+			h.Columns[slices.Index(h.Names, name)][place] = newest.Features.Value(name)
+		}
 	}
 	return true
 }

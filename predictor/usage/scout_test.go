@@ -26,7 +26,7 @@ func (s *scouting) add(attempt int, features usage.Features, peak float64) {
 		expected = s.need.At(features)
 	}
 	if name, found := s.scout.Look(features, s.history.Names, peak/expected); found {
-		s.history.Exchange(name, features.Value(name), s.need.Term.Names())
+		s.history.Exchange(name, usage.Attempt{Peak: peak, Features: features}, s.need.Term.Names())
 	}
 	if attempt%16 == 0 {
 		s.need, s.known = usage.Learn(&s.history, usual, s.need.Term)
@@ -116,14 +116,14 @@ func TestWhatIsKeptMakesNoRoom(t *testing.T) {
 	for n := range usage.MaxFeatures - 1 {
 		h.Follow(fmt.Sprintf("f%d", n))
 	}
-	if !h.Exchange("new", 1, kept) || !h.Exchange("newer", 1, kept) {
+	if !h.Exchange("new", usage.Attempt{}, kept) || !h.Exchange("newer", usage.Attempt{}, kept) {
 		t.Fatal("no room was made")
 	}
 	want := []string{usage.InputBytes, "f0", "f1", "f4", "f5", "f6", "new", "newer"}
 	if !slices.Equal(h.Names, want) {
 		t.Errorf("followed are %q, want %q", h.Names, want)
 	}
-	if h.Exchange("newest", 1, h.Names) {
+	if h.Exchange("newest", usage.Attempt{}, h.Names) {
 		t.Error("a name that is kept made room")
 	}
 }

@@ -209,3 +209,25 @@ func (t *Times) valid() bool {
 	}
 	return true
 }
+
+// relative is the logarithm of each run time relative to what d says of its input; those of which it says nothing are
+// left out.
+func (t *Times) relative(d Duration) []float64 {
+	if !t.valid() {
+		return nil
+	}
+	column := slices.Index(t.Names, d.Feature)
+	logs := make([]float64, 0, len(t.Values))
+	for i, value := range t.Values {
+		log := math.Log(min(max(value, leastSeconds), mostSeconds))
+		if d.Attempts > 0 && d.Feature != "" {
+			if column < 0 || t.Columns[column][i] < 0 || t.Columns[column][i] == 0 && d.From > 0 {
+				continue
+			}
+			log -= d.curve(min(max(t.Columns[column][i], d.From), d.To))
+		}
+		log -= math.Log(d.Levels.of(t.kind(d.Levels.Name, i)))
+		logs = append(logs, log)
+	}
+	return logs
+}

@@ -159,9 +159,6 @@ func (w *Worker) Run(ctx context.Context) error {
 // Stages returns the stages that are polled for functions, sorted.
 func (w *Worker) Stages() []predictor.StageID { return w.board.Stages() }
 
-// Running tells how many invokes are under way.
-func (w *Worker) Running() int { return w.board.Running() }
-
 // obey takes over a plan and returns its function slots.
 func (w *Worker) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 	targets := make(map[predictor.StageID]slot.Target)

@@ -18,7 +18,6 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -257,15 +256,11 @@ func nameOf(arguments []string) string {
 	return flag.ValidName(program)
 }
 
-// mostNumbers and mostTexts are how many numbers and texts of a command its size may depend on, besides the bytes of
-// its files: of texts, most tell nothing, and some are looked at at a time (usage.MaxCategories).
-const mostNumbers, mostTexts = 7, 4 * usage.MaxCategories
-
 var keyValue = regexp.MustCompile(`^(-{0,2})([A-Za-z_][A-Za-z0-9_.-]*)=(.+)$`)
 
 // parameters finds what the size of a command may depend on: the values of its flags by the flags' names without
 // dashes, in the forms "--epochs 3", "--lr=0.1", "-b 64" and "epochs=3". Texts are categories ("--model large"), and a
-// flag that no value follows counts as 1. They are the first of many.
+// flag that no value follows counts as 1.
 func parameters(arguments []string) map[string]float64 {
 	found := map[string]float64{}
 	add := func(name, text string) { addParameter(found, name, text) }
@@ -299,17 +294,11 @@ func parameters(arguments []string) map[string]float64 {
 // addParameter adds the value of a flag, as a number or as a category; programs take the last of one that is given
 // twice.
 func addParameter(found map[string]float64, name, text string) {
-	texts := 0
-	for known := range found {
-		if usage.IsCategory(known) {
-			texts++
-		}
-	}
 	value, err := strconv.ParseFloat(text, 64)
-	switch _, again := found[name]; {
-	case err != nil && texts < mostTexts:
+	switch {
+	case err != nil:
 		wire.AddCategories(found, name, text)
-	case err == nil && value >= 0 && !math.IsInf(value, 0) && (again || len(found)-texts < mostNumbers):
+	case value >= 0 && !math.IsInf(value, 0):
 		found[name] = value
 	}
 }

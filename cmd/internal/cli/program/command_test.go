@@ -67,21 +67,23 @@ func TestWhatFlagsTellIsFound(t *testing.T) {
 	large, csv, x := usage.Category("large"), usage.Category("csv"), usage.Category("x.csv")
 	for command, want := range map[string]map[string]float64{
 		"python train.py": {},
-		"python train.py --epochs 3 --lr=0.1 -b 64":         {"epochs": 3, "lr": 0.1, "b": 64},
-		"python train.py model.layers=12 data=x.csv":        {"model.layers": 12, "data=": x, "data.extension=": csv},
-		"python train.py --model small --model large":       {"model=": large},
-		"python train.py --model=large x.csv":               {"model=": large},
-		"python train.py --amp --fast":                      {"amp": 1, "fast": 1},
-		"python train.py --verbose --epochs 1e3":            {"verbose": 1, "epochs": 1000},
-		"python train.py --shift -3 --offset=-2":            {},
-		"python train.py --a NaN --b Inf --c=0x10 --d=.5":   {"c=": usage.Category("0x10"), "d": 0.5},
-		"python train.py --epochs 3 --epochs 5":             {"epochs": 5},
-		"python train.py -- --epochs 3":                     {},
-		"python train.py 3 4 5":                             {},
-		"python train.py --name 7b --batch 8":               {"name=": usage.Category("7b"), "batch": 8},
-		"--n 3 x":                                           {}, // the program itself is no flag
-		"x -3 4":                                            {},
-		"x --a 1 --b 2 --c 3 --d 4 --e 5 --f 6 --g 7 --h 8": {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7},
+		"python train.py --epochs 3 --lr=0.1 -b 64":       {"epochs": 3, "lr": 0.1, "b": 64},
+		"python train.py model.layers=12 data=x.csv":      {"model.layers": 12, "data=": x, "data.extension=": csv},
+		"python train.py --model small --model large":     {"model=": large},
+		"python train.py --model=large x.csv":             {"model=": large},
+		"python train.py --amp --fast":                    {"amp": 1, "fast": 1},
+		"python train.py --verbose --epochs 1e3":          {"verbose": 1, "epochs": 1000},
+		"python train.py --shift -3 --offset=-2":          {},
+		"python train.py --a NaN --b Inf --c=0x10 --d=.5": {"c=": usage.Category("0x10"), "d": 0.5},
+		"python train.py --epochs 3 --epochs 5":           {"epochs": 5},
+		"python train.py -- --epochs 3":                   {},
+		"python train.py 3 4 5":                           {},
+		"python train.py --name 7b --batch 8":             {"name=": usage.Category("7b"), "batch": 8},
+		"--n 3 x":                                         {}, // the program itself is no flag
+		"x -3 4":                                          {},
+		"x --a 1 --b 2 --c 3 --d 4 --e 5 --f 6 --g 7 --h 8": {
+			"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7, "h": 8,
+		},
 	} {
 		got := parameters(strings.Fields(command))
 		if len(got) == 0 {
