@@ -86,8 +86,8 @@ func (s *Scout) even() bool {
 }
 
 // Exchange makes the history follow a name from the given attempt on, where that is its newest, instead of the one that
-// it has followed for the longest and that is not kept, where there is no room for both. It reports whether it does; the
-// bytes of the input are kept.
+// it has followed for the longest and that is not kept, where there is no room for both. It reports whether it does;
+// the bytes of the input are kept.
 func (h *History) Exchange(name string, newest Attempt, kept []string) bool {
 	if !h.valid() || name == "" || len(name) > MaxFeatureName {
 		return false

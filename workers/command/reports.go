@@ -124,6 +124,7 @@ type follower struct {
 	telling  sync.Mutex // reading and keeping checkpoints tell at the same time
 	listener Listener
 	warnings int
+	unknown  map[string]bool // keys that were warned of
 }
 
 // take understands one line.
@@ -164,7 +165,15 @@ func (f *follower) take(line []byte, tooLong bool, checkpoints chan string) {
 		case "training":
 			err = f.training(keys[key])
 		default:
-			err = errors.New("no such key is known")
+			if f.unknown[key] || len(f.unknown) >= maxWarnings {
+				continue // told once
+			}
+			if f.unknown == nil {
+				f.unknown = map[string]bool{}
+			}
+			f.unknown[key] = true
+			err = errors.New("no such key is known, and it is passed over; what can be reported is progress, metrics, " +
+				"checkpoint, result, out_of_memory, retry and training")
 		}
 		if err != nil {
 			f.warnLine("%q: %w", quote([]byte(key)), err)

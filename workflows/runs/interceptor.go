@@ -350,10 +350,16 @@ func stateOf(err error) predictor.RunState {
 // awaited ends what Temporal says of a workflow that waited when it was cancelled: "Await context canceled".
 const awaited = " context canceled"
 
+// unasked begins what the worker of Temporal says of an activity that says it was cancelled before the server did.
+const unasked = "unexpected activity cancel error"
+
 // rootMessage is the message of the failure itself, without the layers that Temporal puts around it. Of a cancellation
 // Temporal says one word, and whose it was.
 func rootMessage(err error) string {
 	if failed, ok := errors.AsType[*temporal.ApplicationError](err); ok {
+		if strings.HasPrefix(failed.Message(), unasked) {
+			return "an attempt was cancelled, as its process was ended"
+		}
 		return failed.Message()
 	}
 	text := err.Error()

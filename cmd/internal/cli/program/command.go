@@ -59,7 +59,8 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	f.Set.Var(flag.Cores{Value: &f.CPU}, "cpu", "cores that an attempt is given until its use is known, such as 2 or 500m")
 	f.Set.Var(flag.Memory{Value: &f.Memory}, "memory",
 		"memory that an attempt is given until its use is known, such as 2GiB")
-	f.Set.IntVar(&f.GPU.Count, "gpu", 0, "`NUMBER` of whole GPUs that an attempt gets for itself")
+	f.Set.Var(flag.Count{Value: &f.GPU.Count, Least: 1}, "gpu",
+		"whole GPUs that an attempt gets for itself; shares of one are not offered yet")
 	f.Set.Var(flag.Memory{Value: &f.GPU.Memory}, "gpu-memory",
 		"memory of each GPU that an attempt takes until its use is known, such as 8GiB")
 	f.Set.StringVar(&f.GPU.Class, "gpu-class", "", "`MODEL` of the GPUs, such as h100 (default any)")
@@ -86,6 +87,11 @@ type Prepared struct {
 func (f *Flags) Prepare(
 	arguments []string, environment func(string) (string, bool), workingDirectory string,
 ) (Prepared, error) {
+	if f.GPU.Count == 0 && !f.GPU.IsZero() {
+		return Prepared{}, &fault.UsageError{
+			Problem: "--gpu-memory and --gpu-class say which GPU, and nothing how many", Hint: "add --gpu 1",
+		}
+	}
 	p := Prepared{Name: f.Name, directory: f.Code, Input: chain.SingleInput{
 		Command: wire.Command{
 			Arguments: arguments, Image: f.Image, KeepChanged: !f.InPlace, Parameters: parameters(arguments),
