@@ -45,3 +45,8 @@ func (s Size) WithGPUs(g GPUs) Size {
 	s.GPU, s.GPUMemory, s.DeviceClass = Milli(g.Count)*Core, Bytes(g.Count)*g.Memory, g.Class
 	return s
 }
+
+// WholeGPU is how much of a GPU's memory counts as all of it: the driver, a display and a monitor take some hundred
+// MiB, so that what can be had is always a little less than what there is, and programs that take all that they find
+// make do with so much less.
+func WholeGPU(memory Bytes) Bytes { return memory - memory/16 }

@@ -154,7 +154,7 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 	if failed := need.LargestFailedGPU; need.OutOfMemory > 0 && failed > 0 {
 		size.GPUMemory = min(max(size.GPUMemory, failed*GrowAfterOutOfMemory), capacity.GPUMemory)
 		expected.Source = fmt.Sprintf("grown after running out of device memory at %s", failed)
-		fits = fits && failed < capacity.GPUMemory
+		fits = fits && failed < quantity.WholeGPU(capacity.GPUMemory)
 	}
 	if s.Learned && need.LargestFailedGPU == 0 && capacity.GPU > 0 { // head-room above what whole GPUs have is none
 		share := min(float64(size.GPU)/float64(capacity.GPU), 1)

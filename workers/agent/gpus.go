@@ -121,9 +121,9 @@ func (g *gpus) never(need device.Need) string {
 	defer g.mu.Unlock()
 	idle := slices.Clone(g.now)
 	for i := range idle {
-		idle[i].Wrong, idle[i].Free, idle[i].Processes = "", idle[i].Memory, nil
+		idle[i].Wrong, idle[i].Free, idle[i].Used, idle[i].Processes = "", idle[i].Memory, 0, nil
 	}
-	_, why := device.Choose(idle, nil, nil, need)
+	_, why := device.Choose(idle, nil, need)
 	return why
 }
 
@@ -164,7 +164,7 @@ func (g *gpus) choose(need device.Need, who predictor.GPUHolder) (hold *gpuHold,
 	for uuid := range g.held {
 		held[uuid] = true
 	}
-	uuids, why := device.Choose(g.now, held, nil, need)
+	uuids, why := device.Choose(g.now, held, need)
 	if why != "" {
 		return nil, why
 	}

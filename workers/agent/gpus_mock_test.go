@@ -62,7 +62,7 @@ func TestAHostTellsHowItsGPUsStandAndWhoHasThem(t *testing.T) {
 	gpus := h.agent.Host().GPUs
 	want := predictor.GPU{
 		UUID: first.UUID, Instance: -1, Name: "Mock NVIDIA A100-SXM4-40GB", Class: "a100",
-		Memory: 39*quantity.GiB + 512*quantity.MiB, Busy: .5, Watts: 61.5, Uncorrected: 3,
+		Memory: 39*quantity.GiB + 512*quantity.MiB, Used: 4 * quantity.MiB, Busy: .5, Watts: 61.5, Uncorrected: 3,
 		Holder: &predictor.GPUHolder{Run: "r", Stage: stage.Name, Task: "a", Attempt: 1},
 		Others: []predictor.GPUProcess{{PID: 4243, Memory: quantity.GiB}},
 	}

@@ -236,7 +236,7 @@ func TestAGPUThatAnotherProgramFillsIsWaitedForAndNamed(t *testing.T) {
 		driver := newCards(2, 80*quantity.GiB)
 		g := newGPUs(driver.states, driver.read, slog.New(slog.DiscardHandler))
 		driver.hold(0, 4242, 70*quantity.GiB)
-		driver.hold(1, 4243, quantity.GiB)
+		driver.hold(1, 4243, 2*quantity.GiB)
 		began := time.Now()
 		_, err := g.take(t.Context(), device.Need{Count: 1, Memory: 79*quantity.GiB + 1}, predictor.GPUHolder{})
 		if !errors.Is(err, errNoGPU) || !strings.Contains(err.Error(),

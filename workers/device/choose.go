@@ -21,35 +21,54 @@ type Need struct {
 	Learned bool
 }
 
-// spare is the part of a device's memory that nobody insists on: the driver, a display and a monitor take some hundred
-// MiB of it, and programs that take all that they find make do with so much less. Without it an attempt that once had
-// a whole device would wait for one for ever.
-const spare = 1.0 / 16
-
 // least is how much of a device must be free for an attempt: what it asks for, but no more than there ever is where
-// nobody else uses it, or where that is only what was learned.
-func (n Need) least(d State, strangers int) quantity.Bytes {
-	if n.Learned || strangers == 0 && !d.PIDsUnknown {
-		return min(n.Memory, d.Memory-quantity.Bytes(spare*float64(d.Memory)))
+// others hold little of it, or where that is only what was learned. Without that an attempt that once ran out of a
+// whole device would wait for one for ever.
+func (n Need) least(d State) quantity.Bytes {
+	if n.Learned || idle(d) {
+		return min(n.Memory, quantity.WholeGPU(d.Memory))
 	}
 	return n.Memory
 }
 
+// little is the most that programs hold of a device who do not use it: the context of a display, an MPS server or a
+// notebook that rests takes some hundred MiB.
+const little = quantity.GiB
+
+// idle reports whether other programs hold so little of a device that an attempt can have it as if it were its own.
+func idle(d State) bool { return strangers(d) <= min(little, d.Memory-quantity.WholeGPU(d.Memory)) }
+
+// strangers is what other programs hold of a device that no attempt has; all that is used of it where the driver does
+// not tell who holds how much.
+func strangers(d State) (sum quantity.Bytes) {
+	if d.PIDsUnknown && len(d.Processes) == 0 {
+		return d.Used
+	}
+	for _, p := range d.Processes {
+		if p.Memory < 0 {
+			return d.Used
+		}
+		sum += p.Memory
+	}
+	return sum
+}
+
 // Choose returns the UUIDs of the devices that an attempt gets, in their order on the host, or why it gets none: held
-// are those that other attempts have, by UUID, and own the PIDs of Spillway's attempts. It is a pure function, and the
-// same devices are chosen for the same values.
+// are those that other attempts have, by UUID. It is a pure function, and the same devices are chosen for the same
+// values.
 //
-// A device that another program uses is free as far as its memory goes; where several would do, those with the least
+// A device that another program uses is free as far as its memory goes, and where nobody knows what the attempt takes
+// only while others hold little of it; where several would do, those with the least
 // memory are taken, so that large ones are left for who needs them, and of the same size those that no other program
 // uses, then those with the lowest number.
-func Choose(devices []State, held map[string]bool, own map[int]bool, need Need) (uuids []string, why string) {
+func Choose(devices []State, held map[string]bool, need Need) (uuids []string, why string) {
 	if need.Count < 1 {
 		return nil, ""
 	}
 	var reasons []string
 	byClass := map[string][]State{}
 	for _, d := range devices {
-		if why := unusable(d, held, own, need); why != "" {
+		if why := unusable(d, held, need); why != "" {
 			reasons = append(reasons, d.Label()+" "+why)
 			continue
 		}
@@ -65,7 +84,7 @@ func Choose(devices []State, held map[string]bool, own map[int]bool, need Need) 
 		}
 		slices.SortFunc(some, func(a, b State) int {
 			return cmp.Or(cmp.Compare(a.Memory, b.Memory),
-				cmp.Compare(len(strangers(a.Processes, own)), len(strangers(b.Processes, own))), Order(a, b))
+				cmp.Compare(len(a.Processes), len(b.Processes)), Order(a, b))
 		})
 		some = some[:need.Count]
 		if best == nil || cmp.Or(cmp.Compare(last(some).Memory, last(best).Memory), Order(some[0], best[0])) < 0 {
@@ -90,7 +109,7 @@ func Choose(devices []State, held map[string]bool, own map[int]bool, need Need) 
 func last(states []State) State { return states[len(states)-1] }
 
 // unusable says why an attempt cannot have a device; empty when it can.
-func unusable(d State, held map[string]bool, own map[int]bool, need Need) string {
+func unusable(d State, held map[string]bool, need Need) string {
 	switch {
 	case d.Wrong != "":
 		return d.Wrong
@@ -102,26 +121,22 @@ func unusable(d State, held map[string]bool, own map[int]bool, need Need) string
 		return "is held by another attempt"
 	case need.Memory > d.Memory:
 		return fmt.Sprintf("has %s", d.Memory)
-	case need.least(d, len(strangers(d.Processes, own))) > d.Free:
+	case need.least(d) > d.Free:
 		text := fmt.Sprintf("has %s free of %s", d.Free, d.Memory)
-		if by := others(d.Processes, own); by != "" {
+		if by := others(d.Processes); by != "" {
 			text += ": used" + by
 		}
 		return text
-	case need.Memory == 0 && len(strangers(d.Processes, own)) > 0:
-		return "is used" + others(d.Processes, own)
+	case need.Memory == 0 && !idle(d):
+		return fmt.Sprintf("is used: %s of it%s", d.Used, others(d.Processes))
 	}
 	return ""
 }
 
-// strangers are the processes that are not Spillway's.
-func strangers(processes []Process, own map[int]bool) []Process {
-	return slices.DeleteFunc(slices.Clone(processes), func(p Process) bool { return own[p.PID] })
-}
-
-func others(processes []Process, own map[int]bool) string {
+// others are the processes on a device, for people; empty when there are none.
+func others(processes []Process) string {
 	var list []string
-	for _, p := range strangers(processes, own) {
+	for _, p := range processes {
 		if p.Memory < 0 {
 			list = append(list, fmt.Sprintf("process %d", p.PID))
 			continue

@@ -32,7 +32,6 @@ func TestWholeDevicesAreChosenByClassMemoryAndNumber(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		held map[string]bool
-		own  map[int]bool
 		need Need
 		want string
 		why  string
@@ -46,7 +45,6 @@ func TestWholeDevicesAreChosenByClassMemoryAndNumber(t *testing.T) {
 			need: Need{Count: 1, Class: "a100", Memory: 8 * quantity.GiB}, want: "GPU-0",
 		},
 		"not beside a stranger":    {need: Need{Count: 1, Class: "a100"}, want: "GPU-2"},
-		"beside its own kind":      {own: map[int]bool{4242: true}, need: Need{Count: 1, Class: "a100"}, want: "GPU-0"},
 		"several are of one class": {need: Need{Count: 3}, want: "GPU-1 GPU-2 GPU-4"},
 		"what is held stays": {
 			held: map[string]bool{"GPU-2": true}, need: Need{Count: 2, Class: "a100"}, want: "GPU-1 GPU-4",
@@ -62,7 +60,7 @@ func TestWholeDevicesAreChosenByClassMemoryAndNumber(t *testing.T) {
 		"no such class":       {need: Need{Count: 1, Class: "h100"}, why: "GPU 3 is t4"},
 		"too much memory":     {need: Need{Count: 1, Memory: 100 * quantity.GiB}, why: "GPU 1 has 80 GiB"},
 	} {
-		got, why := Choose(devices, test.held, test.own, test.need)
+		got, why := Choose(devices, test.held, test.need)
 		if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
 			t.Errorf("%s: %s (%s)", name, diff, why)
 		}
@@ -72,9 +70,9 @@ func TestWholeDevicesAreChosenByClassMemoryAndNumber(t *testing.T) {
 	}
 }
 
-// What was learned of a whole device is no reason to wait for more of it than there is: the driver keeps some of it, and
-// a display or a monitor some hundred MiB.
-func TestALearnedNeedIsNoMoreThanIsReallyFree(t *testing.T) {
+// To need a whole device is no reason to wait for more of it than there is: the driver keeps some of it, and a display
+// or a monitor some hundred MiB.
+func TestANeedIsNoMoreThanIsReallyFree(t *testing.T) {
 	t.Parallel()
 	kept := gpu(0, "h100", 80*quantity.GiB)
 	kept.Used, kept.Free = 500*quantity.MiB, 80*quantity.GiB-500*quantity.MiB
@@ -84,6 +82,10 @@ func TestALearnedNeedIsNoMoreThanIsReallyFree(t *testing.T) {
 	filled.Processes = []Process{{PID: 990, Memory: 20 * quantity.GiB}}
 	inside := kept
 	inside.PIDsUnknown = true
+	untold, shared := monitored, inside
+	untold.Processes = []Process{{PID: 990, Memory: -1}}
+	shared.Used, shared.Free = filled.Used, filled.Free
+	nobodyKnows := Need{Count: 1}
 	learned := Need{Count: 1, Memory: 80*quantity.GiB - quantity.MiB, Learned: true}
 	asked := learned
 	asked.Learned = false
@@ -95,11 +97,19 @@ func TestALearnedNeedIsNoMoreThanIsReallyFree(t *testing.T) {
 		"what the driver keeps":                  {kept, learned, true},
 		"what the driver keeps of what is asked": {kept, asked, true},
 		"beside a monitor":                       {monitored, learned, true},
-		"as much was asked for":                  {monitored, asked, false},
+		"as much was asked for beside a monitor": {monitored, asked, true},
+		"as much was asked for, and is not free": {filled, asked, false},
+		"after it ran out of memory, inside":     {inside, asked, true},
+		"a monitor that does not tell":           {untold, asked, true},
+		"another container fills it":             {shared, asked, false},
+		"nobody knows, beside a monitor":         {monitored, nobodyKnows, true},
+		"nobody knows, inside":                   {inside, nobodyKnows, true},
+		"nobody knows, and it is filled":         {filled, nobodyKnows, false},
+		"nobody knows, and others fill it":       {shared, nobodyKnows, false},
 		"another program fills it":               {filled, learned, false},
 		"inside a container":                     {inside, learned, true},
 	} {
-		if got, why := Choose([]State{test.device}, nil, nil, test.need); (len(got) == 1) != test.given {
+		if got, why := Choose([]State{test.device}, nil, test.need); (len(got) == 1) != test.given {
 			t.Errorf("%s: %v, %s", name, got, why)
 		}
 	}
@@ -124,8 +134,8 @@ func TestNoDeviceIsGivenTwice(t *testing.T) {
 			}
 			shuffled := slices.Clone(devices)
 			random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-			got, why := Choose(devices, held, nil, need)
-			again, _ := Choose(shuffled, held, nil, need)
+			got, why := Choose(devices, held, need)
+			again, _ := Choose(shuffled, held, need)
 			if diff := cmp.Diff(got, again); diff != "" {
 				t.Fatalf("the order of the list matters: %s", diff)
 			}

@@ -9,7 +9,7 @@ import (
 )
 
 // DGXA100 returns the driver's own mock of a machine with eight A100 of 40 GiB, with the functions that it lacks and a
-// reader calls. Its second GPU is busy with process 4242, which has 30 GiB.
+// reader calls. The driver uses 4 MiB of each, as it does; the second GPU is busy with process 4242, which has 30 GiB.
 func DGXA100() *dgxa100.Server {
 	s := dgxa100.New()
 	for i, d := range s.Devices {
@@ -19,7 +19,7 @@ func DGXA100() *dgxa100.Server {
 }
 
 func complete(d *dgxa100.Device, number int) {
-	used := uint64(0)
+	used := uint64(4 << 20) // that of one that nobody uses
 	var running []nvml.ProcessInfo
 	if number == 1 {
 		used = 30 << 30
