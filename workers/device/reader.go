@@ -144,12 +144,17 @@ func (r *Reader) device(index int) []State {
 		unknown.Wrong = text(code)
 		return []State{unknown}
 	}
-	whole := r.state(handle, unknown)
-	if whole.Wrong != "" || !r.has("nvmlDeviceGetMigMode") {
-		return []State{whole}
+	cut := false
+	if r.has("nvmlDeviceGetMigMode") {
+		current, _, code := handle.GetMigMode()
+		cut = code == nvml.SUCCESS && current == nvml.DEVICE_MIG_ENABLE
 	}
-	current, _, code := handle.GetMigMode()
-	if code != nvml.SUCCESS || current != nvml.DEVICE_MIG_ENABLE {
+	if !cut {
+		return []State{r.state(handle, unknown)}
+	}
+	// How the GPU as a whole stands, the driver tells only a privileged user.
+	whole := r.identify(handle, unknown)
+	if whole.Wrong != "" {
 		return []State{whole}
 	}
 	most, code := handle.GetMaxMigDeviceCount()
@@ -174,19 +179,18 @@ func (r *Reader) device(index int) []State {
 	return instances
 }
 
-// state fills in what the driver tells of a GPU or an instance. What it does not tell stays as it is in s.
-func (r *Reader) state(handle nvml.Device, s State) State {
-	wrong := func(what string, code nvml.Return) State {
-		s.Wrong = what + text(code)
-		return s
-	}
+// identify fills in what does not change of a GPU or an instance but its memory. What the driver does not tell stays as
+// it is in s.
+func (r *Reader) identify(handle nvml.Device, s State) State {
 	uuid, code := handle.GetUUID()
 	if code != nvml.SUCCESS {
-		return wrong("", code)
+		s.Wrong = text(code)
+		return s
 	}
 	s.UUID = uuid
 	if s.Name, code = handle.GetName(); code != nvml.SUCCESS {
-		return wrong("does not tell its name: ", code)
+		s.Wrong = "does not tell its name: " + text(code)
+		return s
 	}
 	s.Class = Class(s.Name)
 	if s.Whole() {
@@ -196,6 +200,18 @@ func (r *Reader) state(handle nvml.Device, s State) State {
 		if major, minor, code := handle.GetCudaComputeCapability(); code == nvml.SUCCESS {
 			s.Capability = fmt.Sprintf("%d.%d", major, minor)
 		}
+	}
+	return s
+}
+
+// state fills in what the driver tells of a GPU or an instance. What it does not tell stays as it is in s.
+func (r *Reader) state(handle nvml.Device, s State) State {
+	wrong := func(what string, code nvml.Return) State {
+		s.Wrong = what + text(code)
+		return s
+	}
+	if s = r.identify(handle, s); s.Wrong != "" {
+		return s
 	}
 	if code := r.memory(handle, &s); code != nvml.SUCCESS {
 		return wrong("does not tell its memory: ", code)

@@ -143,10 +143,6 @@ func TestAHostWithoutADriverSaysSo(t *testing.T) {
 			t.Errorf("%d: ErrNone is %t", code, !none)
 		}
 	}
-	// This machine's own library, or none: whichever, the answer is no panic.
-	if _, err := Open().Read(t.Context()); err != nil {
-		t.Log(err)
-	}
 }
 
 func TestInstancesStandInPlaceOfTheGPUThatIsCut(t *testing.T) {
@@ -157,6 +153,9 @@ func TestInstancesStandInPlaceOfTheGPUThatIsCut(t *testing.T) {
 		if _, code := d.SetMigMode(1); code != nvml.SUCCESS {
 			t.Fatal(code)
 		}
+		// Who is not privileged is told nothing of the memory of a GPU that is cut.
+		d.GetMemoryInfo_v2Func = func() (nvml.Memory_v2, nvml.Return) { return nvml.Memory_v2{}, nvml.ERROR_NO_PERMISSION }
+		d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.ERROR_NO_PERMISSION }
 		d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
 		d.GetMigDeviceHandleByIndexFunc = func(int) (nvml.Device, nvml.Return) { return nil, nvml.ERROR_NOT_FOUND }
 	}
