@@ -174,8 +174,10 @@ func TestProductsHaveShortNames(t *testing.T) {
 		"NVIDIA H100 80GB HBM3": "h100", "NVIDIA A100-SXM4-40GB": "a100", "Mock NVIDIA A100-SXM4-40GB": "a100",
 		"Tesla T4": "t4", "NVIDIA A10G": "a10g", "NVIDIA L40S": "l40s", "NVIDIA H200": "h200", "Tesla V100-SXM2-16GB": "v100",
 		"NVIDIA GeForce RTX 4090": "rtx-4090", "NVIDIA RTX A6000": "rtx-a6000", "NVIDIA B200": "b200",
-		"NVIDIA A100-SXM4-40GB MIG 3g.20gb": "a100", "": "", "NVIDIA": "nvidia", "Quadro RTX 6000": "rtx-6000",
-		"NVIDIA GH200 480GB": "gh200",
+		"NVIDIA A100-SXM4-40GB MIG 3g.20gb": "a100-3g.20gb", "": "", "NVIDIA": "nvidia", "Quadro RTX 6000": "rtx-6000",
+		"NVIDIA GH200 480GB": "gh200", "NVIDIA RTX 6000 Ada Generation": "rtx-6000-ada",
+		"NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000", "NVIDIA RTX PRO 4000 Blackwell": "rtx-pro-4000",
+		"GRID A100D-7-80C": "a100d-7-80c", "NVIDIA A40-48Q": "a40-48q", "GRID T4-2B4": "t4-2b4",
 	} {
 		if got := Class(product); got != want {
 			t.Errorf("%q is %q, want %q", product, got, want)

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -123,23 +124,43 @@ type Reading struct {
 
 // noise are words of product names that tell no model from another; lines are those that a model is named with.
 var (
-	noise = []string{"nvidia", "tesla", "geforce", "quadro", "graphics", "gpu", "mock"}
-	lines = []string{"rtx", "gtx", "titan"}
+	noise = []string{"nvidia", "tesla", "geforce", "quadro", "grid", "graphics", "gpu", "mock"}
+	lines = []string{"rtx", "gtx", "titan", "pro"}
 )
+
+// share matches the end of the name of a virtual GPU, which is a part of one: "80c" of "GRID A100D-7-80C"
+// (https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/index.html).
+var share = regexp.MustCompile(`^[0-9]+[abcq][0-9]?$`)
 
 // Class returns the short name of a product that sizes and prices use: its model in lower case, such as "h100" of
 // "NVIDIA H100 80GB HBM3", "a10g" of "NVIDIA A10G", "l40s", "t4", and "rtx-4090" of "NVIDIA GeForce RTX 4090". Memory
-// and interconnect are no part of it: what a device holds stands beside its class. Empty for an empty name.
+// and interconnect are no part of it: what a device holds stands beside its class. A part of a GPU is of another class
+// than the GPU, and than a part of another size: "a100-1g.5gb". Empty for an empty name.
 func Class(product string) string {
 	words := strings.FieldsFunc(strings.ToLower(product), func(r rune) bool { return r == ' ' || r == '-' || r == '/' })
-	line := ""
-	for _, word := range words {
+	var line []string
+	for at, word := range words {
 		switch {
 		case slices.Contains(lines, word):
-			line = word + "-"
+			line = append(line, word)
 		case !slices.Contains(noise, word):
-			return line + word
+			return strings.Join(append(line, word), "-") + beside(words[at+1:])
 		}
 	}
 	return strings.Join(words, "-")
+}
+
+// beside is what the words after a model tell of a class: which part of a GPU it is, or of which generation where an
+// older one has the same number.
+func beside(words []string) string {
+	if at := slices.Index(words, "mig"); at >= 0 {
+		return "-" + cmp.Or(strings.Join(words[at+1:], "-"), "mig")
+	}
+	if n := len(words); n > 0 && share.MatchString(words[n-1]) {
+		return "-" + strings.Join(words, "-")
+	}
+	if slices.Contains(words, "ada") {
+		return "-ada"
+	}
+	return ""
 }

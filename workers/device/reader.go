@@ -170,7 +170,11 @@ func (r *Reader) device(index int) []State {
 		}
 		from := unknown
 		from.Instance, from.Minor, from.Capability = number, whole.Minor, whole.Capability
-		instances = append(instances, r.state(instance, from))
+		part := r.state(instance, from)
+		if part.Class == whole.Class { // older drivers give it the name of the GPU
+			part.Class += "-mig"
+		}
+		instances = append(instances, part)
 	}
 	if len(instances) == 0 {
 		whole.Wrong = "is to be cut into instances (MIG), and has none: make some with nvidia-smi mig, or switch MIG off"

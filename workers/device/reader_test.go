@@ -163,9 +163,13 @@ func TestInstancesStandInPlaceOfTheGPUThatIsCut(t *testing.T) {
 		if index != 0 && index != 2 {
 			return nil, nvml.ERROR_NOT_FOUND
 		}
+		name := "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
+		if index == 2 { // as an older driver has it
+			name, _ = cut.GetName()
+		}
 		return &mock.Device{
 			GetUUIDFunc: func() (string, nvml.Return) { return "MIG-" + string(rune('a'+index)), nvml.SUCCESS },
-			GetNameFunc: func() (string, nvml.Return) { return "NVIDIA A100-SXM4-40GB MIG 3g.20gb", nvml.SUCCESS },
+			GetNameFunc: func() (string, nvml.Return) { return name, nvml.SUCCESS },
 			GetMemoryInfo_v2Func: func() (nvml.Memory_v2, nvml.Return) {
 				return nvml.Memory_v2{Total: 20 << 30, Free: 20 << 30}, nvml.SUCCESS
 			},
@@ -177,7 +181,9 @@ func TestInstancesStandInPlaceOfTheGPUThatIsCut(t *testing.T) {
 	for _, d := range reading.Devices[3:6] {
 		labels = append(labels, d.Label()+" "+d.UUID[:5]+" "+d.Class)
 	}
-	want := []string{"GPU 3 instance 0 MIG-a a100", "GPU 3 instance 2 MIG-c a100", "GPU 4 " + empty.UUID[:5] + " a100"}
+	want := []string{
+		"GPU 3 instance 0 MIG-a a100-3g.20gb", "GPU 3 instance 2 MIG-c a100-mig", "GPU 4 " + empty.UUID[:5] + " a100",
+	}
 	if diff := cmp.Diff(want, labels); diff != "" {
 		t.Error(diff)
 	}
