@@ -11,14 +11,14 @@ import (
 // Visible returns the devices that a value of CUDA_VISIBLE_DEVICES leaves: numbers of GPUs, or UUIDs or beginnings of
 // them, of which those after the first that names none count no more, as CUDA has it
 // (https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#cuda-environment-variables). Numbers are in the
-// order of the PCI bus.
+// order of the PCI bus (see Ambiguous), and that of a GPU that is cut into instances means its first one.
 func Visible(devices []State, value string) []State {
 	var seen []State
 	for name := range strings.SplitSeq(value, ",") {
 		name = strings.TrimSpace(name)
 		at := slices.IndexFunc(devices, func(d State) bool {
 			if number, err := strconv.Atoi(name); err == nil {
-				return d.Whole() && d.Index == number
+				return d.Index == number
 			}
 			return name != "" && strings.HasPrefix(d.UUID, name)
 		})
@@ -30,6 +30,28 @@ func Visible(devices []State, value string) []State {
 		}
 	}
 	return seen
+}
+
+// Ambiguous is the first number in a value of CUDA_VISIBLE_DEVICES that may mean another device to CUDA than to the
+// driver; empty when there is none. Unless CUDA_DEVICE_ORDER, which is order here, is PCI_BUS_ID, CUDA counts from the
+// fastest device on, which is the order of the bus only where all are of one model.
+func Ambiguous(devices []State, value, order string) string {
+	models := map[string]bool{}
+	for _, d := range devices {
+		if d.Name != "" {
+			model, _, _ := strings.Cut(d.Name, " MIG ")
+			models[model] = true
+		}
+	}
+	if order == "PCI_BUS_ID" || len(models) < 2 {
+		return ""
+	}
+	for name := range strings.SplitSeq(value, ",") {
+		if number, err := strconv.Atoi(strings.TrimSpace(name)); err == nil && number >= 0 {
+			return strings.TrimSpace(name)
+		}
+	}
+	return ""
 }
 
 // Missing is the first name in a value of CUDA_VISIBLE_DEVICES that no device has, with which what is visible ends;

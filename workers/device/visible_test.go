@@ -30,6 +30,47 @@ func TestWhatCUDAWouldSeeIsOffered(t *testing.T) {
 	}
 }
 
+func TestANumberOfACutGPUIsItsFirstInstance(t *testing.T) {
+	t.Parallel()
+	first, second := gpu(0, "a100-1g.5gb", quantity.GiB), gpu(0, "a100-1g.5gb", quantity.GiB)
+	first.UUID, first.Instance, second.UUID, second.Instance = "MIG-a", 0, "MIG-b", 1
+	all := []State{first, second, gpu(1, "a100", quantity.GiB)}
+	for value, want := range map[string]string{"0": "MIG-a", "0,1": "MIG-a GPU-1", "MIG-b": "MIG-b"} {
+		if got := names(Visible(all, value)); got != want {
+			t.Errorf("%q leaves %q, want %q", value, got, want)
+		}
+	}
+}
+
+func TestANumberMayMeanAnotherDeviceWhereModelsAreMixed(t *testing.T) {
+	t.Parallel()
+	named := func(index int, name string) State {
+		d := gpu(index, Class(name), quantity.GiB)
+		d.Name = name
+		return d
+	}
+	same := []State{named(0, "Tesla T4"), named(1, "Tesla T4")}
+	mixed := []State{named(0, "Tesla T4"), named(1, "NVIDIA H100 PCIe")}
+	cut := []State{named(0, "NVIDIA H100 PCIe MIG 1g.10gb"), named(0, "NVIDIA H100 PCIe MIG 2g.20gb")}
+	for _, test := range []struct {
+		devices            []State
+		value, order, want string
+	}{
+		{same, "1", "", ""},
+		{cut, "0", "", ""},
+		{mixed, "1", "", "1"},
+		{mixed, "GPU-1, 0", "FASTEST_FIRST", "0"},
+		{mixed, "1", "PCI_BUS_ID", ""},
+		{mixed, "GPU-1", "", ""},
+		{mixed, "-1", "", ""},
+		{mixed, "", "", ""},
+	} {
+		if got := Ambiguous(test.devices, test.value, test.order); got != test.want {
+			t.Errorf("%q, order %q: %q, want %q", test.value, test.order, got, test.want)
+		}
+	}
+}
+
 func TestADeviceThatIsNotThereIsNamed(t *testing.T) {
 	t.Parallel()
 	all := []State{gpu(0, "a100", quantity.GiB), gpu(1, "a100", quantity.GiB)}

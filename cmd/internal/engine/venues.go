@@ -102,6 +102,12 @@ func (v *venues) offeredGPUs(ctx context.Context) (
 	}
 	seen := reading.Devices
 	if value, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
+		if number := device.Ambiguous(seen, value, os.Getenv("CUDA_DEVICE_ORDER")); number != "" {
+			v.logger.WarnContext(ctx, "stages get no GPU: CUDA_VISIBLE_DEVICES names one of several models by a number, and "+
+				"CUDA counts from the fastest on", "number", number, "gpus", len(seen),
+				"hint", "give UUIDs, as nvidia-smi -L lists them, or set CUDA_DEVICE_ORDER=PCI_BUS_ID")
+			return nil, reader.Read
+		}
 		if missing := device.Missing(seen, value); missing != "" {
 			v.logger.WarnContext(ctx, "CUDA_VISIBLE_DEVICES names a GPU that is not there; those after it are not offered",
 				"name", missing, "gpus", len(seen), "hint", "nvidia-smi -L lists numbers and UUIDs")
