@@ -188,10 +188,14 @@ func TestTheGPUsOfAHostAreShownWhileTheyWork(t *testing.T) {
 	metrics := telemetry.NewMetrics()
 	host := predictor.Host{ID: "host-1", GPUs: []predictor.GPU{
 		{
-			UUID: "GPU-1", Name: "NVIDIA H200", Busy: .5, Watts: 61.5, Uncorrected: 3, Memory: 4 * quantity.GiB,
+			UUID: "GPU-1", Instance: -1, Name: "NVIDIA H200", Busy: .5, Watts: 61.5, Uncorrected: 3, Memory: 4 * quantity.GiB,
 			Used: quantity.GiB,
 		},
-		{UUID: "GPU-2", Index: 1, Name: "NVIDIA H200", Busy: -1, Watts: -1, Uncorrected: -1, Memory: 4 * quantity.GiB},
+		{
+			UUID: "GPU-2", Index: 1, Instance: -1, Name: "NVIDIA H200", Busy: -1, Watts: -1, Uncorrected: -1,
+			Memory: 4 * quantity.GiB,
+		},
+		{UUID: "MIG-a", Index: 2, Instance: 0, Busy: -1, Watts: -1, Uncorrected: -1, Memory: 4 * quantity.GiB},
 	}}
 	metrics.SetGPUs(host)
 	if text := openMetrics(t, metrics); strings.Contains(text, "} -1") {
@@ -200,7 +204,7 @@ func TestTheGPUsOfAHostAreShownWhileTheyWork(t *testing.T) {
 	host.GPUs[1].Wrong = "has fallen off the bus"
 	metrics.SetGPUs(host)
 	text := openMetrics(t, metrics)
-	const labels = `{Hostname="host-1",UUID="GPU-1",device="nvidia0",gpu="0",modelName="NVIDIA H200"}`
+	const labels = `{Hostname="host-1",MIG="",UUID="GPU-1",device="nvidia0",gpu="0",modelName="NVIDIA H200"}`
 	for name, value := range map[string]string{
 		"DCGM_FI_DEV_GPU_UTIL": "50.0", "DCGM_FI_DEV_FB_USED": "1024.0", "DCGM_FI_DEV_FB_FREE": "3072.0",
 		"DCGM_FI_DEV_POWER_USAGE": "61.5", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": "3.0",
@@ -212,6 +216,19 @@ func TestTheGPUsOfAHostAreShownWhileTheyWork(t *testing.T) {
 	if strings.Contains(text, "GPU-2") {
 		t.Error("a lost device is shown")
 	}
+	if want := `Hostname="host-1",MIG="0",UUID="MIG-a",device="nvidia2",gpu="2"`; !strings.Contains(text, want) {
+		t.Errorf("an instance is not told from its GPU: no %s", want)
+	}
+	host.GPUs[0].Busy, host.GPUs[0].Watts = -1, -1
+	metrics.SetGPUs(host)
+	text = openMetrics(t, metrics)
+	for name, shown := range map[string]bool{
+		"DCGM_FI_DEV_GPU_UTIL": false, "DCGM_FI_DEV_POWER_USAGE": false, "DCGM_FI_DEV_FB_USED": true,
+	} {
+		if strings.Contains(text, name+labels) != shown {
+			t.Errorf("%s of a GPU that does not tell it any more: shown should be %t", name, shown)
+		}
+	}
 }
 
 func TestDevicesAreShownAsNVIDIAsExporterShowsThem(t *testing.T) {
@@ -222,7 +239,7 @@ func TestDevicesAreShownAsNVIDIAsExporterShowsThem(t *testing.T) {
 		Host: "host-1", Busy: -1, EngineActive: -1,
 	})
 	text := openMetrics(t, metrics)
-	const labels = `{Hostname="host-1",UUID="GPU-1",device="nvidia0",gpu="0",modelName="NVIDIA H200"}`
+	const labels = `{Hostname="host-1",MIG="",UUID="GPU-1",device="nvidia0",gpu="0",modelName="NVIDIA H200"}`
 	for name, value := range map[string]string{
 		"DCGM_FI_DEV_GPU_UTIL": "50.0", "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.25", "DCGM_FI_DEV_FB_USED": "3072.0",
 		"DCGM_FI_DEV_FB_FREE": "1024.0",
@@ -231,7 +248,7 @@ func TestDevicesAreShownAsNVIDIAsExporterShowsThem(t *testing.T) {
 			t.Errorf("no line %q", want)
 		}
 	}
-	if strings.Contains(text, `DCGM_FI_DEV_GPU_UTIL{Hostname="host-1",UUID="GPU-2"`) {
+	if strings.Contains(text, `DCGM_FI_DEV_GPU_UTIL{Hostname="host-1",MIG="",UUID="GPU-2"`) {
 		t.Error("a device of which nobody counts the use shows one")
 	}
 }

@@ -16,8 +16,10 @@ const hostSilence = 5 * time.Minute
 
 // DeviceReading is what one GPU did over the last period of whoever reads it.
 type DeviceReading struct {
-	// GPU is the index of the device on its host, UUID its own name ("GPU-604ac76c-..."), Device the driver's ("nvidia0").
-	GPU, UUID, Device string
+	// GPU is the index of the device on its host, UUID its own name ("GPU-604ac76c-..."), Device what NVIDIA's exporter
+	// calls it, which is by its index, too ("nvidia0"). Instance is the number of a MIG instance on it, empty for a whole
+	// GPU.
+	GPU, UUID, Device, Instance string
 	// Model is the product ("NVIDIA H200"), Host the host's name.
 	Model, Host string
 	// Busy is the share of the time in which a kernel was running, 0 to 1; EngineActive that in which the graphics or
@@ -36,30 +38,41 @@ type DeviceReading struct {
 func (m *Metrics) SetGPUs(host predictor.Host) {
 	for _, gpu := range host.GPUs {
 		if gpu.Wrong != "" {
-			for _, gauge := range []*prometheus.GaugeVec{m.utilisation, m.used, m.free, m.watts, m.uncorrected} {
+			for _, gauge := range m.ofDevices() {
 				gauge.DeletePartialMatch(prometheus.Labels{"UUID": label(gpu.UUID)})
 			}
 			continue
 		}
-		index := strconv.Itoa(gpu.Index)
+		index, instance := strconv.Itoa(gpu.Index), ""
+		if gpu.Instance >= 0 {
+			instance = strconv.Itoa(gpu.Instance)
+		}
 		m.SetDevice(DeviceReading{
-			GPU: index, UUID: gpu.UUID, Device: "nvidia" + index, Model: gpu.Name, Host: host.ID, Busy: gpu.Busy,
-			EngineActive: -1, Watts: gpu.Watts, Uncorrected: gpu.Uncorrected, Used: gpu.Used, Free: max(gpu.Memory-gpu.Used, 0),
+			GPU: index, UUID: gpu.UUID, Device: "nvidia" + index, Instance: instance, Model: gpu.Name, Host: host.ID,
+			Busy: gpu.Busy, EngineActive: -1, Watts: gpu.Watts, Uncorrected: gpu.Uncorrected,
+			Used: gpu.Used, Free: max(gpu.Memory-gpu.Used, 0),
 		})
 	}
 }
 
-// SetDevice shows what one GPU did.
+// ofDevices are the gauges that have a series for every device.
+func (m *Metrics) ofDevices() []*prometheus.GaugeVec {
+	return []*prometheus.GaugeVec{m.utilisation, m.graphics, m.used, m.free, m.watts, m.uncorrected}
+}
+
+// SetDevice shows what one GPU did. What is not known any more has no series.
 func (m *Metrics) SetDevice(reading DeviceReading) {
 	const percent = 100
 	values := []string{
 		label(reading.GPU), label(reading.UUID), label(reading.Device), label(reading.Model),
-		label(reading.Host),
+		label(reading.Host), label(reading.Instance),
 	}
 	share := func(gauge *prometheus.GaugeVec, value, unit float64) {
 		if value >= 0 && !math.IsInf(value, 1) {
 			gauge.WithLabelValues(values...).Set(value * unit)
+			return
 		}
+		gauge.DeleteLabelValues(values...)
 	}
 	share(m.utilisation, reading.Busy, percent)
 	share(m.graphics, reading.EngineActive, 1)
@@ -98,6 +111,9 @@ func (m *Metrics) forgetHosts(now time.Time) {
 		delete(m.hosts, host)
 		for _, gauge := range []*prometheus.GaugeVec{m.price, m.hostCPU, m.hostMemory, m.gpus} {
 			gauge.DeleteLabelValues(host)
+		}
+		for _, gauge := range m.ofDevices() {
+			gauge.DeletePartialMatch(prometheus.Labels{"Hostname": host})
 		}
 	}
 }
