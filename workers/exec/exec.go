@@ -40,6 +40,8 @@ type Surveyed struct {
 	// Out is how fast a message gets from the device to where other parts read it, and In how fast it gets from there to
 	// the device. Copy is how fast the device copies its own memory.
 	Out, In, Copy float64
+	// Float32Only says that the device does not compute in bfloat16.
+	Float32Only bool
 }
 
 // ProbeOptions say how a model is probed.

@@ -209,7 +209,7 @@ func TestWhatIsAskedOfADeviceIsThere(t *testing.T) {
 			t.Errorf("%s: got %v after %d probes; want %q before any", name, err, len(*s.asked), c.want)
 		}
 	}
-	all, _, err := surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has, 1: has}}, gpus(0, 1, 0))
+	all, _, err := surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has, 1: has}}, gpus(0, 1, 0), exec.Float32)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestWhatIsAskedOfADeviceIsThere(t *testing.T) {
 func TestEachPartThatSharesADeviceHasAProcessThere(t *testing.T) {
 	t.Parallel()
 	has := exec.Surveyed{Name: "A100", Memory: 24 * quantity.GiB, Free: 20 * quantity.GiB, Context: 2 * quantity.GiB}
-	all, _, err := surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has}}, gpus(0, 0, 0))
+	all, _, err := surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has}}, gpus(0, 0, 0), exec.Float32)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,13 +236,31 @@ func TestEachPartThatSharesADeviceHasAProcessThere(t *testing.T) {
 	}
 	bounded := gpus(0, 0)
 	bounded[0].Memory, bounded[1].Memory = 10*quantity.GiB, 9*quantity.GiB
-	_, _, err = surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has}}, bounded)
+	_, _, err = surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has}}, bounded, exec.Float32)
 	if !errors.Is(err, exec.ErrRequest) || !strings.Contains(err.Error(), "less 2 GiB for each process beside the first") {
 		t.Errorf("got %v", err)
 	}
 	has.Context = 15 * quantity.GiB
-	if _, _, err = surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has}}, gpus(0, 0, 0)); err == nil {
+	_, _, err = surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has}}, gpus(0, 0, 0), exec.Float32)
+	if err == nil {
 		t.Error("no memory is left, and nobody says so")
+	}
+}
+
+func TestAPrecisionThatADeviceLacksIsRefusedBeforeAnythingIsProbed(t *testing.T) {
+	t.Parallel()
+	s := chain(4)
+	s.asked = new([]exec.ProbeOptions)
+	s.seen = map[int]exec.Surveyed{0: {Name: "A100"}, 1: {Name: "V100", Float32Only: true}}
+	job := Job{Executor: s, Devices: gpus(0, 1), Partitions: 2, Batch: 8, Precision: exec.BFloat16}
+	_, _, err := Plan(t.Context(), job)
+	if !errors.Is(err, exec.ErrRequest) || !strings.Contains(err.Error(), "gpu-1 (cuda:1, V100) cannot compute in bfloat16") ||
+		len(*s.asked) > 0 {
+		t.Errorf("got %v after %d probes", err, len(*s.asked))
+	}
+	job.Precision = exec.Float32
+	if _, _, err := Plan(t.Context(), job); err != nil {
+		t.Errorf("in float32: %v", err)
 	}
 }
 

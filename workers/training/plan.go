@@ -71,7 +71,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	var err error
 	var seen map[string]exec.Surveyed
 	if most := numbers[len(numbers)-1]; !devices.own { // no device is touched that no part can have
-		if devices.all, seen, err = surveyed(ctx, job.Executor, devices.all[:most]); err != nil {
+		if devices.all, seen, err = surveyed(ctx, job.Executor, devices.all[:most], job.Precision); err != nil {
 			return planned{}, err
 		}
 	}

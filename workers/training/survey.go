@@ -13,9 +13,9 @@ import (
 
 // surveyed asks the executor what CUDA devices are, and gives each its class and, where nobody said how much of it may
 // be used, what is free of it, shared evenly by those that are one device. seen is by ID. Devices that are asked for
-// more than they have are refused; an executor that knows of none says so itself.
+// more than they have, or for a precision that they do not compute in, are refused; an executor that knows of none says so itself.
 func surveyed(
-	ctx context.Context, executor exec.Executor, devices []exec.Device,
+	ctx context.Context, executor exec.Executor, devices []exec.Device, precision exec.Precision,
 ) (all []exec.Device, seen map[string]exec.Surveyed, err error) {
 	asks, knows := executor.(exec.Surveyor)
 	var cuda []exec.Device
@@ -32,8 +32,16 @@ func surveyed(
 		return nil, nil, err
 	}
 	seen = map[string]exec.Surveyed{}
+	var lacking []string
 	for i, d := range cuda {
 		seen[d.ID] = found[i]
+		if precision == exec.BFloat16 && found[i].Float32Only {
+			lacking = append(lacking, fmt.Sprintf("%s (cuda:%d, %s)", d.ID, d.Index, cmp.Or(found[i].Name, "a GPU")))
+		}
+	}
+	if len(lacking) > 0 {
+		return nil, nil, refused("%s cannot compute in %s, which GPUs do from compute capability 8.0 (Ampere) on; choose %s, "+
+			"or name other devices", strings.Join(lacking, " and "), exec.BFloat16, exec.Float32)
 	}
 	all = slices.Clone(devices)
 	for i, d := range all {

@@ -92,8 +92,8 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 }
 
 // Survey asks torch for CUDA devices: their names, what is free of them, and how fast tensors get to page-locked memory
-// of the host and back, which is the way of messages. One process looks at all of them, and a second one at those that are
-// named several times: what is no longer free beside it is what each process takes.
+// of the host and back, which is the way of messages. One process looks at all of them, and a second one at those
+// that are named several times: what is no longer free beside it is what each process takes.
 func (e *Executor) Survey(ctx context.Context, devices []exec.Device) ([]exec.Surveyed, error) {
 	names := make([]string, len(devices))
 	for i, d := range devices {
@@ -147,12 +147,13 @@ func repeated(names []string) []string {
 // survey asks a runner about devices by their names. What it holds of them is held until it is closed.
 func (r *runner) survey(ctx context.Context, names []string) ([]exec.Surveyed, error) {
 	var found []struct {
-		Name   string         `json:"name"`
-		Memory quantity.Bytes `json:"memory"`
-		Free   quantity.Bytes `json:"free"`
-		Out    float64        `json:"out"`
-		In     float64        `json:"in"`
-		Copy   float64        `json:"copy"`
+		Name        string         `json:"name"`
+		Memory      quantity.Bytes `json:"memory"`
+		Free        quantity.Bytes `json:"free"`
+		Out         float64        `json:"out"`
+		In          float64        `json:"in"`
+		Copy        float64        `json:"copy"`
+		Float32Only bool           `json:"float32_only"`
 	}
 	if err := r.call(ctx, "survey", map[string]any{"devices": names}, &found); err != nil {
 		return nil, err
@@ -162,7 +163,9 @@ func (r *runner) survey(ctx context.Context, names []string) ([]exec.Surveyed, e
 	}
 	all := make([]exec.Surveyed, len(found))
 	for i, f := range found {
-		all[i] = exec.Surveyed{Name: f.Name, Memory: f.Memory, Free: f.Free, Out: f.Out, In: f.In, Copy: f.Copy}
+		all[i] = exec.Surveyed{
+			Name: f.Name, Memory: f.Memory, Free: f.Free, Out: f.Out, In: f.In, Copy: f.Copy, Float32Only: f.Float32Only,
+		}
 	}
 	return all, nil
 }

@@ -13,6 +13,8 @@ from spillway_runner.refusal import Refusal
 
 COPIED = 64 << 20  # bytes of a measured copy: as large as a message, and enough that its launch does not count
 COPIES = 5
+# The compute capability of Ampere, the first that multiplies in bfloat16; torch says that it can before, by emulation.
+BFLOAT16_SINCE = (8, 0)
 
 
 def prepare(name: str, memory: int = 0) -> torch.device:
@@ -96,7 +98,13 @@ def surveyed(device: torch.device) -> dict[str, Any]:
     del square
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
-    return {"name": device_name(device), "memory": total, "free": free, **rates}
+    lacks = lacks_bfloat16(device)
+    return {"name": device_name(device), "memory": total, "free": free, "float32_only": lacks, **rates}
+
+
+def lacks_bfloat16(device: torch.device) -> bool:
+    """Whether a CUDA device does not multiply in bfloat16; those of AMD do."""
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) < BFLOAT16_SINCE
 
 
 def rate(device: torch.device, copy: Callable[[], Any]) -> float:

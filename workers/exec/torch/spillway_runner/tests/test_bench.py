@@ -164,6 +164,18 @@ def test_rates_of_copies_are_measured() -> None:
 
 
 @pytest.mark.parametrize(
+    "capability, hip, lacks",
+    [((7, 5), None, True), ((8, 0), None, False), ((9, 0), None, False), ((0, 0), "6.1", False)],
+)
+def test_whether_a_gpu_computes_in_bfloat16_is_surveyed(
+    capability: tuple[int, int], hip: str | None, lacks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "hip", hip, raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert devices.lacks_bfloat16(torch.device("cuda:0")) == lacks
+
+
+@pytest.mark.parametrize(
     "samples, fixed, needed, most, want",
     [(8, 100, 500, 300, 4), (8, 100, 500, 150, 1), (8, 100, 500, 100, 0), (8, 100, 100, 50, 0), (8, 100, 500, 499, 7)],
 )
