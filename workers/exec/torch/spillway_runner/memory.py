@@ -8,6 +8,7 @@ import math
 import mmap
 import os
 import pickle
+import sys
 from typing import Any, Callable, List
 
 import torch
@@ -30,6 +31,7 @@ class Arena:
     def __init__(self, part: int, pinned: bool) -> None:
         self.end, self.pinned = part * STRETCH, pinned
         self.mapped: dict[int, mmap.mmap] = {}  # by place in the file
+        self.locked: set[int] = set()  # places of those that are page-locked
         os.set_inheritable(SHARED_FILE, False)
 
     def take(self, count: int) -> int:
@@ -52,12 +54,24 @@ class Arena:
         if memory is None:
             memory = self.mapped[at] = mmap.mmap(SHARED_FILE, count, offset=at)
             if self.pinned:  # so that copies to and from the GPU need no buffer in between
-                check_cuda(torch.cuda.cudart().cudaHostRegister(address(memory), count, 0))
+                self.pin(at, memory, count)
         return memory
+
+    def pin(self, at: int, memory: mmap.mmap, count: int) -> None:
+        """Page-locks a range. Where that is refused, as in virtual machines, under a limit of locked memory and where
+        the host has little left, nothing more is locked: copies take longer and wait, but are the same."""
+        try:
+            check_cuda(torch.cuda.cudart().cudaHostRegister(address(memory), count, 0))
+            self.locked.add(at)
+        except RuntimeError as error:
+            self.pinned = False
+            forget_cuda_error()
+            print(f"spillway: {error}; messages are copied without it, which takes longer", file=sys.stderr)
 
     def unmap(self, at: int) -> None:
         memory = self.mapped.pop(at, None)
-        if memory is not None and self.pinned:
+        if memory is not None and at in self.locked:
+            self.locked.remove(at)
             check_cuda(torch.cuda.cudart().cudaHostUnregister(address(memory)))
 
     def tensor(self, at: int, count: int, offset: int, kind: torch.dtype, shape: list[int]) -> torch.Tensor:
@@ -75,6 +89,14 @@ def address(memory: mmap.mmap) -> int:
 def check_cuda(result: Any) -> None:
     if int(result) != 0:
         raise RuntimeError(f"CUDA answers {result} to page-locking of shared memory")
+
+
+def forget_cuda_error() -> None:
+    """Has CUDA forget an error that was answered already: the next kernel would report it as its own."""
+    try:
+        torch.ones(1, device="cuda")
+    except RuntimeError:
+        pass
 
 
 class Slot:

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
+import tempfile
 from typing import Any
 
 import pytest
 import torch
 
-from spillway_runner.memory import TYPE_NAMES, Slot, flatten, restore
+from spillway_runner import memory
+from spillway_runner.memory import TYPE_NAMES, Arena, Slot, flatten, restore
 
 
 def round_trip(value: Any) -> Any:
@@ -76,3 +79,43 @@ def test_a_slot_aligns_what_it_holds_and_moves_only_when_something_does_not_fit(
     slot.write([torch.zeros(1 << 20)])
     assert memory.given_back == [memory.taken[0]]
     assert memory.taken[1][1] >= 4 << 20
+
+
+class Locking:
+    """Stands in for CUDA's runtime, which locks so many ranges and no more."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.locked = most, 0
+
+    def cudaHostRegister(self, *_: int) -> int:
+        if self.locked == self.most:
+            return 2
+        self.locked += 1
+        return 0
+
+    def cudaHostUnregister(self, _: int) -> int:
+        self.locked -= 1
+        return 0 if self.locked >= 0 else 713  # it was not registered
+
+
+def test_memory_that_cannot_be_locked_is_used_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runtime, forgotten = Locking(1), []
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    monkeypatch.setattr(memory, "forget_cuda_error", lambda: forgotten.append(True))
+    with tempfile.TemporaryFile() as file:
+        file.truncate(1 << 20)
+        monkeypatch.setattr(memory, "SHARED_FILE", file.fileno())
+        arena = Arena(0, True)
+        page = mmap.ALLOCATIONGRANULARITY
+        for i in range(3):
+            arena.tensor(i * page, page, 0, torch.float32, [2]).copy_(torch.tensor([1.0, i]))
+        assert [arena.tensor(i * page, page, 0, torch.float32, [2]).tolist() for i in range(3)] == [
+            [1.0, float(i)] for i in range(3)
+        ]
+        assert (runtime.locked, arena.pinned, forgotten) == (1, False, [True])
+        assert "which takes longer" in capsys.readouterr().err
+        for i in range(3):
+            arena.unmap(i * page)
+        assert runtime.locked == 0
