@@ -209,7 +209,8 @@ func TestWhatIsAskedOfADeviceIsThere(t *testing.T) {
 			t.Errorf("%s: got %v after %d probes; want %q before any", name, err, len(*s.asked), c.want)
 		}
 	}
-	all, _, err := surveyed(t.Context(), synthetic{seen: map[int]exec.Surveyed{0: has, 1: has}}, gpus(0, 1, 0), exec.Float32)
+	both := synthetic{seen: map[int]exec.Surveyed{0: has, 1: has}}
+	all, _, err := surveyed(t.Context(), both, gpus(0, 1, 0), exec.Float32)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,8 +255,8 @@ func TestAPrecisionThatADeviceLacksIsRefusedBeforeAnythingIsProbed(t *testing.T)
 	s.seen = map[int]exec.Surveyed{0: {Name: "A100"}, 1: {Name: "V100", Float32Only: true}}
 	job := Job{Executor: s, Devices: gpus(0, 1), Partitions: 2, Batch: 8, Precision: exec.BFloat16}
 	_, _, err := Plan(t.Context(), job)
-	if !errors.Is(err, exec.ErrRequest) || !strings.Contains(err.Error(), "gpu-1 (cuda:1, V100) cannot compute in bfloat16") ||
-		len(*s.asked) > 0 {
+	const want = "gpu-1 (cuda:1, V100) cannot compute in bfloat16"
+	if !errors.Is(err, exec.ErrRequest) || !strings.Contains(err.Error(), want) || len(*s.asked) > 0 {
 		t.Errorf("got %v after %d probes", err, len(*s.asked))
 	}
 	job.Precision = exec.Float32

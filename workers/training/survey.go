@@ -12,8 +12,9 @@ import (
 )
 
 // surveyed asks the executor what CUDA devices are, and gives each its class and, where nobody said how much of it may
-// be used, what is free of it, shared evenly by those that are one device. seen is by ID. Devices that are asked for
-// more than they have, or for a precision that they do not compute in, are refused; an executor that knows of none says so itself.
+// be used, what is free of it, shared evenly by those that are one device, beside what their processes hold. seen is by
+// ID. Devices that are asked for more than they have, or for a precision that they do not compute in, are refused; an
+// executor that knows of none says so itself.
 func surveyed(
 	ctx context.Context, executor exec.Executor, devices []exec.Device, precision exec.Precision,
 ) (all []exec.Device, seen map[string]exec.Surveyed, err error) {
@@ -40,8 +41,8 @@ func surveyed(
 		}
 	}
 	if len(lacking) > 0 {
-		return nil, nil, refused("%s cannot compute in %s, which GPUs do from compute capability 8.0 (Ampere) on; choose %s, "+
-			"or name other devices", strings.Join(lacking, " and "), exec.BFloat16, exec.Float32)
+		return nil, nil, refused("%s cannot compute in %s, which GPUs do from compute capability 8.0 (Ampere) on; "+
+			"choose %s, or name other devices", strings.Join(lacking, " and "), exec.BFloat16, exec.Float32)
 	}
 	all = slices.Clone(devices)
 	for i, d := range all {
