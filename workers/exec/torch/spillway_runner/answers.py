@@ -55,6 +55,13 @@ def out_of_memory(error: BaseException) -> bool:
     return any(words in text for words in MEMORY_SIGNS) or NOT_INITIALIZED in text and nearly_full()
 
 
+def asynchronous(error: BaseException) -> bool:
+    """Whether a device may have met an error earlier than where it was told: kernels run after their launch. Refused
+    memory is told at once."""
+    text = str(error)
+    return ("CUDA error:" in text or "HIP error:" in text) and not out_of_memory(error)
+
+
 def nearly_full() -> bool:
     """Whether the CUDA device in use has less memory left than a library of CUDA needs to begin."""
     try:
@@ -75,7 +82,8 @@ def fields_of(error: Exception) -> dict[str, str]:
             "trace": "",
             "hint": "cut the batch into more micro-batches, recompute activations, or split the model into more parts",
         }
-    return {"kind": "runner", "message": described(error), "at": "", "hint": "", "trace": traceback.format_exc()}
+    hint = "set CUDA_LAUNCH_BLOCKING=1 to find the operation" if asynchronous(error) else ""
+    return {"kind": "runner", "message": described(error), "at": "", "hint": hint, "trace": traceback.format_exc()}
 
 
 class Answers:

@@ -14,7 +14,7 @@ from typing import Any, Callable, Tuple
 import torch
 from torch import nn
 
-from spillway_runner.answers import out_of_memory
+from spillway_runner.answers import asynchronous, out_of_memory
 from spillway_runner.data import Data
 from spillway_runner.devices import fitting, mark, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
@@ -242,6 +242,14 @@ class Part:
         name = self.keyed.layer
         inside = traceback.extract_tb(error.__traceback__)
         at = self.source.place(error) if any(users(f.filename) for f in inside) else self.places.get(name, "")
+        if asynchronous(error):
+            return Refusal(
+                "run",
+                f"the device fails at operation {name} or at an earlier one, as it tells late: {described(error)}",
+                at or self.source.path,
+                "set CUDA_LAUNCH_BLOCKING=1 to find the operation",
+                traced(error),
+            )
         return Refusal(
             "run",
             f"operation {name} fails: {described(error)}",

@@ -51,3 +51,8 @@ def test_a_library_that_does_not_begin_on_a_lost_device_does_not_lack_memory(mon
     monkeypatch.setattr(torch.cuda, "mem_get_info", lost)
     assert not out_of_memory(RuntimeError(CUBLAS))
     assert answers.NOT_INITIALIZED in CUBLAS
+
+
+def test_an_error_that_a_device_reports_late_says_how_to_find_its_place() -> None:
+    assert "CUDA_LAUNCH_BLOCKING=1" in fields_of(RuntimeError("CUDA error: device-side assert triggered"))["hint"]
+    assert "BLOCKING" not in fields_of(RuntimeError("CUDA error: out of memory"))["hint"]

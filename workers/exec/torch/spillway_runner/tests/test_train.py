@@ -10,6 +10,7 @@ import torch
 
 from spillway_runner import probe, train
 from spillway_runner.memory import Arena
+from spillway_runner.refusal import Refusal
 from spillway_runner.train import Part
 
 MODEL = {
@@ -132,3 +133,29 @@ def test_the_peak_of_a_gpu_is_what_its_share_bounds(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 200)
     part.device = torch.device("cuda:0")
     assert part.usage()["peak"] == 300
+
+
+@pytest.mark.parametrize(
+    "text, kind, sure",
+    [
+        ("CUDA error: device-side assert triggered", "run", False),
+        ("CUDA error: out of memory", "memory", True),
+        ("mat1 and mat2 shapes cannot be multiplied", "run", True),
+    ],
+)
+def test_the_place_of_an_error_that_a_device_reports_late_is_not_sure(
+    text: str, kind: str, sure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Parts(1, monkeypatch)
+    whole.call(0, "batch")
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(torch.nn.Linear, "forward", fails)
+    with pytest.raises(Refusal) as caught:
+        whole.call(0, "forward")
+    told = caught.value.fields
+    assert told["kind"] == kind
+    assert ("or at an earlier one" in told["message"]) != sure
+    assert ("CUDA_LAUNCH_BLOCKING=1" in told["hint"]) != sure
