@@ -41,11 +41,10 @@ class HashBits:
     """
 
     def draw(self, key: tuple[int, int], first: int, samples: int, elements: int, device: torch.device) -> torch.Tensor:
-        words = [torch.tensor(signed(key[0] >> shift)) for shift in (0, 32, 64, 96)]
-        number = torch.arange(first, first + samples, dtype=torch.int32)
-        own = torch.stack([mixed(mixed(number + words[0]) ^ words[1]), mixed(mixed(number + words[2]) ^ words[3])]).to(
-            device, torch.int32
-        )
+        # All is computed on the device, from numbers of Python: a copy from the host would wait for what it has to do.
+        words = [signed(key[0] >> shift) for shift in (0, 32, 64, 96)]
+        number = torch.arange(first, first + samples, dtype=torch.int32, device=device)
+        own = mixed(mixed(number + words[0]) ^ words[1]), mixed(mixed(number + words[2]) ^ words[3])
         x = mixed(torch.arange(-(-elements // 2), dtype=torch.int32, device=device)) ^ own[0][:, None]
         x = fold(x.mul_(signed(0x7FEB352D)), 15).add_(own[1][:, None]).mul_(signed(0x846CA68B))
         return fold(x, 16).view(torch.int16)[:, :elements]

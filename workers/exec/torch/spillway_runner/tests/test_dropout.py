@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -148,3 +149,23 @@ def test_recurrent_layers_that_draw_within_a_kernel_are_refused() -> None:
 )
 def test_the_samples_lie_along_a_dimension(shape: tuple[int, ...], samples: int, want: int | None) -> None:
     assert sample_axis(shape, samples) == want
+
+
+def test_masks_of_a_device_are_made_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy from or to the host would wait until the device has done all before."""
+
+    def copied(*_: object, **__: object) -> None:
+        raise AssertionError("a tensor of the host is copied to the device")
+
+    made: list[object] = []
+    arange = torch.arange
+
+    def noted(*args: int, device: object = None, **named: Any) -> torch.Tensor:
+        made.append(device)
+        return arange(*args, **named)
+
+    monkeypatch.setattr(torch, "arange", noted)
+    monkeypatch.setattr(torch, "tensor", copied)
+    monkeypatch.setattr(torch.Tensor, "to", copied)
+    assert HASHED.draw(derived(1, "mask"), 2, 2, 5, CPU).tolist() == HASH
+    assert made == [CPU, CPU]
