@@ -69,12 +69,15 @@ func Retry(before, now ledger.RunView, most int, lost timeline.Attempt) string {
 		return ""
 	}
 	was, is := onlyStage(before), onlyStage(now)
-	of := fmt.Sprintf(" (%d of %d)", is.Failed, most)
+	counted := is.Failed - is.OutOfMemory // running out of memory is tried again besides
+	of := fmt.Sprintf(" (%d of %d)", counted, most)
 	switch {
-	case is.Failed >= most || is.Attempts == was.Attempts:
+	case is.Attempts == was.Attempts:
 		return ""
 	case is.OutOfMemory > was.OutOfMemory:
-		return fmt.Sprintf("attempt %d ran out of memory at %s%s; the next one has more", is.Attempts, is.Grant.Memory, of)
+		return fmt.Sprintf("attempt %d ran out of memory at %s; the next one has more", is.Attempts, is.Grant.Memory)
+	case counted >= most:
+		return ""
 	case is.Failed > was.Failed:
 		return fmt.Sprintf("attempt %d failed%s; it is tried again", is.Attempts, of)
 	case is.Lost > was.Lost && lost.Cause == predictor.CauseBudget:

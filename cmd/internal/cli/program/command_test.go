@@ -262,7 +262,10 @@ func TestEveryFailedAttemptButTheLastIsTold(t *testing.T) {
 		"a failure":   {ledger.RunView{}, view(1, 1, 0, 0), none, "attempt 1 failed (1 of 3); it is tried again"},
 		"want of memory": {
 			view(1, 1, 0, 0), view(2, 2, 1, 0), none,
-			"attempt 2 ran out of memory at 1 GiB (2 of 3); the next one has more",
+			"attempt 2 ran out of memory at 1 GiB; the next one has more",
+		},
+		"want of memory after the last failure": {
+			view(3, 3, 1, 0), view(4, 4, 2, 0), none, "attempt 4 ran out of memory at 1 GiB; the next one has more",
 		},
 		"a lost host": {
 			view(1, 1, 0, 0), view(2, 1, 0, 1),
