@@ -117,7 +117,13 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 func (a *Agent) unfit(size quantity.Size, need predictor.Need, fits bool) (ending slot.Ending, found bool) {
 	ending = slot.Ending{Outcome: predictor.Failed, Permanent: true, Grant: size}
 	missing := a.gpus.never(needOf(size, false))
-	switch failed := need.LargestFailedGPU; {
+	failed := need.LargestFailedGPU
+	if missing == "" && !fits && need.OutOfMemory > 0 && failed > 0 { // it has had all that its GPUs have
+		more := size
+		more.GPUMemory = failed + 1
+		missing = a.gpus.never(needOf(more, false))
+	}
+	switch {
 	case need.OutOfMemory > 0 && need.LargestFailed >= a.capacity.Memory:
 		ending.Outcome = predictor.OutOfMemory
 		ending.Message = fmt.Sprintf("it ran out of memory with %s, so it needs %s or more, and host %s has %s for all "+
