@@ -36,7 +36,9 @@ func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size
 		kept = held.Raised(need.Ahead(), largest, among)
 	}
 	next = next.Limited(kept)
-	keptSlot := size.LargerOf(d.slotOf(st, next), st.Slot).AtMost(d.largestHost())
+	sized := d.slotOf(st, next)
+	keptSlot := size.LargerOf(sized, st.Slot).AtMost(d.largestFor(next.Base))
+	keptSlot.GPUMemory = sized.GPUMemory // that of whole GPUs keeps nobody out
 	if !kept.Spare(need, among) && !size.Moved(keptSlot, slot) {
 		st.Settling = memory.Settling{}
 		return next, keptSlot

@@ -19,7 +19,7 @@ import (
 )
 
 // resize settles how attempts of the stage are sized, keeping the last size while the new one is close, and says why it
-// changed. Without a host nothing says how much there is to give: what is held stays.
+// changed. Without a host that has its GPUs nothing says how much there is to give: what is held stays.
 func (d *decider) resize(w *work) {
 	st := w.stage
 	held, before := st.Sizing, st.Slot
@@ -32,7 +32,7 @@ func (d *decider) resize(w *work) {
 	}
 	known := !before.IsZero()
 	switch {
-	case len(d.hosts) == 0 && known:
+	case known && (len(d.hosts) == 0 || sameGPUs(held.Base, next.Base) && !d.equipped(next.Base)):
 		next, slot = held.Predicting(next), before
 	case known && held.Learned && next.Learned:
 		next, slot = d.settled(st, next, slot)
@@ -47,7 +47,7 @@ func (d *decider) resize(w *work) {
 	case !known && len(d.hosts) > 0:
 		d.decide(plan.Decision{
 			Stage: st.ID, Venue: fact.Pool, What: "size", From: "none", To: slot.String(),
-			Reason: "first size: " + next.Source, Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
+			Reason: d.firstReason(next, slot), Inputs: sizeInputs(st, next), Predicted: expected, PredictedUnit: "bytes",
 		})
 	case known && (size.Moved(before, slot) || held.Static != next.Static):
 		d.decide(plan.Decision{
@@ -66,6 +66,16 @@ func (d *decider) resize(w *work) {
 	d.time(w, slot.CPU)
 	d.plan.Sizings = append(d.plan.Sizings, next)
 }
+
+// firstReason also tells who waits for a host that has not joined: nobody else does, as long as it has no slot.
+func (d *decider) firstReason(s size.Sizing, slot quantity.Size) string {
+	if lacking := d.lacking(slot); lacking != "" {
+		return "first size: " + s.Source + "; " + lacking
+	}
+	return "first size: " + s.Source
+}
+
+func sameGPUs(a, b quantity.Size) bool { return a.GPU == b.GPU && a.DeviceClass == b.DeviceClass }
 
 func sizeInputs(st *memory.Stage, s size.Sizing) map[string]float64 {
 	return map[string]float64{
@@ -130,7 +140,7 @@ func (d *decider) sizing(w *work) size.Sizing {
 
 // slotOf is the size of one slot at the largest input seen lately.
 func (d *decider) slotOf(st *memory.Stage, s size.Sizing) quantity.Size {
-	capacity := d.largestHost()
+	capacity := d.largestFor(s.Base)
 	if capacity.IsZero() {
 		return s.Base
 	}
@@ -177,10 +187,10 @@ func largestInput(st *memory.Stage) quantity.Bytes {
 // learned makes it anew.
 func (d *decider) first(st *memory.Stage) size.Sizing {
 	known := st.Model
-	capacity := d.largestHost()
+	capacity := d.largestFor(st.Declared)
 	if st.Declared != known.FirstDeclared || known.First.Base.IsZero() ||
 		(known.Memory.Known() < usage.Enough && st.Input > known.FirstInput) {
-		first := size.FirstSizing(st.ID, st.Declared, st.Input, d.freest(), capacity)
+		first := size.FirstSizing(st.ID, st.Declared, st.Input, d.freestFor(st.Declared), capacity)
 		first.Base.Memory = min(max(first.Base.Memory, d.policy.MinMemory), max(capacity.Memory, d.policy.MinMemory))
 		first.Base.CPU = max(first.Base.CPU, size.LeastCPU)
 		if capacity.IsZero() {
@@ -213,7 +223,7 @@ func (d *decider) guessed(st *memory.Stage, first size.Sizing) size.Sizing {
 			return first
 		}
 	}
-	largest := d.largestHost()
+	largest := d.largestFor(first.Base)
 	s := first.Guessed(d.prior(known, st.ID.App), known.Experience(),
 		quantity.Bytes(known.Memory.Largest(usage.InputBytes)), grown, min(d.policy.MinMemory, largest.Memory))
 	s.Base = s.Base.AtMost(largest)
@@ -349,6 +359,7 @@ func (d *decider) device(st *memory.Stage, s size.Sizing, needs memory.Learned) 
 		// The largest that was ever needed: one term travels with a sizing, and it is the host's.
 		s.Base.GPUMemory = size.RoundUp(quantity.Bytes(min(st.Model.GPUMemory.LargestPeak()*device.Limit/device.Bound,
 			size.MostMemory)), quantity.MiB)
+		s.GPUPeak = quantity.Bytes(min(st.Model.GPUMemory.LargestPeak(), size.MostMemory))
 	}
 	return s
 }
@@ -373,7 +384,8 @@ const keepCPU = fact.Instant(time.Minute)
 func (d *decider) cores(w *work) size.CPU {
 	st := w.stage
 	c := size.CPU{
-		Speed: st.Model.Speed(), HeldBack: st.Model.HeldBack(), Most: d.largestHost().CPU, Tasks: float64(w.demand()),
+		Speed: st.Model.Speed(), HeldBack: st.Model.HeldBack(), Most: d.largestFor(st.Sizing.Base).CPU,
+		Tasks: float64(w.demand()),
 	}
 	if len(st.Model.Rates.Values) >= size.EnoughRates {
 		c.Rate = quantity.Milli(math.Ceil(st.Model.Rates.Quantile(0.9)))
@@ -390,6 +402,7 @@ func (d *decider) cores(w *work) size.CPU {
 	if st.Slot.Memory > 0 {
 		c.Slots = float64(all.Memory) / float64(st.Slot.Memory)
 	}
+	d.withGPUs(&c, st.Sizing.Base)
 	c.Worth, c.Left = d.haste(st)
 	if larger := d.relative(w, fact.Pool); c.Left > 0 && larger > 0 {
 		c.Left /= larger // the tasks that wait take so many times as long as Wall
@@ -397,11 +410,34 @@ func (d *decider) cores(w *work) size.CPU {
 	return c
 }
 
+// withGPUs bounds what the share of cores of a stage is chosen by to the hosts that have its GPUs. As many cores as go
+// with those are there for it: nobody else who asks for a GPU can have them, and others have other hosts.
+func (d *decider) withGPUs(c *size.CPU, base quantity.Size) {
+	count := base.WholeGPUs()
+	if count == 0 || d.lacking(base) != "" {
+		return
+	}
+	var all quantity.Size
+	for _, host := range d.hostsFor(base) {
+		room := host.For(base)
+		all = all.Plus(room)
+		if part := room.CPU / max(room.GPU/quantity.Core, 1) * quantity.Milli(count); c.Bundled == 0 ||
+			part < c.Bundled {
+			c.Bundled = part
+		}
+	}
+	slots := float64(all.GPU/quantity.Core) / float64(count)
+	if c.Slots == 0 || slots < c.Slots {
+		c.Slots = max(slots, 1)
+	}
+	c.Room = min(max(c.Room, c.Bundled*quantity.Milli(slots)), all.CPU)
+}
+
 // haste is what a second of an attempt is worth to those runs of a stage that pay most for it (see [size.Worth]), and
 // how many seconds the run has whose deadline is next; 0 where none has one.
 func (d *decider) haste(st *memory.Stage) (worth, left float64) {
 	price := quantity.Money(0)
-	for _, host := range d.hosts {
+	for _, host := range d.hostsFor(st.Slot) {
 		if host.Capacity.GPU > 0 && st.Slot.GPU == 0 {
 			continue // its price is that of its GPUs
 		}
@@ -514,9 +550,72 @@ func (d *decider) largestHost() quantity.Size {
 	return largest(d.hosts, func(h plan.Host) quantity.Size { return h.Capacity })
 }
 
-// freest is the room of the host with the most free memory, then cores; zero without hosts.
-func (d *decider) freest() quantity.Size {
-	return largest(d.hosts, func(h plan.Host) quantity.Size { return h.Free })
+// largestFor is the capacity of the largest host that has such GPUs as an attempt of the size asks for, with those; for
+// who asks for none, and where no host has them, that of the largest host.
+func (d *decider) largestFor(size quantity.Size) quantity.Size {
+	return largest(d.hostsFor(size), func(h plan.Host) quantity.Size { return h.For(size) })
+}
+
+// freestFor is the room of the host with the most free memory, then cores, of those that have such GPUs as an attempt
+// of the size asks for; zero without hosts.
+func (d *decider) freestFor(size quantity.Size) quantity.Size {
+	return largest(d.hostsFor(size), func(h plan.Host) quantity.Size { return h.Free })
+}
+
+// hostsFor are the hosts that have the GPUs that an attempt of the size asks for, or, where none has so much memory,
+// those with the largest of its class; all of them where none has any.
+func (d *decider) hostsFor(size quantity.Size) []plan.Host {
+	if size.GPU <= 0 || len(d.hosts) == 0 {
+		return d.hosts
+	}
+	var some []plan.Host
+	for _, host := range d.hosts {
+		if host.Has(size) > 0 {
+			some = append(some, host)
+		}
+	}
+	if len(some) > 0 {
+		return some
+	}
+	size.GPUMemory = 0
+	most := quantity.Bytes(0)
+	for _, host := range d.hosts {
+		if host.Has(size) == 0 {
+			continue
+		}
+		room := host.For(size)
+		each := room.GPUMemory / quantity.Bytes(room.GPU/quantity.Core)
+		switch {
+		case each > most:
+			some, most = []plan.Host{host}, each
+		case each == most:
+			some = append(some, host)
+		}
+	}
+	if len(some) == 0 {
+		return d.hosts
+	}
+	return some
+}
+
+// equipped reports whether a host has as many GPUs as an attempt of the size asks for, whatever their memory.
+func (d *decider) equipped(size quantity.Size) bool {
+	size.GPUMemory = 0
+	return slices.ContainsFunc(d.hosts, func(h plan.Host) bool { return h.Has(size) > 0 })
+}
+
+// lacking says which GPUs no host has that an attempt of the size asks for; empty when one has them.
+func (d *decider) lacking(size quantity.Size) string {
+	for _, host := range d.hosts {
+		if host.Has(size) > 0 {
+			return ""
+		}
+	}
+	if len(d.hosts) == 0 || size.GPU <= 0 {
+		return ""
+	}
+	only := quantity.Size{GPU: size.GPU, GPUMemory: size.GPUMemory, DeviceClass: size.DeviceClass}
+	return "no host with a valid lease has what it asks for: " + strings.TrimPrefix(only.String(), "0 cores, 0 B, ")
 }
 
 func largest(hosts []plan.Host, of func(plan.Host) quantity.Size) quantity.Size {
@@ -550,7 +649,7 @@ func (d *decider) liveSize(st *memory.Stage, s size.Sizing) quantity.Size {
 	if st.Model.HeldBack() > 0 {
 		advised.CPU = max(advised.CPU, s.Base.CPU)
 	}
-	advised = advised.AtMost(d.largestHost())
+	advised = advised.AtMost(d.largestFor(s.Base))
 	if told := st.Live.Told; !told.IsZero() && !size.Moved(told, advised) {
 		return told
 	}

@@ -50,7 +50,7 @@ func (d *decider) roomFor(w *work) quantity.Size {
 	room := w.size
 	if s := w.stage.Sizing; s.Grows() && s.Expected.Guess {
 		high := s.Expected.At(largestNeed(w.stage, s).Values()).High
-		room.Memory = max(room.Memory, min(quantity.Bytes(min(high, float64(fact.MaxPeakMemory))), d.largestHost().Memory))
+		room.Memory = max(room.Memory, min(quantity.Bytes(min(high, float64(fact.MaxPeakMemory))), d.largestFor(w.size).Memory))
 	}
 	return room
 }
@@ -117,6 +117,8 @@ func (d *decider) slotsReason(w *work) string {
 		return "no task waits or runs, and others need the room"
 	case len(d.hosts) == 0:
 		return work + ", but no host has a valid lease"
+	case w.slots == 0 && d.lacking(w.size) != "":
+		return work + ", but " + d.lacking(w.size)
 	case w.withheld:
 		return fmt.Sprintf("%s; the hosts have room for one in %s, and functions end a task sooner", work,
 			words.Seconds(w.wait))

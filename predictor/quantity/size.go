@@ -52,6 +52,14 @@ func (s Size) AtMost(ceiling Size) Size {
 	return s
 }
 
+// WholeGPUs is how many GPUs are given to who asks for s: a part of one is one.
+func (s Size) WholeGPUs() int {
+	if s.GPU <= 0 {
+		return 0
+	}
+	return int((s.GPU-1)/Core + 1)
+}
+
 // IsZero reports whether s is no room at all.
 func (s Size) IsZero() bool { return s == Size{} }
 

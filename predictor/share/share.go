@@ -48,7 +48,8 @@ type Slots struct {
 // Giving one slot at a time to the largest finish minimises the latest finish over the stages when slots are alike:
 // moving a slot from any stage to another could only make the giver the later one. What fits beside is kept for a while
 // by stages that needed it lately, in their order. Attempts on hosts that are gone hold nothing: their tasks come back.
-// Without any host nobody has a slot.
+// Without any host nobody has a slot, and without one that has its GPUs a stage has none: there its tasks could never
+// run.
 func Hosts(hosts []plan.Host, claims []Claim) []Slots {
 	rooms := make([]*room, len(hosts))
 	for i, host := range hosts {
@@ -56,7 +57,10 @@ func Hosts(hosts []plan.Host, claims []Claim) []Slots {
 	}
 	stages := make([]*stage, len(claims))
 	for i, claim := range claims {
-		stages[i] = &stage{Claim: claim, Slots: Slots{On: make([]int, len(hosts))}, order: i}
+		stages[i] = &stage{Claim: claim, Slots: Slots{On: make([]int, len(hosts))}, order: i, most: make([]int, len(hosts))}
+		for at, host := range hosts {
+			stages[i].most[at] = host.Has(claim.Size)
+		}
 		stages[i].begin(rooms)
 	}
 	shareNeeded(rooms, stages)
@@ -97,6 +101,7 @@ type stage struct {
 	Claim
 	Slots
 	order  int
+	most   []int           // how many slots the GPUs of each host have room for
 	growth []quantity.Size // by how much what runs may yet grow on each host: no further slot of the stage takes that
 }
 
@@ -162,29 +167,33 @@ func (s *stage) place(host *room, size quantity.Size) {
 
 // roomiest returns the host for the stage's next slot: one where it had more slots than it has got so far, so that
 // placements do not wander, else the one with the most cores free, then memory. When none has room it is nil, or with
-// force the one with the most.
+// force the one with the most of those that have such GPUs as it asks for: cores and memory become free, GPUs do not
+// grow.
 func (s *stage) roomiest(rooms []*room, force bool) *room {
 	var best *room
-	rank := func(h *room) (fits, had bool) {
+	rank := func(h *room) (enough, had bool) {
 		left := h.left
 		if s.growth != nil {
 			left = left.Minus(s.growth[h.index])
 		}
-		return s.Size.Fits(left), s.Placed[h.ID] > s.Slots.On[h.index]
+		return fits(s.Size, left) && s.Slots.On[h.index] < s.most[h.index], s.Placed[h.ID] > s.Slots.On[h.index]
 	}
 	for _, host := range rooms {
-		fits, had := rank(host)
-		if !fits && !force {
+		if s.most[host.index] == 0 {
+			continue
+		}
+		room, had := rank(host)
+		if !room && !force {
 			continue
 		}
 		if best == nil {
 			best = host
 			continue
 		}
-		bestFits, bestHad := rank(best)
+		bestRoom, bestHad := rank(best)
 		order := cmp.Or(
-			trueFirst(fits, bestFits),
-			trueFirst(s.Size.Fits(host.Capacity), s.Size.Fits(best.Capacity)),
+			trueFirst(room, bestRoom),
+			trueFirst(fits(s.Size, host.Capacity), fits(s.Size, best.Capacity)),
 			trueFirst(had, bestHad),
 			cmp.Compare(best.left.CPU, host.left.CPU),
 			cmp.Compare(best.left.Memory, host.left.Memory),
@@ -194,6 +203,14 @@ func (s *stage) roomiest(rooms []*room, force bool) *room {
 		}
 	}
 	return best
+}
+
+// fits reports whether a host with so much left has room for a size. GPUs are given whole: whether theirs is enough
+// memory is a question to each of them, see [plan.Host.Has].
+func fits(size, left quantity.Size) bool {
+	size.GPU = quantity.Milli(size.WholeGPUs()) * quantity.Core
+	size.GPUMemory, size.DeviceClass = 0, ""
+	return size.Fits(left)
 }
 
 func trueFirst(a, b bool) int {

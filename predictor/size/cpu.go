@@ -78,8 +78,11 @@ type CPU struct {
 	// Tasks is how many wait or run. Room is how many cores there are for them.
 	Tasks float64
 	Room  quantity.Milli
-	// Slots is how many of them the memory has room for; 0 for no bound.
+	// Slots is how many of them the memory and the GPUs have room for; 0 for no bound.
 	Slots float64
+	// Bundled is the part of a host's cores that goes with the GPUs of an attempt: whoever holds those pays for as much of
+	// the host, with fewer cores too.
+	Bundled quantity.Milli
 	// Worth is what a second of an attempt is worth to those who wait for it: see [Worth].
 	Worth float64
 	// Left is how many seconds those who wait have for all of them, where one has a deadline; 0 where none has, and below
@@ -95,7 +98,8 @@ type CPU struct {
 // with t(c) how long it takes with c cores relative to one, and slots how many fit, room / c, whole ones. Where there
 // is room for all tasks, that is (c + v) t(c), and more cores are worth it while they make it fast enough; where many
 // wait, it is proportional to c t(c), and the share is the one that gets most out of each core. A share that gives no
-// further slot is only smaller where less is used. Where memory is what is short, fewer fit than cores say.
+// further slot is only smaller where less is used. Where memory is what is short, fewer fit than cores say. Cores that
+// are bundled with GPUs cost what these do, used or not: the larger of c and those counts.
 //
 // What is held is kept while nothing is cheaper by [Step]. A size beyond those that were seen is tried where attempts
 // are held back and it may be cheaper; that tells how fast they are there.
@@ -183,7 +187,7 @@ func (c CPU) busy() float64 {
 // cost is that of an attempt with this share, in seconds of a core for each second that it takes with one.
 func (c CPU) cost(share quantity.Milli) float64 {
 	cores := share.Cores()
-	return c.time(cores) * (cores + c.Worth*c.waves(share))
+	return c.time(cores) * (max(cores, c.Bundled.Cores()) + c.Worth*c.waves(share))
 }
 
 // time is how long a slot takes for an attempt with so many cores, relative to one. Of short attempts a slot runs

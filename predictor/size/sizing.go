@@ -25,6 +25,9 @@ type Sizing struct {
 	Floor quantity.Bytes `json:"floor_bytes,omitempty"`
 	// Most is the most that a first attempt is granted, however large its input: see [usage.Need]. 0 is no bound.
 	Most quantity.Bytes `json:"most_bytes,omitempty"`
+	// GPUPeak is the most that an attempt was seen to take of its devices, where Base.GPUMemory rests on that: what it has
+	// above is head-room.
+	GPUPeak quantity.Bytes `json:"gpu_peak_bytes,omitempty"`
 	// Expected is the peak that is expected, without head-room.
 	Expected Expected `json:"expected"`
 	// Live is what attempts that have run for a while hold, as long as nothing is learned from attempts that have ended;
@@ -152,13 +155,17 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 		fits = failed < capacity.Memory
 	}
 	if failed := need.LargestFailedGPU; need.OutOfMemory > 0 && failed > 0 {
-		size.GPUMemory = min(max(size.GPUMemory, failed*GrowAfterOutOfMemory), capacity.GPUMemory)
+		most := devices(size, capacity)
+		size.GPUMemory = min(max(size.GPUMemory, failed*GrowAfterOutOfMemory), most)
 		expected.Source = fmt.Sprintf("grown after running out of device memory at %s", failed)
-		fits = fits && failed < quantity.WholeGPU(capacity.GPUMemory)
+		fits = fits && failed < quantity.WholeGPU(most)
 	}
 	if s.Learned && need.LargestFailedGPU == 0 && capacity.GPU > 0 { // head-room above what whole GPUs have is none
-		share := min(float64(size.GPU)/float64(capacity.GPU), 1)
-		size.GPUMemory = min(size.GPUMemory, quantity.Bytes(share*float64(capacity.GPUMemory)))
+		if most := devices(size, capacity); quantity.WholeGPU(s.GPUPeak) <= most {
+			size.GPUMemory = min(size.GPUMemory, most)
+		} else { // it took more than these have: another host may have larger ones
+			size.GPUMemory = min(size.GPUMemory, s.GPUPeak)
+		}
 	}
 	size = size.AtMost(capacity)
 	if size.CPU <= 0 {
@@ -173,6 +180,16 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 	}
 	expected.Wall = s.wallOf(need, size.CPU)
 	return size, expected, fits
+}
+
+// devices is the memory that the whole devices of an attempt of a size have, of a host whose children may hold capacity
+// together.
+func devices(size, capacity quantity.Size) quantity.Bytes {
+	all := quantity.Bytes(capacity.GPU / quantity.Core)
+	if all <= 0 {
+		return 0
+	}
+	return capacity.GPUMemory / all * min(quantity.Bytes(size.WholeGPUs()), all)
 }
 
 // wallOf is the run time that is expected of an attempt at the pool with so many cores.

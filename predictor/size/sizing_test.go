@@ -188,6 +188,38 @@ func TestDeviceMemoryThatWasNotEnoughGrowsAlone(t *testing.T) {
 	}
 }
 
+// A host of several GPUs has no more for an attempt of one than one of them.
+func TestDeviceMemoryGrowsToThatOfItsOwnDevices(t *testing.T) {
+	t.Parallel()
+	sizing := size.Sizing{Base: quantity.Size{CPU: 1000, Memory: quantity.GiB, GPU: 1000}}
+	capacity := quantity.Size{CPU: 4000, Memory: 16 * quantity.GiB, GPU: 8000, GPUMemory: 640 * quantity.GiB}
+	need := size.Need{OutOfMemory: 1, LargestFailedGPU: 45 * quantity.GiB}
+	if got, _, fits := sizing.For(need, capacity); got.GPUMemory != 80*quantity.GiB || !fits {
+		t.Errorf("got %s, fits %v, want all of one GPU", got, fits)
+	}
+	need.LargestFailedGPU = 80 * quantity.GiB
+	if _, _, fits := sizing.For(need, capacity); fits {
+		t.Error("all of the GPU was not enough, and yet it fits")
+	}
+}
+
+// What attempts were seen to take is no head-room: a smaller card is not for them.
+func TestAHostWithSmallerDevicesIsNotSentWhatCannotFit(t *testing.T) {
+	t.Parallel()
+	sizing := size.Sizing{Learned: true, GPUPeak: 65 * quantity.GiB, Base: quantity.Size{
+		CPU: 1000, Memory: quantity.GiB, GPU: 1000, GPUMemory: 70 * quantity.GiB,
+	}}
+	for memory, want := range map[quantity.Bytes]quantity.Bytes{
+		40 * quantity.GiB: 65 * quantity.GiB, 64 * quantity.GiB: 64 * quantity.GiB, 66 * quantity.GiB: 66 * quantity.GiB,
+		80 * quantity.GiB: 70 * quantity.GiB,
+	} {
+		capacity := quantity.Size{CPU: 4000, Memory: 16 * quantity.GiB, GPU: 8000, GPUMemory: 8 * memory}
+		if got, _, _ := sizing.For(size.Need{}, capacity); got.GPUMemory != want {
+			t.Errorf("on GPUs of %s: got %s, want %s", memory, got, want)
+		}
+	}
+}
+
 // Some attempts take far more than the others, so that these are not given room for them: what they take is known.
 func TestAnAttemptThatPassedItsLimitIsGivenWhatOthersTookThatDid(t *testing.T) {
 	t.Parallel()

@@ -120,7 +120,7 @@ func (a *Agent) unfit(size quantity.Size, need predictor.Need, fits bool) (endin
 	failed := need.LargestFailedGPU
 	if missing == "" && !fits && need.OutOfMemory > 0 && failed > 0 { // it has had all that its GPUs have
 		more := size
-		more.GPUMemory = failed + 1
+		more.GPUMemory = failed * predictor.GrowAfterOutOfMemory
 		missing = a.gpus.never(needOf(more, false))
 	}
 	switch {
