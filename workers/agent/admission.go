@@ -2,15 +2,18 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // admission hands the host's capacity to attempts in the order in which they ask. The first in the line waits until it
 // fits and nobody overtakes it, so that a large attempt is not starved by small ones. One that waits for GPUs alone may
-// wait for hours: its cores and memory are kept for it, and those who need no GPU pass.
+// wait for hours: its cores and memory are kept for it, and those who need no GPU pass. One that wants more GPUs than
+// work now keeps its place and nothing else, and all pass; it is given back after gpuPatience (see [admission.reserve]).
 //
 // Memory that nobody holds may be lent: an attempt of which little is known holds what it is thought to take, and may
 // take more. What is lent keeps nobody waiting for longer than it takes to call it in, but it is free for nobody else
@@ -47,6 +50,9 @@ func admitted(held, capacity quantity.Size, waiting []quantity.Size) (which []in
 	passing := false // somebody waits for GPUs alone
 	for i, size := range waiting {
 		size.GPUMemory = 0
+		if size.GPU > capacity.GPU {
+			continue // so many do not work now: nothing that others give back is enough
+		}
 		if passing && size.GPU > 0 {
 			continue // nobody overtakes who waits for the same
 		}
@@ -70,21 +76,56 @@ func admitted(held, capacity quantity.Size, waiting []quantity.Size) (which []in
 // room returns what is left of capacity; it may be negative where running attempts outgrew their grants.
 func room(held, capacity quantity.Size) quantity.Size { return capacity.Minus(held) }
 
-// reserve waits until size, which must not exceed the capacity, is granted.
+// reserve waits until size, which must not exceed the capacity, is granted. The error wraps errNoGPU where fewer GPUs
+// than it wants have worked for gpuPatience: another host may have them.
 func (a *admission) reserve(ctx context.Context, size quantity.Size) (*reservation, error) {
 	r := &reservation{admission: a, granted: make(chan struct{}), size: size}
 	a.mu.Lock()
 	a.waiting = append(a.waiting, r)
 	a.admit()
 	a.mu.Unlock()
-	select {
-	case <-r.granted:
-		a.changed()
-		return r, nil
-	case <-ctx.Done():
-		r.release()
-		return nil, context.Cause(ctx)
+	var looks <-chan time.Time
+	if size.GPU > 0 {
+		ticker := time.NewTicker(gpuPatience / looksInPatience)
+		defer ticker.Stop()
+		looks = ticker.C
 	}
+	for short := 0; ; {
+		select {
+		case <-r.granted:
+			a.changed()
+			return r, nil
+		case <-ctx.Done():
+			r.release()
+			return nil, context.Cause(ctx)
+		case <-looks:
+			if short++; !a.short(r) {
+				short = 0
+			}
+			if short > looksInPatience {
+				r.release()
+				return nil, fmt.Errorf("%w: %s of them asked for, and %s work on this host; spillway doctor says what is wrong "+
+					"with the others", errNoGPU, size.GPU, a.usable())
+			}
+		}
+	}
+}
+
+// looksInPatience is how often in gpuPatience an attempt in the line looks whether as many GPUs work as it wants.
+const looksInPatience = 10
+
+// short reports whether a reservation waits for more GPUs than work now.
+func (a *admission) short(r *reservation) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return r.size.GPU > a.capacity.GPU && slices.Contains(a.waiting, r)
+}
+
+// usable is how many GPUs work now.
+func (a *admission) usable() quantity.Milli {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.capacity.GPU
 }
 
 // admit grants what fits; the caller holds mu.

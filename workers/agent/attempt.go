@@ -74,7 +74,7 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	defer try.Close()
 	try.OnSuperseded(a.superseded)
 	sizing := a.sizingOf(task)
-	size, predicted, fits := sizing.For(try.Need(), a.capacity)
+	size, predicted, fits := sizing.For(try.Need(), a.gpus.capacity(a.capacity, sizing.Base))
 	size = rounded(size)
 	impossible, found := a.unfit(size, try.Need(), fits)
 	if task.Recommends && !task.Command && !found {
@@ -158,7 +158,9 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	room, err := a.admission.reserve(ctx, r.grant)
 	account.queue = r.try.Queue(a.now())
 	if err != nil {
-		f.stopped, f.reason = slot.Stopped(ctx)
+		if f.stopped, f.reason = slot.Stopped(ctx); errors.Is(err, errNoGPU) {
+			f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseStart, err.Error()
+		}
 		return f, account
 	}
 	defer room.release()

@@ -115,6 +115,17 @@ func whole(size, capacity quantity.Size) quantity.Size {
 	return size
 }
 
+// capacity is that of the host for attempts of a size: see [predictor.Host.For]. GPUs that do not work now count.
+func (g *gpus) capacity(all, size quantity.Size) quantity.Size {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	host := predictor.Host{Capacity: all}
+	for _, d := range g.now {
+		host.GPUs = append(host.GPUs, predictor.GPU{Class: d.Class, Memory: d.Memory})
+	}
+	return host.For(size)
+}
+
 // never says why no such GPUs are ever to be had here, also when nobody uses any; empty when they are.
 func (g *gpus) never(need device.Need) string {
 	g.mu.Lock()

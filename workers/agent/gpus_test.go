@@ -336,6 +336,44 @@ func TestALostGPUIsWaitedForInTheLine(t *testing.T) {
 	}
 }
 
+// A host whose GPUs do not work keeps who wants them for a while only.
+func TestWhoWantsMoreGPUsThanWorkIsGivenBackAfterAWhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		capacity := of(4, 100).WithGPUs(quantity.GPUs{Count: 2})
+		a := &admission{capacity: capacity, changed: func() {}}
+		one, two := of(1, 10).WithGPUs(quantity.GPUs{Count: 1}), of(1, 90).WithGPUs(quantity.GPUs{Count: 2})
+		first, err := a.reserve(t.Context(), one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { // it works again in time
+			time.Sleep(gpuPatience)
+			a.limit(capacity)
+			time.Sleep(2 * gpuPatience)
+			first.release()
+		}()
+		less := capacity
+		less.GPU = quantity.Core
+		a.limit(less)
+		began := time.Now()
+		second, err := a.reserve(t.Context(), two)
+		if waited := time.Since(began); err != nil || waited != 3*gpuPatience {
+			t.Fatalf("after %s: %v", waited, err)
+		}
+		second.release()
+		a.limit(less)
+		began = time.Now()
+		_, err = a.reserve(t.Context(), two)
+		if waited := time.Since(began); !errors.Is(err, errNoGPU) || waited < gpuPatience || waited > 2*gpuPatience {
+			t.Errorf("after %s: %v", waited, err)
+		}
+		if a.held != (quantity.Size{}) || len(a.waiting) > 0 {
+			t.Errorf("%s is held, and %d wait", a.held, len(a.waiting))
+		}
+	})
+}
+
 // A program of somebody else that starts on the GPU of an attempt, later than it, is no part of what the attempt takes.
 func TestStrangersThatStartLaterDoNotCountInPeaks(t *testing.T) {
 	t.Parallel()

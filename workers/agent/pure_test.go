@@ -62,6 +62,11 @@ func TestTheLineIsServedInItsOrder(t *testing.T) {
 			nil,
 		},
 		{
+			"who wants more GPUs than work keeps nobody waiting and nothing for itself", with(1, 10, 0),
+			[]quantity.Size{with(1, 60, 3), with(1, 60, 1), of(1, 30)},
+			[]int{1, 2},
+		},
+		{
 			"the memory of whole GPUs is their attempt's", with(1, 10, 1),
 			[]quantity.Size{of(1, 10).WithGPUs(quantity.GPUs{Count: 1, Memory: 9 * quantity.GiB})},
 			[]int{0},
