@@ -198,7 +198,7 @@ func New(options Options) (*Agent, error) {
 	a.capacity.DeviceClass = device.Capacity(options.GPUs).DeviceClass
 	a.gpus = newGPUs(options.GPUs, options.ReadGPUs, a.logger)
 	a.admission = &admission{capacity: a.capacity, changed: a.touch, callIn: a.callIn}
-	a.gpus.changed = func() { a.admission.limit(a.gpus.usable(a.capacity)) }
+	a.gpus.limit = func() { a.admission.limit(a.gpus.usable(a.capacity)) }
 	a.children = &children{
 		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment),
 		user: options.User, logger: a.logger,

@@ -34,8 +34,8 @@ type gpus struct {
 	read   func(context.Context) (device.Reading, error)
 	own    map[string]bool // the UUIDs of those that attempts may have; nil where nothing is known of any
 	logger *slog.Logger
-	// changed is told what capacity is left whenever a GPU is lost or works again; nil tells nobody.
-	changed func()
+	// limit is called whenever a GPU is lost or works again, as another capacity is left then; nil for nobody.
+	limit func()
 
 	mu   sync.Mutex
 	now  []device.State
@@ -260,8 +260,8 @@ func (g *gpus) look(ctx context.Context) error {
 		return err
 	}
 	g.recognise(reading.Devices)
-	if g.apply(ctx, reading, number, at) && g.changed != nil {
-		g.changed()
+	if g.apply(ctx, reading, number, at) && g.limit != nil {
+		g.limit()
 	}
 	return nil
 }
@@ -347,27 +347,27 @@ func (g *gpus) wrong(uuid string) string {
 	return ""
 }
 
-// watch looks until ctx ends: as often as attempts are looked at while one has a GPU.
-func (g *gpus) watch(ctx context.Context, every time.Duration, changed func()) {
+// watch looks until ctx ends, and calls looked after each look: as often as attempts are looked at while one has a GPU.
+func (g *gpus) watch(ctx context.Context, every time.Duration, looked func()) {
 	if len(g.own) == 0 {
 		return
 	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	var looked time.Time
+	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			if !g.busy() && now.Sub(looked) < gpusEvery {
+			if !g.busy() && now.Sub(last) < gpusEvery {
 				continue
 			}
-			looked = now
+			last = now
 			if err := g.look(ctx); err != nil && ctx.Err() == nil {
 				g.logger.WarnContext(ctx, "the GPUs were not looked at", "error", err)
 			}
-			changed()
+			looked()
 		}
 	}
 }

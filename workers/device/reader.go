@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -19,11 +20,16 @@ import (
 // patience is how long the driver may take to answer. One whose GPU is in trouble may never do.
 const patience = 10 * time.Second
 
+// firstPatience is the same for the first answer: without persistence mode a driver sets every GPU up when it is
+// opened, which takes it one to three seconds each.
+const firstPatience = time.Minute
+
 // Reader asks the driver. Its methods may be called concurrently.
 type Reader struct {
 	library nvml.Interface
 	inside  bool          // this process has PIDs of its own, and the driver may tell those of the machine
 	calls   chan struct{} // holds the one call that is under way
+	opened  atomic.Bool   // the driver was opened once
 	mu      sync.Mutex
 	open    bool
 }
@@ -48,8 +54,12 @@ func Over(library nvml.Interface) *Reader {
 // Read returns what the host has now. The error wraps ErrNone where there is nothing to ask; any other is the driver's,
 // or says that it does not answer.
 func (r *Reader) Read(ctx context.Context) (Reading, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience,
-		fmt.Errorf("the driver has not answered for %s; see what nvidia-smi and dmesg say", patience))
+	most := firstPatience
+	if r.opened.Load() {
+		most = patience
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, most,
+		fmt.Errorf("the driver has not answered for %s; see what nvidia-smi and dmesg say", most))
 	defer cancel()
 	type answer struct {
 		reading Reading
@@ -105,6 +115,7 @@ func (r *Reader) read() (Reading, error) {
 		switch code := r.library.Init(); code {
 		case nvml.SUCCESS:
 			r.open = true
+			r.opened.Store(true)
 		case nvml.ERROR_LIBRARY_NOT_FOUND:
 			return Reading{}, fmt.Errorf("%w: there is no NVIDIA driver", ErrNone)
 		case nvml.ERROR_DRIVER_NOT_LOADED:
