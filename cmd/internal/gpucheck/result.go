@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -91,7 +92,11 @@ type Recorder struct {
 }
 
 // Figure records a figure; a bar above 0 counts on GPUs, the small models on CPUs are not judged.
+// One that is no number is an error: nothing was compared.
 func (r *Recorder) Figure(name string, value float64, unit string, bar float64) error {
+	if math.IsInf(value, 0) || math.IsNaN(value) {
+		return fmt.Errorf("%s: it is %v, so that there was nothing to compare", name, value)
+	}
 	if !r.judge {
 		bar = 0
 	}

@@ -203,7 +203,9 @@ func (l *loaded) step(ctx context.Context) error {
 
 // probe measures the operations of a model, for its cuts.
 func (s Setup) probe(ctx context.Context, e executor.Executor, how recipe) (executor.Probe, error) {
-	return e.Probe(ctx, executor.ProbeOptions{Samples: how.batch / how.microBatches, Device: s.devices(1, 0)[0]})
+	return e.Probe(ctx, executor.ProbeOptions{
+		Samples: how.batch / how.microBatches, Device: s.devices(1, 0)[0], Precision: how.precision,
+	})
 }
 
 // larger trains a model in two parts whose memory is bounded to three quarters of what it takes unsplit. Unsplit it
@@ -307,12 +309,16 @@ func shared(ctx context.Context, s Setup, r *Recorder) (err error) {
 	}
 	numbers := []int{1, 2, 4}
 	var all []*loaded
+	defer func() {
+		for _, one := range all {
+			err = errors.Join(err, one.pipeline.Close())
+		}
+	}()
 	for _, parts := range numbers {
 		one, err := s.load(ctx, e, probe, how, parts)
 		if err != nil {
 			return fmt.Errorf("%d parts: %w", parts, err)
 		}
-		defer func() { err = errors.Join(err, one.pipeline.Close()) }()
 		all = append(all, one)
 	}
 	if err := s.takeTurns(func() error {
@@ -403,8 +409,12 @@ func peaks(ctx context.Context, s Setup, r *Recorder) error {
 	return nil
 }
 
-// peakError is what the predicted peak of a part is farthest off, relative to the measured one.
+// peakError is what the predicted peak of a part is farthest off, relative to the measured one; infinite for a training
+// without parts, of which nothing was compared.
 func peakError(t predictor.Training) float64 {
+	if len(t.Parts) == 0 {
+		return math.Inf(1)
+	}
 	worst := 0.0
 	for _, p := range t.Parts {
 		worst = max(worst, math.Abs(float64(p.PredictedPeakBytes)/float64(p.PeakBytes)-1))
