@@ -2,6 +2,7 @@ package gpucheck
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,6 +131,10 @@ func TestADeviceThatWasNotAssignedIsSeenToBeTouched(t *testing.T) {
 		}
 		return d
 	}
+	inside := func(d device.State) device.State {
+		d.PIDsUnknown = true
+		return d
+	}
 	a, b := gpu(0, 0), gpu(1, 0)
 	idle := []device.State{a, b}
 	ours := []int{10, 11}
@@ -147,6 +152,18 @@ func TestADeviceThatWasNotAssignedIsSeenToBeTouched(t *testing.T) {
 		{
 			"a container, both",
 			[]device.State{with(a, quantity.GiB), with(b, quantity.GiB)},
+			Failed,
+			"1 GiB more in use",
+		},
+		{
+			"a container, the number of one of ours by chance",
+			[]device.State{inside(with(a, quantity.GiB, 4010)), inside(with(b, 0, 11))},
+			Passed,
+			"",
+		},
+		{
+			"a container, the number of one of ours by chance, both",
+			[]device.State{inside(with(a, quantity.GiB, 10)), inside(with(b, quantity.GiB, 4011))},
 			Failed,
 			"1 GiB more in use",
 		},
@@ -210,6 +227,9 @@ func TestWhatAStepFindsIsKeptAsItFindsIt(t *testing.T) {
 	}
 	if off := peakError(training); off < 0.299 || off > 0.301 {
 		t.Errorf("the peaks are off by %v; want 0.3", off)
+	}
+	if off := peakError(predictor.Training{}); !math.IsInf(off, 1) {
+		t.Errorf("the peaks of no parts are off by %v; want infinity: nothing was compared", off)
 	}
 	for _, tt := range []struct {
 		got, want []float64

@@ -63,16 +63,21 @@ type touched struct {
 	most     map[string]quantity.Bytes
 	programs map[string][]int
 	ours     []int // every process below the check
+	// unknown are the devices of whose processes the driver does not tell, or by PIDs of another namespace: one that is
+	// that of a process of the check is so by chance.
+	unknown map[string]bool
 }
 
 // add takes a reading, and the processes below the check at that time.
 func (t *touched) add(reading device.Reading, ours []int) {
 	if t.readings == 0 {
 		t.first, t.most, t.programs = reading.Devices, map[string]quantity.Bytes{}, map[string][]int{}
+		t.unknown = map[string]bool{}
 	}
 	t.readings++
 	for _, d := range reading.Devices {
 		t.most[d.UUID] = max(t.most[d.UUID], d.Used)
+		t.unknown[d.UUID] = t.unknown[d.UUID] || d.PIDsUnknown
 		for _, p := range d.Processes {
 			if !slices.Contains(t.programs[d.UUID], p.PID) {
 				t.programs[d.UUID] = append(t.programs[d.UUID], p.PID)
@@ -96,15 +101,10 @@ func (t *touched) judge(assigned string) (outcome Outcome, why, notes []string) 
 	if t.readings == 0 || assigned == "" {
 		return Skipped, nil, []string{"the GPUs could not be watched"}
 	}
-	named := slices.ContainsFunc(t.programs[assigned], func(pid int) bool { return slices.Contains(t.ours, pid) })
+	named := len(t.own(assigned)) > 0
 	for _, d := range t.first {
 		grown := max(t.most[d.UUID]-d.Used, 0)
-		var own []int
-		for _, pid := range t.programs[d.UUID] {
-			if slices.Contains(t.ours, pid) {
-				own = append(own, pid)
-			}
-		}
+		own := t.own(d.UUID)
 		notes = append(notes, fmt.Sprintf("%s: at most %s more than at the start, %d processes of the check", d.Label(),
 			grown, len(own)))
 		switch {
@@ -128,6 +128,14 @@ func (t *touched) judge(assigned string) (outcome Outcome, why, notes []string) 
 	default:
 		return Passed, nil, notes
 	}
+}
+
+// own are the processes of the check that were seen on a device; none where the driver's PIDs may be others'.
+func (t *touched) own(uuid string) []int {
+	if t.unknown[uuid] {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(t.programs[uuid]), func(pid int) bool { return !slices.Contains(t.ours, pid) })
 }
 
 func (t *touched) usedFirst(uuid string) quantity.Bytes {
