@@ -19,6 +19,10 @@ import (
 // wraps it says which.
 var ErrNone = errors.New("no GPU is seen")
 
+// ErrSilent is wrapped by the error of a read that the driver did not answer in time. It may yet: one that nothing
+// keeps loaded takes seconds for each GPU when it is opened.
+var ErrSilent = errors.New("the driver has not answered")
+
 // Device is one GPU, or one instance of a GPU that is cut into several (MIG), as its driver describes it. It does not
 // change while the driver is loaded.
 type Device struct {

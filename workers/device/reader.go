@@ -59,7 +59,7 @@ func (r *Reader) Read(ctx context.Context) (Reading, error) {
 		most = patience
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, most,
-		fmt.Errorf("the driver has not answered for %s; see what nvidia-smi and dmesg say", most))
+		fmt.Errorf("%w for %s; see what nvidia-smi and dmesg say", ErrSilent, most))
 	defer cancel()
 	type answer struct {
 		reading Reading
