@@ -286,6 +286,15 @@ sleep 1000`)
 	}
 }
 
+func TestAStepThatThereIsNoTimeForIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	directory, path := emulated(t, 1, "echo '--- PASS: it'")
+	report, text, code := check(t, directory, path, "--only", "machine,conformance", "--limit", "9s") // a step wants ten
+	if s := outcome(t, report, "conformance"); code != 3 || s.Outcome != gpucheck.Skipped || !s.LeftOut {
+		t.Errorf("exit code %d, %s, left out: %t; want 3, skipped and true\n%s", code, s.Outcome, s.LeftOut, text)
+	}
+}
+
 func TestAGPUThatTorchDoesNotSeeFails(t *testing.T) {
 	t.Parallel()
 	directory, path := emulated(t, 1, "exit 1")

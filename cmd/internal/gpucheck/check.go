@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -40,8 +39,9 @@ type Config struct {
 	Only []string
 	// Limit bounds the whole check; 0 is DefaultLimit. StepLimit bounds each step besides its own limit; 0 does not.
 	Limit, StepLimit time.Duration
-	// Visible is CUDA_VISIBLE_DEVICES as it was given; GPUs that it leaves out are not used.
-	Visible string
+	// Visible is CUDA_VISIBLE_DEVICES as it was given, nil where it is not set; GPUs that it leaves out are not used, and
+	// an empty one leaves out all.
+	Visible *string
 	// Output is told of each step.
 	Output io.Writer
 }
@@ -69,6 +69,7 @@ type check struct {
 	spawner *spawn.Spawner
 	watch   *watch // of the GPUs; nil where nothing can be watched
 	reading device.Reading
+	stuck   []int // processes that do not end though they were killed
 }
 
 // Run does the steps one after the other and keeps the report. Its error says why there is no check; what steps find
@@ -105,7 +106,7 @@ func Run(ctx context.Context, config Config) (report Report, err error) {
 		return Report{}, fmt.Errorf("make a directory for what steps write: %w", err)
 	}
 	c := &check{Config: config, began: time.Now(), work: work, spawner: spawner}
-	defer func() { err = errors.Join(err, c.watch.end(), endAll(nil), os.RemoveAll(work)) }()
+	defer func() { err = errors.Join(err, c.watch.end(), c.endSteps(), os.RemoveAll(work)) }()
 	c.report = Report{
 		Version: config.Version, Started: c.began,
 		Machine: Machine{System: runtime.GOOS + "/" + runtime.GOARCH + ", " + system(), Cores: runtime.NumCPU()},
@@ -154,10 +155,10 @@ func (c *check) one(ctx context.Context, s step, r *Result) {
 	left := time.Until(c.began.Add(c.Limit))
 	switch {
 	case ctx.Err() != nil && left > 0:
-		r.Outcome, r.Notes = Skipped, []string{"the check was ended"}
+		c.leaveOut(r, "the check was ended")
 		return
 	case left < worthStarting && s.needs != nothing && s.name != stepAssigned: // the others take no time
-		r.Outcome, r.Notes = Skipped, []string{fmt.Sprintf("the check is at its limit of %s", c.Limit)}
+		c.leaveOut(r, fmt.Sprintf("the check is at its limit of %s", c.Limit))
 		return
 	}
 	switch s.name {
@@ -174,6 +175,23 @@ func (c *check) one(ctx context.Context, s step, r *Result) {
 	default:
 		c.body(ctx, s, r)
 	}
+}
+
+// leaveOut skips a step that the machine could have done.
+func (c *check) leaveOut(r *Result, why string) {
+	r.Outcome, r.Notes = Skipped, append(r.Notes, why)
+	r.LeftOut = c.report.Machine.Device == executor.CUDA
+}
+
+// settle decides the outcome of a step's process, which may have failed by more than its end: what the end of the check
+// cut off says nothing of what it checked.
+func (c *check) settle(ctx context.Context, r *Result, ended error, failed bool) {
+	if ctx.Err() != nil && errors.Is(ended, context.Cause(ctx)) && !failed && len(r.Why) == 0 &&
+		!slices.ContainsFunc(r.Figures, Figure.missed) {
+		c.leaveOut(r, "it was cut off: "+ended.Error())
+		return
+	}
+	r.settle(ended)
 }
 
 // body runs a step of this program in a process of its own.
@@ -201,7 +219,7 @@ func (c *check) body(ctx context.Context, s step, r *Result) {
 	}
 	r.Figures, r.Notes, r.Trainings = found.Figures, found.Notes, found.Trainings
 	r.Outcome, r.Complete = found.Outcome, found.Complete
-	r.settle(ended)
+	c.settle(ctx, r, ended, false)
 	c.keepLog(r)
 }
 
@@ -217,11 +235,11 @@ func (c *check) conformance(ctx context.Context, s step, r *Result, precision ex
 	passed, failed := bytes.Count(text, []byte("--- PASS:")), bytes.Count(text, []byte("--- FAIL:"))
 	r.Notes = append(r.Notes, fmt.Sprintf("%d checks passed, %d failed, on %s in %s", passed, failed,
 		c.report.Machine.Device, precision))
-	if skipped := bytes.Count(text, []byte("--- SKIP:")); skipped > 0 || passed == 0 {
+	if skipped := bytes.Count(text, []byte("--- SKIP:")); skipped > 0 || passed == 0 && ended == nil {
 		r.Why = append(r.Why, fmt.Sprintf("%d checks were skipped and %d passed; the log says why", skipped, passed))
 	}
 	r.Complete = true
-	r.settle(ended)
+	c.settle(ctx, r, ended, failed > 0)
 	c.keepLog(r)
 }
 
@@ -251,20 +269,20 @@ func (c *check) process(ctx context.Context, s step, r *Result, directory, progr
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it was killed at its limit of %s", limit))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, arguments...)
+	cmd := exec.Command(program, arguments...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = directory, append(c.environment(), s.environment(c.report.Machine)...), log,
 		log
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
-	if err = c.spawner.Start(cmd); err == nil {
-		err = cmd.Wait()
-	}
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	} else if err != nil {
+	if err = c.spawner.Run(ctx, cmd); err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%s: %w", filepath.Base(program), err)
 	}
-	return errors.Join(err, endAll(c.watch.processes()), log.Close())
+	return errors.Join(err, c.endSteps(), log.Close())
+}
+
+// endSteps ends what steps left running. What does not end is waited for once.
+func (c *check) endSteps() error {
+	stuck, err := endAll(append(c.watch.processes(), c.stuck...))
+	c.stuck = append(c.stuck, stuck...)
+	return err
 }
 
 // environment is that of steps: they see the assigned device alone, call the Python that was found python3, and write

@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/device"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 // readGPUs starts the watch of the GPUs and takes over what it saw first.
@@ -36,11 +36,11 @@ func (c *check) readGPUs(ctx context.Context) {
 	}
 }
 
-// assign takes the device that works and has most memory free, among those that a value of CUDA_VISIBLE_DEVICES leaves;
-// an empty one leaves all.
-func assign(devices []device.State, visible string) (device.State, bool) {
-	if visible != "" {
-		devices = device.Visible(devices, visible)
+// assign takes the device that works and has most memory free, among those that a value of CUDA_VISIBLE_DEVICES leaves:
+// an empty one none, nil all.
+func assign(devices []device.State, visible *string) (device.State, bool) {
+	if visible != nil {
+		devices = device.Visible(devices, *visible)
 	}
 	devices = slices.DeleteFunc(slices.Clone(devices), func(d device.State) bool { return d.Wrong != "" })
 	if len(devices) == 0 {
@@ -57,11 +57,15 @@ func (c *check) inventory(ctx context.Context, r *Result) {
 	m := c.report.Machine
 	r.Complete = true
 	rows, errRows := c.smi(ctx, smiQuery("index,uuid,name,memory.total,memory.reserved,mig.mode.current")...)
-	if errRows != nil { // older ones know neither what is reserved nor instances
+	if errRows != nil && !errors.Is(errRows, errSlow) { // older ones know neither what is reserved nor instances
 		rows, errRows = c.smi(ctx, smiQuery("index,uuid,name,memory.total")...)
 	}
-	list, errList := c.smi(ctx, "-L")
-	err := errors.Join(errRows, errList)
+	list, err := "", errRows
+	if !errors.Is(err, errSlow) { // it would be so again
+		var errList error
+		list, errList = c.smi(ctx, "-L")
+		err = errors.Join(err, errList)
+	}
 	missing := errors.Is(err, exec.ErrNotFound)
 	switch {
 	case m.NoGPUs != "" && missing:
@@ -105,28 +109,26 @@ func smiQuery(fields string) []string {
 	return []string{"--query-gpu=" + fields, "--format=csv,noheader,nounits"}
 }
 
-// smiLimit is how long nvidia-smi may take, which asks a driver that may be in trouble.
-const smiLimit = 10 * time.Second
+// smiLimit is how long nvidia-smi may take: a driver that nothing keeps loaded takes up to three seconds for each GPU,
+// and one that is in trouble never ends. answerEnd is how much of an answer is read, in bytes.
+const (
+	smiLimit  = time.Minute
+	answerEnd = 1 << 20
+)
+
+// errSlow says that a program did not answer.
+var errSlow = errors.New("no answer")
 
 func (c *check) smi(ctx context.Context, arguments ...string) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, smiLimit, fmt.Errorf("no answer within %s", smiLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, smiLimit, fmt.Errorf("%w within %s", errSlow, smiLimit))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "nvidia-smi", arguments...)
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
-	err := c.spawner.Start(cmd)
-	if err == nil {
-		err = cmd.Wait()
+	cmd := exec.Command("nvidia-smi", arguments...)
+	out := spawn.NewLastBytes(answerEnd)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := c.spawner.Run(ctx, cmd); err != nil {
+		return "", fmt.Errorf("nvidia-smi %s: %w: %s", strings.Join(arguments, " "), err, lastLine(out.Text()))
 	}
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		return "", fmt.Errorf("nvidia-smi %s: %w: %s", strings.Join(arguments, " "), err, lastLine(out.String()))
-	}
-	return out.String(), nil
+	return out.Text(), nil
 }
 
 // How nvidia-smi -L names GPUs and the instances below them.

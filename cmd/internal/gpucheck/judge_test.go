@@ -35,6 +35,7 @@ func instance(number int, uuid string) device.State {
 
 func TestTheDeviceWithMostRoomIsAssigned(t *testing.T) {
 	t.Parallel()
+	const empty = "empty" // set, and empty; "" is not set
 	broken := gpu(1, 30*quantity.GiB)
 	broken.Wrong = "has fallen off the bus"
 	for _, tt := range []struct {
@@ -44,6 +45,7 @@ func TestTheDeviceWithMostRoomIsAssigned(t *testing.T) {
 		want    string
 	}{
 		{"no device", nil, "", ""},
+		{"an empty value hides all", []device.State{gpu(0, quantity.GiB)}, empty, ""},
 		{"the one", []device.State{gpu(0, quantity.GiB)}, "", "GPU-aa"},
 		{"more room", []device.State{gpu(0, 30*quantity.GiB), gpu(1, 39*quantity.GiB), gpu(2, quantity.GiB)}, "", "GPU-bb"},
 		{"as much room", []device.State{gpu(0, 39*quantity.GiB), gpu(1, 39*quantity.GiB)}, "", "GPU-bb"},
@@ -52,7 +54,14 @@ func TestTheDeviceWithMostRoomIsAssigned(t *testing.T) {
 		{"not ours by UUID", []device.State{gpu(0, quantity.GiB), gpu(1, 39*quantity.GiB)}, "GPU-a", "GPU-aa"},
 		{"none is ours", []device.State{gpu(0, quantity.GiB)}, "-1", ""},
 	} {
-		got, chosen := assign(tt.devices, tt.visible)
+		visible := &tt.visible
+		switch tt.visible {
+		case "":
+			visible = nil
+		case empty:
+			visible = new(string)
+		}
+		got, chosen := assign(tt.devices, visible)
 		if got.UUID != tt.want || chosen != (tt.want != "") {
 			t.Errorf("%s: %q, %t; want %q", tt.name, got.UUID, chosen, tt.want)
 		}
@@ -179,6 +188,25 @@ func TestADeviceThatWasNotAssignedIsSeenToBeTouched(t *testing.T) {
 	}
 	if outcome, _, _ := (&touched{}).judge("GPU-aa"); outcome != Skipped {
 		t.Errorf("without a reading: %s", outcome)
+	}
+}
+
+func TestDevicesThatAreNoLongerReadAreNotSeenToBeUntouched(t *testing.T) {
+	t.Parallel()
+	c := check{watch: &watch{}}
+	c.report.Machine.Assigned = "GPU-aa"
+	busy := gpu(0, 0)
+	busy.Used = quantity.GiB
+	for _, d := range []device.State{gpu(0, 0), busy} {
+		c.watch.seen.add(device.Reading{Devices: []device.State{d}}, nil)
+	}
+	var r Result
+	if c.assigned(&r); r.Outcome != Passed {
+		t.Fatalf("%s, %q, %q; want passed", r.Outcome, r.Why, r.Notes)
+	}
+	c.watch.wrong = errors.New("the driver has gone")
+	if c.assigned(&r); r.Outcome != Failed || !strings.Contains(strings.Join(r.Why, "\n"), "the driver has gone") {
+		t.Errorf("%s, %q; want failed, and why the watch ended", r.Outcome, r.Why)
 	}
 }
 

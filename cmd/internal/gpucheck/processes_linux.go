@@ -65,7 +65,8 @@ func descendants(of int) []int {
 }
 
 // endAll kills every process below this one but those to spare and what is below them, and waits until they are gone.
-func endAll(spare []int) error {
+// It returns those that do not end.
+func endAll(spare []int) (stuck []int, err error) {
 	self := os.Getpid()
 	var left []int
 	for deadline := time.Now().Add(patience); ; {
@@ -79,10 +80,10 @@ func endAll(spare []int) error {
 			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil) // and be no child of this one yet
 		}
 		if len(left) == 0 {
-			return nil
+			return nil, nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v do not end, %s after they were killed", left, patience)
+			return left, fmt.Errorf("processes %v do not end, %s after they were killed", left, patience)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -11,11 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/device"
 	executor "github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 // look prints as JSON what a Python has, as found has it.
@@ -110,27 +111,17 @@ func (c *check) findPython(ctx context.Context) {
 
 // look asks a Python what it has.
 func (c *check) look(ctx context.Context, path string) (found, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, lookLimit, fmt.Errorf("no answer within %s", lookLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, lookLimit, fmt.Errorf("%w within %s", errSlow, lookLimit))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "-c", look)
+	cmd := exec.Command(path, "-c", look)
 	cmd.Env, cmd.Dir = c.environment(), c.work
-	var out, log strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &log
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
-	err := c.spawner.Start(cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	err = errors.Join(err, endAll(c.watch.processes()))
-	if err != nil {
-		return found{}, fmt.Errorf("%s: %w: %s", path, err, lastLine(log.String()))
+	out, log := spawn.NewLastBytes(answerEnd), spawn.NewLastBytes(answerEnd)
+	cmd.Stdout, cmd.Stderr = out, log
+	if err := errors.Join(c.spawner.Run(ctx, cmd), c.endSteps()); err != nil {
+		return found{}, fmt.Errorf("%s: %w: %s", path, err, lastLine(log.Text()))
 	}
 	var one found
-	if err := json.Unmarshal([]byte(lastLine(out.String())), &one); err != nil {
+	if err := json.Unmarshal([]byte(lastLine(out.Text())), &one); err != nil {
 		return found{}, fmt.Errorf("%s: read what it has: %w", path, err)
 	}
 	one.Executable = path
@@ -155,6 +146,9 @@ func (c *check) machine(r *Result) {
 		if len(m.GPUs) > 0 {
 			r.Outcome, r.Why = Failed, []string{"there are GPUs, and " + m.Why + "; name a Python that has torch: --python PATH"}
 		}
+	case m.Device == "" && c.Device != executor.CUDA && len(m.GPUs) > 0 && c.Visible != nil &&
+		len(device.Visible(c.reading.Devices, *c.Visible)) == 0:
+		r.Outcome, r.Notes = Skipped, append(r.Notes, fmt.Sprintf("CUDA_VISIBLE_DEVICES=%q hides every GPU", *c.Visible))
 	case m.Device == "" && (len(m.GPUs) > 0 || c.Device == executor.CUDA):
 		r.Outcome, r.Why = Failed, []string{"torch finds no GPU: " + m.Why}
 	case m.Device == "":

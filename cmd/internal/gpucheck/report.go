@@ -55,6 +55,17 @@ type Report struct {
 // Failures are the names of the steps that failed.
 func (r Report) Failures() []string { return r.named(Failed) }
 
+// LeftOut are the names of the steps that a GPU could have done, had there been time.
+func (r Report) LeftOut() []string {
+	var names []string
+	for _, s := range r.Steps {
+		if s.LeftOut {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
 func (r Report) named(outcome Outcome) []string {
 	var names []string
 	for _, s := range r.Steps {

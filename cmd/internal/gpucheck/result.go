@@ -52,6 +52,8 @@ type Result struct {
 	Notes   []string `json:"notes,omitempty"`
 	// Trainings are what the step trained.
 	Trainings []Trained `json:"trainings,omitempty"`
+	// LeftOut says of a skipped step that the machine could have done it: there was no time for it.
+	LeftOut bool `json:"left_out,omitempty"`
 	// Complete says that the step's process came to its end.
 	Complete bool    `json:"complete,omitempty"`
 	Seconds  float64 `json:"seconds"`

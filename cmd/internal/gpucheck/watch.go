@@ -30,11 +30,16 @@ func Watch(ctx context.Context, w io.Writer) error {
 	lines := json.NewEncoder(w)
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	last := time.Now()
 	for {
 		reading, err := reader.Read(ctx)
+		if errors.Is(err, device.ErrSilent) && time.Since(last) < firstReading {
+			continue
+		}
 		if err != nil {
 			return err
 		}
+		last = time.Now()
 		if err := lines.Encode(reading); err != nil {
 			return fmt.Errorf("tell of the GPUs: %w", err)
 		}
@@ -147,12 +152,13 @@ func (t *touched) usedFirst(uuid string) quantity.Bytes {
 	return 0
 }
 
-// firstReading is how long the driver may take to be opened.
-const firstReading = 15 * time.Second
+// firstReading is how long the driver may take to be opened: where nothing keeps it loaded, up to three seconds for
+// each GPU.
+const firstReading = time.Minute
 
 // startWatch starts a program that prints readings, and returns the first.
 func startWatch(ctx context.Context, spawner *spawn.Spawner, program string) (*watch, device.Reading, error) {
-	cmd := exec.CommandContext(ctx, program, "--watch")
+	cmd := exec.Command(program, "--watch") // it outlives the limit of the check, until that is through
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, device.Reading{}, fmt.Errorf("watch the GPUs: %w", err)
@@ -182,6 +188,8 @@ func startWatch(ctx context.Context, spawner *spawn.Spawner, program string) (*w
 		return w, reading, nil
 	case <-w.ended:
 		return nil, device.Reading{}, w.wrong
+	case <-ctx.Done():
+		return nil, device.Reading{}, errors.Join(context.Cause(ctx), w.end())
 	case <-late.C:
 		return nil, device.Reading{}, errors.Join(fmt.Errorf("the driver has not answered for %s", firstReading), w.end())
 	}
@@ -215,8 +223,12 @@ func (w *watch) end() error {
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
 	}
-	<-w.ended
-	return err
+	select {
+	case <-w.ended:
+		return err
+	case <-time.After(patience):
+		return errors.Join(err, fmt.Errorf("the watch of the GPUs does not end, %s after it was killed", patience))
+	}
 }
 
 // processes are those that steps leave alone.
@@ -242,7 +254,8 @@ func (c *check) assigned(r *Result) {
 	c.watch.mu.Lock()
 	defer c.watch.mu.Unlock()
 	r.Outcome, r.Why, r.Notes = c.watch.seen.judge(c.report.Machine.Assigned)
-	if c.watch.wrong != nil {
-		r.Notes = append(r.Notes, "the watch ended early: "+c.watch.wrong.Error())
+	if c.watch.wrong != nil { // what was touched since is not known
+		r.Outcome = Failed
+		r.Why = append(r.Why, "the watch of the GPUs ended early: "+c.watch.wrong.Error())
 	}
 }

@@ -22,8 +22,8 @@ var version = "unknown"
 const usage = `gpu-check shows on a machine with a GPU what of Spillway works there and how fast.
 
 It needs Python with torch 2 (1.13 does), takes at most eight minutes, uses one GPU, and writes report.md and
-report.json into a directory after every step. It exits with 1 when a step failed, with 2 when it could not be run.
-A machine without a GPU gets a report, too: of what was skipped.
+report.json into a directory after every step. It exits with 1 when a step failed, with 2 when it could not be run,
+with 3 when none failed and there was no time for some on a GPU. A machine without a GPU gets a report, too: of what was skipped.
 
 `
 
@@ -35,7 +35,10 @@ func main() {
 }
 
 func run(ctx context.Context) int {
-	config := gpucheck.Config{Version: version, Visible: os.Getenv("CUDA_VISIBLE_DEVICES"), Output: os.Stdout}
+	config := gpucheck.Config{Version: version, Output: os.Stdout}
+	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
+		config.Visible = &visible
+	}
 	var setup gpucheck.Setup
 	flags := flag.NewFlagSet("gpu-check", flag.ContinueOnError)
 	flags.StringVar(&config.Device, "device", "", "cuda, or cpu to run the steps with small models on CPUs; by default a "+
@@ -95,8 +98,13 @@ func check(ctx context.Context, config gpucheck.Config) int {
 		return 2
 	}
 	fmt.Printf("%s\n%s\n", report.Verdict(), filepath.Join(config.Directory, gpucheck.ReportText))
-	if len(report.Failures()) > 0 {
+	switch {
+	case len(report.Failures()) > 0:
 		return 1
+	case len(report.LeftOut()) > 0:
+		fmt.Printf("there was no time for %s: --only %[1]s --limit 15m does them\n", strings.Join(report.LeftOut(), ","))
+		return 3
+	default:
+		return 0
 	}
-	return 0
 }
