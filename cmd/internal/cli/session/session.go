@@ -96,13 +96,21 @@ func noStack(dir string) error {
 		"start one with `spillway dev`, or name another directory with --state DIR")
 }
 
+// locate returns a function that finds the stack again, which may listen elsewhere once it was started anew.
+func locate(t *tool.Tool) func() (client.Place, error) {
+	return func() (client.Place, error) {
+		_, file, token, err := findStack(t)
+		return client.Place{Base: file.HTTP, Token: token}, err
+	}
+}
+
 // Connect finds the stack that runs on the state directory; it wraps ErrNoStack when there is none.
 func Connect(ctx context.Context, t *tool.Tool) (*Session, error) {
 	dir, file, token, err := findStack(t)
 	if err != nil {
 		return nil, err
 	}
-	session := &Session{Client: client.New(file.HTTP, token)}
+	session := &Session{Client: client.Relocating(client.Place{Base: file.HTTP, Token: token}, locate(t))}
 	probe, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	session.Stack, err = session.Client.Stack(probe)

@@ -21,7 +21,7 @@ var _ activities.Store = (*Client)(nil)
 // Put stores what r yields with the engine and returns its address once it is durable. With Open it makes Client an
 // activities.Store.
 func (c *Client) Put(ctx context.Context, r io.Reader) (ref activities.Ref, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, c.base+"/api/v1/artifacts", io.NopCloser(r))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, c.at.Load().Base+"/api/v1/artifacts", io.NopCloser(r))
 	if err != nil {
 		return ref, fmt.Errorf("send an artifact: %w", err)
 	}
@@ -62,7 +62,8 @@ func (c *Client) Has(ctx context.Context, digest string) (bool, error) {
 }
 
 func (c *Client) artifact(ctx context.Context, method, digest string) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, method, c.base+"/api/v1/artifacts/"+url.PathEscape(digest), nil)
+	address := c.at.Load().Base + "/api/v1/artifacts/" + url.PathEscape(digest)
+	request, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
 		return nil, fmt.Errorf("fetch artifact %s: %w", digest, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wait"
@@ -30,11 +31,14 @@ var ErrUnreachable = errors.New("the engine does not answer")
 // Client calls one engine. Its methods may be called concurrently. What the engine refuses comes back as a [web.Error];
 // an engine that is not there as an error that wraps [ErrUnreachable].
 type Client struct {
-	base   string
-	token  string
+	at     atomic.Pointer[Place]
+	locate func() (Place, error) // nil where the engine stays where it is
 	http   *http.Client
 	follow pace
 }
+
+// Place is where an engine's API is, such as "http://127.0.0.1:7474", and the token of its owner.
+type Place struct{ Base, Token string }
 
 // New returns a client of the engine whose API is at base, such as "http://127.0.0.1:7474", that shows the token of its
 // owner (access.ReadToken). It connects at the first call, and shows the token nowhere else: make sure that the engine
@@ -42,10 +46,31 @@ type Client struct {
 func New(base, token string) *Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{
-		base: base, token: token, http: &http.Client{Transport: transport, CheckRedirect: stay},
-		follow: usualPace(),
+	c := &Client{http: &http.Client{Transport: transport, CheckRedirect: stay}, follow: usualPace()}
+	c.at.Store(&Place{Base: base, Token: token})
+	return c
+}
+
+// Relocating returns a client of the engine at place that asks locate where the engine is each time that it connects to
+// a stream: an engine that was started anew may listen elsewhere. Later calls go there too. While locate returns an
+// error no stream is connected to, and the token is shown to nobody for one.
+func Relocating(place Place, locate func() (Place, error)) *Client {
+	c := New(place.Base, place.Token)
+	c.locate = locate
+	return c
+}
+
+// relocate looks for the engine again; it wraps [ErrUnreachable] when there is none.
+func (c *Client) relocate() error {
+	if c.locate == nil {
+		return nil
 	}
+	place, err := c.locate()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	c.at.Store(&place)
+	return nil
 }
 
 // Close closes connections that are not in use.
@@ -268,7 +293,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 		}
 		reader = bytes.NewReader(text)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
+	request, err := http.NewRequestWithContext(ctx, method, c.at.Load().Base+path, reader)
 	if err != nil {
 		return nil, fmt.Errorf("make the request %s %s: %w", method, path, err)
 	}
@@ -280,7 +305,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 
 // do makes a request and returns a response of status 200, whose body the caller closes.
 func (c *Client) do(request *http.Request) (*http.Response, error) {
-	request.Header.Set("Authorization", "Bearer "+c.token)
+	request.Header.Set("Authorization", "Bearer "+c.at.Load().Token)
 	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)

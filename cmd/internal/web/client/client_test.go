@@ -280,6 +280,38 @@ func TestFollowGivesUpOnAnEngineThatIsGone(t *testing.T) {
 	}
 }
 
+func TestFollowFindsAnEngineThatWasStartedAnewElsewhere(t *testing.T) {
+	t.Parallel()
+	known, _ := start(t, nil)
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	asked := 0
+	client := Relocating(Place{Base: gone.URL, Token: "old"}, func() (Place, error) {
+		switch asked++; asked {
+		case 1:
+			return Place{Base: gone.URL, Token: "old"}, nil
+		case 2:
+			return Place{}, errors.New("no stack runs")
+		}
+		return *known.at.Load(), nil
+	})
+	defer client.Close()
+	client.follow = known.follow
+	away := 0
+	if err := client.Follow(t.Context(), "digits-1", func(message Message) error {
+		if message.Away {
+			away++
+			return nil
+		}
+		return ErrStop
+	}); err != nil || away != 1 {
+		t.Errorf("got %v after it was away %d times, want none after once", err, away)
+	}
+	if _, err := client.Run(t.Context(), "digits-1"); err != nil {
+		t.Errorf("the call after the stream: %v", err)
+	}
+}
+
 func TestFollowEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	client, _ := start(t, nil)

@@ -163,6 +163,9 @@ func (c *Client) events(
 	defer cancel()
 	silence := time.AfterFunc(c.follow.silence, cancel)
 	defer silence.Stop()
+	if err := c.relocate(); err != nil {
+		return false, err
+	}
 	response, err := c.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return false, err
