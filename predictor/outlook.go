@@ -47,14 +47,16 @@ func (d *decider) rest(r *memory.Run) outlook.Rest {
 	alike := len(d.memory.Alike(r))
 	left.Runs = alike
 	var unknown []string
-	backlog, stuck := false, false
-	for _, w := range d.worksOf(r) {
+	backlog, stuck, roomless := false, false, false
+	works := d.worksOf(r)
+	for _, w := range works {
 		c, known := d.course(w, r.ID)
 		if !known {
 			unknown = append(unknown, w.stage.ID.Name)
 			continue
 		}
 		left.Courses = append(left.Courses, c)
+		roomless = roomless || c.Wait >= spill.NoPool && (c.PoolOnly > 0 || c.Chosen == 0 && c.Tasks > 0)
 		backlog, stuck = backlog || c.Tasks+c.PoolOnly > 0, stuck || c.Stuck(c.Chosen)
 	}
 	left.Fits = d.room(left.Courses)
@@ -62,13 +64,34 @@ func (d *decider) rest(r *memory.Run) outlook.Rest {
 		left.Missing = "no host has a valid lease, so nobody takes the tasks that wait for the pool"
 		return left
 	}
+	if roomless {
+		left.Missing = "no host has room for a task that waits for the pool"
+		return left
+	}
 	if alike > 0 && len(unknown) == 0 && backlog {
+		for i := range left.Courses {
+			c := &left.Courses[i]
+			if c.Chosen > 0 || c.Class == 0 {
+				continue
+			}
+			dearest := c.Bill(c.Tasks, 1, c.Highest).Times(c.Part)
+			if d.unprice(&left, r, works[i].stage, dearest) && works[i].queued[0] == 0 {
+				c.Undecided = dearest
+			}
+		}
 		return left
 	}
 	forecast, known := State{d.memory}.Forecast(r.ID, time.Unix(0, int64(d.now)))
 	switch {
 	case known:
 		left.Finish, left.Total, left.Runs, left.ByHistory = forecast.Finish, forecast.Cost, forecast.Runs, true
+		for _, w := range works {
+			if wall, free := forecast.Free[w.stage.ID]; free {
+				if dearest := d.dearest(w, r, wall); d.unprice(&left, r, w.stage, dearest) {
+					left.Total.High += dearest.USD()
+				}
+			}
+		}
 	case len(unknown) > 0:
 		left.Missing = "no attempt of " + strings.Join(unknown, " and ") +
 			" has ended yet: how long a task takes is not known"
@@ -81,6 +104,36 @@ func (d *decider) rest(r *memory.Run) outlook.Rest {
 		left.Missing = "it goes on for longer than every earlier run like it, and no task waits or runs now"
 	}
 	return left
+}
+
+// unprice notes that tasks of r at a stage are counted as if they cost nothing, which is so while no function takes
+// them, and reports whether functions may. That they cost nothing is known where the pool has taken some and what
+// waits now is left to it.
+func (d *decider) unprice(left *outlook.Rest, r *memory.Run, st *memory.Stage, dearest quantity.Money) bool {
+	part := st.Shares[r.ID]
+	if !d.functions.Enabled || d.policy.Static || part.Queued[0]+part.Further == 0 || dearest <= 0 {
+		return false
+	}
+	if part.Done == 0 || part.Queued[0] == 0 {
+		left.Unpriced = append(left.Unpriced, st.ID.Name)
+	}
+	return true
+}
+
+// dearest is what functions would take for the tasks of r that wait or are to come at a stage, where one takes wall
+// seconds at the pool; 0 where functions cannot take them.
+func (d *decider) dearest(w *work, r *memory.Run, wall float64) quantity.Money {
+	demand := spill.Demand{
+		Memory: d.functionMemory(w), Speed: w.stage.Model.Speed(), Cores: w.size.CPU.Cores(), Wall: wall, Longest: wall,
+		Held: w.stage.Class, Device: w.size.GPU > 0 || w.size.DeviceClass != "",
+	}
+	class, refused := demand.Class(d.functions)
+	if refused != "" {
+		return 0
+	}
+	part := w.stage.Shares[r.ID]
+	o := spill.Offer{Class: class, Venue: d.functions, Cold: d.functions.ColdStart.Seconds()}
+	return o.Bill(float64(part.Queued[0]+part.Further), 1, wall*demand.Slowdown(class))
 }
 
 // following names what comes after the stages that r has called.

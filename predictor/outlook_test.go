@@ -513,3 +513,45 @@ func BenchmarkOutlook(b *testing.B) {
 		}
 	}
 }
+
+// TestTasksThatAreOnlyAnnouncedAreNoAllClear has an earlier run whose stage "score" cost nothing, because the pool took
+// it, and one that has announced 320 tasks of it, of which none has ended: functions may take them.
+func TestTasksThatAreOnlyAnnouncedAreNoAllClear(t *testing.T) {
+	t.Parallel()
+	goal := predictor.Goal{Deadline: 3 * time.Second, Budget: quantity.USD / 5000}
+	for name, known := range map[string]bool{"of a known build": true, "of a new build": false} {
+		begun, told := started("r", 0, goal), hint("r", "score", 0, 1)
+		told.Expected = 320
+		first := record("r", "prep", 0, 2, 1)
+		first.Cost = goal.Budget / 2
+		state := finishedPast(predictor.State{})
+		events := []predictor.Event{begun, hint("r", "prep", 1, 0), first, told}
+		if !known {
+			begun.Build, first.Stage.Build, told.Stage.Build = "b2", "b2", "b2"
+			prep := hint("r", "prep", 1, 0)
+			prep.Stage.Build = "b2"
+			events = []predictor.Event{begun, prep, first, told}
+		}
+		got := fold(state, events...).Outlook("r", goal, laptop(4, 4))
+		if cost := got.Chosen.CostUSD; !got.Known || len(got.Unpriced) != 1 || got.Unpriced[0] != "score" ||
+			!(cost.High > goal.Budget.USD()) {
+			t.Errorf("%s: known %v (%s), cost %+v without %q, want one that leaves score out and may be more than %s",
+				name, got.Known, got.Why, cost, got.Unpriced, goal.Budget)
+		}
+		snapshot := laptop(4, 4)
+		snapshot.Functions.Enabled = false
+		if got := fold(finishedPast(predictor.State{}), events...).Outlook("r", goal, snapshot); len(got.Unpriced) != 0 {
+			t.Errorf("%s: without functions the cost of %q is not known", name, got.Unpriced)
+		}
+	}
+}
+
+// finishedPast has an earlier run whose 320 tasks of "score" ran at the pool for half a second each.
+func finishedPast(state predictor.State) predictor.State {
+	state = fold(state, started("past", -200, predictor.Goal{}), hint("past", "prep", 1, -200),
+		record("past", "prep", 0, -199, 1), hint("past", "score", 320, -199))
+	for i := range 320 {
+		state = fold(state, record("past", "score", i, -198+float64(i)/8, 0.5))
+	}
+	return fold(state, predictor.RunEnded{Run: "past", State: predictor.RunSucceeded, At: after(-150)})
+}

@@ -82,7 +82,8 @@ func (d *decider) explainSlots() {
 			From: words.Count(w.stage.Slots, "slot"), To: words.Count(w.slots, "slot"),
 			Reason: d.slotsReason(w), Inputs: w.inputs(),
 		}
-		if _, variation, known := w.stage.Model.Pool(w.size.CPU); known && w.slots > 0 && w.demand() > 0 {
+		_, variation, known := w.stage.Model.Pool(w.size.CPU)
+		if known && w.slots > 0 && w.demand() > 0 && w.wait < spill.NoPool {
 			decision.Predicted, decision.PredictedUnit = spill.Spread(w.poolEnds(), variation, float64(w.demand())), "seconds"
 		}
 		d.decide(decision)
@@ -119,18 +120,25 @@ func (d *decider) slotsReason(w *work) string {
 		return work + ", but no host has a valid lease"
 	case w.slots == 0 && d.lacking(w.size) != "":
 		return work + ", but " + d.lacking(w.size)
+	case w.withheld && w.wait >= spill.NoPool:
+		return work + "; no host has room for one, and functions end a task sooner"
 	case w.withheld:
 		return fmt.Sprintf("%s; the hosts have room for one in %s, and functions end a task sooner", work,
 			words.Seconds(w.wait))
 	case w.slots < w.stage.Slots && !w.limited:
 		return work + ": no more slots are needed"
 	}
-	if _, _, known := w.stage.Model.Pool(w.size.CPU); known {
+	switch _, _, known := w.stage.Model.Pool(w.size.CPU); {
+	case known && w.wait >= spill.NoPool:
+		work += fmt.Sprintf(", %s each", words.Seconds(w.wall))
+	case known:
 		work += fmt.Sprintf(", %s each: done in %s at the pool", words.Seconds(w.wall), words.Seconds(w.poolEnds()))
-	} else {
+	default:
 		work += "; no attempt has ended yet to tell how long one takes"
 	}
 	switch {
+	case w.wait >= spill.NoPool:
+		work += "; no host has room for one more"
 	case w.wait >= spill.WorthTelling:
 		work += fmt.Sprintf("; the hosts have room for one more in %s", words.Seconds(w.wait))
 	case w.limited:

@@ -211,15 +211,19 @@ func (d *decider) setFunctions(w *work, o spill.Offer, picked spill.Choice) {
 		decision.Run = picked.Run
 	}
 	if o.Class > 0 {
-		decision.Inputs["pool_wait_seconds"] = o.Duration(0)
+		if !o.Never(0) {
+			decision.Inputs["pool_wait_seconds"] = o.Duration(0)
+		}
 		decision.Inputs["function_wall_seconds"] = o.Function
 		decision.Inputs["cold_start_seconds"] = o.Cold
 		decision.Inputs["price_usd"] = o.Price(max(1, picked.Slots)).USD()
 		decision.Inputs["pool_marginal_price_usd"] = 0 // its hosts are held anyway
 		decision.Inputs["value_of_time_usd_per_hour"] = d.policy.ValueOfTime.USD()
 		decision.Inputs["class_bytes"] = float64(o.Class)
-		_, variation, _ := st.Model.Pool(w.size.CPU)
-		decision.Predicted, decision.PredictedUnit = spill.Spread(o.Duration(picked.Slots), variation, o.Tasks), "seconds"
+		if !o.Never(picked.Slots) {
+			_, variation, _ := st.Model.Pool(w.size.CPU)
+			decision.Predicted, decision.PredictedUnit = spill.Spread(o.Duration(picked.Slots), variation, o.Tasks), "seconds"
+		}
 	}
 	d.decide(decision)
 }

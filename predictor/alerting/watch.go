@@ -36,6 +36,9 @@ type Reading struct {
 	// altogether, in US dollars.
 	Finish predictor.Interval
 	Cost   predictor.Interval
+	// Unpriced says that Cost leaves out tasks that are to come, of which it is not known whether functions take them:
+	// that it is below the budget then says nothing.
+	Unpriced bool
 }
 
 // Read makes a reading of an outlook under the goal in force: what the next tick will do counts.
@@ -43,7 +46,7 @@ func Read(pipeline string, outlook predictor.Outlook) Reading {
 	return Reading{
 		Run: outlook.Run, Pipeline: pipeline, At: outlook.At, Goal: outlook.Goal, Elapsed: outlook.Elapsed,
 		Spent: quantity.USD.Times(outlook.Spent), Known: outlook.Known, Finish: outlook.Chosen.FinishSeconds,
-		Cost: outlook.Chosen.CostUSD,
+		Cost: outlook.Chosen.CostUSD, Unpriced: len(outlook.Unpriced) > 0,
 	}
 }
 
@@ -70,7 +73,8 @@ var kinds = [...]Kind{KindDeadlineAtRisk, KindBudgetAtRisk, KindRecovered}
 //
 // A limit is at risk when the middle of the forecast is past it in two readings in a row, or the whole forecast is (its
 // low end), or it has been passed. It is safe again when the middle is 5 percent below it, or the goal was changed to
-// one that is not at risk. Each turn is told once; two that fall together are told one after the other, risks first.
+// one that is not at risk. A budget is not safe while what is expected leaves out tasks. Each turn is
+// told once; two that fall together are told one after the other, risks first.
 func Next(w Watch, r Reading) (Watch, Alert, bool) {
 	deadline, budget := deadlineOf(r), budgetOf(r)
 	w.deadline.note(deadline, w.goal.Deadline != r.Goal.Deadline)
@@ -118,7 +122,9 @@ func deadlineOf(r Reading) standing {
 }
 
 func budgetOf(r Reading) standing {
-	return stand(r.Goal.Budget.USD(), r.Spent > r.Goal.Budget, r.Known, r.Cost)
+	s := stand(r.Goal.Budget.USD(), r.Spent > r.Goal.Budget, r.Known, r.Cost)
+	s.safe = s.safe && !r.Unpriced
+	return s
 }
 
 func stand(limit float64, passed, known bool, expected predictor.Interval) standing {

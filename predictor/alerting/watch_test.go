@@ -319,3 +319,32 @@ func TestABudgetThatStopsARunDoesNotRecover(t *testing.T) {
 		t.Errorf("with a larger budget: got %+v, want that it recovers", alert)
 	}
 }
+
+// TestACostThatLeavesTasksOutIsNoAllClear has a budget that was at risk, and a cost of what is spent only.
+func TestACostThatLeavesTasksOutIsNoAllClear(t *testing.T) {
+	t.Parallel()
+	reading := func(cost, budget float64, unpriced bool) alerting.Reading {
+		r := moment{elapsed: 5, finish: mid(50), cost: mid(cost), goal: limits(100, budget)}.reading()
+		r.Unpriced = unpriced
+		return r
+	}
+	var w alerting.Watch
+	for i, row := range []struct {
+		reading alerting.Reading
+		sent    string
+		says    string
+	}{
+		{reading: reading(2, 1, false), sent: "r/budget_at_risk/1"},
+		{reading: reading(0.1, 1, true)},
+		{reading: reading(0.1, 1, true)},
+		{reading: reading(0.5, 1, false), sent: "r/recovered/1", says: "again, within its budget"},
+		{reading: reading(2, 1, false), sent: "r/budget_at_risk/2"},
+		{reading: reading(0.1, 3, true), sent: "r/recovered/2", says: "has a new budget"},
+	} {
+		var alert alerting.Alert
+		w, alert, _ = alerting.Next(w, row.reading)
+		if alert.ID != row.sent || !strings.Contains(alert.Message, row.says) {
+			t.Errorf("reading %d sends %q: %q; want %q with %q", i, alert.ID, alert.Message, row.sent, row.says)
+		}
+	}
+}

@@ -71,7 +71,7 @@ func inBudgetMessage(r Reading) string {
 	if r.Goal.Budget <= 0 {
 		return fmt.Sprintf("run %s has no budget any more", r.Run)
 	}
-	if !r.Known {
+	if !r.Known || r.Unpriced {
 		return fmt.Sprintf("run %s has a new budget, %s; %s is spent", r.Run, r.Goal.Budget, r.Spent)
 	}
 	return fmt.Sprintf("run %s is expected to cost %s again, within its budget of %s", r.Run, between(r.Cost, dollars),

@@ -38,6 +38,7 @@ type Course struct {
 	Variation float64        // of the time that a task takes
 	After     fact.Interval  // seconds of the run that follow the stage
 	Chosen    int            // function slots that the decision gives
+	Undecided quantity.Money // what they would cost the run where its tasks are only announced; 0 once some wait
 }
 
 // done is T(n) without the attempts that run longer than the backlog lasts.

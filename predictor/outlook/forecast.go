@@ -26,6 +26,9 @@ type Forecast struct {
 	// Late is how probable it is that it ends after the deadline of its goal, and Dear that it costs more than the budget;
 	// 0 without such a limit.
 	Late, Dear float64
+	// Free has the called stages whose tasks wait and cost nothing as far as is known, with how many seconds one takes.
+	// They do where functions take them.
+	Free map[fact.StageID]float64 `json:"-"`
 }
 
 // ForecastOf says when a run ends and what it costs by its own tasks: those that wait, those that run for a while, and
@@ -44,7 +47,14 @@ func ForecastOf(m *memory.State, run string, now time.Time) (forecast Forecast, 
 	if !known {
 		return Forecast{}, false
 	}
-	forecast = Forecast{Finish: drawn.Finish(), Cost: drawn.Cost(), Runs: runs, Basis: basis}
+	forecast = Forecast{
+		Finish: drawn.Finish(), Cost: drawn.Cost(), Runs: runs, Basis: basis, Free: map[fact.StageID]float64{},
+	}
+	for i, leg := range journey.Called {
+		if leg.Waiting > 0 && !(leg.Rate > 0) && !(leg.Price > 0) {
+			forecast.Free[r.Stages[i]] = leg.taking(journey.With)
+		}
+	}
 	if r.Goal.Deadline > 0 {
 		forecast.Late = drawn.Later(r.Goal.Deadline.Seconds() - fact.At(now).Since(r.Started))
 	}
@@ -52,6 +62,19 @@ func ForecastOf(m *memory.State, run string, now time.Time) (forecast Forecast, 
 		forecast.Dear = drawn.Dearer(r.Goal.Budget.USD())
 	}
 	return forecast, true
+}
+
+// taking is how many seconds a task of the stage takes; as long as the whole stage did where nothing else is known.
+func (l Leg) taking(with map[string]float64) float64 {
+	switch {
+	case l.Done > 0:
+		return math.Exp(l.seen())
+	case l.Mean.Known():
+		return l.Mean.Expected(with)
+	case l.Whole.Known():
+		return l.Whole.Expected(with)
+	}
+	return 0
 }
 
 // JourneyOf gathers what is left of a run, in words what that rests on, and how many earlier runs of its pipeline.

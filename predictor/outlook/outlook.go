@@ -27,6 +27,9 @@ type Outlook struct {
 	Present Alternative `json:"present"`
 	// Alternatives are those on the frontier, by FinishSeconds: of no two does one finish earlier and cost no more.
 	Alternatives []Alternative `json:"alternatives"`
+	// Unpriced are stages with tasks to come whose cost Chosen leaves out, because whether functions take them is not
+	// decided or never was: only the high end of its cost has them.
+	Unpriced []string `json:"-"`
 	// Feasible says that Chosen meets the goal. Summary is one sentence about it, for people: what happens under the goal,
 	// or why it cannot be met and what could be.
 	Feasible bool   `json:"feasible"`

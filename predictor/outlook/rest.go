@@ -23,7 +23,9 @@ type Rest struct {
 	Runs                 int    // how many earlier runs say it
 	ByHistory            bool   // no stage has a choice: Finish and Total say all
 	Missing              string // what is not known; empty when enough is
-	Fits                 func(slots []int) bool
+	// Unpriced are stages with tasks that nothing says the cost of.
+	Unpriced []string
+	Fits     func(slots []int) bool
 }
 
 // Tell writes what is known into out.
@@ -39,6 +41,9 @@ func (r Rest) Tell(out *Outlook) {
 		stages[i] = c.options()
 	}
 	out.Present, out.Chosen = r.alternative(present), r.alternative(chosen)
+	if out.Known {
+		out.Unpriced = r.Unpriced
+	}
 	switch {
 	case !out.Known:
 	case r.ByHistory || len(r.Courses) == 0:
@@ -75,6 +80,9 @@ func (r Rest) alternative(slots []int) Alternative {
 	for i, c := range r.Courses {
 		finish = finish.Latest(c.finish(slots[i]))
 		cost = cost.Plus(spill.Spread(c.cost(slots[i]).USD(), c.Variation, c.spilled(slots[i])))
+		if slots[i] == 0 {
+			cost.High += c.Undecided.USD()
+		}
 	}
 	a.FinishSeconds, a.CostUSD = finish.From(r.Elapsed), cost.Plus(r.Later).From(r.Spent.USD())
 	return a

@@ -111,7 +111,10 @@ func (b Backlog) byGoal(run Waiting) Choice {
 	}
 	switch {
 	case goal.Minimise == fact.Latency:
-		if n := b.fastest(); n > 0 {
+		if n := b.fastest(); n > 0 && b.Never(0) {
+			return Choice{Slots: n, Reason: fmt.Sprintf("%s; the run minimises latency: %s in %s for %s", wait, finishes(n),
+				words.Seconds(b.Duration(n)), b.Price(n))}
+		} else if n > 0 {
 			return Choice{Slots: n, Reason: fmt.Sprintf("%s; the run minimises latency: %s %s sooner for %s", wait, finishes(n),
 				b.sooner(n), b.Price(n))}
 		}
@@ -122,7 +125,11 @@ func (b Backlog) byGoal(run Waiting) Choice {
 		return Choice{Reason: wait + "; the run minimises cost and has no deadline that needs functions"}
 	}
 	n := b.best(b.ValueOfTime)
-	if n > 0 {
+	switch {
+	case n > 0 && b.Never(0):
+		return Choice{Slots: n, Reason: fmt.Sprintf("%s; %s in %s for %s", wait, finishes(n), words.Seconds(b.Duration(n)),
+			b.Price(n))}
+	case n > 0:
 		return Choice{Slots: n, Reason: fmt.Sprintf("%s; %s %s sooner for %s, less than the %s that %s are worth",
 			wait, finishes(n), b.sooner(n), b.Price(n), money(b.value(n, b.ValueOfTime)), b.sooner(n))}
 	}
@@ -135,6 +142,9 @@ func (b Backlog) notWorth(wait string) string {
 		return wait + "; every function slot is taken"
 	case b.Duration(1) >= b.Duration(0):
 		return wait + "; functions would finish no sooner"
+	case b.Never(0):
+		return fmt.Sprintf("%s; 1 function slot would finish in %s for %s, more than that is worth", wait,
+			words.Seconds(b.Duration(1)), b.Price(1))
 	}
 	return fmt.Sprintf("%s; 1 function slot would finish %s sooner for %s, more than the %s that %s are worth",
 		wait, b.sooner(1), b.Price(1), money(b.value(1, b.ValueOfTime)), b.sooner(1))

@@ -156,6 +156,9 @@ const WorthTelling = 1.0
 // told tells how long the tasks wait, and for what.
 func (o Offer) told() string {
 	tasks, room := int(o.Tasks), ""
+	if o.Never(0) {
+		return words.Waiting(tasks) + ", and no host has room at the pool"
+	}
 	if o.Wait >= WorthTelling {
 		room = fmt.Sprintf(", which has no room for %s", words.Seconds(o.Wait))
 	}
@@ -168,6 +171,11 @@ func (o Offer) told() string {
 
 // sooner tells by how much sooner they are done with n slots.
 func (o Offer) sooner(n int) string { return words.Seconds(o.Duration(0) - o.Duration(n)) }
+
+// Never reports whether T(n) is [NoPool] and not a time that anybody expects.
+func (o Offer) Never(n int) bool {
+	return o.Duration(n) >= NoPool && (o.Wait >= NoPool || o.Slots == 0)
+}
 
 // Spread is the interval around the time that n tasks take together, whose own times vary by variation: the middle 80
 // percent of a normal distribution (z = 1.2816) around the sum, and five percent for what the model leaves out.
