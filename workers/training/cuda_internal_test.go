@@ -136,6 +136,25 @@ func TestSharedMemoryOfTheHostIsNoMemoryOfAGPU(t *testing.T) {
 	}
 }
 
+func TestTheOptimizersTemporariesAreMemoryOfAGPU(t *testing.T) {
+	t.Parallel()
+	one := synthetic{ops: []syntheticOp{{forward: line{each: 1}, parameters: 1000, activation: 1}}}
+	for _, recompute := range []string{RecomputeNever, RecomputeAlways} {
+		s := setupOf(t, one, 8, exec.Device{Kind: exec.CUDA})
+		s.recompute = recompute
+		for state, want := range map[float64]float64{8: 5000, 4: 4000, 0: 2000 + 2*8} {
+			s.state = state
+			made, err := s.price([][]int{{0}}, gpus(0), 1, unchanged)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := made.parts[0].peak; !near(got, want) {
+				t.Errorf("%s, with %v bytes of state for each parameter: a peak of %v; want %v", recompute, state, got, want)
+			}
+		}
+	}
+}
+
 func TestWhatIsKeptWhateverTheBatchDoesNotShrinkWithIt(t *testing.T) {
 	t.Parallel()
 	s := synthetic{ops: []syntheticOp{{forward: line{each: 1}, activation: 100, keeps: 7000}}}

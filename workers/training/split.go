@@ -335,7 +335,8 @@ func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 // is held for the one at work only. In one process, what passes is F in + 2 out + in: tensors that came in, and for the
 // one at work what goes out and the gradients of both. Processes keep a place in shared memory for each message in
 // flight, and it counts in all that read or write it. They are memory of the host: a part on a CUDA device holds copies
-// there of what came in, and what goes out until its gradient is there, unless it is computed again.
+// there of what came in, and what goes out until its gradient is there, unless it is computed again. At the step, an
+// optimizer with state makes temporary tensors of P there, which nothing else tells of a model that was not rehearsed.
 func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, t traffic, by correction) part {
 	p := part{
 		ops: ops, device: device, flight: inFlight(s.schedule, at, parts, microBatches),
@@ -381,10 +382,14 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 	}
 	rest := s.rests[classOf(device)]
 	p.copied = p.parameters*(1+s.state/parameterBytes) + p.buffer
-	p.peak = (fixed + leaving + flight*activation + rest.at(flight*activation)) * by.peak
+	stepping := 0.0
+	if device.Kind == exec.CUDA && !rehearsed && s.state > 0 { // a rehearsal's rest has it
+		stepping = p.parameters*(3+s.state/parameterBytes) + p.buffer
+	}
+	p.peak = max(fixed+leaving+flight*activation+rest.at(flight*activation), stepping) * by.peak
 	p.most = s.copies.most(p)
 	again := p
-	again.peak, again.recompute = (fixed+activation+rest.at(activation))*by.peak, true
+	again.peak, again.recompute = max(fixed+activation+rest.at(activation), stepping)*by.peak, true
 	again.most = s.copies.most(again)
 	if s.recompute == RecomputeAlways ||
 		s.recompute == RecomputeAuto && p.most > p.capacity && again.peak < p.peak {
