@@ -13,6 +13,12 @@ import (
 // is still seen beside the largest.
 const wideRange = 100
 
+// roomAbove is how much of the upright axis is left free above the highest, as a part of its extent.
+const roomAbove = 0.06
+
+// far is how large values are at most: differences of two are finite.
+const far = 1e300
+
 // box is a part of the picture.
 type box struct{ left, top, right, bottom float64 }
 
@@ -22,15 +28,16 @@ type axis struct {
 	least, most, from, to float64
 	log                   bool
 	binary                bool // values are bytes: ticks are whole in KiB, MiB and so on
-	whole                 bool // values are counts: there is nothing between two
+	whole                 bool // values are counts: ticks are whole
 }
 
 // axesOf are those of a comparison: across for its feature, up for its quantity.
 func axesOf(c hindsight.Comparison, area box) (across, up axis) {
 	inputs, values := newRange(), newRange()
-	isMemory := false
+	isMemory, whole := false, true
 	for _, point := range c.Points {
 		inputs.add(point.At)
+		whole = whole && point.At == math.Trunc(point.At)
 		for _, value := range []float64{point.Actual, point.Predicted.Low, point.Predicted.High, point.Granted} {
 			if value > 0 {
 				values.add(value)
@@ -40,7 +47,7 @@ func axesOf(c hindsight.Comparison, area box) (across, up axis) {
 	}
 	const inside = 10 // from the frame to the first and the last attempt
 	across = inputs.axis(area.left+inside, area.right-inside, false, c.Feature != "")
-	across.binary, across.whole = c.Feature == usage.InputBytes, c.Feature == ""
+	across.binary, across.whole = c.Feature == usage.InputBytes, whole
 	up = values.axis(area.bottom, area.top+inside, true, true)
 	up.binary = isMemory
 	return across, up
@@ -52,7 +59,6 @@ type extent struct{ least, most float64 }
 func newRange() extent { return extent{math.Inf(1), math.Inf(-1)} }
 
 func (r *extent) add(value float64) {
-	const far = 1e300 // differences of two are finite
 	if math.Abs(value) <= far {
 		r.least, r.most = min(r.least, value), max(r.most, value)
 	}
@@ -67,11 +73,13 @@ func (r *extent) axis(from, to float64, zero, mayLog bool) axis {
 	switch {
 	case mayLog && a.least > 0 && a.most/a.least >= wideRange:
 		a.log = true
-		if zero { // nothing lies upon the frame
+		if zero { // nothing lies upon the frame or against the head
 			a.least /= 1.3
+			a.most = min(a.most*math.Exp(roomAbove*(math.Log(a.most)-math.Log(a.least))), 10*far)
 		}
 	case zero:
 		a.least = min(0, a.least)
+		a.most += roomAbove * (a.most - a.least)
 	}
 	if a.most <= a.least { // the one value is in the middle
 		around := max(0.5, math.Abs(a.least)/100)

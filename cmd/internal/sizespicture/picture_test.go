@@ -83,6 +83,37 @@ func TestAxesAreLogarithmicWhereValuesAreWideApart(t *testing.T) {
 	}
 }
 
+func TestTicksOfCountsAreWhole(t *testing.T) {
+	t.Parallel()
+	got := sizespicture.Draw("r", memory("rows", point(5, 5<<20), point(6, 6<<20)), 1000)
+	if count(got, ">5<") != 1 || count(got, ">6<") != 1 || count(got, ">5.2<")+count(got, ">5.5<") > 0 {
+		t.Errorf("of 5 and 6 rows, the ticks are %s", titles.FindAll(got, -1))
+	}
+	got = sizespicture.Draw("r", memory("learning_rate", point(0.1, 5<<20), point(0.6, 6<<20)), 1000)
+	if count(got, ">0.2<") != 1 {
+		t.Errorf("of 0.1 to 0.6, the ticks are %s", titles.FindAll(got, -1))
+	}
+}
+
+// What is highest is not drawn against the head of its panel.
+func TestThereIsRoomAboveTheHighestAttempt(t *testing.T) {
+	t.Parallel()
+	head := regexp.MustCompile(`y="([0-9.]+)"[^>]*>peak memory<`)
+	granted := regexp.MustCompile(`class="granted" d="M[0-9.]+ ([0-9.]+)h[0-9.]+M[0-9.]+ ([0-9.]+)h`)
+	for name, largest := range map[string]float64{"even": 6 << 20, "logarithmic": 6 << 30} {
+		got := sizespicture.Draw("r", memory("rows", point(5, 5<<20), point(6, largest)), 1000)
+		from, highest := head.FindSubmatch(got), granted.FindSubmatch(got)
+		if from == nil || highest == nil {
+			t.Fatalf("%s: there is no panel:\n%s", name, got)
+		}
+		top, _ := strconv.ParseFloat(string(from[1]), 64)
+		at, _ := strconv.ParseFloat(string(highest[2]), 64)
+		if room := at - top; room < 24 {
+			t.Errorf("%s: the highest is %g px below the head, want 24 at least", name, room)
+		}
+	}
+}
+
 // number is a coordinate or a length in the picture.
 var number = regexp.MustCompile(`\s(?:[xy][12]?|c[xy]|width|height|r)="([^"]*)"`)
 
