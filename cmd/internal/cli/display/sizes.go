@@ -11,7 +11,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
-// sizeRows is how many rows a table of attempts has: with more values of the feature than that, attempts are grouped.
+// sizeRows is how many rows a table of attempts has for each venue: with more values of the feature than that, attempts are grouped.
 const sizeRows = 8
 
 // Sizes sets what was predicted of the attempts of a run beside what came: two tables for each stage.
@@ -56,17 +56,37 @@ func sizeTable(what string, c hindsight.Comparison, inBytes bool, s Style) []str
 	}
 	t := newTable(columns...)
 	feature := sizespicture.Writer(c.Feature)
-	for _, group := range groups(c.Points) {
-		cells := sizeRow(group, feature, write, inBytes, c.Killed > 0)
-		for i := range cells {
-			if s.ASCII {
-				cells[i] = strings.ReplaceAll(cells[i], "–", "-")
+	venues := byVenue(c.Points)
+	for _, points := range venues {
+		for _, group := range groups(points) {
+			cells := sizeRow(group, feature, write, inBytes, c.Killed > 0)
+			if len(venues) > 1 {
+				cells[1] += " " + Clean(string(group[0].Venue))
 			}
+			for i := range cells {
+				if s.ASCII {
+					cells[i] = strings.ReplaceAll(cells[i], "–", "-")
+				}
+			}
+			t.add(cells...)
 		}
-		t.add(cells...)
 	}
 	lines := wrapped("  ", what+": "+sizespicture.Summary(c), sizesPage(s))
 	return append(lines, t.lines(s, "    ")...)
+}
+
+// byVenue are the points of each venue, the pool first: what is predicted and granted, and the meter of memory, differ
+// between them.
+func byVenue(points []hindsight.Point) (venues [][]hindsight.Point) {
+	var pool, elsewhere []hindsight.Point
+	for _, point := range points {
+		if point.Venue == predictor.Function {
+			elsewhere = append(elsewhere, point)
+		} else {
+			pool = append(pool, point)
+		}
+	}
+	return slices.DeleteFunc([][]hindsight.Point{pool, elsewhere}, func(of []hindsight.Point) bool { return len(of) == 0 })
 }
 
 // groups are attempts with equal values of the feature, or where these are many, about equally many neighbours.
@@ -89,7 +109,7 @@ func groups(points []hindsight.Point) (groups [][]hindsight.Point) {
 	return groups
 }
 
-// sizeRow tells of the attempts of a group.
+// sizeRow tells of the attempts of a group, all of one venue.
 func sizeRow(group []hindsight.Point, feature, write func(float64) string, inBytes, tellKilled bool) []string {
 	var low, high, came, granted []float64
 	killed := 0

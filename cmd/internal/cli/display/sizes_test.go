@@ -111,3 +111,31 @@ func TestAnEstimateThatIsAsLongIsToldWithoutANumber(t *testing.T) {
 		}
 	}
 }
+
+// What is predicted is predicted of a venue: what another one took is not set beside it.
+func TestARowOfSizesIsOfOneVenue(t *testing.T) {
+	t.Parallel()
+	var attempts []hindsight.Attempt
+	for i := range 12 {
+		one := hindsight.Attempt{
+			Stage: "score", Venue: predictor.Pool, Outcome: predictor.Succeeded, Wall: 1,
+			Names: []string{"input_bytes"}, Values: []float32{float32(i/6+1) * 1e6},
+			Peak: quantity.Bytes(i/6+1) * 20 * quantity.MiB, Granted: 50 * quantity.MiB,
+			PredictedMemory: predictor.Interval{Low: 18 << 20, Mid: 20 << 20, High: 44 << 20},
+		}
+		if i%6 == 0 {
+			one.Venue, one.PredictedMemory = predictor.Function, predictor.Interval{}
+			one.Peak, one.Granted = one.Peak+25*quantity.MiB, quantity.GiB
+		}
+		attempts = append(attempts, one)
+	}
+	lines := display.Sizes("digits-1", hindsight.Of(attempts, 2000), display.Style{Width: 80})
+	text := strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
+	for _, want := range []string{
+		"5 pool 18–44 MiB 20 MiB 50 MiB", "1 function - 45 MiB 1 GiB", "1 function - 65 MiB 1 GiB",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+}
