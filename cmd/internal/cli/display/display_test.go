@@ -363,6 +363,18 @@ func TestTheListOfRunsFitsTheTerminalAndSaysWhatItLeavesOut(t *testing.T) {
 	}
 }
 
+// The report of a run and the page tell what was predicted when it started, and so does the list.
+func TestTheListOfRunsTellsWhatWasPredictedAtFirst(t *testing.T) {
+	t.Parallel()
+	run := missed().Run
+	run.Predicted.FinishSeconds = predictor.Interval{Low: 30, Mid: 35.8, High: 40}
+	run.Latest.FinishSeconds = predictor.Interval{Low: 40, Mid: 41.9, High: 44}
+	lines := display.Runs([]ledger.RunView{run}, run.EndedAt, display.Style{Whole: true})
+	if text := strings.Join(lines, "\n"); !strings.Contains(text, "35.8 s") || strings.Contains(text, "41.9 s") {
+		t.Errorf("35.8 s was predicted at first:\n%s", text)
+	}
+}
+
 func TestAccuracyIsFoundWhereAResultHasIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
-// Runs returns the list of runs.
+// Runs returns the list of runs. What was predicted is what was told of a run first, as in its report.
 func Runs(found []ledger.RunView, now time.Time, s Style) []string {
 	t := newTable("RUN", "PIPELINE", "STATE", "STARTED", "TIME", "PREDICTED", "GOAL", "COST", "POOL+FN")
 	t.spare, t.cuts = []int{5, 8, 1, 3, 6}, 6
@@ -16,7 +16,7 @@ func Runs(found []ledger.RunView, now time.Time, s Style) []string {
 		t.terminal = s.columns()
 	}
 	for _, run := range found {
-		finish := middle(expected(run).FinishSeconds, seconds)
+		finish := middle(run.Predicted.FinishSeconds, seconds)
 		t.add(Clean(run.Run), Clean(run.Pipeline), string(run.State), startedAt(run.StartedAt, now),
 			seconds(Model{Now: now, Run: run}.Wall().Seconds()), finish, GoalInShort(run, now), run.Totals.Cost.String(),
 			fmt.Sprintf("%d+%d", run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function]))
