@@ -171,6 +171,33 @@ func TestAttemptsSayWhichGPUsTheyHad(t *testing.T) {
 	b.heardNothingBad(listener.Addr().String())
 }
 
+func TestTheTableOfStagesFitsAWindowOf1280Pixels(t *testing.T) {
+	t.Parallel()
+	b := openTab(t)
+	now := time.Now()
+	e := newEngine(t, now)
+	e.history(t, now)
+	listener := listen(t, "127.0.0.1:0")
+	serve(t, e, listener)
+	b.Open("http://" + listener.Addr().String() + "/runs/digits-done")
+	b.Until(`document.querySelector('table.stages tbody tr') !== null`)
+	for _, width := range []int64{1280, 420} {
+		b.look(width, "light")
+		const over = `(() => {
+	  const cell = document.querySelector('table.stages td[data-name="Peak/grant"]');
+	  cell.querySelector('span').textContent = 'pool 25/29 MiB,';
+	  const more = document.createElement('span');
+	  more.textContent = 'function 45/1024 MiB';
+	  cell.querySelector('span').after(' ', more);
+	  const e = cell.closest('.scroll');
+	  return e.scrollWidth - e.clientWidth })()`
+		if pixels := evaluate[int](b, over); pixels > 0 {
+			t.Errorf("in %d pixels the table is %d wider than its place", width, pixels)
+		}
+		b.readable(fmt.Sprintf("stages-%d", width))
+	}
+}
+
 func TestTheTableOfRunsFitsAWindowOf1280Pixels(t *testing.T) {
 	t.Parallel()
 	b := openTab(t)
