@@ -69,16 +69,7 @@ func (d *decider) rest(r *memory.Run) outlook.Rest {
 		return left
 	}
 	if alike > 0 && len(unknown) == 0 && backlog {
-		for i := range left.Courses {
-			c := &left.Courses[i]
-			if c.Chosen > 0 || c.Class == 0 {
-				continue
-			}
-			dearest := c.Bill(c.Tasks, 1, c.Highest).Times(c.Part)
-			if d.unprice(&left, r, works[i].stage, dearest) && works[i].queued[0] == 0 {
-				c.Undecided = dearest
-			}
-		}
+		d.undecided(&left, r, works)
 		return left
 	}
 	forecast, known := State{d.memory}.Forecast(r.ID, time.Unix(0, int64(d.now)))
@@ -104,6 +95,20 @@ func (d *decider) rest(r *memory.Run) outlook.Rest {
 		left.Missing = "it goes on for longer than every earlier run like it, and no task waits or runs now"
 	}
 	return left
+}
+
+// undecided prices the tasks that no function has taken yet, of stages whose courses are all known.
+func (d *decider) undecided(left *outlook.Rest, r *memory.Run, works []*work) {
+	for i := range left.Courses {
+		c := &left.Courses[i]
+		if c.Chosen > 0 || c.Class == 0 {
+			continue
+		}
+		dearest := c.Bill(c.Tasks, 1, c.Highest).Times(c.Part)
+		if d.unprice(left, r, works[i].stage, dearest) && works[i].queued[0] == 0 {
+			c.Undecided = dearest
+		}
+	}
 }
 
 // unprice notes that tasks of r at a stage are counted as if they cost nothing, which is so while no function takes

@@ -552,38 +552,38 @@ func (d *decider) largestHost() quantity.Size {
 
 // largestFor is the capacity of the largest host that has such GPUs as an attempt of the size asks for, with those; for
 // who asks for none, and where no host has them, that of the largest host.
-func (d *decider) largestFor(size quantity.Size) quantity.Size {
-	return largest(d.hostsFor(size), func(h plan.Host) quantity.Size { return h.For(size) })
+func (d *decider) largestFor(asked quantity.Size) quantity.Size {
+	return largest(d.hostsFor(asked), func(h plan.Host) quantity.Size { return h.For(asked) })
 }
 
 // freestFor is the room of the host with the most free memory, then cores, of those that have such GPUs as an attempt
 // of the size asks for; zero without hosts.
-func (d *decider) freestFor(size quantity.Size) quantity.Size {
-	return largest(d.hostsFor(size), func(h plan.Host) quantity.Size { return h.Free })
+func (d *decider) freestFor(asked quantity.Size) quantity.Size {
+	return largest(d.hostsFor(asked), func(h plan.Host) quantity.Size { return h.Free })
 }
 
 // hostsFor are the hosts that have the GPUs that an attempt of the size asks for, or, where none has so much memory,
 // those with the largest of its class; all of them where none has any.
-func (d *decider) hostsFor(size quantity.Size) []plan.Host {
-	if size.GPU <= 0 || len(d.hosts) == 0 {
+func (d *decider) hostsFor(asked quantity.Size) []plan.Host {
+	if asked.GPU <= 0 || len(d.hosts) == 0 {
 		return d.hosts
 	}
 	var some []plan.Host
 	for _, host := range d.hosts {
-		if host.Has(size) > 0 {
+		if host.Has(asked) > 0 {
 			some = append(some, host)
 		}
 	}
 	if len(some) > 0 {
 		return some
 	}
-	size.GPUMemory = 0
+	asked.GPUMemory = 0
 	most := quantity.Bytes(0)
 	for _, host := range d.hosts {
-		if host.Has(size) == 0 {
+		if host.Has(asked) == 0 {
 			continue
 		}
-		room := host.For(size)
+		room := host.For(asked)
 		each := room.GPUMemory / quantity.Bytes(room.GPU/quantity.Core)
 		switch {
 		case each > most:
@@ -599,22 +599,22 @@ func (d *decider) hostsFor(size quantity.Size) []plan.Host {
 }
 
 // equipped reports whether a host has as many GPUs as an attempt of the size asks for, whatever their memory.
-func (d *decider) equipped(size quantity.Size) bool {
-	size.GPUMemory = 0
-	return slices.ContainsFunc(d.hosts, func(h plan.Host) bool { return h.Has(size) > 0 })
+func (d *decider) equipped(asked quantity.Size) bool {
+	asked.GPUMemory = 0
+	return slices.ContainsFunc(d.hosts, func(h plan.Host) bool { return h.Has(asked) > 0 })
 }
 
 // lacking says which GPUs no host has that an attempt of the size asks for; empty when one has them.
-func (d *decider) lacking(size quantity.Size) string {
+func (d *decider) lacking(asked quantity.Size) string {
 	for _, host := range d.hosts {
-		if host.Has(size) > 0 {
+		if host.Has(asked) > 0 {
 			return ""
 		}
 	}
-	if len(d.hosts) == 0 || size.GPU <= 0 {
+	if len(d.hosts) == 0 || asked.GPU <= 0 {
 		return ""
 	}
-	only := quantity.Size{GPU: size.GPU, GPUMemory: size.GPUMemory, DeviceClass: size.DeviceClass}
+	only := quantity.Size{GPU: asked.GPU, GPUMemory: asked.GPUMemory, DeviceClass: asked.DeviceClass}
 	return "no host with a valid lease has what it asks for: " + strings.TrimPrefix(only.String(), "0 cores, 0 B, ")
 }
 

@@ -50,7 +50,8 @@ func (d *decider) roomFor(w *work) quantity.Size {
 	room := w.size
 	if s := w.stage.Sizing; s.Grows() && s.Expected.Guess {
 		high := s.Expected.At(largestNeed(w.stage, s).Values()).High
-		room.Memory = max(room.Memory, min(quantity.Bytes(min(high, float64(fact.MaxPeakMemory))), d.largestFor(w.size).Memory))
+		most := d.largestFor(w.size).Memory
+		room.Memory = max(room.Memory, min(quantity.Bytes(min(high, float64(fact.MaxPeakMemory))), most))
 	}
 	return room
 }

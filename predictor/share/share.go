@@ -11,8 +11,8 @@ import (
 
 // Claim is what one stage wants of the hosts.
 type Claim struct {
-	// Size is that of one slot, Held what those hold in which an attempt runs, which may come to as much; the zero value is
-	// Size.
+	// Size is that of one slot, Held what those hold in which an attempt runs, which may come to as much; the zero value
+	// is Size.
 	Size, Held quantity.Size
 	// Tasks is how many the stage has, those that wait and those that run. Running is how many run, On on which hosts:
 	// these keep their slots where they are.

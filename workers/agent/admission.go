@@ -13,7 +13,8 @@ import (
 // admission hands the host's capacity to attempts in the order in which they ask. The first in the line waits until it
 // fits and nobody overtakes it, so that a large attempt is not starved by small ones. One that waits for GPUs alone may
 // wait for hours: its cores and memory are kept for it, and those who need no GPU pass. One that wants more GPUs than
-// work now keeps its place and nothing else, and all pass; it is given back after gpuPatience (see [admission.reserve]).
+// work now keeps its place and nothing else, and all pass; it is given back after gpuPatience (see
+// [admission.reserve]).
 //
 // Memory that nobody holds may be lent: an attempt of which little is known holds what it is thought to take, and may
 // take more. What is lent keeps nobody waiting for longer than it takes to call it in, but it is free for nobody else

@@ -18,9 +18,9 @@ const untilStuck = 10 * time.Second
 
 // Run starts cmd (of [exec.Command]) as Start does and returns when it has ended, with the error of cmd.Wait. When ctx
 // ends first, all of its process group is killed, and the error wraps the cause of ctx. One that is not gone ten
-// seconds later is left behind, with the goroutine that waits for it: the error wraps ErrStuck, too, and what cmd writes to
-// may be written to still. Pipes that what it started keeps open are closed a second after its end, if cmd.WaitDelay
-// is not set.
+// seconds later is left behind, with the goroutine that waits for it: the error wraps ErrStuck, too, and what cmd
+// writes to may be written to still. Pipes that what it started keeps open are closed a second after its end, if
+// cmd.WaitDelay is not set.
 func (s *Spawner) Run(ctx context.Context, cmd *exec.Cmd) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("start %s: %w", cmd.Path, context.Cause(ctx))
@@ -48,7 +48,7 @@ func await(ctx context.Context, ended <-chan error, kill func(), patience time.D
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
-	case <-ended:
+	case <-ended: //nolint:errcheck // it was killed, and says so
 		return context.Cause(ctx)
 	case <-late.C:
 		return fmt.Errorf("%w; %w, %s later", context.Cause(ctx), ErrStuck, patience)

@@ -269,7 +269,7 @@ func (c *check) process(ctx context.Context, s step, r *Result, directory, progr
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it was killed at its limit of %s", limit))
 	defer cancel()
-	cmd := exec.Command(program, arguments...)
+	cmd := exec.Command(program, arguments...) //nolint:noctx // Run ends it with its context
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = directory, append(c.environment(), s.environment(c.report.Machine)...), log,
 		log
 	if err = c.spawner.Run(ctx, cmd); err != nil && ctx.Err() == nil {

@@ -122,7 +122,7 @@ var errSlow = errors.New("no answer")
 func (c *check) smi(ctx context.Context, arguments ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, smiLimit, fmt.Errorf("%w within %s", errSlow, smiLimit))
 	defer cancel()
-	cmd := exec.Command("nvidia-smi", arguments...)
+	cmd := exec.Command("nvidia-smi", arguments...) //nolint:noctx // Run ends it with its context
 	out := spawn.NewLastBytes(answerEnd)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := c.spawner.Run(ctx, cmd); err != nil {

@@ -113,7 +113,7 @@ func (c *check) findPython(ctx context.Context) {
 func (c *check) look(ctx context.Context, path string) (found, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, lookLimit, fmt.Errorf("%w within %s", errSlow, lookLimit))
 	defer cancel()
-	cmd := exec.Command(path, "-c", look)
+	cmd := exec.Command(path, "-c", look) //nolint:noctx // Run ends it with its context
 	cmd.Env, cmd.Dir = c.environment(), c.work
 	out, log := spawn.NewLastBytes(answerEnd), spawn.NewLastBytes(answerEnd)
 	cmd.Stdout, cmd.Stderr = out, log

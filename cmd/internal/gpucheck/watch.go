@@ -158,7 +158,8 @@ const firstReading = time.Minute
 
 // startWatch starts a program that prints readings, and returns the first.
 func startWatch(ctx context.Context, spawner *spawn.Spawner, program string) (*watch, device.Reading, error) {
-	cmd := exec.Command(program, "--watch") // it outlives the limit of the check, until that is through
+	//nolint:noctx // it outlives the limit of the check, until that is through
+	cmd := exec.Command(program, "--watch")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, device.Reading{}, fmt.Errorf("watch the GPUs: %w", err)

@@ -11,7 +11,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
-// sizeRows is how many rows a table of attempts has for each venue: with more values of the feature than that, attempts are grouped.
+// sizeRows is how many rows a table of attempts has for each venue: with more values of the feature than that, attempts
+// are grouped.
 const sizeRows = 8
 
 // Sizes sets what was predicted of the attempts of a run beside what came: two tables for each stage.

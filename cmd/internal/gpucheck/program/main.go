@@ -23,7 +23,8 @@ const usage = `gpu-check shows on a machine with a GPU what of Spillway works th
 
 It needs Python with torch 2 (1.13 does), takes at most eight minutes, uses one GPU, and writes report.md and
 report.json into a directory after every step. It exits with 1 when a step failed, with 2 when it could not be run,
-with 3 when none failed and there was no time for some on a GPU. A machine without a GPU gets a report, too: of what was skipped.
+with 3 when none failed and there was no time for some on a GPU. A machine without a GPU gets a report, too: of what
+was skipped.
 
 `
 
