@@ -27,8 +27,8 @@ func TestATaskThatNoHostHasRoomForIsToldSo(t *testing.T) {
 		}
 	}
 	all := strings.Join(told, "\n")
-	if !strings.Contains(all, "no host has room") || strings.Contains(all, "24h") {
-		t.Errorf("want that no host has room, and no day:\n%s", all)
+	if !strings.Contains(all, "no host with a valid lease has what it asks for: 1 GPU") || strings.Contains(all, "24h") {
+		t.Errorf("want that no host has a GPU, and no day:\n%s", all)
 	}
 }
 

@@ -28,9 +28,9 @@ type worker struct {
 }
 
 // TestMeasureSpeeds compares predicted with measured speed at half a core, one and two, of programs that are run five
-// times at one of these sizes and once at another, for every two sizes. What is measured is the median of fifteen ratios
-// of runs that followed each other: a run of half a second differs from the next by up to a third where other machines
-// share the processor. SPILLWAY_UPDATE=1 keeps the attempts for the tests of predictor/usage.
+// times at one of these sizes and once at another, for every two sizes. What is measured is the median of fifteen
+// ratios of runs that followed each other: a run of half a second differs from the next by up to a third where other
+// machines share the processor. SPILLWAY_UPDATE=1 keeps the attempts for the tests of predictor/usage.
 func TestMeasureSpeeds(t *testing.T) {
 	if os.Getenv("SPILLWAY_MEASURE") == "" {
 		t.Skip("SPILLWAY_MEASURE is not set")

@@ -122,8 +122,9 @@ func TestRunningOutOfMemoryIsHealed(t *testing.T) {
 							attempt.Error)
 					}
 				}
-				if attempt.Grant.Memory < 2*before.Grant.Memory && attempt.Grant.Memory < 500*quantity.MiB {
-					t.Errorf("%s: after a kill at %s it has %s, want at least twice as much", task, before.Grant.Memory,
+				// What passed a limit as well tells how much that takes; else it is twice as much.
+				if attempt.Grant.Memory <= before.Grant.Memory && attempt.Grant.Memory < 500*quantity.MiB {
+					t.Errorf("%s: after a kill at %s it has %s, want more", task, before.Grant.Memory,
 						attempt.Grant.Memory)
 				}
 			}
