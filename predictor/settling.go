@@ -60,12 +60,12 @@ func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size
 }
 
 // muchToSpare reports whether muchSpare of what is kept would have been enough without: of a slot, which is that of the
-// largest attempt and no more than a host, or of all attempts that are remembered.
+// largest attempt and no more than a host, or of all the latest attempts.
 func muchToSpare(st *memory.Stage, kept size.Limits, keptSlot quantity.Size) bool {
 	enough := st.Settling.Slot
 	return float64(enough.CPU) < (1-muchSpare)*float64(keptSlot.CPU) ||
 		float64(enough.Memory) < (1-muchSpare)*float64(keptSlot.Memory) ||
-		kept.Beyond(st.Settling.Enough, st.Model.Memory.Features()) > muchSpare
+		kept.Beyond(st.Settling.Enough, st.Model.Memory.Features()[:st.Model.Memory.Len()]) > muchSpare
 }
 
 // probes are the largest features that were seen lately, and all at which limits with these terms are compared: none,

@@ -263,26 +263,31 @@ func (m *Model) remember(h *usage.History, e fact.Record, peak quantity.Bytes, e
 	}
 	if tells(h, e) {
 		h.Forget()
-		for _, name := range slices.Sorted(maps.Keys(e.Features)) {
-			if e.Features[name] > 0 && !usage.IsCategory(name) {
+		names := slices.DeleteFunc(slices.Sorted(maps.Keys(e.Features)), usage.IsCategory)
+		for _, name := range names {
+			if e.Features[name] > 0 {
 				h.Follow(name)
 			}
 		}
+		for _, name := range names { // what is off may be on tomorrow; then it is known when it was not
+			h.Follow(name)
+		}
 	}
-	kept := m.MemoryTerm.By
+	held := m.MemoryTerm
 	if h == &m.GPUMemory {
-		kept = m.GPUMemoryTerm.By
+		held = m.GPUMemoryTerm
 	}
-	h.Categorise(e.Features, kept, m.Need.Wall.Levels.Name)
-	h.Add(usage.Attempt{Peak: float64(peak), Exceeded: exceeded, Features: featuresOf(e)})
+	h.Categorise(e.Features, held.By, m.Need.Wall.Levels.Name)
+	h.AddTo(usage.Attempt{Peak: float64(peak), Exceeded: exceeded, Features: featuresOf(e)}, held)
 }
 
 // tells reports whether an attempt tells a number that a history does not follow but may, which is seldom: names are
-// sorted only then.
+// sorted only then. For one that is 0 others do not make room.
 func tells(h *usage.History, e fact.Record) bool {
+	filled, room := h.Full(), h.Room()
 	for name, value := range e.Features {
-		if value > 0 && !slices.Contains(h.Names, name) && !usage.IsCategory(name) {
-			return h.Room()
+		if (value > 0 && room || !filled) && !slices.Contains(h.Names, name) && !usage.IsCategory(name) {
+			return true
 		}
 	}
 	return false

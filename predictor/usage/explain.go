@@ -61,7 +61,9 @@ type search struct {
 	stakes  Stakes
 	known   int // attempts that were measured to their end
 	names   []string
-	columns [][]float64 // of the names, in the order of the attempts
+	columns [][]float64 // of the names, in the order of the attempts; 0 where they are not known
+	from    []int       // of each column, the first attempt from which on it is known
+	rare    int         // how many of the attempts, the first, are kept beyond the latest
 	order   []float64   // of the attempts
 	largest []float64   // of each column
 	varied  []int       // the columns whose values differ
@@ -79,24 +81,40 @@ type search struct {
 type column struct{ all, measured []float64 }
 
 func newSearch(h *History, stakes Stakes) *search {
-	n := h.Len()
+	rare := len(h.Rare)
+	n := rare + h.Len()
 	s := &search{
-		stakes: stakes, known: h.Known(), names: h.Names, values: map[product]column{},
-		all: observed{y: make([]float64, n), weights: make([]float64, n)}, exceeded: make([]bool, n),
+		stakes: stakes, known: h.Known(), names: h.Names, values: map[product]column{}, rare: rare,
+		from: make([]int, len(h.Names)),
+		all:  observed{y: make([]float64, n), weights: make([]float64, n)}, exceeded: make([]bool, n),
 		order: make([]float64, n), columns: make([][]float64, len(h.Names)), ranked: make([][]float64, len(h.Names)),
 		largest: make([]float64, len(h.Names)),
 	}
 	weight := 1.0
-	for i := n - 1; i >= 0; i-- { // the latest first
-		place := h.place(i)
+	for i := n - 1; i >= rare; i-- { // the latest first
+		place := h.place(i - rare)
 		s.all.y[i], s.all.weights[i], s.exceeded[i] = h.Peaks[place], weight, h.exceeded(place)
-		s.order[i] = float64(1 + i)
 		weight *= fade
+	}
+	for i, kept := range h.Rare {
+		s.all.y[i], s.all.weights[i] = kept.Peak, weight // as when it made room: only its like take its place
+	}
+	for i := range s.order {
+		s.order[i] = float64(1 + i)
 	}
 	for column := range h.Columns {
 		s.columns[column] = make([]float64, n)
 		for i := range n {
-			s.columns[column][i] = h.Columns[column][h.place(i)]
+			value := 0.0
+			if i < rare {
+				value = h.Rare[i].Values[column]
+			} else {
+				value = h.Columns[column][h.place(i-rare)]
+			}
+			if value < 0 {
+				s.from[column], value = i+1, 0
+			}
+			s.columns[column][i] = value
 		}
 		if IsCategory(h.Names[column]) {
 			if found, ok := kindsOf(h.Names[column], s.columns[column]); ok {
@@ -104,8 +122,9 @@ func newSearch(h *History, stakes Stakes) *search {
 			}
 			continue
 		}
-		low, high := bounds(s.columns[column])
-		if s.largest[column] = high; high > spread*low && high > 0 {
+		told := s.columns[column][s.from[column]:]
+		low, high := bounds(told)
+		if s.largest[column] = high; high > spread*low && high > 0 && (len(told) == n || len(told) >= Enough) {
 			s.varied = append(s.varied, column)
 		}
 	}
@@ -114,15 +133,25 @@ func newSearch(h *History, stakes Stakes) *search {
 	return s
 }
 
-// without are the values of the attempts that were measured to their end.
+// without are those of the values of the latest attempts that were measured to their end.
 func (s *search) without(values []float64) []float64 {
-	if s.known == len(values) {
+	if s.known == len(s.exceeded) {
 		return values
 	}
 	measured := make([]float64, 0, s.known)
-	for i, exceeded := range s.exceeded {
+	for i, exceeded := range s.exceeded[len(s.exceeded)-len(values):] {
 		if !exceeded {
 			measured = append(measured, values[i])
+		}
+	}
+	return measured
+}
+
+// measuredBefore is how many attempts before the i-th were measured to their end.
+func (s *search) measuredBefore(i int) (measured int) {
+	for _, exceeded := range s.exceeded[:i] {
+		if !exceeded {
+			measured++
 		}
 	}
 	return measured
@@ -144,7 +173,7 @@ func (s *search) best(held Term) explained {
 		return best
 	}
 	kept := s.explain(same, reweightings)
-	if kept.price = kept.cost(); kept.holds() && kept.price < nothing.price && kept.off < nothing.off &&
+	if kept.price = kept.cost(); kept.holds() && kept.price < nothing.priceFrom(kept.from) && kept.off < nothing.off &&
 		!best.worthwhile(kept) {
 		return kept
 	}
@@ -216,7 +245,9 @@ func (s *search) better(than explained) (better explained, found bool) {
 	if len(believed) == 0 {
 		return than, false
 	}
-	cheapest := slices.MinFunc(believed, func(a, b try) int { return cmp.Compare(a.price, b.price) })
+	cheapest := slices.MinFunc(believed, func(a, b try) int {
+		return cmp.Compare(a.price*than.priceFrom(b.from), b.price*than.priceFrom(a.from)) // of those that know it
+	})
 	slices.SortFunc(believed, func(a, b try) int { return cmp.Compare(a.place, b.place) })
 	for _, one := range believed { // or the first that is as good: with every attempt, another of these is the best
 		if !cheapest.worthwhile(one.explained) && !cheapest.closer(one.explained, 1) {
@@ -297,16 +328,20 @@ func (s *search) likely(than explained) []int {
 	left, found := ranksOf(than.ratios), slices.Clone(s.varied)
 	together := make([]float64, len(s.columns))
 	for _, column := range s.varied {
-		together[column] = correlation(left, s.ranks(column))
+		since := left
+		if from := s.from[column]; from > 0 {
+			since = ranksOf(than.ratios[from:])
+		}
+		together[column] = correlation(since, s.ranks(column))
 	}
 	slices.SortStableFunc(found, func(a, b int) int { return cmp.Compare(together[b], together[a]) })
 	return found[:min(ranked, len(found))]
 }
 
-// ranks are those of a column.
+// ranks are those of a column, from the first attempt on of which it is known.
 func (s *search) ranks(column int) []float64 {
 	if s.ranked[column] == nil {
-		s.ranked[column] = ranksOf(s.columns[column])
+		s.ranked[column] = ranksOf(s.columns[column][s.from[column]:])
 	}
 	return s.ranked[column]
 }
@@ -392,7 +427,7 @@ func (s *search) nearest(found explained, k, f int) explained {
 
 // isFlag reports whether a column has no other values than 0 and one more: all its powers are the same.
 func (s *search) isFlag(column int) bool {
-	for _, value := range s.columns[column] {
+	for _, value := range s.columns[column][s.from[column]:] {
 		if value != 0 && value != s.largest[column] {
 			return false
 		}
@@ -406,13 +441,36 @@ func (s *search) isFlag(column int) bool {
 // Estimating optimal transformations for multiple regression and correlation, 1985,
 // https://doi.org/10.1080/01621459.1985.10478157). Each attempt is judged by the level that the others of its kind
 // have.
+//
+// What an attempt took that came before a feature was followed tells nothing of it: the surface is that through those
+// that came later, and the others are taken for what is explained without the feature. As 0, they would bend it
+// (TestWhatEarlierAttemptsDidNotTellIsNotNothing).
 func (s *search) explain(of shape, rounds int) explained {
-	e := explained{search: s, shape: of, fitted: s.fit(of.products, nil, rounds)}
+	e := explained{search: s, shape: of, fitted: s.fit(of.products, nil, rounds), from: s.knownFrom(of.products)}
 	if of.by > 0 {
 		e.level(rounds)
 	}
-	e.off = s.mean(e.missed)
+	if e.from > 0 {
+		told := shape{slices.DeleteFunc(slices.Clone(of.products), s.late), of.by}
+		copy(e.ratios[:e.from], s.explain(told, rounds).ratios)
+	}
+	e.off = s.mean(0, e.missed)
 	return e
+}
+
+// late reports whether a product was not known of all attempts.
+func (s *search) late(p product) bool { return s.knownFrom([]product{p}) > 0 }
+
+// knownFrom is the first attempt from which on all factors of products are known.
+func (s *search) knownFrom(products []product) (from int) {
+	for _, one := range products {
+		for _, f := range one {
+			if f.exponent > 0 && f.column != inOrder {
+				from = max(from, s.from[f.column])
+			}
+		}
+	}
+	return from
 }
 
 // fit is the surface over products through the peaks, each divided by its factor where there are some.
@@ -421,11 +479,12 @@ func (s *search) explain(of shape, rounds int) explained {
 // through the others says there, and at least exceededBy times the limit. This is the imputation step of expectation
 // maximisation for censored data, once.
 func (s *search) fit(products []product, factors []float64, rounds int) fitted {
-	all, measured := s.all, s.measured
-	var divided, thought [MaxAttempts]float64
+	from := s.knownFrom(products)
+	all, measured := s.all.since(from), s.measured.since(s.measuredBefore(from))
+	var divided, thought [mostAttempts]float64
 	if factors != nil {
 		all.y = append(divided[:0], all.y...)
-		for i, factor := range factors {
+		for i, factor := range factors[from:] {
 			all.y[i] /= factor
 		}
 		measured.y = s.without(all.y)
@@ -434,26 +493,30 @@ func (s *search) fit(products []product, factors []float64, rounds int) fitted {
 	measured.columns = make([][]float64, len(products))
 	for k, one := range products {
 		values := s.of(one)
-		all.columns[k], measured.columns[k] = values.all, values.measured
+		all.columns[k], measured.columns[k] = values.all[from:], values.measured[len(values.measured)-len(measured.y):]
 	}
-	if s.known < len(all.y) {
-		var weights [MaxAttempts]float64
+	if len(measured.y) < len(all.y) {
+		var weights [mostAttempts]float64
 		fit := surfaceOf(&measured, weights[:len(measured.y)], rounds)
 		all.y = append(thought[:0], all.y...)
-		for i, exceeded := range s.exceeded {
+		for i, exceeded := range s.exceeded[from:] {
 			if exceeded {
 				all.y[i] = max(all.y[i]*exceededBy, fit.at(all.columns, i))
 			}
 		}
 	}
-	return fitSurface(all, rounds)
+	fit := fitSurface(all, rounds)
+	if from > 0 {
+		fit.ratios = append(slices.Repeat([]float64{1}, from), fit.ratios...)
+	}
+	return fit
 }
 
-// mean is that of the attempts that were measured, weighted by their age.
-func (s *search) mean(of func(i int) float64) float64 {
+// mean is that of the attempts from one on that were measured, weighted by their age.
+func (s *search) mean(from int, of func(i int) float64) float64 {
 	sum, weights := 0.0, 0.0
-	for i, exceeded := range s.exceeded {
-		if !exceeded {
+	for i := from; i < len(s.exceeded); i++ {
+		if !s.exceeded[i] {
 			sum, weights = sum+s.all.weights[i]*of(i), weights+s.all.weights[i]
 		}
 	}

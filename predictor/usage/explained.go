@@ -12,6 +12,8 @@ type explained struct {
 	shape
 	// levels are the logarithms of those of its category.
 	levels []float64
+	// from is the first attempt from which on all of its features are known; what came before is no evidence for it.
+	from int
 	// off is how far the peaks that were measured are from what the others say, as a mean of logarithms.
 	off float64
 	// price is the mean cost of limits by it; 0 while it is not known.
@@ -20,7 +22,18 @@ type explained struct {
 
 // worthwhile reports whether limits by e cost so much less than by a simpler explanation that it is believed.
 func (e explained) worthwhile(simple explained) bool {
-	return e.price < min(simpler*simple.price, simple.price-leastHeadroom)
+	from := max(e.from, simple.from)
+	price := simple.priceFrom(from)
+	return e.priceFrom(from) < min(simpler*price, price-leastHeadroom)
+}
+
+// priceFrom is the price of the attempts from one on.
+func (e explained) priceFrom(from int) float64 {
+	if from == e.from {
+		return e.price
+	}
+	e.from = from
+	return e.cost()
 }
 
 // alone reports whether a part of the explanation is a power of a column.
@@ -31,13 +44,14 @@ func (e explained) alone(column int) bool {
 // level fits the levels of the category; there are none where they explain nothing.
 func (e *explained) level(rounds int) {
 	of, n := e.kinds[e.by-1], len(e.ratios)
-	var rows [2][MaxAttempts]float64
-	factors, logs := rows[0][:n], rows[1][:n]
+	var rows [3][mostAttempts]float64
+	factors, logs, weights := rows[0][:n], rows[1][:n], rows[2][:n]
+	copy(weights[e.from:], e.all.weights[e.from:])
 	for i, ratio := range e.ratios {
 		factors[i], logs[i] = 1, math.Log(ratio)
 	}
 	for turn := range turns {
-		levels, without, ok := of.pool(logs, e.all.weights)
+		levels, without, ok := of.pool(logs, weights)
 		if e.levels = levels; !ok {
 			return
 		}
@@ -65,14 +79,18 @@ func (e explained) missed(i int) float64 { return math.Abs(math.Log(e.ratios[i])
 // of paired differences is their deviation divided by the root of how many they are, or their weights are worth (Kish,
 // Survey Sampling, 1965, 8.2).
 func (e explained) closer(other explained, tries int) bool {
-	mean := other.off - e.off
-	squares := e.mean(func(i int) float64 {
+	from, mean, worth := max(e.from, other.from), other.off-e.off, e.worth
+	if from > 0 {
+		mean = e.mean(from, other.missed) - e.mean(from, e.missed)
+		worth = worthOf(e.measured.weights[e.measuredBefore(from):])
+	}
+	squares := e.mean(from, func(i int) float64 {
 		difference := other.missed(i) - e.missed(i)
 		return difference * difference
 	})
 	variance := max(0, squares-mean*mean)
 	quantile := math.Sqrt2 * math.Erfinv(1-2*byChance/float64(tries)) // of the normal distribution
-	return mean > math.Sqrt(variance*e.worth)*quantile
+	return mean > math.Sqrt(variance*worth)*quantile
 }
 
 // holds reports whether all parts of the explanation add something, and none more than is possible for each byte of
@@ -105,22 +123,23 @@ func (s *search) ofInput(e explained) bool {
 }
 
 // sorted are the ratios with their weights.
-func (e explained) sorted() ratios { return ratiosOf(e.ratios, e.all.weights) }
+func (e explained) sorted() ratios { return ratiosOf(e.ratios[e.from:], e.all.weights[e.from:]) }
 
 // next are the ratios that the next attempt is expected to have; see [drift].
 func (e explained) next() ratios {
-	logs := make([]float64, len(e.ratios))
-	for i, ratio := range e.ratios {
+	from := max(e.from, e.rare) // what is rare came long before the others
+	logs := make([]float64, len(e.ratios)-from)
+	for i, ratio := range e.ratios[from:] {
 		logs[i] = math.Log(ratio)
 	}
-	next, drifts := drift(logs, e.all.weights, func(i int) bool { return !e.exceeded[i] })
+	next, drifts := drift(logs, e.all.weights[from:], func(i int) bool { return !e.exceeded[from+i] })
 	if !drifts {
 		return e.sorted()
 	}
 	for i, log := range next {
 		next[i] = math.Exp(log)
 	}
-	return ratiosOf(next, e.all.weights[len(logs)-len(next):])
+	return ratiosOf(next, e.all.weights[len(e.all.weights)-len(next):])
 }
 
 // cost is the mean cost of the attempts; see [ratios.price].
@@ -136,7 +155,7 @@ func (e explained) need() Need {
 	for k := range parts {
 		parts[k] = e.part(k)
 	}
-	need := Need{Base: e.coefficients[0], Term: termOf(parts), Attempts: e.known}
+	need := Need{Base: e.coefficients[0], Term: termOf(parts), Attempts: e.known - e.measuredBefore(e.from)}
 	if e.by > 0 {
 		levels := e.kinds[e.by-1].levels(e.levels)
 		top := levels.largest()

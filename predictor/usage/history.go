@@ -12,6 +12,11 @@ const (
 	MaxAttempts = 64
 	// MaxFeatures is how many numbers a History follows; those that come later are left out.
 	MaxFeatures = 8
+	// MaxRare is how many attempts a History keeps beyond the latest ones, because few of these are like them: enough of
+	// one kind, and some of others. A fit takes no longer for them than for an eighth more of attempts.
+	MaxRare = 8
+	// mostAttempts are all that are remembered at a time.
+	mostAttempts = MaxAttempts + MaxRare
 	// MaxFeatureName bounds the name of a feature that is followed, in bytes. Names travel in plans, which must fit into
 	// one message, once for each term; an input whose keys are texts would keep every other stage from its plan.
 	MaxFeatureName = 100
@@ -54,8 +59,8 @@ func (f Features) Value(name string) float64 {
 	return min(value, mostValue)
 }
 
-// History is what is remembered of the attempts of one stage: the latest MaxAttempts, with at most MaxFeatures numbers
-// and MaxCategories categories each. The zero value remembers nothing. It keeps its size in memory and as JSON, and
+// History is what is remembered of the attempts of one stage: the latest MaxAttempts, and at most MaxRare that are older
+// and of which these know too few like them, with at most MaxFeatures numbers and MaxCategories categories each. The zero value remembers nothing. It keeps its size in memory and as JSON, and
 // adding to it allocates nothing once it is full.
 type History struct {
 	// Names are the features that are followed, in the order in which they came.
@@ -65,8 +70,17 @@ type History struct {
 	// Peaks are Attempt.Peak, and Exceeded has the bit of each place that was exceeded.
 	Peaks    []float64 `json:"peaks,omitempty"`
 	Exceeded uint64    `json:"exceeded,omitempty"`
-	// Columns are the values of Names; 0 where a value was not known.
+	// Columns are the values of Names: 0 where an attempt did not have one, and below 0 where nobody followed it yet.
 	Columns [][]float64 `json:"columns,omitempty"`
+	// Rare are those that are kept beyond the latest, the oldest first.
+	Rare []Kept `json:"rare,omitempty"`
+}
+
+// Kept is an attempt that is older than the latest ones: what it took at most, in bytes, and its values of
+// History.Names.
+type Kept struct {
+	Peak   float64   `json:"peak"`
+	Values []float64 `json:"values"`
 }
 
 // Follow makes the history remember the named feature from now on. It reports whether it does: one that comes after
@@ -78,14 +92,23 @@ func (h *History) Follow(name string) bool {
 	if full(h.Names, name) || name == "" || len(name) > MaxFeatureName {
 		return false
 	}
-	h.Names = append(h.Names, name)
-	h.Columns = append(h.Columns, make([]float64, len(h.Peaks), MaxAttempts))
+	column := make([]float64, len(h.Peaks), MaxAttempts)
+	for place := range column {
+		column[place] = notKnown
+	}
+	h.Names, h.Columns = append(h.Names, name), append(h.Columns, column)
+	for i := range h.Rare {
+		h.Rare[i].Values = append(h.Rare[i].Values, notKnown)
+	}
 	return true
 }
 
+// Full reports whether no other number is followed before one makes room.
+func (h *History) Full() bool { return full(h.Names, "") }
+
 // Room reports whether another number may be followed, once those that are gone are forgotten.
 func (h *History) Room() bool {
-	if !full(h.Names, "") {
+	if !h.Full() {
 		return true
 	}
 	for i := range h.Names {
@@ -99,7 +122,7 @@ func (h *History) Room() bool {
 // Forget makes room for other features where MaxFeatures are followed: it drops those that are gone. A stage whose code
 // has other parameters now would otherwise be explained by none of them for ever.
 func (h *History) Forget() {
-	if !full(h.Names, "") {
+	if !h.Full() {
 		return
 	}
 	for i := range slices.Backward(h.Names) {
@@ -112,11 +135,19 @@ func (h *History) Forget() {
 // drop forgets a feature.
 func (h *History) drop(i int) {
 	h.Names, h.Columns = slices.Delete(h.Names, i, i+1), slices.Delete(h.Columns, i, i+1)
+	for k, kept := range h.Rare {
+		h.Rare[k].Values = slices.Delete(kept.Values, i, i+1)
+	}
 }
 
-// gone reports whether no attempt of a full history knows anything of a feature; that of the input stays.
+// gone reports whether no attempt has more of a feature than nothing, though one tells it or all may; that of the input
+// stays.
 func (h *History) gone(i int) bool {
-	return h.Names[i] != InputBytes && len(h.Peaks) == MaxAttempts && h.valid() && slices.Max(h.Columns[i]) <= 0
+	if h.Names[i] == InputBytes || len(h.Peaks) == 0 || !h.valid() {
+		return false
+	}
+	most := slices.Max(h.Columns[i])
+	return most == 0 || most < 0 && len(h.Peaks) == MaxAttempts
 }
 
 // Add remembers a. Peaks that are not finite or not positive are left out, and so are such features; it reports whether
@@ -124,7 +155,11 @@ func (h *History) gone(i int) bool {
 //
 // A measured peak takes the place of an attempt with the same features that ran out of memory below it: that it needed
 // more is then known exactly, and no longer has to be guessed.
-func (h *History) Add(a Attempt) bool {
+func (h *History) Add(a Attempt) bool { return h.AddTo(a, Term{}) }
+
+// AddTo remembers a as Add does, where a term explains the peaks: what is rare in its features is kept beyond the
+// latest attempts; see [History.keep].
+func (h *History) AddTo(a Attempt, explains Term) bool {
 	if !(a.Peak > 0) || math.IsInf(a.Peak, 0) || !h.valid() {
 		return false
 	}
@@ -143,6 +178,7 @@ func (h *History) Add(a Attempt) bool {
 	} else {
 		place = h.Next % MaxAttempts
 		h.Next = (place + 1) % MaxAttempts
+		h.keep(place, explains)
 	}
 	h.Peaks[place] = a.Peak
 	h.Exceeded &^= 1 << place
@@ -152,6 +188,7 @@ func (h *History) Add(a Attempt) bool {
 	for i := range h.Columns {
 		h.Columns[i][place] = row[i]
 	}
+	h.supersede(row[:len(h.Names)], explains)
 	return true
 }
 
@@ -186,7 +223,7 @@ func (h *History) explained(a Attempt, row [maxNames]float64) int {
 		}
 		same := true
 		for i := range h.Columns {
-			same = same && (h.Columns[i][place] == row[i] || h.before(i, place))
+			same = same && (h.Columns[i][place] == row[i] || h.Columns[i][place] < 0 || h.before(i, place))
 		}
 		if same {
 			return place
@@ -195,11 +232,12 @@ func (h *History) explained(a Attempt, row [maxNames]float64) int {
 	return -1
 }
 
-// before reports whether no attempt up to the one at a place had a value of a feature: it came later, or none had it.
+// before reports whether no attempt up to the one at a place had a value of a feature: it came later, or none had it. In
+// a history of an earlier version nothing else tells that it was not followed yet.
 func (h *History) before(column, place int) bool {
 	for i := range h.Peaks {
 		at := h.place(i)
-		if h.Columns[column][at] != 0 {
+		if h.Columns[column][at] > 0 {
 			return false
 		}
 		if at == place {
@@ -219,10 +257,15 @@ func (h *History) valid() bool {
 			return false
 		}
 	}
+	for _, kept := range h.Rare {
+		if len(h.Rare) > MaxRare || len(kept.Values) != len(h.Names) || !(kept.Peak > 0) || math.IsInf(kept.Peak, 0) {
+			return false
+		}
+	}
 	return true
 }
 
-// Len is how many attempts are remembered.
+// Len is how many of the latest attempts are remembered.
 func (h *History) Len() int { return len(h.Peaks) }
 
 // place is where the i-th attempt is, the oldest first.
@@ -236,7 +279,7 @@ func (h *History) place(i int) int {
 // exceeded reports whether the attempt at place needed more than its Peak.
 func (h *History) exceeded(place int) bool { return h.Exceeded&(1<<place) != 0 }
 
-// Measured are the peaks that were measured to their end, in no order.
+// Measured are the peaks of the latest attempts that were measured to their end, in no order.
 func (h *History) Measured() []float64 {
 	measured := make([]float64, 0, len(h.Peaks))
 	for place, peak := range h.Peaks {
@@ -249,7 +292,7 @@ func (h *History) Measured() []float64 {
 
 // Known is how many of the attempts ended with a peak that was measured to its end.
 func (h *History) Known() int {
-	known := len(h.Peaks)
+	known := len(h.Rare) + len(h.Peaks)
 	for place := range h.Peaks {
 		if h.exceeded(place) {
 			known--
@@ -266,24 +309,33 @@ func (h *History) Largest(name string) float64 {
 			for _, value := range h.Columns[i] {
 				largest = max(largest, value)
 			}
+			for _, kept := range h.Rare {
+				largest = max(largest, kept.Values[i])
+			}
 		}
 	}
 	return largest
 }
 
-// Features are those of every attempt that is remembered.
+// Features are those of every attempt that is remembered, the first Len of them those of the latest.
 func (h *History) Features() []Features {
-	found := make([]Features, len(h.Peaks))
-	for place := range found {
+	found := make([]Features, len(h.Peaks)+len(h.Rare))
+	for at := range found {
 		for i, name := range h.Names {
+			value := 0.0
+			if at < len(h.Peaks) {
+				value = h.Columns[i][at]
+			} else {
+				value = h.Rare[at-len(h.Peaks)].Values[i]
+			}
 			if name == InputBytes {
-				found[place].Input = h.Columns[i][place]
+				found[at].Input = max(0, value)
 				continue
 			}
-			if found[place].Named == nil {
-				found[place].Named = make(map[string]float64, len(h.Names))
+			if found[at].Named == nil {
+				found[at].Named = make(map[string]float64, len(h.Names))
 			}
-			found[place].Named[name] = h.Columns[i][place]
+			found[at].Named[name] = max(0, value)
 		}
 	}
 	return found
@@ -311,6 +363,9 @@ func (h *History) LargestPeak() float64 {
 		if !h.exceeded(place) {
 			largest = max(largest, peak)
 		}
+	}
+	for _, kept := range h.Rare {
+		largest = max(largest, kept.Peak)
 	}
 	return largest
 }

@@ -145,6 +145,9 @@ func (k kinds) pool(logs, weights []float64) (levels, without []float64, ok bool
 	}
 	mean, within, between, squares := sum/all, 0.0, 0.0, 0.0
 	for i, log := range logs {
+		if !(weights[i] > 0) {
+			continue
+		}
 		away := log - sums[k.of[i]]/weight[k.of[i]]
 		within += weights[i] * away * away
 	}

@@ -102,7 +102,7 @@ func Learn(h *History, stakes Stakes, held Term) (need Need, ok bool) {
 	}
 	need = newSearch(h, stakes.sane()).best(held).need()
 	if h.Unmet() < Beyond*h.LargestPeak() {
-		need.Most = Beyond * slices.Max(h.Peaks)
+		need.Most = Beyond * max(slices.Max(h.Peaks), h.LargestPeak())
 	}
 	return need, true
 }

@@ -319,9 +319,12 @@ func TestOnlySoManyFeaturesAreFollowed(t *testing.T) {
 func TestFeaturesThatAreGoneMakeRoomForOthers(t *testing.T) {
 	t.Parallel()
 	h := following()
+	all := map[string]float64{length: 1}
 	for i := range usage.MaxFeatures {
+		all[string(rune('a'+i))] = 1
 		h.Follow(string(rune('a' + i)))
 	}
+	h.Add(usage.Attempt{Peak: 100 * mib, Features: known(all)})
 	add := func(name string, attempts int) {
 		for i := range attempts {
 			h.Forget()

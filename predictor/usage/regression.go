@@ -18,6 +18,9 @@ type observed struct {
 	columns    [][]float64
 }
 
+// since are the attempts from the i-th on, without columns.
+func (o observed) since(i int) observed { return observed{y: o.y[i:], weights: o.weights[i:]} }
+
 // fitted is the surface through attempts, and for each of them the ratio of its peak to what the surface through all
 // the others says there.
 type fitted struct {
@@ -34,7 +37,7 @@ type fitted struct {
 // parameter, 1964, https://doi.org/10.1214/aoms/1177703732), so that one attempt that leaked does not bend the line for
 // all; it still counts in the ratios. The points are weighed anew so many rounds.
 func fitSurface(of observed, rounds int) fitted {
-	var weights [MaxAttempts]float64 // a History has no more; on the stack, since there are hundreds of fits
+	var weights [mostAttempts]float64 // a History has no more; on the stack, since there are hundreds of fits
 	s := surfaceOf(&of, weights[:len(of.y)], rounds)
 	ratios := make([]float64, len(of.y))
 	for i, y := range of.y {
@@ -46,7 +49,7 @@ func fitSurface(of observed, rounds int) fitted {
 // surfaceOf is the surface of [fitSurface]; weights get those that the points had last.
 func surfaceOf(of *observed, weights []float64, rounds int) (s surface) {
 	n := len(of.y)
-	var rows [3][MaxAttempts]float64
+	var rows [3][mostAttempts]float64
 	sizes, errors, spare := rows[0][:n], rows[1][:n], rows[2][:n]
 	middle, smallest := medianIn(spare, of.y), slices.Min(of.y)
 	for i, y := range of.y { // nothing is fitted yet: no few points move the median

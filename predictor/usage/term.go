@@ -3,6 +3,7 @@ package usage
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -135,6 +136,14 @@ func (t Term) Like(other Term) bool {
 		}
 	}
 	return t.By == other.By
+}
+
+// uses reports whether the need depends on a feature.
+func (t Term) uses(name string) bool {
+	if name == t.Feature || name == t.With || name == t.By {
+		return name != ""
+	}
+	return slices.ContainsFunc(t.And[:], func(p Part) bool { return name != "" && (name == p.Feature || name == p.With) })
 }
 
 // Names are the features that the need depends on, each once or more.
