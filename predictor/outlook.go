@@ -233,13 +233,13 @@ func (d *decider) course(w *work, run string) (c outlook.Course, known bool) {
 		age := d.memory.Age(attempt, d.now)
 		if attempt.Venue == fact.Pool {
 			times := st.Model.Times(fact.Pool, d.memory.Grants[attempt.Key].CPU.Cores())
-			left := d.memory.Goes(attempt, d.now, times, times.Residual(age, mean))
+			left := d.memory.Goes(attempt, d.now, age, times, times.Residual(age, mean))
 			c.AtPool += left / c.Wall
 			c.Longest = max(c.Longest, left)
 			continue
 		}
 		times := st.Model.Times(fact.Function, size.ClassCores(st.Class))
-		left := d.memory.Goes(attempt, d.now, times, times.Residual(age, c.Function))
+		left := d.memory.Goes(attempt, d.now, age, times, times.Residual(age, c.Function))
 		c.AtVenue += left / c.Function
 		c.Longest = max(c.Longest, left)
 		c.Running++

@@ -168,8 +168,8 @@ func (d *decider) awaitRoom() {
 		if size.IsZero() {
 			size = st.Slot
 		}
-		otherwise := st.Model.Remaining(d.memory.Age(running, d.now), size.CPU)
-		left := d.memory.Goes(running, d.now, st.Model.Times(fact.Pool, size.CPU.Cores()), otherwise)
+		age, times := d.memory.Age(running, d.now), st.Model.Times(fact.Pool, size.CPU.Cores())
+		left := d.memory.Goes(running, d.now, age, times, memory.Remaining(times, age))
 		held[running.Host] = append(held[running.Host], share.Holding{Size: size, Left: left})
 	}
 	rooms := share.NewRooms(d.hosts, held)

@@ -482,10 +482,10 @@ func (m *Model) Wall() fact.Interval {
 	return expected
 }
 
-// Remaining is how many seconds an attempt of this age goes on at the pool with so many cores. One that has outlived
-// all that are known goes on for as long again.
-func (m *Model) Remaining(age float64, cpu quantity.Milli) float64 {
-	if left := m.Times(fact.Pool, cpu.Cores()).Residual(age, 0); left > 0 {
+// Remaining is how many seconds an attempt of this age goes on where attempts took these times. One that has outlived all
+// that are known goes on for as long again.
+func Remaining(times usage.Times, age float64) float64 {
+	if left := times.Residual(age, 0); left > 0 {
 		return left
 	}
 	return max(1, age)

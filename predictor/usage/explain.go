@@ -489,8 +489,8 @@ func (s *search) fit(products []product, factors []float64, rounds int) fitted {
 		}
 		measured.y = s.without(all.y)
 	}
-	all.columns = make([][]float64, len(products))
-	measured.columns = make([][]float64, len(products))
+	var columns [2][MaxParts][]float64
+	all.columns, measured.columns = columns[0][:len(products)], columns[1][:len(products)]
 	for k, one := range products {
 		values := s.of(one)
 		all.columns[k], measured.columns[k] = values.all[from:], values.measured[len(values.measured)-len(measured.y):]

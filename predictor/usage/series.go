@@ -30,7 +30,9 @@ func (s *Series) Push(value float64, limit int) {
 // quantiles returns the nearest-rank quantiles of the values: the smallest value that at least q of them do not exceed.
 // All are 0 when there is no value.
 func (s Series) quantiles(qs ...float64) []float64 {
-	sorted := slices.Sorted(slices.Values(s.Values))
+	var room [MaxAttempts]float64 // on the stack: a tick asks for thousands
+	sorted := append(room[:0], s.Values...)
+	slices.Sort(sorted)
 	found := make([]float64, len(qs))
 	for i, q := range qs {
 		if len(sorted) > 0 {
