@@ -42,9 +42,11 @@ type Model struct {
 	GPUMemory usage.History `json:"gpu_memory"` // of a device
 	Rates     usage.Series  `json:"rates"`      // thousandths of a core
 	Tries     usage.Tries   `json:"tries"`      // at the sizes that attempts had at the pool
-	// Scout looks for what explains memory at the pool among more names than are followed. It is in no checkpoint, which
-	// it would make three times as large: a look takes few attempts, and begins anew.
-	Scout usage.Scout `json:"-"`
+	// Scout looks for what explains memory at the pool among more names than are followed, and WallScout for what explains
+	// run times there. They are in no checkpoint, which each would make three times as large: a look takes few attempts,
+	// and begins anew.
+	Scout     usage.Scout `json:"-"`
+	WallScout usage.Scout `json:"-"`
 	// MemoryTerm and GPUMemoryTerm are what explained peaks when needs were last learned.
 	MemoryTerm    usage.Term `json:"memory_term,omitzero"`
 	GPUMemoryTerm usage.Term `json:"gpu_memory_term,omitzero"`
@@ -165,6 +167,17 @@ func (m *Model) scout(e fact.Record, peak float64) {
 	}
 }
 
+// scoutTimes does the same for run times at the pool, of which the newest is e's.
+func (m *Model) scoutTimes(times *usage.Times, e fact.Record, seconds float64) {
+	if len(e.Features) < usage.MaxFeatures || len(times.Values) < usage.Enough {
+		return
+	}
+	if name, found := m.WallScout.Look(featuresOf(e), times.Names, seconds/e.Predicted.Wall.Mid); found {
+		explained, _ := usage.LearnTimes(times, &m.Tries, m.WallWidth, m.Counted)
+		times.Exchange(name, featuresOf(e), explained.Feature)
+	}
+}
+
 // memoryAt is the history of memory at a venue.
 func (m *Model) memoryAt(venue fact.Venue) *usage.History {
 	if venue == fact.Function {
@@ -245,10 +258,14 @@ func (m *Model) took(e fact.Record, resized bool, seconds float64) {
 		cores = size.ClassCores(e.Grant.Memory)
 	}
 	times.AddAt(cores, microseconds(seconds), featuresOf(e))
-	m.Walls[e.Venue] = times
 	expected := e.Predicted.Wall
-	if e.Venue != fact.Pool || !(expected.Mid > 0) || resized {
-		return // what is resized is not run as it was predicted
+	judged := e.Venue == fact.Pool && expected.Mid > 0 && !resized // what is resized is not run as it was predicted
+	if judged {
+		m.scoutTimes(&times, e, seconds)
+	}
+	m.Walls[e.Venue] = times
+	if !judged {
+		return
 	}
 	m.WallError.Push(usage.RelativeError(expected.Mid, seconds), maxErrors)
 	if !m.WallFallen { // else the interval is all that came, as wide as that was

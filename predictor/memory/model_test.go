@@ -3,7 +3,9 @@ package memory
 import (
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -241,5 +243,49 @@ func TestWhatIsLeftOfInputsIsNoDifferenceOfLargeSums(t *testing.T) {
 	over := Inputs{Tasks: 900, Bytes: all.Bytes, Logs: small.Logs, Squares: small.Squares}
 	if mean := all.Less(over).Mean(); mean < 0.9e9 {
 		t.Errorf("inputs whose logarithms say a GB have a mean of %g where too many bytes were done", mean)
+	}
+}
+
+// Of 40 numbers, the one that explains run times comes last by name, and explains no peak.
+func TestRunTimesAreExplainedByWhatExplainsThemAmongManyNumbers(t *testing.T) {
+	t.Parallel()
+	const rows = "rows"
+	found := 0
+	const seeds = 10
+	for seed := range uint64(seeds) {
+		r := rand.New(rand.NewPCG(seed, 81))
+		var m Model
+		learned := 0
+		for i := range 400 {
+			features := map[string]float64{rows: 1 + 9*r.Float64()}
+			for n := range 40 {
+				features[fmt.Sprintf("p%02d", n)] = 1 + 9*r.Float64()
+			}
+			cores := quantity.Core * quantity.Milli(1+i/200)
+			record := fact.Record{
+				Venue: fact.Pool, Outcome: fact.Succeeded, Features: features, Grant: quantity.Size{CPU: cores},
+				Usage: quantity.Usage{
+					Wall: time.Duration(10 * features[rows] * math.Exp(0.05*r.NormFloat64()) * float64(time.Second)),
+					CPU:  time.Second, PeakMemory: quantity.Bytes(100+r.IntN(3)) * quantity.MiB,
+				},
+			}
+			record.Predicted.Wall, _ = m.Duration().At(featuresOf(record))
+			m.learn(record, false, fact.Instant(i))
+			if learned == 0 && m.Duration().Feature == rows {
+				learned = i
+			}
+		}
+		if m.Duration().Feature == rows {
+			found++
+		}
+		if names := len(m.Walls[fact.Pool].Names); names > usage.MaxFeatures {
+			t.Errorf("run times follow %d names, want %d at most", names, usage.MaxFeatures)
+		}
+		if learned > 0 && !slices.Contains(m.Tries.Sizes[1].Times.Names, rows) {
+			t.Errorf("speeds are compared by %q, want rows among them", m.Tries.Sizes[1].Times.Names)
+		}
+	}
+	if found < seeds-1 {
+		t.Errorf("rows explain the run times of %d stages of %d after 400 attempts, want all but one", found, seeds)
 	}
 }

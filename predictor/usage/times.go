@@ -46,17 +46,10 @@ func (t *Times) Follow(name string) bool {
 // remembered knows anything of. A stage whose code has other parameters now would otherwise be explained by none of
 // them for ever.
 func (t *Times) Forget() {
-	if !full(t.Names, "") || len(t.Values) == 0 || !t.valid() || !slices.ContainsFunc(t.Columns, unknown) {
+	if !full(t.Names, "") || len(t.Values) == 0 || !t.valid() {
 		return
 	}
-	var names []string // copies of t go on with theirs
-	var columns [][]float64
-	for i, name := range t.Names {
-		if name == InputBytes || !unknown(t.Columns[i]) {
-			names, columns = append(names, name), append(columns, t.Columns[i])
-		}
-	}
-	t.Names, t.Columns = names, columns
+	t.drop(func(name string) bool { return name != InputBytes && unknown(t.Columns[slices.Index(t.Names, name)]) })
 }
 
 // Room reports whether another number may be remembered.
@@ -70,20 +63,57 @@ func (t *Times) Categorise(by *History) {
 }
 
 func (t *Times) categorise(wanted []string) {
-	gone := func(name string) bool { return IsCategory(name) && !slices.Contains(wanted, name) }
-	if slices.ContainsFunc(t.Names, gone) {
-		var names []string // copies of t go on with theirs
-		var columns [][]float64
-		for i, name := range t.Names {
-			if !gone(name) {
-				names, columns = append(names, name), append(columns, t.Columns[i])
-			}
-		}
-		t.Names, t.Columns = names, columns
-	}
+	t.drop(func(name string) bool { return IsCategory(name) && !slices.Contains(wanted, name) })
 	for _, name := range wanted {
 		t.Follow(name)
 	}
+}
+
+// only makes these names be remembered, as far as they may, and no others.
+func (t *Times) only(names []string) {
+	t.drop(func(name string) bool { return !slices.Contains(names, name) })
+	for _, name := range names {
+		t.Follow(name)
+	}
+}
+
+// Exchange makes a name be remembered from the newest attempt on, which has these features, instead of the one that has
+// been remembered for the longest and is not kept, where there is no room for both. It reports whether it is; the bytes
+// of the input are kept.
+func (t *Times) Exchange(name string, newest Features, kept string) bool {
+	if !t.valid() || len(t.Values) == 0 || name == "" || len(name) > MaxFeatureName {
+		return false
+	}
+	if t.Forget(); full(t.Names, name) && !slices.Contains(t.Names, name) {
+		oldest := slices.IndexFunc(t.Names, func(one string) bool {
+			return one != InputBytes && one != kept && !IsCategory(one)
+		})
+		if oldest < 0 {
+			return false
+		}
+		gone := t.Names[oldest]
+		t.drop(func(one string) bool { return one == gone })
+	}
+	if !t.Follow(name) {
+		return false
+	}
+	t.Columns[slices.Index(t.Names, name)][(t.Next+len(t.Values)-1)%len(t.Values)] = newest.Value(name)
+	return true
+}
+
+// drop forgets the names that are gone; copies of t go on with theirs.
+func (t *Times) drop(gone func(name string) bool) {
+	if !slices.ContainsFunc(t.Names, gone) {
+		return
+	}
+	var names []string
+	var columns [][]float64
+	for i, name := range t.Names {
+		if !gone(name) {
+			names, columns = append(names, name), append(columns, t.Columns[i])
+		}
+	}
+	t.Names, t.Columns = names, columns
 }
 
 // unknown reports whether a column, which is not empty, has no value that was known.

@@ -1,9 +1,6 @@
 package usage
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // How much is remembered of attempts at different sizes.
 const (
@@ -83,15 +80,7 @@ func (t *Tries) Add(attempt Try, features Features, names []string) {
 		tried.Active.Push(min(attempt.Active, 1), maxTries)
 	}
 	if attempt.Seconds > 0 && attempt.Cores > 0 {
-		if slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(tried.Times.Names, name) }) {
-			tried.Times.Forget()
-		}
-		if slices.ContainsFunc(names, IsCategory) || slices.ContainsFunc(tried.Times.Names, IsCategory) {
-			tried.Times.categorise(categoriesOf(names))
-		}
-		for _, name := range names {
-			tried.Times.Follow(name)
-		}
+		tried.Times.only(names)
 		tried.Times.add(attempt.Cores, attempt.Seconds, features, maxTries)
 	}
 }
