@@ -348,12 +348,17 @@ func (s *search) ranks(column int) []float64 {
 
 // ranksOf are the places of values in order; equal ones have the mean of theirs.
 func ranksOf(values []float64) []float64 {
-	order := make([]int, len(values))
+	ranks := make([]float64, len(values))
+	ranksIn(ranks, make([]int, len(values)), values)
+	return ranks
+}
+
+// ranksIn makes the ranks in a row as long as the values are, with the help of another.
+func ranksIn(ranks []float64, order []int, values []float64) {
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(values[a], values[b]) })
-	ranks := make([]float64, len(values))
 	for from := 0; from < len(order); {
 		to := from + 1
 		for to < len(order) && values[order[to]] == values[order[from]] {
@@ -364,7 +369,6 @@ func ranksOf(values []float64) []float64 {
 		}
 		from = to
 	}
-	return ranks
 }
 
 // correlation is that of two rows of ranks; 0 where one has no differences.

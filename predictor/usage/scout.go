@@ -40,17 +40,33 @@ func (s *Scout) Look(features Features, followed []string, ratio float64) (name 
 	}
 	// Two standard errors of a correlation: the best of so many is above it by chance too, and then makes room for others.
 	best := 2 / math.Sqrt(looks)
-	left := ranksOf(s.Ratios)
+	var order [looks]int // on the stack, as all attempts of a stage of many names are looked at
+	var left, ranks [looks]float64
+	ranksIn(left[:], order[:], s.Ratios)
 	for i, one := range s.Names {
 		if s.Columns[i][looks-1] <= 0 || slices.Contains(followed, one) { // what nobody knows now is taken for gone
 			continue
 		}
-		if together := correlation(left, ranksOf(s.Columns[i])); together > best {
+		ranksIn(ranks[:], order[:], s.Columns[i])
+		if together := correlation(left[:], ranks[:]); together > best {
 			name, best, found = one, together, true
 		}
 	}
-	*s = Scout{After: s.After}
+	s.look(nil)
 	return name, found
+}
+
+// look begins to look at these names, in the room of those before.
+func (s *Scout) look(names []string) {
+	s.Names, s.Columns, s.Ratios = append(s.Names[:0], names...), s.Columns[:0], s.Ratios[:0]
+	for i := range s.Names {
+		if i < cap(s.Columns) && cap(s.Columns[:i+1][i]) >= looks {
+			s.Columns = s.Columns[:i+1]
+			s.Columns[i] = s.Columns[i][:0]
+			continue
+		}
+		s.Columns = append(s.Columns, make([]float64, 0, looks))
+	}
 }
 
 // begin chooses the names that are looked at next, where none are; false where there are no others than are followed.
@@ -58,25 +74,26 @@ func (s *Scout) begin(features Features, followed []string) bool {
 	if len(s.Names) > 0 && len(s.Columns) == len(s.Names) && len(s.Names) <= MaxScouted && s.even() {
 		return true
 	}
-	others := make([]string, 0, len(features.Named))
+	var room [MaxScouted]string
+	others := room[:0] // on the stack, while they are few
 	for name := range features.Named {
 		if !slices.Contains(followed, name) && name != "" && len(name) <= MaxFeatureName && !IsCategory(name) {
 			others = append(others, name)
 		}
 	}
 	slices.Sort(others)
-	next, _ := slices.BinarySearch(others, s.After+"\x00")
+	next, last := slices.BinarySearch(others, s.After)
+	if last { // it was looked at
+		next++
+	}
 	if next == len(others) {
 		next = 0
 	}
-	names := others[next:min(next+MaxScouted, len(others))]
-	*s = Scout{}
-	if len(names) == 0 {
-		return false
+	s.look(others[next:min(next+MaxScouted, len(others))])
+	if s.After = ""; len(s.Names) > 0 {
+		s.After = s.Names[len(s.Names)-1]
 	}
-	s.Names, s.Columns = slices.Clone(names), make([][]float64, len(names))
-	s.After = names[len(names)-1]
-	return true
+	return len(s.Names) > 0
 }
 
 // even reports whether all columns are as long as the ratios; those of a checkpoint that was tampered with may not be.
