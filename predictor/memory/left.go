@@ -46,8 +46,8 @@ func (l Lasting) Heeds(progress Paced, age float64) (part float64) {
 	return others / (others + its)
 }
 
-// Goes is for how many seconds a running attempt of this age goes on: by its own input, or else as attempts of its stage
-// do at its venue that took times, of which that is otherwise; and by the progress that it reports.
+// Goes is for how many seconds a running attempt of this age goes on: by its own input, or else as attempts of its
+// stage do at its venue that took times, of which that is otherwise; and by the progress that it reports.
 func (m *State) Goes(running Attempt, now fact.Instant, age float64, times usage.Times, otherwise float64) float64 {
 	left := otherwise
 	lasts, known := m.Lasts(running)

@@ -499,8 +499,8 @@ func (m *Model) Wall() fact.Interval {
 	return expected
 }
 
-// Remaining is how many seconds an attempt of this age goes on where attempts took these times. One that has outlived all
-// that are known goes on for as long again.
+// Remaining is how many seconds an attempt of this age goes on where attempts took these times. One that has outlived
+// all that are known goes on for as long again.
 func Remaining(times usage.Times, age float64) float64 {
 	if left := times.Residual(age, 0); left > 0 {
 		return left

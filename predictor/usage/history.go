@@ -59,9 +59,10 @@ func (f Features) Value(name string) float64 {
 	return min(value, mostValue)
 }
 
-// History is what is remembered of the attempts of one stage: the latest MaxAttempts, and at most MaxRare that are older
-// and of which these know too few like them, with at most MaxFeatures numbers and MaxCategories categories each. The zero value remembers nothing. It keeps its size in memory and as JSON, and
-// adding to it allocates nothing once it is full.
+// History is what is remembered of the attempts of one stage: the latest MaxAttempts, and at most MaxRare that are
+// older and of which these know too few like them, with at most MaxFeatures numbers and MaxCategories categories each.
+// The zero value remembers nothing. It keeps its size in memory and as JSON, and adding to it allocates nothing once it
+// is full.
 type History struct {
 	// Names are the features that are followed, in the order in which they came.
 	Names []string `json:"names,omitempty"`
@@ -232,8 +233,8 @@ func (h *History) explained(a Attempt, row [maxNames]float64) int {
 	return -1
 }
 
-// before reports whether no attempt up to the one at a place had a value of a feature: it came later, or none had it. In
-// a history of an earlier version nothing else tells that it was not followed yet.
+// before reports whether no attempt up to the one at a place had a value of a feature: it came later, or none had it.
+// In a history of an earlier version nothing else tells that it was not followed yet.
 func (h *History) before(column, place int) bool {
 	for i := range h.Peaks {
 		at := h.place(i)
