@@ -220,6 +220,7 @@ type Sampled struct {
 	GPU     *GPUSample         `json:"gpu,omitempty"`
 	Grant   quantity.Size      `json:"grant"`             // held now
 	Step    int                `json:"step,omitempty"`    // last Progress step; 0 when none
+	Of      int                `json:"of,omitempty"`      // of how many, by its own word; 0 where it did not say
 	Metrics map[string]float64 `json:"metrics,omitempty"` // last Progress metrics
 	// Training is how a split training goes; nil when it has told nothing new since the sample before. Its alternatives
 	// and reason are left out while they are those of an earlier sample.
@@ -318,10 +319,11 @@ type Record struct {
 	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input, and
 	// the values of categories (usage.Category).
 	Features map[string]float64 `json:"features,omitempty"`
-	// Step is the last step that this attempt reported as done, and Metrics are those that came with it: what came after
-	// the last sample is in no other event. 0 and nil when it reported none, or when it was an attempt of an engine that
-	// did not tell.
+	// Step is the last step that this attempt reported as done, Of how many it said that there are, and Metrics are those
+	// that came with it: what came after the last sample is in no other event. 0 and nil when it reported none, or when it
+	// was an attempt of an engine that did not tell.
 	Step    int                `json:"step,omitempty"`
+	Of      int                `json:"of,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	// Checkpoints is how many this attempt made from which a retry can go on; 0 where it did not tell.
 	Checkpoints int `json:"checkpoints,omitempty"`

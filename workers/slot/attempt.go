@@ -166,7 +166,7 @@ func (a *Attempt) Progress(progress wire.Progress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reported = progress
-	a.state.Step, a.state.Metrics = progress.Step, progress.Metrics
+	a.state.Step, a.state.Of, a.state.Metrics = progress.Step, progress.Of, progress.Metrics
 }
 
 // maxMetrics and maxMetricName bound what is kept of one report.
@@ -270,8 +270,8 @@ func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) pred
 		Venue: venue, Host: host, PoolOnly: a.PoolOnly, ScheduledAt: a.ScheduledAt,
 		Outcome: ending.Outcome, Cause: ending.because(), Error: clip(ending.Message, maxMessage), Grant: ending.Grant,
 		Cost:     ending.Cost,
-		Features: a.features, Step: reported.Step, Metrics: maps.Clone(reported.Metrics), Training: training,
-		Checkpoints: made,
+		Features: a.features, Step: reported.Step, Of: reported.Of, Metrics: maps.Clone(reported.Metrics),
+		Training: training, Checkpoints: made,
 	}
 }
 
