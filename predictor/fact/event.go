@@ -252,6 +252,17 @@ const (
 	Refused     Outcome = "refused"       // the venue cannot run this task; it goes to the pool
 )
 
+// Next is what becomes of a task after an attempt that came to nothing.
+type Next string
+
+// What becomes of it. The empty Next is another attempt, or that nobody told.
+const (
+	// NextNothing says that no further attempt is made: the task has failed, or was cancelled.
+	NextNothing Next = "nothing"
+	// NextPool says that the task is scheduled anew, and hinted anew, on the queue that only the pool polls.
+	NextPool Next = "pool"
+)
+
 // Cause is what made an attempt end otherwise than well.
 type Cause string
 
@@ -302,6 +313,7 @@ type Record struct {
 	Outcome  Outcome `json:"outcome"`
 	Cause    Cause   `json:"cause,omitempty"` // empty on success
 	Error    string  `json:"error,omitempty"` // empty on success
+	Next     Next    `json:"next,omitempty"`
 
 	ScheduledAt time.Time     `json:"scheduled_at"`
 	Queue       time.Duration `json:"queue_ns"` // waiting for a slot and for admission
