@@ -78,7 +78,10 @@ type RunStarted struct {
 	Input    []byte `json:"input,omitempty"` // the encoded input, cut to 1 KiB, for display
 	// InputBytes is how large the encoded input is together with the artifacts that it names; 0 when it is not known.
 	InputBytes quantity.Bytes `json:"input_bytes,omitempty"`
-	Event      string         `json:"event,omitempty"` // ID of the event that triggered the run
+	// Features are the numbers of the encoded input, by name, and the values of its categories (usage.Category); nil where
+	// it has none, or the engine did not tell.
+	Features map[string]float64 `json:"features,omitempty"`
+	Event    string             `json:"event,omitempty"` // ID of the event that triggered the run
 	// EventAt is when that event was published; the zero time when none was.
 	EventAt time.Time `json:"event_at,omitzero"`
 	// RetryOf is the run that this one tries again; empty for none.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // Fold remembers one event.
@@ -52,7 +53,7 @@ func (m *State) runStarted(e fact.RunStarted) {
 		return
 	}
 	r.Known, r.App, r.Pipeline, r.Goal, r.Started = true, e.App, e.Pipeline, fact.SaneGoal(e.Goal), fact.At(e.At)
-	r.Input = min(max(0, e.InputBytes), fact.MaxPeakMemory)
+	r.Input, r.Features = min(max(0, e.InputBytes), fact.MaxPeakMemory), usage.Few(e.Features)
 }
 
 func (m *State) runEnded(e fact.RunEnded) {

@@ -177,9 +177,11 @@ type Run struct {
 	Known    bool           `json:"known,omitempty"`  // its start was seen
 	Spent    quantity.Money `json:"spent,omitempty"`
 	Input    quantity.Bytes `json:"input,omitempty"` // with the artifacts that it names; 0 when it is not known
-	Told     Told           `json:"told,omitzero"`
-	Active   fact.Instant   `json:"active"`           // last time anything happened
-	Stages   []fact.StageID `json:"stages,omitempty"` // in order of first scheduling
+	// Features are those of the input, see [fact.RunStarted]; few of them.
+	Features map[string]float64 `json:"features,omitempty"`
+	Told     Told               `json:"told,omitzero"`
+	Active   fact.Instant       `json:"active"`           // last time anything happened
+	Stages   []fact.StageID     `json:"stages,omitempty"` // in order of first scheduling
 }
 
 // Told is what was once expected of a run, by which forecasts are judged at its end.
