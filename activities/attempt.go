@@ -32,8 +32,8 @@ type Attempt struct {
 	Store Store
 	// Logger takes the stage's log lines; nil discards them.
 	Logger *slog.Logger
-	// Progress is told of each finished step; nil ignores it.
-	Progress func(step int, metrics map[string]float64)
+	// Progress is told of each finished step, with how many there are, 0 where nobody says; nil ignores it.
+	Progress func(step, of int, metrics map[string]float64)
 	// Checkpoint is told of each saved checkpoint, and of the artifacts that were stored for it alone; nil ignores it.
 	Checkpoint func(saved Ref, parts ...Ref)
 	// Resume is the checkpoint of an earlier attempt; the zero Ref when there is none.
@@ -140,6 +140,13 @@ func Traceparent(ctx context.Context) string {
 // Progress reports that step of a long stage is done, with its metrics (loss, accuracy). Steps count from 1.
 // It never fails: metrics that are not finite are left out, and outside an attempt the report is dropped.
 func Progress(ctx context.Context, step int, metrics map[string]float64) {
+	ProgressOf(ctx, step, 0, metrics)
+}
+
+// ProgressOf is Progress of a stage that knows how much there is to do: done of so many steps, rows or bytes are, by
+// which the end of the attempt is predicted, also of the first. A total below what is done is none, and one that
+// changes counts from then on.
+func ProgressOf(ctx context.Context, done, of int, metrics map[string]float64) {
 	attempt, err := FromContext(ctx)
 	if err != nil || attempt.Progress == nil {
 		return
@@ -150,7 +157,10 @@ func Progress(ctx context.Context, step int, metrics map[string]float64) {
 			finite[name] = value
 		}
 	}
-	attempt.Progress(step, finite)
+	if of < done {
+		of = 0
+	}
+	attempt.Progress(done, max(0, of), finite)
 }
 
 // Artifact is a typed reference to a stored value: tasks pass it instead of the data. The zero value refers to nothing.

@@ -87,7 +87,7 @@ func TestProgressLeavesOutWhatIsNoNumber(t *testing.T) {
 	t.Parallel()
 	ctx, a := attempt(t, activities.Ref{})
 	var got map[string]float64
-	a.Progress = func(_ int, metrics map[string]float64) { got = metrics }
+	a.Progress = func(_, _ int, metrics map[string]float64) { got = metrics }
 	activities.Progress(ctx, 1, map[string]float64{"loss": 0.5, "nan": math.NaN(), "inf": math.Inf(1)})
 	if diff := cmp.Diff(map[string]float64{"loss": 0.5}, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)

@@ -75,6 +75,7 @@ type work struct {
 	running map[fact.Venue]int
 	held    map[string]int // running per host that is present
 	oldest  fact.Instant   // start of the oldest running attempt at the pool
+	begun   []fact.Instant // starts of all of these, in no order
 	wall    float64        // seconds a task takes at the pool; a guess when nothing is known
 	wait    float64        // seconds until a host has room for one of the tasks that wait; 0 while one has
 	// usualWall is what tasks take of stages that are alike, in seconds; 0 until somebody asks.
@@ -148,6 +149,7 @@ func (d *decider) gather() {
 		if running.Venue == fact.Pool {
 			w.held[running.Host]++
 			w.oldest = cmp.Or(min(w.oldest, running.Started), running.Started)
+			w.begun = append(w.begun, running.Started)
 		}
 	}
 	d.works = slices.SortedFunc(maps.Values(found), func(a, b *work) int {

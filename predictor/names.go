@@ -48,6 +48,8 @@ type (
 	GPUSample = fact.GPUSample
 	// Outcome is how an attempt ended.
 	Outcome = fact.Outcome
+	// Next is what becomes of a task after an attempt that came to nothing.
+	Next = fact.Next
 	// Cause is what made an attempt end otherwise than well.
 	Cause = fact.Cause
 	// Record is the durable line about one finished attempt.
@@ -81,6 +83,8 @@ const (
 	Cancelled          = fact.Cancelled
 	Lost               = fact.Lost
 	Refused            = fact.Refused
+	NextNothing        = fact.NextNothing
+	NextPool           = fact.NextPool
 	CauseMemoryLimit   = fact.CauseMemoryLimit
 	CauseMemoryRefused = fact.CauseMemoryRefused
 	CauseHostMemory    = fact.CauseHostMemory

@@ -220,6 +220,69 @@ func TestProgressThatStallsOrJumpsBackMakesNoNonsense(t *testing.T) {
 	}
 }
 
+// TestAnAttemptEndsByHowMuchItSaysThereIs has attempts of 100 to 100,000 rows, of which nothing tells before how many
+// there are: the one that goes on does a hundred in ten seconds.
+func TestAnAttemptEndsByHowMuchItSaysThereIs(t *testing.T) {
+	t.Parallel()
+	state := fold(predictor.State{}, started("past", -20_000, predictor.Goal{}), hint("past", "load", 4, -20_000))
+	for i, rows := range []int{100, 1000, 10_000, 100_000} {
+		line := record("past", "load", i, -9000, float64(rows)/10)
+		line.Step = rows
+		state = fold(state, start("past", "load", i, -20_000), line)
+	}
+	state = fold(
+		state, predictor.RunEnded{Run: "past", State: predictor.RunSucceeded, At: after(-9000)},
+		started("now", 0, predictor.Goal{}), hint("now", "load", 1, 0), start("now", "load", 0, 0),
+	)
+	type report struct{ step, of, second int }
+	for _, c := range []struct {
+		name    string
+		reports []report
+		least   float64 // seconds that are left after 200
+		most    float64
+	}{
+		{"a total", []report{{500, 5000, 50}, {1000, 5000, 100}, {2000, 5000, 200}}, 270, 330},
+		{"one that is in bytes", []report{{5e11, 5e12, 50}, {1e12, 5e12, 100}, {2e12, 5e12, 200}}, 270, 330},
+		{"told late", []report{{500, 0, 50}, {1000, 0, 100}, {2000, 5000, 200}}, 270, 330},
+		{"one that has grown by a little", []report{{500, 5000, 50}, {1000, 5000, 100}, {2000, 5100, 200}}, 260, 360},
+		{"taken back", []report{{500, 5000, 50}, {1000, 5000, 100}, {2000, 0, 200}}, 330, 1e5},
+		{"below what is done", []report{{500, 5000, 50}, {1000, 5000, 100}, {2000, 1500, 200}}, 330, 1e5},
+		{"negative", []report{{500, -5, 50}, {1000, -5, 100}, {2000, math.MinInt, 200}}, 330, 1e5},
+	} {
+		seen := twinOf(t, state)
+		for _, one := range c.reports {
+			seen = fold(seen, predictor.Sampled{
+				Run: "now", Stage: stageNamed("load"), Task: "load-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+				Step: one.step, Of: one.of, At: after(float64(one.second)),
+			})
+		}
+		got, known := twinOf(t, seen).Forecast("now", after(200))
+		if mid := got.Finish.Mid; !known || mid < c.least || mid > c.most || got.Finish.Low > mid || got.Finish.High < mid {
+			t.Errorf("%s: %+v known %v, want %v to %v s", c.name, got.Finish, known, c.least, c.most)
+		}
+	}
+}
+
+// TestATotalThatMovesSaysLittle has an attempt whose total is always ten more than what is done.
+func TestATotalThatMovesSaysLittle(t *testing.T) {
+	t.Parallel()
+	state := learn(fold(predictor.State{}, started("earlier", -2000, predictor.Goal{}),
+		hint("earlier", "load", 10, -2000)), "load", 10, 1000)
+	state = fold(
+		state, predictor.RunEnded{Run: "earlier", State: predictor.RunSucceeded, At: after(-990)},
+		started("now", 0, predictor.Goal{}), hint("now", "load", 1, 0), start("now", "load", 0, 0),
+	)
+	for second := 1; second <= 200; second++ {
+		state = fold(state, predictor.Sampled{
+			Run: "now", Stage: stageNamed("load"), Task: "load-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+			Step: second, Of: second + 10, At: after(float64(second)),
+		})
+	}
+	if got, known := state.Forecast("now", after(200)); !known || got.Finish.Mid < 600 {
+		t.Errorf("%+v known %v, want about 800 s as its stage lets expect, not 10", got.Finish, known)
+	}
+}
+
 // TestForecastsAreJudgedByOneClock has runs whose hosts' clocks are right, an hour ahead and an hour behind: whether a
 // forecast has held does not depend on it.
 func TestForecastsAreJudgedByOneClock(t *testing.T) {

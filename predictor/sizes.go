@@ -403,11 +403,41 @@ func (d *decider) cores(w *work) size.CPU {
 		c.Slots = float64(all.Memory) / float64(st.Slot.Memory)
 	}
 	d.withGPUs(&c, st.Sizing.Base)
-	c.Worth, c.Left = d.haste(st)
-	if larger := d.relative(w, fact.Pool); c.Left > 0 && larger > 0 {
-		c.Left /= larger // the tasks that wait take so many times as long as Wall
+	var due []float64
+	c.Worth, due = d.haste(st)
+	if len(due) == 0 {
+		return c
+	}
+	larger := 1.0
+	if by := d.relative(w, fact.Pool); by > 0 {
+		larger = by // the tasks that wait take so many times as long as Wall
+	}
+	ahead := d.ahead(w, c.Wall)
+	c.Left = -1
+	for _, left := range due { // the first that can be met
+		if left /= larger; !c.Late(left, ahead) {
+			c.Left = left
+			break
+		}
 	}
 	return c
+}
+
+// ahead is the work that is left at a stage whose attempts take so many seconds at the pool: of those that run, what
+// they have left.
+func (d *decider) ahead(w *work, wall float64) (ahead size.Ahead) {
+	if waiting := w.queued[0] + w.queued[1]; waiting > 0 {
+		ahead = size.Ahead{Tasks: float64(waiting), Longest: 1}
+	}
+	if !(wall > 0) {
+		return ahead
+	}
+	times := w.stage.Model.Times(fact.Pool, w.stage.Slot.CPU.Cores())
+	for _, began := range slices.Sorted(slices.Values(w.begun)) {
+		part := min(times.Residual(max(0, d.now.Since(began)), wall)/wall, 1)
+		ahead.Tasks, ahead.Longest = ahead.Tasks+part, max(ahead.Longest, part)
+	}
+	return ahead
 }
 
 // withGPUs bounds what the share of cores of a stage is chosen by to the hosts that have its GPUs. As many cores as go
@@ -434,8 +464,8 @@ func (d *decider) withGPUs(c *size.CPU, base quantity.Size) {
 }
 
 // haste is what a second of an attempt is worth to those runs of a stage that pay most for it (see [size.Worth]), and
-// how many seconds the run has whose deadline is next; 0 where none has one.
-func (d *decider) haste(st *memory.Stage) (worth, left float64) {
+// how many seconds the runs have that have a deadline, the next one first.
+func (d *decider) haste(st *memory.Stage) (worth float64, due []float64) {
 	price := quantity.Money(0)
 	for _, host := range d.hostsFor(st.Slot) {
 		if host.Capacity.GPU > 0 && st.Slot.GPU == 0 {
@@ -443,24 +473,22 @@ func (d *decider) haste(st *memory.Stage) (worth, left float64) {
 		}
 		price = max(price, host.PricePerHour/max(1, quantity.Money(host.Capacity.CPU/quantity.Core)))
 	}
-	runs, least, limits := 0, 0.0, false
+	runs := 0
 	for _, part := range st.Shares {
 		if !part.Run.Known || !part.Works() {
 			continue
 		}
 		goal := part.Run.Goal
 		worth, runs = max(worth, size.Worth(d.policy.ValueOfTime, price, goal.Minimise)), runs+1
-		if due, limited := d.timeLeft(st, part); limited && (!limits || due < least) {
-			least, limits = due, true
+		if left, limited := d.timeLeft(st, part); limited {
+			due = append(due, spill.DeadlineReserve*left)
 		}
 	}
-	if limits {
-		left = cmp.Or(spill.DeadlineReserve*least, -1)
-	}
+	slices.Sort(due)
 	if runs == 0 {
 		worth = size.Worth(d.policy.ValueOfTime, price, "")
 	}
-	return worth, left
+	return worth, due
 }
 
 // excess is what it costs that an attempt of the stage runs out of memory.

@@ -184,5 +184,5 @@ func (d *decider) awaitRoom() {
 // taken reports whether a host may have taken tasks of the run's part that it has no room for: no queue counts them
 // any more, and nobody runs them yet.
 func (w *work) taken(part *memory.Share) bool {
-	return w.wait > 0 && w.unfinished && part.Scheduled > part.Done
+	return w.wait > 0 && w.unfinished && part.Owed() > 0
 }

@@ -124,7 +124,9 @@ type FromChild struct {
 
 // Progress is one finished step of a long stage.
 type Progress struct {
-	Step    int                `json:"step"`
+	Step int `json:"step"`
+	// Of is how many there are; 0 where the stage did not say.
+	Of      int                `json:"of,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 

@@ -74,6 +74,7 @@ type CommandResult struct {
 // ReportEnvironment names the file descriptor's path to which a command writes its reports, one JSON object a line:
 //
 //	{"progress": 3, "metrics": {"loss": 0.2}}   a step is done
+//	{"progress": 1200, "of": 5000}              so much of so much is done: steps, rows or bytes
 //	{"checkpoint": "path/to/file"}              a file or directory to resume from; written to no more, but for a
 //	                                            rename of another to it
 //	{"result": {"accuracy": 0.98}}              values of the result; later lines add to earlier ones

@@ -58,7 +58,7 @@ var (
 		Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref,
 		Past: []predictor.Training{training}, TimeToLoss: 36 * time.Hour, Bound: time.Minute,
 	}
-	progress = wire.Progress{Step: 3, Metrics: map[string]float64{"loss": 0.25}}
+	progress = wire.Progress{Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}}
 	answer   = wire.Answer{
 		Output: json.RawMessage(`{"labels":[1,2]}`), Read: 4096, Written: 512, Wall: 2 * time.Second, CPU: time.Second,
 		PeakMemory: 64 * quantity.MiB,
@@ -93,8 +93,8 @@ func loopMessages() map[wire.Kind]wire.Message {
 	return map[wire.Kind]wire.Message{
 		wire.KindRunStarted: {Event: predictor.RunStarted{
 			Run: "digits-1", Pipeline: "digits", App: "digits", Build: "f9310f35b488", Goal: goal, Input: []byte(`{"shards":6}`),
-			InputBytes: 12,
-			Event:      "1", At: at,
+			InputBytes: 12, Features: map[string]float64{"shards": 6},
+			Event: "1", At: at,
 			EventAt: at.Add(-time.Second), RetryOf: "digits-0", Traceparent: traceparent,
 		}},
 		wire.KindReused: {Event: predictor.Reused{
@@ -127,7 +127,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindSampled: {Event: predictor.Sampled{
 			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900,
 			Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size, GPU: &predictor.GPUSample{Memory: quantity.GiB, Busy: .5},
-			Step: 3, Metrics: map[string]float64{"loss": 0.25}, Training: &training, At: at,
+			Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}, Training: &training, At: at,
 		}},
 		wire.KindRecord: {Event: predictor.Record{
 			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool,
@@ -143,8 +143,8 @@ func loopMessages() map[wire.Kind]wire.Message {
 				Fetch: time.Millisecond, Publish: 2 * time.Millisecond, Squeezed: true, Throttled: time.Second / 4,
 				Active: 3 * time.Second / 2, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
-			Features: map[string]float64{"epochs": 3},
-			Step:     3, Metrics: map[string]float64{"loss": 0.25}, Checkpoints: 2,
+			Next: predictor.NextPool, Features: map[string]float64{"epochs": 3},
+			Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}, Checkpoints: 2,
 			Training: &training,
 			Cost:     5_542_794,
 		}},
@@ -163,7 +163,7 @@ func plainMessages() map[string]any {
 		"result": &wire.Result{Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794},
 		"heartbeat": &wire.Heartbeat{
 			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, Spent: 77_664,
-			Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Metrics: map[string]float64{"loss": 0.25},
+			Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25},
 		},
 		"to_child_start":  &wire.ToChild{Start: &start},
 		"to_child_limit":  &wire.ToChild{Limit: &size},

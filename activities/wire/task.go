@@ -90,8 +90,9 @@ type Heartbeat struct {
 	Budgeted bool           `json:"budgeted,omitempty"`
 	// Checkpoint is the newest checkpoint; the zero Ref when there is none.
 	Checkpoint activities.Ref `json:"checkpoint"`
-	// Step and Metrics are the newest progress.
+	// Step, Of and Metrics are the newest progress.
 	Step    int                `json:"step,omitempty"`
+	Of      int                `json:"of,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 

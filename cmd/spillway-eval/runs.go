@@ -31,6 +31,9 @@ does, in virtual time.
   cost_error         as forecast_error, of what the run costs altogether
   cost_coverage      as forecast_coverage, of the same
 
+The case "models" is another world: each run is of one of two models, which a text of its input names, and of which one
+takes up to ten times as long as the other.
+
 The baseline earlier_runs is what Spillway told until November 2026: what earlier runs of the pipeline took.`,
 		simulated: true,
 		define: func(flags *flag.FlagSet) func(context.Context, common) error {
@@ -61,6 +64,11 @@ func evaluateForecasts(ctx context.Context, world pipelines.World, with common) 
 	}
 	reportForecasts(with.report, "second runs", only(asked, func(q pipelines.Question) bool { return q.Run == 2 }))
 	reportForecasts(with.report, "later runs", only(asked, func(q pipelines.Question) bool { return q.Run > 2 }))
+	world.Kinds = 2
+	if asked, err = replayPools(ctx, world); err != nil {
+		return err
+	}
+	reportForecasts(with.report, "models", asked)
 	return nil
 }
 

@@ -24,7 +24,7 @@ func TestRunsPrintsEveryCaseAndMetric(t *testing.T) {
 			t.Errorf("%v of the runs whose pipeline has run before are forecast at their start, want all", f.Ours)
 		}
 	}
-	for _, name := range []string{"all", "at 0%", "at 25%", "at 50%", "second runs", "later runs"} {
+	for _, name := range []string{"all", "at 0%", "at 25%", "at 50%", "second runs", "later runs", "models"} {
 		if seen[name] != 6 {
 			t.Errorf("%d metrics of %q, want 6", seen[name], name)
 		}

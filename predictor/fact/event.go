@@ -78,7 +78,10 @@ type RunStarted struct {
 	Input    []byte `json:"input,omitempty"` // the encoded input, cut to 1 KiB, for display
 	// InputBytes is how large the encoded input is together with the artifacts that it names; 0 when it is not known.
 	InputBytes quantity.Bytes `json:"input_bytes,omitempty"`
-	Event      string         `json:"event,omitempty"` // ID of the event that triggered the run
+	// Features are the numbers of the encoded input, by name, and the values of its categories (usage.Category); nil where
+	// it has none, or the engine did not tell.
+	Features map[string]float64 `json:"features,omitempty"`
+	Event    string             `json:"event,omitempty"` // ID of the event that triggered the run
 	// EventAt is when that event was published; the zero time when none was.
 	EventAt time.Time `json:"event_at,omitzero"`
 	// RetryOf is the run that this one tries again; empty for none.
@@ -220,6 +223,7 @@ type Sampled struct {
 	GPU     *GPUSample         `json:"gpu,omitempty"`
 	Grant   quantity.Size      `json:"grant"`             // held now
 	Step    int                `json:"step,omitempty"`    // last Progress step; 0 when none
+	Of      int                `json:"of,omitempty"`      // of how many, by its own word; 0 where it did not say
 	Metrics map[string]float64 `json:"metrics,omitempty"` // last Progress metrics
 	// Training is how a split training goes; nil when it has told nothing new since the sample before. Its alternatives
 	// and reason are left out while they are those of an earlier sample.
@@ -249,6 +253,17 @@ const (
 	Cancelled   Outcome = "cancelled"     // the run was cancelled
 	Lost        Outcome = "lost"          // the host or its supervisor went away
 	Refused     Outcome = "refused"       // the venue cannot run this task; it goes to the pool
+)
+
+// Next is what becomes of a task after an attempt that came to nothing.
+type Next string
+
+// What becomes of it. The empty Next is another attempt, or that nobody told.
+const (
+	// NextNothing says that no further attempt is made: the task has failed, or was cancelled.
+	NextNothing Next = "nothing"
+	// NextPool says that the task is scheduled anew, and hinted anew, on the queue that only the pool polls.
+	NextPool Next = "pool"
 )
 
 // Cause is what made an attempt end otherwise than well.
@@ -301,6 +316,7 @@ type Record struct {
 	Outcome  Outcome `json:"outcome"`
 	Cause    Cause   `json:"cause,omitempty"` // empty on success
 	Error    string  `json:"error,omitempty"` // empty on success
+	Next     Next    `json:"next,omitempty"`
 
 	ScheduledAt time.Time     `json:"scheduled_at"`
 	Queue       time.Duration `json:"queue_ns"` // waiting for a slot and for admission
@@ -318,10 +334,11 @@ type Record struct {
 	// Features are the numbers that were known of the task before it ran, by name, besides the bytes of its input, and
 	// the values of categories (usage.Category).
 	Features map[string]float64 `json:"features,omitempty"`
-	// Step is the last step that this attempt reported as done, and Metrics are those that came with it: what came after
-	// the last sample is in no other event. 0 and nil when it reported none, or when it was an attempt of an engine that
-	// did not tell.
+	// Step is the last step that this attempt reported as done, Of how many it said that there are, and Metrics are those
+	// that came with it: what came after the last sample is in no other event. 0 and nil when it reported none, or when it
+	// was an attempt of an engine that did not tell.
 	Step    int                `json:"step,omitempty"`
+	Of      int                `json:"of,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	// Checkpoints is how many this attempt made from which a retry can go on; 0 where it did not tell.
 	Checkpoints int `json:"checkpoints,omitempty"`

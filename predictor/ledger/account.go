@@ -222,7 +222,7 @@ func (a *account) sampled(e predictor.Sampled, key uint64) (counts bool) {
 	if e.GPU != nil {
 		st.hasGPUs(e.Grant, e.GPU.Memory)
 	}
-	st.reported(e.Step, e.Metrics)
+	st.reported(e.Step, e.Of, e.Metrics)
 	return true
 }
 
@@ -234,9 +234,9 @@ func (st *stage) hasGPUs(grant quantity.Size, peak quantity.Bytes) {
 }
 
 // reported keeps what an attempt of the stage told last.
-func (st *stage) reported(step int, metrics map[string]float64) {
+func (st *stage) reported(step, of int, metrics map[string]float64) {
 	if step > 0 {
-		st.view.Step = step
+		st.view.Step, st.view.Of = step, max(0, of)
 	}
 	if len(metrics) > 0 {
 		st.view.Metrics = finite(metrics)
@@ -297,7 +297,7 @@ func (st *stage) add(e predictor.Record) {
 		st.waited.add(positive(e.Queue))
 		st.holds(e.Venue, e.Grant.Memory, e.Usage.PeakMemory)
 	}
-	st.reported(e.Step, e.Metrics)
+	st.reported(e.Step, e.Of, e.Metrics)
 	switch e.Outcome {
 	case predictor.Succeeded:
 		st.compare(e)

@@ -238,7 +238,7 @@ func TestTheLastWordOfAnAttemptEndsItsCurve(t *testing.T) {
 		l.Apply(sample(step, float64(step), 1/float64(step)))
 	}
 	end := record(0, 1, predictor.Pool, predictor.Succeeded)
-	end.Step, end.Metrics = 5, map[string]float64{"loss": 0.125, "accuracy": 0.9}
+	end.Step, end.Of, end.Metrics = 5, 20, map[string]float64{"loss": 0.125, "accuracy": 0.9}
 	l.Apply(end)
 	check := func(when string, losses ...float64) {
 		t.Helper()
@@ -250,8 +250,8 @@ func TestTheLastWordOfAnAttemptEndsItsCurve(t *testing.T) {
 		if !slices.Equal(got, losses) || len(curves) != 2 || curves[1].Metric != "accuracy" {
 			t.Errorf("%s: got %v of %d curves, want %v and the accuracy", when, got, len(curves), losses)
 		}
-		if got := view(t, l, "r").Stages[0]; got.Step != 5 || got.Metrics["loss"] != 0.125 {
-			t.Errorf("%s: the stage is at step %d with %v, want the last word", when, got.Step, got.Metrics)
+		if got := view(t, l, "r").Stages[0]; got.Step != 5 || got.Of != 20 || got.Metrics["loss"] != 0.125 {
+			t.Errorf("%s: the stage is at step %d of %d with %v, want the last word", when, got.Step, got.Of, got.Metrics)
 		}
 	}
 	check("when it ended", 1, 0.5, 1.0/3, 0.125)

@@ -162,8 +162,10 @@ type StageView struct {
 	Cost quantity.Money `json:"cost_picodollars"`
 	// Reused is what the stage took from earlier runs.
 	Reused Reuse `json:"reused"`
-	// Step and Metrics are the latest that an attempt reported by Progress; 0 and empty when none did.
+	// Step and Metrics are the latest that an attempt reported by Progress, Of how many steps, rows or bytes it said that
+	// there are; 0 and empty when none did.
 	Step    int                `json:"step,omitempty"`
+	Of      int                `json:"of,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 

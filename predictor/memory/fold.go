@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // Fold remembers one event.
@@ -52,7 +53,7 @@ func (m *State) runStarted(e fact.RunStarted) {
 		return
 	}
 	r.Known, r.App, r.Pipeline, r.Goal, r.Started = true, e.App, e.Pipeline, fact.SaneGoal(e.Goal), fact.At(e.At)
-	r.Input = min(max(0, e.InputBytes), fact.MaxPeakMemory)
+	r.Input, r.Features = min(max(0, e.InputBytes), fact.MaxPeakMemory), usage.Few(e.Features)
 }
 
 func (m *State) runEnded(e fact.RunEnded) {
@@ -212,11 +213,29 @@ func (m *State) recorded(e fact.Record) {
 	if running.Replaced {
 		return // its task was taken again already
 	}
-	switch e.Outcome {
-	case fact.Failed, fact.OutOfMemory, fact.TimedOut, fact.Lost:
+	switch part := st.Shares[e.Run]; {
+	case e.Outcome == fact.Succeeded:
+	case e.Outcome == fact.Refused, e.Next == fact.NextPool:
+		if part != nil {
+			part.unscheduled(e.Usage.Input) // it is hinted anew for the pool's own queue
+		}
+	case e.Outcome == fact.Cancelled, e.Next == fact.NextNothing:
+		if part != nil {
+			part.Ceased = min(part.Ceased+1, maxTasks)
+		}
+	case e.Outcome == fact.Failed, e.Outcome == fact.OutOfMemory, e.Outcome == fact.TimedOut, e.Outcome == fact.Lost:
 		m.again(st, e.Run, queue)
-	case fact.Succeeded, fact.Cancelled, fact.Refused: // done, or hinted anew for the pool's own queue
 	}
+}
+
+// unscheduled takes a task off those that were scheduled, with its input: it is told of twice, and done once.
+func (s *Share) unscheduled(input quantity.Bytes) {
+	if s.Scheduled == 0 {
+		return
+	}
+	s.Scheduled--
+	s.Load.Input = max(0, s.Load.Input-float64(min(max(0, input), fact.MaxPeakMemory)))
+	s.Load.Inputs = s.Load.Inputs.Less(InputsOf(1, input))
 }
 
 func (m *State) charge(st *Stage, e fact.Record, now fact.Instant) {

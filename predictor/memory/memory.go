@@ -108,7 +108,7 @@ const probeFor = fact.Instant(10 * time.Minute)
 // empty until somebody polls it: nobody would poll it then, and the count would stay right for ever.
 func (st *Stage) Unfinished(now fact.Instant) bool {
 	for _, part := range st.Shares {
-		if part.Scheduled > part.Done && now-part.Last <= probeFor {
+		if part.Owed() > 0 && now-part.Last <= probeFor {
 			return true
 		}
 	}
@@ -118,7 +118,7 @@ func (st *Stage) Unfinished(now fact.Instant) bool {
 // Owes reports whether a run has scheduled tasks that are not done, however long ago.
 func (st *Stage) Owes() bool {
 	for _, part := range st.Shares {
-		if part.Scheduled > part.Done {
+		if part.Owed() > 0 {
 			return true
 		}
 	}
@@ -140,6 +140,7 @@ type Share struct {
 	Further   int            `json:"further,omitempty"` // tasks that the run is known to schedule later
 	Scheduled int            `json:"scheduled,omitempty"`
 	Done      int            `json:"done,omitempty"`   // of those, as their Records say
+	Ceased    int            `json:"ceased,omitempty"` // of those, that failed or were cancelled for good
 	Reused    int            `json:"reused,omitempty"` // results of earlier runs that were taken instead
 	Cost      quantity.Money `json:"cost,omitempty"`   // of the attempts that have ended
 	First     fact.Instant   `json:"first"`            // when the run called the stage
@@ -157,8 +158,12 @@ type Share struct {
 // Works reports whether the run has or will have tasks at the stage that are not done: one that is past it wants
 // nothing of it any more.
 func (s *Share) Works() bool {
-	return s.Running > 0 || s.Queued != [2]int{} || s.Further > 0 || s.Scheduled > s.Done
+	return s.Running > 0 || s.Queued != [2]int{} || s.Further > 0 || s.Owed() > 0
 }
+
+// Owed is how many tasks were scheduled of which more is to come: those that are done and those that failed for good
+// are over.
+func (s *Share) Owed() int { return max(0, s.Scheduled-s.Done-s.Ceased) }
 
 // Run is what is known of one run that goes on.
 type Run struct {
@@ -172,9 +177,11 @@ type Run struct {
 	Known    bool           `json:"known,omitempty"`  // its start was seen
 	Spent    quantity.Money `json:"spent,omitempty"`
 	Input    quantity.Bytes `json:"input,omitempty"` // with the artifacts that it names; 0 when it is not known
-	Told     Told           `json:"told,omitzero"`
-	Active   fact.Instant   `json:"active"`           // last time anything happened
-	Stages   []fact.StageID `json:"stages,omitempty"` // in order of first scheduling
+	// Features are those of the input, see [fact.RunStarted]; few of them.
+	Features map[string]float64 `json:"features,omitempty"`
+	Told     Told               `json:"told,omitzero"`
+	Active   fact.Instant       `json:"active"`           // last time anything happened
+	Stages   []fact.StageID     `json:"stages,omitempty"` // in order of first scheduling
 }
 
 // Told is what was once expected of a run, by which forecasts are judged at its end.

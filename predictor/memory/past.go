@@ -30,8 +30,10 @@ type PastRun struct {
 	// Seconds are without those for which its first attempt waited, which say how busy others were.
 	Seconds float64        `json:"seconds"`
 	Cost    quantity.Money `json:"cost"`
-	Input   quantity.Bytes `json:"input,omitempty"`  // of the run, with the artifacts that it names; 0 when not known
-	Stages  []PastStage    `json:"stages,omitempty"` // in order of first scheduling
+	Input   quantity.Bytes `json:"input,omitempty"` // of the run, with the artifacts that it names; 0 when not known
+	// Features are those of its input, few of them; nil where that is not known.
+	Features map[string]float64 `json:"features,omitempty"`
+	Stages   []PastStage        `json:"stages,omitempty"` // in order of first scheduling
 }
 
 // PastStage is what one stage took in a run.
@@ -154,7 +156,7 @@ func (m *State) keepPast(r *Run, now fact.Instant) {
 		m.Pasts[key] = kept
 	}
 	began := min(r.Started+r.Waited, now)
-	done := PastRun{Seconds: now.Since(began), Cost: r.Spent, Input: r.Input}
+	done := PastRun{Seconds: now.Since(began), Cost: r.Spent, Input: r.Input, Features: r.Features}
 	for _, id := range r.Stages {
 		st := m.Stages[id]
 		if st == nil || st.Shares[r.ID] == nil {

@@ -12,6 +12,9 @@ type Progress struct {
 	// Step is how much is done: the last step, or rows, or bytes.
 	Step int          `json:"step"`
 	At   fact.Instant `json:"at"`
+	// Of is how much there is to do, as its last report says, and Once what the first one that did said; 0 where none has.
+	Of   int `json:"of,omitempty"`
+	Once int `json:"once,omitempty"`
 	// From is what was heard first, and Since when: what it took to begin is in the time until then, and an attempt that
 	// goes on from a checkpoint has not done that much itself. Whole says that it has, as first attempts have. Both are 0
 	// of an attempt that an earlier build has followed so far.
@@ -46,6 +49,14 @@ const leastLeft = 0.02
 // on to be expected to come to as many.
 const mostStepVariation = 0.2
 
+// total notes how much the attempt says that there is; nothing for a total below what is done.
+func (p *Progress) total(of int) {
+	if of <= 0 || of < p.Step {
+		of = 0
+	}
+	p.Of, p.Once = of, cmp.Or(p.Once, of)
+}
+
 // progressed notes what an attempt reports. Less than before is passed over: reports of several workers may come in any
 // order, and one that begins anew is one that comes no further for a while.
 func (m *State) progressed(key uint64, e fact.Sampled) {
@@ -54,6 +65,9 @@ func (m *State) progressed(key uint64, e fact.Sampled) {
 	if e.Step <= now.Step {
 		if told {
 			now.Seen = max(now.Seen, at)
+			if e.Step == now.Step {
+				now.total(e.Of)
+			}
 			m.steps[key] = now
 		}
 		return
@@ -70,12 +84,26 @@ func (m *State) progressed(key uint64, e fact.Sampled) {
 		}
 	}
 	now.Step, now.At, now.Seen = e.Step, at, max(now.Seen, at)
+	now.total(e.Of)
 	m.steps[key] = now
 }
 
-// ByProgress is when an attempt ends if it goes on as it has come to its last step, by how many steps the attempts of
-// its stage had reported when they ended; known is false where it tells none, or where those differ by more than a
-// fifth.
+// toDo is how much the attempt will have done when it ends, with how far that may be off: what it says itself, which
+// is off by as much as it has moved so far, or what attempts of its stage had reported when they ended. 0 where neither
+// tells, or those differ by more than a fifth.
+func (p Progress) toDo(known *Model) (steps, off float64) {
+	if p.Of > 0 {
+		return float64(p.Of), math.Abs(float64(p.Of - p.Once))
+	}
+	steps, variation := known.Steps.Mean()
+	if variation > mostStepVariation {
+		return 0, 0
+	}
+	return steps, steps * variation
+}
+
+// ByProgress is when an attempt ends if it goes on as it has come to its last step, by how much there is to do; see
+// toDo. known is false where it reports none.
 //
 // With S steps done in T seconds since it was first heard of, and D left, the mean is D T / S. The times between marks
 // have a variance that grows with what is done in them, by f for each step, so that of the time left is
@@ -89,13 +117,13 @@ func (m *State) ByProgress(running Attempt, now fact.Instant) (told Paced, known
 	if st == nil {
 		return Paced{}, false
 	}
-	steps, variation := st.Model.Steps.Mean()
+	steps, off := done.toDo(st.Model)
 	began := cmp.Or(done.Since, running.Started)
 	took, did, least := done.At.Since(began), float64(done.Step-done.From), leastLeft
 	if did == 0 && done.Whole { // one word: how much of it was to begin is not known
 		took, did, least = done.At.Since(running.Started), float64(done.Step), 1
 	}
-	if did <= 0 || !(took > 0) || !(steps > 0) || variation > mostStepVariation {
+	if did <= 0 || !(took > 0) || !(steps > 0) {
 		return Paced{}, false
 	}
 	ahead, at := steps-float64(done.Step), done.At
@@ -114,7 +142,7 @@ func (m *State) ByProgress(running Attempt, now fact.Instant) (told Paced, known
 		scatter, count = scatter+max(0, done.Paces-all*all/marked), count+float64(done.Marks-1)
 	}
 	square := scatter / count * ahead * (1 + ahead/did)
-	off := steps * variation * pace // how many there will be is not certain either
+	off *= pace // how many there will be is not certain either
 	late := max(0, stalled-took) / did * ahead
 	square += off*off + late*late
 	whole := pace * ahead

@@ -87,6 +87,9 @@ func JourneyOf(m *memory.State, r *memory.Run, now fact.Instant) (j Journey, bas
 	if r.Input > 0 {
 		j.With[RunInput] = float64(r.Input)
 	}
+	for name, value := range r.Features {
+		j.With[RunFeature(name)] = value
+	}
 	running := goingOf(m, r, now)
 	for i, id := range r.Stages {
 		st := m.Stages[id]
@@ -106,6 +109,7 @@ func JourneyOf(m *memory.State, r *memory.Run, now fact.Instant) (j Journey, bas
 		if part.Scheduled > 0 && part.Load.Input > 0 { // as earlier builds have it
 			leg.Grown = map[string]float64{TaskInput: part.Load.Input / float64(part.Scheduled)}
 		}
+		leg.part = 1 / float64(max(1, part.Scheduled+part.Further))
 		leg.fed(st.Model, part.Load, loads)
 		if part.Load.Busy > 0 {
 			leg.Rate = part.Cost.USD() / part.Load.Busy
@@ -221,6 +225,7 @@ func slotting() usage.Thought { return usage.Thought{Slope: 1, Give: 0.5, Spread
 // legOf is what earlier runs tell of a stage, the i-th that they called, and the loads that it had in these.
 func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) (leg Leg, loads []memory.Load) {
 	var counts, inputs, means, wholes, slots []usage.Grown
+	varied := variedOf(earlier)
 	for number, past := range earlier {
 		k := i
 		if k >= len(past.Stages) || past.Stages[k].Name != id.Name {
@@ -233,6 +238,11 @@ func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) (l
 		with := map[string]float64{RunInput: float64(past.Input)}
 		if past.Input == 0 {
 			with[FirstInput] = past.Stages[0].Load.Input
+		}
+		for name, value := range past.Features {
+			if varied[name] || usage.IsCategory(name) {
+				with[RunFeature(name)] = value
+			}
 		}
 		timed := maps.Clone(with)
 		if k > 0 {
@@ -249,6 +259,7 @@ func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) (l
 		leg.Rate += stage.Cost.USD()
 		timed[TaskInput] = load.Input / float64(max(1, stage.Tasks))
 		inputs = append(inputs, usage.Grown{Value: load.Input, With: with})
+		timed[TaskPart] = 1 / float64(max(1, stage.Tasks))
 		means = append(means, usage.Grown{Value: load.Busy / float64(load.Done), With: timed})
 		leg.Most = max(leg.Most, load.Most)
 		had, limited := stage.Slots()
@@ -256,6 +267,11 @@ func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) (l
 			slots = append(slots, usage.Grown{Value: had})
 		}
 		leg.Besides = append(leg.Besides, max(0, stage.End-stage.Start-explained(load, had)))
+	}
+	if !divides(means) {
+		for _, mean := range means {
+			delete(mean.With, TaskPart)
+		}
 	}
 	if len(slots) == 0 {
 		cores := 1.0
@@ -279,6 +295,38 @@ func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) (l
 	leg.Whole = usage.LearnGrowth(wholes, timing())
 	leg.Mean, leg.Slots = usage.LearnGrowth(means, timing()), usage.LearnGrowth(slots, slotting())
 	return leg, loads
+}
+
+// variedOf are the names of the features that differ among earlier runs: a number that was always the same explains
+// nothing, and one that has another value now for the first time may be a seed as well as a number of shards.
+func variedOf(earlier []memory.PastRun) map[string]bool {
+	varied := map[string]bool{}
+	for _, past := range earlier {
+		for name, value := range past.Features {
+			if first, told := earlier[0].Features[name]; told && first != value {
+				varied[name] = true
+			}
+		}
+	}
+	return varied
+}
+
+// sameInput is by what factor the inputs of tasks may differ from run to run and be the same.
+const sameInput = 1.1
+
+// divides reports whether the tasks of a stage may divide what there is to do where nothing about their inputs says so:
+// there were more in one run than in another, and each was told of as much. Where inputs differ, they say it better.
+func divides(means []usage.Grown) bool {
+	if len(means) < 2 {
+		return false
+	}
+	least, most := maps.Clone(means[0].With), maps.Clone(means[0].With)
+	for _, mean := range means[1:] {
+		for _, name := range [...]string{TaskInput, TaskPart} {
+			least[name], most[name] = min(least[name], mean.With[name]), max(most[name], mean.With[name])
+		}
+	}
+	return most[TaskPart] > least[TaskPart] && most[TaskInput] <= sameInput*least[TaskInput]
 }
 
 // explained is how long tasks take that together take so long, list-scheduled on the slots that they had.

@@ -69,6 +69,8 @@ type Leg struct {
 	Busy     float64
 	Relative float64
 	Grown    map[string]float64
+	// part is 1 divided by how many tasks a called stage has.
+	part float64
 	// doubt is how far the logarithms of the means lie apart that are drawn.
 	doubt float64
 	// Smaller is by what factor the tasks that wait take longer than all that are left, with those that run; 0 for 1.
@@ -199,8 +201,10 @@ func (j Journey) once(number int, means [][]float64, random *rand.Rand) (end, do
 		if leg.Input.Known() {
 			with[TaskInput] = leg.Input.Draw(with, random) / float64(leg.Waiting)
 		}
+		with[TaskPart] = 1 / float64(leg.Waiting)
 		seconds, price := leg.rest(leg.Mean.Draw(with, random), with, random)
 		delete(with, TaskInput)
+		delete(with, TaskPart)
 		ends[i] = begins + seconds
 		for k := range i { // what goes on beside it and ended before it did
 			if other := way.Stages[k]; other.End > stage.Start && other.End <= stage.End {
@@ -229,7 +233,12 @@ const (
 	FirstInput  = "the input of its first stage"
 	TasksBefore = "the tasks of the stage before"
 	TaskInput   = "the input of a task"
+	// TaskPart is 1 divided by how many tasks the stage has.
+	TaskPart = "the part of a task"
 )
+
+// RunFeature is the name under which a feature of the run's input is what stages grow with.
+func RunFeature(name string) string { return "of the run: " + name }
 
 // begins is in how many seconds stage i is called: as long after the end of the last stage that had ended by then in
 // the earlier run, or after the start of the run.
@@ -274,12 +283,10 @@ func (l Leg) means(with map[string]float64, random *rand.Rand) []float64 {
 	if l.Waiting+len(l.Running) == 0 || !l.Mean.Known() && l.Done == 0 {
 		return nil
 	}
-	known := with
-	if len(l.Grown) > 0 {
-		known = make(map[string]float64, len(with)+len(l.Grown))
-		maps.Copy(known, with)
-		maps.Copy(known, l.Grown)
-	}
+	known := make(map[string]float64, len(with)+len(l.Grown)+1)
+	maps.Copy(known, with)
+	maps.Copy(known, l.Grown)
+	known[TaskPart] = l.part
 	draws := make([]float64, resamples)
 	if !l.Mean.Known() {
 		for i := range draws {

@@ -85,8 +85,9 @@ type CPU struct {
 	Bundled quantity.Milli
 	// Worth is what a second of an attempt is worth to those who wait for it: see [Worth].
 	Worth float64
-	// Left is how many seconds those who wait have for all of them, where one has a deadline; 0 where none has, and below
-	// 0 where it has passed. Where they take longer at the share that Worth says, it is that of [MostWorth].
+	// Left is how many seconds those who wait have for all of them, where one has a deadline that can be met; 0 where none
+	// has a deadline, and below 0 where none that they have can be met, see [CPU.Late]. Where they take longer at the share
+	// that Worth says, it is that of [MostWorth].
 	Left float64
 }
 
@@ -104,20 +105,16 @@ type CPU struct {
 // What is held is kept while nothing is cheaper by [Step]. A size beyond those that were seen is tried where attempts
 // are held back and it may be cheaper; that tells how fast they are there.
 func (c CPU) Share(otherwise quantity.Milli) quantity.Milli {
-	ceiling := max(c.Most, LeastCPU)
 	if !c.Speed.Known() || c.Rate == 0 && c.HeldBack == 0 {
 		return otherwise
 	}
-	floor := max(quantity.Milli(math.Ceil(float64(min(c.Rate, quantity.Core))*c.busy())), LeastCPU)
-	if c.Rate == 0 {
-		floor = max(floor, otherwise) // too few are known to give less
-	}
-	if floor = RoundUp(floor, cpuStep); floor > nearlyCore {
-		floor = max(floor, quantity.Core)
-	}
-	floor = min(floor, ceiling)
+	floor, ceiling := c.bounds(otherwise)
 	best, least := c.cheapest(floor, ceiling)
-	if c.Left != 0 && c.ends(best) > c.Left { // whether it is too late is asked of what is chosen without a deadline
+	switch { // whether it is too late is asked of what is chosen without a deadline
+	case c.Left < 0:
+		c.Worth = max(c.Worth, usualWorth)
+		best, least = c.cheapest(floor, ceiling)
+	case c.Left > 0 && c.ends(best) > c.Left:
 		c.Worth = MostWorth
 		best, least = c.cheapest(floor, ceiling)
 	}
@@ -125,6 +122,44 @@ func (c CPU) Share(otherwise quantity.Milli) quantity.Milli {
 		return c.Held
 	}
 	return best
+}
+
+// bounds are the least share that is looked at and the most.
+func (c CPU) bounds(otherwise quantity.Milli) (floor, ceiling quantity.Milli) {
+	ceiling = max(c.Most, LeastCPU)
+	floor = max(quantity.Milli(math.Ceil(float64(min(c.Rate, quantity.Core))*c.busy())), LeastCPU)
+	if c.Rate == 0 {
+		floor = max(floor, otherwise) // too few are known to give less
+	}
+	if floor = RoundUp(floor, cpuStep); floor > nearlyCore {
+		floor = max(floor, quantity.Core)
+	}
+	return min(floor, ceiling), ceiling
+}
+
+// Ahead is the work that is left at a stage, in tasks at its share: an attempt that runs counts for the part of its time
+// that it has left. Longest is the largest part of one, 1 where some have not begun.
+type Ahead struct{ Tasks, Longest float64 }
+
+// forbearance is by which part of the time that is left those who hurry may be late before they are given up: by about
+// as much run times are off, and a share that is taken back from an attempt that would have been in time is worse than
+// one that was given for nothing.
+const forbearance = 0.25
+
+// Late reports whether a deadline in so many seconds is missed with the share of those who are in a hurry, too. What is
+// late anyhow is worth what others are: all cores for the rest of a run that misses its deadline by an hour would make
+// everybody wait, and it no less late than a share that pays by its speed, but for little.
+func (c CPU) Late(left float64, ahead Ahead) bool {
+	if left <= 0 || !c.Speed.Known() {
+		return left <= 0
+	}
+	c.Worth = MostWorth
+	floor, ceiling := c.bounds(0)
+	share, _ := c.cheapest(floor, ceiling)
+	if c.Held >= share {
+		left *= 1 + forbearance
+	}
+	return c.alone(share)*max(ahead.Longest, ahead.Tasks/c.slots(share)) > left
 }
 
 // cheapest is the share with the least cost, and that cost. Of two that cost the same it is the larger up to one core.
@@ -139,18 +174,24 @@ func (c CPU) cheapest(floor, ceiling quantity.Milli) (best quantity.Milli, least
 }
 
 // ends is after how many seconds all tasks are done with this share.
-func (c CPU) ends(share quantity.Milli) float64 {
+func (c CPU) ends(share quantity.Milli) float64 { return c.alone(share) * c.waves(share) }
+
+// alone is how many seconds an attempt takes with this share.
+func (c CPU) alone(share quantity.Milli) float64 {
 	at := cmp.Or(max(c.At, 0), quantity.Core)
-	return c.Wall * c.time(share.Cores()) / c.time(at.Cores()) * c.waves(share)
+	return c.Wall * c.time(share.Cores()) / c.time(at.Cores())
 }
 
 // waves is how many tasks each slot takes after one another with this share.
-func (c CPU) waves(share quantity.Milli) float64 {
+func (c CPU) waves(share quantity.Milli) float64 { return max(1, c.Tasks/c.slots(share)) }
+
+// slots is how many attempts have room with this share, at least one.
+func (c CPU) slots(share quantity.Milli) float64 {
 	slots := math.Floor(float64(c.Room)/float64(max(share, 1)) + 1e-9)
 	if c.Slots > 0 {
 		slots = min(slots, c.Slots)
 	}
-	return max(1, c.Tasks/max(1, slots))
+	return max(1, slots)
 }
 
 // shares are those that are looked at above the least: up to one core in steps of a quarter of it, then
@@ -211,6 +252,14 @@ func (c CPU) time(cores float64) float64 {
 
 // Why says in words what the share is chosen by, for decisions.
 func (c CPU) Why(share quantity.Milli) string {
+	if c.Left < 0 && c.Speed.Known() {
+		return c.compared(share) + "; the deadline cannot be met with more cores either, so they are those that pay"
+	}
+	return c.compared(share)
+}
+
+// compared is how fast the share is beside another.
+func (c CPU) compared(share quantity.Milli) string {
 	if !c.Speed.Known() {
 		return "nothing known of how fast they are on more or less"
 	}

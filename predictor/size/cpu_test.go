@@ -60,7 +60,8 @@ func TestAShareOfCoresIsChosenAlongTheCurve(t *testing.T) {
 		{"shorter ones more", size.CPU{Speed: learned(1, 1, 0, 8), Rate: core, Wall: 0.001}, 100},
 		{"two in a hurry", size.CPU{Speed: onTwo(1.3), Rate: 1300, Worth: size.MostWorth}, 2 * core},
 		{"two where the deadline is near", size.CPU{Speed: onTwo(1.3), Rate: 1300, Left: 1.5}, 2 * core},
-		{"two where it has passed", size.CPU{Speed: onTwo(1.3), Rate: 1300, Left: -1}, 2 * core},
+		{"one where it cannot be met", size.CPU{Speed: onTwo(1.3), Rate: 1300, Left: -1}, core},
+		{"two where it cannot but they pay", size.CPU{Speed: onTwo(1.9), Rate: 1900, Worth: 0.01, Left: -1}, 2 * core},
 		{
 			"two where it is near for one core, though not for the two that the time is of",
 			size.CPU{Speed: onTwo(1.3), Rate: 1300, At: 2 * core, Left: 2.2},

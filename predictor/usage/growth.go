@@ -20,8 +20,8 @@ type Grown struct {
 type Thought struct{ Slope, Give, Spread float64 }
 
 // Growth is what few observations, such as those of a pipeline's earlier runs, tell of a quantity above 0: it is a
-// constant, or a power of one of the things that it may grow with, and which of these is told only as surely as the
-// observations tell. The zero value knows nothing. It is for questions that need an answer after one or two
+// constant, or a power of one of the things that it may grow with, each also with a level for each kind of a category
+// (see grouped), and which of these is told only as surely as the observations tell. The zero value knows nothing. It is for questions that need an answer after one or two
 // observations; [LearnDuration] needs more and knows lines as well.
 //
 // Each explanation is a Bayesian linear regression on logarithms,
@@ -47,7 +47,8 @@ type explanation struct {
 	squares float64 // of ln x about the centre, and the tightness
 	scale   float64 // s
 	freedom float64
-	weight  float64 // of all observations
+	weight  float64  // of all observations
+	grouped *grouped // instead of all these but part
 }
 
 // doubt is how many observations the spread is worth that is thought of beforehand.
@@ -58,15 +59,13 @@ const doubt = 3.0
 func LearnGrowth(seen []Grown, thought Thought) Growth {
 	var names []string
 	var values, weights []float64
+	seen = slices.DeleteFunc(slices.Clone(seen), func(g Grown) bool { return !finite(g.Value) })
 	for _, g := range seen {
-		if !finite(g.Value) {
-			continue
-		}
 		values = append(values, math.Log(g.Value))
 		precise := thought.Spread * thought.Spread
 		weights = append(weights, precise/(precise+g.Noise*g.Noise))
 		for name, x := range g.With {
-			if finite(x) && !slices.Contains(names, name) {
+			if finite(x) && !IsCategory(name) && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}
@@ -77,10 +76,11 @@ func LearnGrowth(seen []Grown, thought Thought) Growth {
 	slices.Sort(names)
 	constant, evidence := explain(nil, values, weights, thought)
 	all, evidences := []explanation{constant}, []float64{evidence}
+	var over []string
 	for _, name := range names {
 		var x []float64
 		for _, g := range seen {
-			if finite(g.Value) && finite(g.With[name]) {
+			if finite(g.With[name]) {
 				x = append(x, math.Log(g.With[name]))
 			}
 		}
@@ -89,8 +89,10 @@ func LearnGrowth(seen []Grown, thought Thought) Growth {
 		}
 		next, evidence := explain(x, values, weights, thought)
 		next.with = name
-		all, evidences = append(all, next), append(evidences, evidence)
+		all, evidences, over = append(all, next), append(evidences, evidence), append(over, name)
 	}
+	byKind, theirs := groupings(seen, over, values, weights, thought)
+	all, evidences = append(all, byKind...), append(evidences, theirs...)
 	largest := slices.Max(evidences)
 	for i := range all {
 		all[i].part = math.Exp(evidences[i] - largest)
@@ -154,6 +156,10 @@ func (g Growth) Expected(with map[string]float64) float64 {
 
 // at is the logarithm of what the explanation comes to.
 func (e explanation) at(with map[string]float64) float64 {
+	if e.grouped != nil {
+		level, _ := e.grouped.at(with)
+		return level
+	}
 	if e.with == "" {
 		return e.level
 	}
@@ -183,6 +189,10 @@ func (g Growth) Draw(with map[string]float64, random *rand.Rand) float64 {
 			break
 		}
 	}
+	if chosen.grouped != nil {
+		level, variance := chosen.grouped.at(with)
+		return math.Exp(level + chosen.grouped.scale*math.Sqrt(variance)*student(chosen.grouped.freedom, random))
+	}
 	away := 0.0
 	if chosen.with != "" {
 		away = math.Log(with[chosen.with]) - chosen.centre
@@ -194,7 +204,12 @@ func (g Growth) Draw(with map[string]float64, random *rand.Rand) float64 {
 	return math.Exp(chosen.at(with) + chosen.scale*math.Sqrt(variance)*student(chosen.freedom, random))
 }
 
-func (e explanation) knows(with map[string]float64) bool { return e.with == "" || finite(with[e.with]) }
+func (e explanation) knows(with map[string]float64) bool {
+	if e.grouped != nil {
+		return e.grouped.knows(with)
+	}
+	return e.with == "" || finite(with[e.with])
+}
 
 // student draws of Student's t.
 func student(freedom float64, random *rand.Rand) float64 {

@@ -50,8 +50,8 @@ func (s Stages) execute(
 		Traceparent: wire.AttemptTraceparent(start.Task.Run, start.Task.Traceparent, start.Task.ID, start.Attempt,
 			start.Task.PoolOnly),
 		Logger: logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),
-		Progress: func(step int, metrics map[string]float64) {
-			progress := wire.Progress{Step: step, Metrics: metrics}
+		Progress: func(step, of int, metrics map[string]float64) {
+			progress := wire.Progress{Step: step, Of: of, Metrics: metrics}
 			latest.setProgress(progress)
 			if hooks.progress != nil {
 				hooks.progress(progress)

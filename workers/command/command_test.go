@@ -152,7 +152,7 @@ func run(t *testing.T, w *command.Workspace, launch command.Launch) ran {
 		t.Fatal(err)
 	}
 	r.reported = w.Follow(t.Context(), program.Reports, command.Listener{
-		Progress: func(step int, metrics map[string]float64) {
+		Progress: func(step, _ int, metrics map[string]float64) {
 			text, err := json.Marshal(map[string]any{"step": step, "metrics": metrics})
 			if err != nil {
 				t.Error(err)

@@ -49,7 +49,7 @@ func ExamplePrepare() {
 		return
 	}
 	reported := w.Follow(ctx, program.Reports, command.Listener{
-		Progress: func(step int, metrics map[string]float64) { fmt.Println("step", step, metrics) },
+		Progress: func(step, _ int, metrics map[string]float64) { fmt.Println("step", step, metrics) },
 	})
 	if err := errors.Join(program.Command.Wait(), program.Reports.Close()); err != nil {
 		fmt.Println(err)

@@ -322,7 +322,7 @@ func TestAnImageIsRunByTheEngineOfTheHost(t *testing.T) {
 	go func() {
 		var told []string
 		w.Follow(t.Context(), program.Reports, command.Listener{
-			Progress:   func(step int, _ map[string]float64) { told = append(told, "step "+strconv.Itoa(step)) },
+			Progress:   func(step, _ int, _ map[string]float64) { told = append(told, "step "+strconv.Itoa(step)) },
 			Checkpoint: func(ref activities.Ref) { told = append(told, h.files(t, ref)["model"]) },
 			Warn:       func(text string) { told = append(told, text) },
 		})

@@ -41,8 +41,9 @@ const (
 // Listener is told what a program reports. Nil functions are not called. They are called one at a time, and reading
 // waits for them.
 type Listener struct {
-	// Progress is told of each finished step, with its metrics, all of them finite.
-	Progress func(step int, metrics map[string]float64)
+	// Progress is told of each finished step, of how many, 0 where the program does not say, and with its metrics, all of
+	// them finite.
+	Progress func(step, of int, metrics map[string]float64)
 	// Checkpoint is told of each checkpoint that is stored: a tree with one entry, which Prepare restores.
 	Checkpoint func(activities.Ref)
 	// Training is told how a split training goes beside its plan; all of them are sound, and a later one replaces all
@@ -125,6 +126,8 @@ type follower struct {
 	listener Listener
 	warnings int
 	unknown  map[string]bool // keys that were warned of
+	of       int             // how many steps there are by the program's last word; 0 while it has not said
+	moved    bool            // that it says another number was warned of
 }
 
 // take understands one line.
@@ -145,15 +148,17 @@ func (f *follower) take(line []byte, tooLong bool, checkpoints chan string) {
 		}
 		f.warnLine("%q has a NaN or Infinity, which JSON has not; it is taken for null", quote(line))
 	}
-	if _, found := keys["metrics"]; found && keys["progress"] == nil {
-		f.warnLine("it has metrics without progress, the number of the step")
+	for _, with := range [...]string{"metrics", "of"} {
+		if _, found := keys[with]; found && keys["progress"] == nil {
+			f.warnLine("it has %s without progress, the number of the step", with)
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		var err error
 		switch key {
 		case "progress":
-			err = f.progress(keys[key], keys["metrics"])
-		case "metrics": // with progress
+			err = f.progress(keys[key], keys["of"], keys["metrics"])
+		case "metrics", "of": // with progress
 		case "checkpoint":
 			err = f.checkpoint(keys[key], checkpoints)
 		case "result":
@@ -172,8 +177,8 @@ func (f *follower) take(line []byte, tooLong bool, checkpoints chan string) {
 				f.unknown = map[string]bool{}
 			}
 			f.unknown[key] = true
-			err = errors.New("no such key is known, and it is passed over; what can be reported is progress, metrics, " +
-				"checkpoint, result, out_of_memory, retry and training")
+			err = errors.New("no such key is known, and it is passed over; what can be reported is progress, of, " +
+				"metrics, checkpoint, result, out_of_memory, retry and training")
 		}
 		if err != nil {
 			f.warnLine("%q: %w", quote([]byte(key)), err)
@@ -210,11 +215,31 @@ func withoutNaN(line []byte) (finite []byte, replaced bool) {
 	return finite, replaced
 }
 
-func (f *follower) progress(step, metrics json.RawMessage) error {
-	var number float64
-	if err := json.Unmarshal(step, &number); err != nil || number != math.Trunc(number) || number < 0 ||
-		number > math.MaxInt32 {
-		return fmt.Errorf("%s is not the number of a step; write how many are done, such as 3", quote(step))
+// maxSteps is more steps, rows or bytes than any program does, and the largest number up to which all are exact in JSON.
+const maxSteps = 1 << 53
+
+// counted decodes a whole number from least on.
+func counted(value json.RawMessage, least float64) (number int, ok bool) {
+	var decoded *float64
+	if err := json.Unmarshal(value, &decoded); err != nil || decoded == nil || *decoded != math.Trunc(*decoded) ||
+		*decoded < least || *decoded > maxSteps {
+		return 0, false
+	}
+	return int(*decoded), true
+}
+
+func (f *follower) progress(step, of, metrics json.RawMessage) error {
+	number, ok := counted(step, 0)
+	if !ok {
+		return fmt.Errorf("%s is not the number of a step; write how many are done, such as 3, and in \"of\" how many "+
+			"there are", quote(step))
+	}
+	all := 0
+	if of != nil {
+		var err error
+		if all, err = f.total(number, of); err != nil {
+			f.warnLine("\"of\": %w", err) // the step is done all the same
+		}
 	}
 	finite := make(map[string]float64)
 	var refused []string
@@ -235,13 +260,35 @@ func (f *follower) progress(step, metrics json.RawMessage) error {
 	}
 	f.telling.Lock()
 	if f.listener.Progress != nil {
-		f.listener.Progress(int(number), finite)
+		f.listener.Progress(number, all, finite)
 	}
 	f.telling.Unlock()
 	if len(refused) > 0 {
 		return fmt.Errorf("the metrics %s are not numbers", strings.Join(refused, ", "))
 	}
 	return nil
+}
+
+// total is how many steps there are of which so many are done: 0, with what is wrong, for one that cannot be. One that
+// changes counts, and that it does is told once.
+func (f *follower) total(done int, value json.RawMessage) (int, error) {
+	of, ok := counted(value, 1)
+	switch {
+	case string(value) == "null": // there is no value
+		return 0, nil
+	case !ok:
+		return 0, fmt.Errorf("%s is not how many there are; write a whole number above 0, such as 5000, or leave it out",
+			quote(value))
+	case of < done:
+		return 0, fmt.Errorf("%d are done, of %d: it is left out; write how many there are, with those that are done",
+			done, of)
+	}
+	if f.of > 0 && of != f.of && !f.moved {
+		f.moved = true
+		f.warnLine("\"of\": it was %d and is %d; the newest counts, and the end is predicted the less surely", f.of, of)
+	}
+	f.of = of
+	return of, nil
 }
 
 func (f *follower) result(value json.RawMessage) error {

@@ -27,8 +27,12 @@ func follow(tb testing.TB, w *command.Workspace, text string) ran {
 	tb.Helper()
 	var r ran
 	r.reported = w.Follow(tb.Context(), strings.NewReader(text), command.Listener{
-		Progress: func(step int, metrics map[string]float64) {
-			line, err := json.Marshal(map[string]any{"step": step, "metrics": metrics})
+		Progress: func(step, of int, metrics map[string]float64) {
+			said := map[string]any{"step": step, "metrics": metrics}
+			if of != 0 {
+				said["of"] = of
+			}
+			line, err := json.Marshal(said)
 			if err != nil {
 				tb.Errorf("progress %d %v: %v", step, metrics, err)
 			}
@@ -111,6 +115,49 @@ func TestALineThatCannotBeUnderstoodIsAWarningAndTheNextIsRead(t *testing.T) {
 				t.Errorf("told: got %q, want a warning of line 2 with %q, and step 7", r.told, want)
 			}
 		})
+	}
+}
+
+func TestAProgramTellsHowMuchThereIsToDo(t *testing.T) {
+	t.Parallel()
+	w := newHost(t).prepare(t, wire.Command{Arguments: []string{"true"}}, activities.Ref{})
+	const plain = `{"metrics":{},"step":12}`
+	for of, want := range map[string][]string{
+		"50":      {`{"metrics":{},"of":50,"step":12}`},
+		"12":      {`{"metrics":{},"of":12,"step":12}`},
+		"9e15":    {`{"metrics":{},"of":9000000000000000,"step":12}`},
+		"null":    {plain},
+		"0":       {`"of": 0 is not how many there are`, plain},
+		"-50":     {`"of": -50 is not how many`, plain},
+		"50.5":    {`"of": 50.5 is not how many`, plain},
+		"1e300":   {`"of": 1e300 is not how many`, plain},
+		`"fifty"`: {`"of": \"fifty\" is not how many`, plain},
+		"[50]":    {`"of": [50] is not how many`, plain},
+		"NaN":     {"taken for null", plain},
+		"11":      {`"of": 12 are done, of 11: it is left out`, plain},
+	} {
+		t.Run(of, func(t *testing.T) {
+			t.Parallel()
+			r := follow(t, w, `{"progress": 12, "of": `+of+`}`)
+			if len(r.told) != len(want) {
+				t.Fatalf("told: got %q, want %q", r.told, want)
+			}
+			for i, text := range want {
+				if !strings.Contains(r.told[i], strings.ReplaceAll(text, `\"`, `"`)) {
+					t.Errorf("told: got %q, want %q", r.told[i], text)
+				}
+			}
+		})
+	}
+	r := follow(t, w, `{"progress": 1, "of": 50}`+"\n"+`{"progress": 2, "of": 60}`+"\n"+`{"progress": 3, "of": 70}`+"\n"+
+		`{"of": 70}`)
+	want := []string{
+		`{"metrics":{},"of":50,"step":1}`, "warning: report line 2: \"of\": it was 50 and is 60; the newest counts, and the end is " +
+			"predicted the less surely", `{"metrics":{},"of":60,"step":2}`, `{"metrics":{},"of":70,"step":3}`,
+		"warning: report line 4: it has of without progress, the number of the step",
+	}
+	if diff := cmp.Diff(want, r.told); diff != "" {
+		t.Errorf("a total that changes is told once (-want +got):\n%s", diff)
 	}
 }
 
@@ -234,7 +281,7 @@ func TestReadingGoesOnWhileACheckpointIsStoredAndTheNewestIsStoredNext(t *testin
 	go func() {
 		defer close(done)
 		w.Follow(t.Context(), reader, command.Listener{
-			Progress:   func(step int, _ map[string]float64) { steps <- step },
+			Progress:   func(step, _ int, _ map[string]float64) { steps <- step },
 			Checkpoint: func(ref activities.Ref) { kept = append(kept, ref) },
 		})
 	}()
@@ -350,7 +397,10 @@ func FuzzFollow(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		warnings := 0
 		reported := w.Follow(t.Context(), strings.NewReader(string(data)), command.Listener{
-			Progress: func(step int, metrics map[string]float64) {
+			Progress: func(step, of int, metrics map[string]float64) {
+				if of != 0 && of < step {
+					t.Errorf("step %d of %d", step, of)
+				}
 				for name, value := range metrics {
 					if step < 0 || math.IsNaN(value) || math.IsInf(value, 0) {
 						t.Errorf("step %d, metric %q: got %v", step, name, value)

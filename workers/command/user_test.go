@@ -81,7 +81,7 @@ func TestAttackACheckpointThatBecomesALinkIsNotFollowed(t *testing.T) {
 	go func() {
 		defer close(ended)
 		w.Follow(t.Context(), reports, command.Listener{
-			Progress:   func(int, map[string]float64) { close(resolved) },
+			Progress:   func(int, int, map[string]float64) { close(resolved) },
 			Checkpoint: func(ref activities.Ref) { kept = append(kept, ref) },
 			Warn:       func(text string) { warned = append(warned, text) },
 		})

@@ -166,7 +166,7 @@ func (a *Attempt) Progress(progress wire.Progress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reported = progress
-	a.state.Step, a.state.Metrics = progress.Step, progress.Metrics
+	a.state.Step, a.state.Of, a.state.Metrics = progress.Step, progress.Of, progress.Metrics
 }
 
 // maxMetrics and maxMetricName bound what is kept of one report.
@@ -263,15 +263,16 @@ func (a *Attempt) Need() predictor.Need {
 // Record returns the start of the attempt's Record: who it is, where it ran, how it ended and what it said last.
 func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) predictor.Record {
 	a.mu.Lock()
-	training, reported, made := a.training, a.reported, a.made
+	training, reported, made, before := a.training, a.reported, a.made, a.state
 	a.mu.Unlock()
 	return predictor.Record{
 		Run: a.Task.Run, Pipeline: a.Task.Pipeline, Stage: a.Task.Stage, Task: a.Task.ID, Attempt: a.Number,
 		Venue: venue, Host: host, PoolOnly: a.PoolOnly, ScheduledAt: a.ScheduledAt,
 		Outcome: ending.Outcome, Cause: ending.because(), Error: clip(ending.Message, maxMessage), Grant: ending.Grant,
+		Next:     next(a.Task, a.Number, before, ending),
 		Cost:     ending.Cost,
-		Features: a.features, Step: reported.Step, Metrics: maps.Clone(reported.Metrics), Training: training,
-		Checkpoints: made,
+		Features: a.features, Step: reported.Step, Of: reported.Of, Metrics: maps.Clone(reported.Metrics),
+		Training: training, Checkpoints: made,
 	}
 }
 

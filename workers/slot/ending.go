@@ -1,6 +1,7 @@
 package slot
 
 import (
+	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -154,6 +155,26 @@ func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending)
 		options.NextRetryDelay = lostDelay
 	}
 	return after, temporal.NewApplicationErrorWithOptions(text, kind, options)
+}
+
+// next is what becomes of the task, by what Temporal is told.
+func next(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) predictor.Next {
+	if ending.Outcome == "" {
+		return "" // it has not ended
+	}
+	_, err := Conclude(task, attempt, before, ending)
+	var told *temporal.ApplicationError
+	switch {
+	case err == nil:
+		return ""
+	case !errors.As(err, &told): // cancelled
+		return predictor.NextNothing
+	case told.Type() == wire.RefusedError:
+		return predictor.NextPool
+	case told.NonRetryable():
+		return predictor.NextNothing
+	}
+	return ""
 }
 
 // clip cuts text to at most limit bytes, at the end of a rune, and says that it did.

@@ -121,6 +121,16 @@ func TestAnAttemptIsConcludedByItsOutcome(t *testing.T) {
 			if got := errors.As(err, &failed); got != (tt.kind != "") {
 				t.Fatalf("application error: got %v, want type %q", err, tt.kind)
 			}
+			want := predictor.Next("")
+			switch {
+			case tt.kind == wire.RefusedError:
+				want = predictor.NextPool
+			case tt.final || tt.cancelled:
+				want = predictor.NextNothing
+			}
+			if got := next(task, 2, tt.before, tt.ending); got != want {
+				t.Errorf("next: got %q, want %q", got, want)
+			}
 			if failed != nil && (failed.Type() != tt.kind || failed.NonRetryable() != tt.final) {
 				t.Errorf("error: got type %q, final %v, want %q, %v", failed.Type(), failed.NonRetryable(), tt.kind, tt.final)
 			}

@@ -86,7 +86,7 @@ func inStage(ctx context.Context, job Job) (result Result, err error) {
 	result, err = Run(ctx, job, Observer{
 		Planned: func(t predictor.Training) { activities.Trained(ctx, t) },
 		Progressed: func(p Progress) {
-			activities.Progress(ctx, int(p.Training.Steps), metrics(p))
+			activities.ProgressOf(ctx, int(p.Training.Steps), int(p.Training.TotalSteps), metrics(p))
 			activities.Trained(ctx, p.Training)
 		},
 		Checkpointed: u.offer,

@@ -50,7 +50,7 @@ func attempt(t *testing.T, store activities.Store, resume activities.Ref) (conte
 	return activities.NewContext(t.Context(), &activities.Attempt{
 		Run: "r", Stage: "train", Task: "t", Number: 1, Store: store, Resume: resume,
 		Logger: slog.New(slog.NewTextHandler(&h.log, nil)),
-		Progress: func(step int, metrics map[string]float64) {
+		Progress: func(step, _ int, metrics map[string]float64) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			if metrics["loss"] <= 0 || metrics["samples_per_second"] <= 0 || metrics["step_seconds"] <= 0 {

@@ -48,6 +48,14 @@
 // parameter that is a list (parameters.NAME), of a list that an earlier program reported as its result
 // (STAGE.result.KEY), or the outputs of a stage that fans out (STAGE.OUTPUT).
 //
+// # Reports
+//
+// A program may write JSON lines to the file that $SPILLWAY_REPORT names: {"progress": 3, "metrics": {"loss": 0.2}} when
+// a step is done, {"result": {...}} with values for later stages, {"checkpoint": "state.pt"} with what another attempt
+// finds at $SPILLWAY_RESUME, and {"retry": false} when that would fail in the same way. One that knows how much there
+// is to do says so, in steps, rows or bytes: {"progress": 1200, "of": 5000}. Its end is predicted by that, also in its
+// first run and where the next input has another number of rows.
+//
 // # Values
 //
 // ${NAME} is a variable of for_each, or else a parameter, and ${STAGE.result.KEY} a value that an earlier program

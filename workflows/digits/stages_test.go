@@ -88,7 +88,7 @@ func TestAnAttemptGoesOnFromTheCheckpointOfTheLastOne(t *testing.T) {
 	var checkpoints []activities.Ref
 	var steps []int
 	attempt.Checkpoint = func(ref activities.Ref, _ ...activities.Ref) { checkpoints = append(checkpoints, ref) }
-	attempt.Progress = func(step int, _ map[string]float64) { steps = append(steps, step) }
+	attempt.Progress = func(step, _ int, _ map[string]float64) { steps = append(steps, step) }
 	whole, err := train(ctx, in)
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/workflows/internal/account"
 )
 
@@ -128,8 +129,8 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 	started := predictor.RunStarted{
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Goal: r.goal, At: r.startedAt,
 		Event: memo[string](info, EventMemo), Input: preview(in.Args, inputPreview),
-		InputBytes: sizeOf(in.Args),
-		EventAt:    r.options.EventAt, RetryOf: r.options.RetryOf, Traceparent: r.options.Traceparent,
+		InputBytes: sizeOf(in.Args), Features: featuresOf(in.Args),
+		EventAt: r.options.EventAt, RetryOf: r.options.RetryOf, Traceparent: r.options.Traceparent,
 	}
 	if r.tell != nil && !workflow.IsReplaying(ctx) { // by each part: the loop forgets what is older than two weeks
 		r.tell(started)
@@ -209,6 +210,18 @@ func sizeOf(values []any) quantity.Bytes {
 		return 0
 	}
 	return inputBytes(encoded)
+}
+
+// featuresOf are the numbers and the categories of the first value, as its tasks have theirs.
+func featuresOf(values []any) map[string]float64 {
+	if len(values) == 0 {
+		return nil
+	}
+	encoded, err := json.Marshal(values[0])
+	if err != nil {
+		return nil
+	}
+	return usage.Few(wire.Features(wire.Task{}, encoded))
 }
 
 // preview encodes the first value when it is no larger than limit.

@@ -179,11 +179,19 @@ func liveCells(stage ledger.StageView, s Style) []string {
 	}
 }
 
+// doneOf says how far an attempt is: "step 3", or "1200 of 5000 (24%)" where it told how many there are.
+func doneOf(step, of int) string {
+	if of <= 0 {
+		return "step " + strconv.Itoa(step)
+	}
+	return fmt.Sprintf("%d of %d (%d%%)", step, of, int(100*float64(step)/float64(of)))
+}
+
 // progressLine shows what a long stage reported of itself last, and failures; empty when there is nothing to show.
 func progressLine(stage ledger.StageView, s Style) string {
 	var parts []string
 	if stage.Step > 0 {
-		parts = append(parts, "step "+strconv.Itoa(stage.Step))
+		parts = append(parts, doneOf(stage.Step, stage.Of))
 		for _, name := range slices.Sorted(maps.Keys(stage.Metrics)) {
 			parts = append(parts, fmt.Sprintf("%s %s", Clean(name), strconv.FormatFloat(stage.Metrics[name], 'g', 4, 64)))
 		}

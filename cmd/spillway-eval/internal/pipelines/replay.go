@@ -127,7 +127,7 @@ func (c *course) start(ctx context.Context) error {
 	c.spans[r.id] = span{start: now}
 	if err := c.agenda.Tell(ctx, predictor.RunStarted{
 		Run: r.id, Pipeline: c.pipeline.name, App: c.pipeline.name, Build: "b", At: now,
-		InputBytes: quantity.Bytes(r.input),
+		InputBytes: quantity.Bytes(r.input), Features: c.pipeline.features(r),
 	}); err != nil {
 		return fmt.Errorf("start %s: %w", r.id, err)
 	}

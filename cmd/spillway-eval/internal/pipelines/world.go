@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/sim"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // World says what is simulated. All is drawn from its seed: the same World gives the same outcomes.
@@ -19,6 +20,9 @@ type World struct {
 	Pipelines, Together, Runs int
 	// Cores is how large a pool is.
 	Cores int
+	// Kinds is of how many models each pipeline's runs are, one drawn for each run and named by a text of its input: the
+	// tasks of one take up to kindSpan times as long as those of another. 0 and 1 are no choice, and no text.
+	Kinds int
 }
 
 // pipeline is what one pipeline does with an input.
@@ -28,12 +32,14 @@ type pipeline struct {
 	// least is the smallest input of a run, in bytes; the largest is inputSpan times as large.
 	least float64
 	runs  []run
+	kinds []float64 // by what factor the tasks of each model take longer
 }
 
 // run is one run of a pipeline as it will be, but for when its tasks get slots.
 type run struct {
 	id     string
 	input  float64
+	kind   int           // of the model
 	idle   time.Duration // from the end of the run before
 	stages [][]sim.Task
 }
@@ -63,6 +69,7 @@ const (
 // inputSpan is by what factor inputs of a pipeline differ, and mostTasks bounds a stage.
 const (
 	inputSpan = 100
+	kindSpan  = 10
 	mostTasks = 128
 )
 
@@ -84,10 +91,16 @@ func (w World) draw(pool int) []pipeline {
 			}
 			p.stages = append(p.stages, s)
 		}
+		for range w.Kinds {
+			p.kinds = append(p.kinds, logUniform(1, kindSpan))
+		}
 		for number := range w.Runs {
 			r := run{
 				id: fmt.Sprintf("%s-run-%d", p.name, number+1), input: p.least * logUniform(1, inputSpan),
 				idle: time.Duration(random.ExpFloat64() * 120 * float64(time.Second)),
+			}
+			if w.Kinds > 1 {
+				r.kind = random.IntN(w.Kinds)
 			}
 			r.stages = p.draw(r, random)
 			p.runs = append(p.runs, r)
@@ -115,6 +128,9 @@ func (p pipeline) draw(r run, random *rand.Rand) [][]sim.Task {
 		input := r.input / float64(n)
 		for task := range n {
 			seconds := (s.base + s.scale*math.Pow(input/p.least, s.power)) * math.Exp(s.spread*random.NormFloat64())
+			if len(p.kinds) > 1 {
+				seconds *= p.kinds[r.kind]
+			}
 			took := time.Duration(seconds * float64(time.Second))
 			stages[i] = append(stages[i], sim.Task{
 				Run: r.id, Pipeline: p.name, Stage: predictor.StageID{App: p.name, Build: "b", Name: s.name},
@@ -122,12 +138,20 @@ func (p pipeline) draw(r run, random *rand.Rand) [][]sim.Task {
 				Usage: quantity.Usage{
 					CPU: took, Wall: took, PeakMemory: 512 * quantity.MiB, Input: quantity.Bytes(input),
 				},
-				Cost: quantity.USD.Times(seconds * pricePerSecond),
+				Features: p.features(r), Cost: quantity.USD.Times(seconds * pricePerSecond),
 			})
 		}
 		before = n
 	}
 	return stages
+}
+
+// features are what the input of a run says of its model, which its tasks are told, too; nil where there is no choice.
+func (p pipeline) features(r run) map[string]float64 {
+	if len(p.kinds) < 2 {
+		return nil
+	}
+	return map[string]float64{usage.CategoryName("model"): usage.Category(fmt.Sprintf("model-%d", r.kind))}
 }
 
 // pricePerSecond is what a task costs, in US dollars.
