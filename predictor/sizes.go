@@ -403,7 +403,7 @@ func (d *decider) cores(w *work) size.CPU {
 	st := w.stage
 	c := size.CPU{
 		Speed: st.Model.Speed(), HeldBack: st.Model.HeldBack(), Most: d.largestFor(st.Sizing.Base).CPU,
-		Tasks: float64(w.demand()), 
+		Tasks: float64(w.demand()), Threaded: st.Model.Program != "" && st.Model.Program != fact.GoProgram,
 	}
 	if len(st.Model.Rates.Values) >= size.EnoughRates {
 		c.Rate = quantity.Milli(math.Ceil(st.Model.Rates.Quantile(0.9)))
