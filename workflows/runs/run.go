@@ -262,6 +262,9 @@ func (r *run) hint(ctx workflow.Context, c call) {
 	})
 }
 
+// maxImports is how many modules of a program a hint names: one comes with each task.
+const maxImports = 32
+
 // program is what runs a task: stages that the same program runs, and that import the same, are alike.
 type program struct {
 	name    string
@@ -279,8 +282,10 @@ func (c call) program() program {
 		Program   string   `json:"program"`
 		Imports   []string `json:"imports"`
 	}
+	decoded := json.Unmarshal(c.input, &command)
+	command.Imports = command.Imports[:min(len(command.Imports), maxImports)]
 	switch {
-	case json.Unmarshal(c.input, &command) != nil || command.Image == "" && len(command.Arguments) == 0:
+	case decoded != nil || command.Image == "" && len(command.Arguments) == 0:
 		return program{} // the host refuses it, and says why
 	case command.Image != "":
 		return program{name: command.Image, imports: command.Imports, image: true}
