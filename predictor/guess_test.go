@@ -53,7 +53,7 @@ func TestAFirstAttemptBeginsWithWhatIsAlike(t *testing.T) {
 	}
 	python, _ := guessOf(t, seen(), "score", "python3", 1)
 	inGo, _ := guessOf(t, seen(), "score", predictor.GoProgram, 1)
-	if python.Base.Memory < 300*quantity.MiB || inGo.Base.Memory > 128*quantity.MiB ||
+	if python.Base.Memory < 200*quantity.MiB || inGo.Base.Memory > 128*quantity.MiB ||
 		inGo.Base.Memory >= python.Base.Memory/4 {
 		t.Errorf("like three of 900 MiB in Python: got %s; like three of 8 MiB in Go: got %s", python.Base.Memory,
 			inGo.Base.Memory)
@@ -80,7 +80,7 @@ func TestAStageOfTheSameNameElsewhereIsMostAlike(t *testing.T) {
 	}
 	got, _ := guessOf(t, state, "fit", "python3", 1)
 	const like = "; like 1 other stage with python3 called fit, and less so 2 more: "
-	if got.Base.Memory < 150*quantity.MiB || !strings.Contains(got.Source, like) {
+	if got.Base.Memory < 80*quantity.MiB || !strings.Contains(got.Source, like) {
 		t.Errorf("like one of 700 MiB of its name: got %s because of %q", got.Base.Memory, got.Source)
 	}
 }
@@ -297,5 +297,53 @@ func TestAFirstRunIsThoughtToTakeAsLongAsWhatIsAlike(t *testing.T) {
 	}
 	if got := slotsOf(state); got["long"] < 12 || got["long"]+got["short"] != 16 {
 		t.Errorf("like three of ten minutes, and like three of ten milliseconds: got %v slots, want most for the long", got)
+	}
+}
+
+// A script that imports what another one does is like that one, whatever else they have in common.
+func TestAFirstAttemptBeginsWithWhatImportsTheSame(t *testing.T) {
+	t.Parallel()
+	var known predictor.State
+	for n, seen := range []struct {
+		stage   predictor.StageID
+		imports []string
+		peak    quantity.Bytes
+	}{
+		{predictor.StageID{App: "fit", Build: "b", Name: "fit"}, []string{"heavytensors", "numpy"}, 700 * quantity.MiB},
+		{predictor.StageID{App: "plain", Build: "b", Name: "plain"}, []string{}, 9 * quantity.MiB},
+		{predictor.StageID{App: "rows", Build: "b", Name: "rows"}, []string{"numpy"}, 40 * quantity.MiB},
+	} {
+		hinted, r := hint("earlier", "", 1, -2000), ended("", n, -1000, seen.peak)
+		hinted.Stage, hinted.Program, hinted.Imports, r.Stage = seen.stage, "python3", seen.imports, seen.stage
+		known = fold(known, hinted, r)
+	}
+	for _, test := range []struct {
+		stage       string
+		imports     []string
+		least, most quantity.Bytes
+		like        string
+	}{
+		{
+			"same", []string{"heavytensors", "numpy"}, 70, 700,
+			"like 1 other stage with python3 that import heavytensors, numpy, and less so 2 more",
+		},
+		{"some", []string{"heavytensors", "yaml"}, 60, 700, "like 1 other stage that import some of the same modules"},
+		{"none", []string{}, 9, 30, "like 1 other stage with python3 that import no modules of others"},
+		{"unknown", nil, 20, 60, "like 3 other stages with python3:"},
+	} {
+		hinted := hint("r", test.stage, 1, 1)
+		hinted.Program, hinted.Imports = "python3", test.imports
+		plan, next := predictor.Decide(fold(known, started("r", 0, predictor.Goal{}), hinted), laptop(1, 4))
+		known = next
+		for _, sizing := range plan.Sizings {
+			if sizing.Stage != hinted.Stage {
+				continue
+			}
+			if got := sizing.Base.Memory / quantity.MiB; got < test.least || got > test.most ||
+				!strings.Contains(sizing.Source, test.like) {
+				t.Errorf("%s: got %d MiB because of %q, want %d to %d because of %q", test.stage, got, sizing.Source,
+					test.least, test.most, test.like)
+			}
+		}
 	}
 }

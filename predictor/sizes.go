@@ -242,7 +242,7 @@ func guessAt(s size.Sizing, need size.Need) quantity.Bytes {
 
 // prior is what stages that have something in common with one of this app tell of its peaks.
 func (d *decider) prior(known *memory.Model, app string) size.Prior {
-	return d.learnedOf(known, app, size.WeakPrior(known.Program), (*memory.Model).Experience)
+	return d.learnedOf(known, app, size.WeakPrior(known.Program, known.Imports), (*memory.Model).Experience)
 }
 
 // usualWall is how many seconds a task of a stage of which no attempt has ended takes in the mean, by what others that
@@ -264,8 +264,9 @@ func (d *decider) learnedOf(
 	if d.experienced == nil {
 		d.experienced = d.memory.Experienced()
 	}
-	var others, program, ofApp, both, named []size.Experience
+	var others, program, ofApp, both, some, same, named []size.Experience
 	name := strings.TrimPrefix(known.Name, app)
+	imported := func(module string) bool { return slices.Contains(known.Imports, module) }
 	for _, other := range d.experienced {
 		sameApp := strings.HasPrefix(other.Name, app+"/")
 		sameProgram := other.Program != "" && other.Program == known.Program
@@ -273,6 +274,10 @@ func (d *decider) learnedOf(
 		case other == known:
 		case sameProgram && strings.HasSuffix(other.Name, name):
 			named = append(named, set)
+		case sameProgram && known.Imports != nil && slices.Equal(other.Imports, known.Imports) && other.Imports != nil:
+			same = append(same, set)
+		case slices.ContainsFunc(other.Imports, imported):
+			some = append(some, set)
 		case sameApp && sameProgram:
 			both = append(both, set)
 		case sameApp:
@@ -283,13 +288,26 @@ func (d *decider) learnedOf(
 			others = append(others, set)
 		}
 	}
-	in := "with " + known.Program
+	in, importing := "with "+known.Program, "that import no modules of others, either"
 	if known.Program == fact.GoProgram {
 		in = "in Go"
 	}
+	if len(known.Imports) > 0 {
+		importing = "that import " + listed(known.Imports)
+	}
 	return weak.Learn("elsewhere", others).Learn(in, program).
 		Learn("of "+app, ofApp).Learn("of "+app+" "+in, both).
+		Learn("that import some of the same modules", some).Learn(in+" "+importing, same).
 		Learn(in+" called "+strings.TrimPrefix(name, "/"), named)
+}
+
+// listed names the first of some modules.
+func listed(modules []string) string {
+	const named = 3
+	if more := len(modules) - named; more > 0 {
+		return strings.Join(modules[:named], ", ") + " and " + words.Count(more, "other")
+	}
+	return strings.Join(modules, ", ")
 }
 
 // offReason says by how much predictions of a quantity are off.
@@ -341,13 +359,13 @@ func (d *decider) learned(w *work, first size.Sizing, needs memory.Learned) size
 	s := first
 	s.Learned, s.Guess, s.Source = true, false, peaks.String()
 	s.Term, s.Levels = peaks.Term.Scaled(peaks.Limit), peaks.Levels
-	s.Base.Memory = max(size.RoundUp(quantity.Bytes(min(peaks.Base*peaks.Limit, size.MostMemory)), quantity.MiB),
-		d.policy.MinMemory)
+	least := max(size.Least(quantity.Bytes(st.Model.Memory.LargestPeak()), st.Model.Fixed), d.policy.MinMemory)
+	s.Base.Memory = max(size.RoundUp(quantity.Bytes(min(peaks.Base*peaks.Limit, size.MostMemory)), quantity.MiB), least)
 	if s.Levels.Name != "" {
-		s.Levels.Other, s.Floor = peaks.Unseen, max(s.Floor, d.policy.MinMemory)
+		s.Levels.Other, s.Floor = peaks.Unseen, max(s.Floor, least)
 	}
 	if peaks.Most > 0 {
-		s.Most = max(size.RoundUp(quantity.Bytes(min(peaks.Most, size.MostMemory)), quantity.MiB), d.policy.MinMemory)
+		s.Most = max(size.RoundUp(quantity.Bytes(min(peaks.Most, size.MostMemory)), quantity.MiB), least)
 	}
 	s.Base.CPU = d.cpu(w, first.Base.CPU)
 	return d.device(st, s, needs)
@@ -385,7 +403,7 @@ func (d *decider) cores(w *work) size.CPU {
 	st := w.stage
 	c := size.CPU{
 		Speed: st.Model.Speed(), HeldBack: st.Model.HeldBack(), Most: d.largestFor(st.Sizing.Base).CPU,
-		Tasks: float64(w.demand()),
+		Tasks: float64(w.demand()), Threaded: st.Model.Program != "" && st.Model.Program != fact.GoProgram,
 	}
 	if len(st.Model.Rates.Values) >= size.EnoughRates {
 		c.Rate = quantity.Milli(math.Ceil(st.Model.Rates.Quantile(0.9)))
@@ -671,8 +689,9 @@ func (d *decider) liveSize(st *memory.Stage, s size.Sizing) quantity.Size {
 		return quantity.Size{}
 	}
 	advised := quantity.Size{
-		CPU:    size.CPUOf(quantity.Milli(min(cpu.Value, float64(fact.MaxRate)))),
-		Memory: max(size.RoundUp(quantity.Bytes(min(peak.Value, size.MostMemory)), quantity.MiB), d.policy.MinMemory),
+		CPU: size.CPUOf(quantity.Milli(min(cpu.Value, float64(fact.MaxRate)))),
+		Memory: max(size.RoundUp(quantity.Bytes(min(peak.Value, size.MostMemory)), quantity.MiB), d.policy.MinMemory,
+			size.Least(st.Live.Peak, st.Model.Fixed)),
 	}
 	if st.Model.HeldBack() > 0 {
 		advised.CPU = max(advised.CPU, s.Base.CPU)

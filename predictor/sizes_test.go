@@ -68,7 +68,7 @@ func TestSizes(t *testing.T) {
 		{
 			"a stage nobody ran begins with what a process may take", 1, nil,
 			quantity.Size{},
-			quantity.Size{CPU: 1000, Memory: 111 * quantity.MiB},
+			quantity.Size{CPU: 1000, Memory: 32 * quantity.MiB},
 			"no stage is known that is like it",
 		},
 		{
@@ -91,7 +91,19 @@ func TestSizes(t *testing.T) {
 			"41 attempts",
 		},
 		{
-			"memory is never below the policy's least", 1, repeat(3, 10),
+			"memory is never below twice what small attempts take", 1, repeat(3, 10),
+			quantity.Size{},
+			quantity.Size{CPU: 1000, Memory: 6 * quantity.MiB},
+			"10 attempts",
+		},
+		{
+			"nor below the policy's least", 1, repeat(1, 10),
+			quantity.Size{},
+			quantity.Size{CPU: 1000, Memory: 2 * quantity.MiB},
+			"10 attempts",
+		},
+		{
+			"what takes more than a few MiB has 16 at least", 1, repeat(9, 10),
 			quantity.Size{},
 			quantity.Size{CPU: 1000, Memory: 16 * quantity.MiB},
 			"10 attempts",

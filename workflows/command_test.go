@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -66,19 +67,30 @@ func TestAHintTellsWhichAttemptsCannotGrow(t *testing.T) {
 	recommended := squared.WithRecommender(sizes)
 	inImage := listing
 	inImage.Image = "registry.example/list"
+	imports := listing
+	imports.Arguments, imports.Program, imports.Imports = []string{"sh", "-c", "python3 a.py"}, "python3", []string{"torch"}
+	plain := imports
+	plain.Imports = []string{}
 	for name, c := range map[string]struct {
 		pipeline runs.AnyPipeline
 		stage    runs.AnyStage
 		input    any
 		output   string
 		program  string
+		imports  []string
 		fixed    bool
 	}{
-		"a command":             {spillway.NewPipeline("p", shell.Run), shell, listing, `{}`, "ls", false},
-		"a command in an image": {spillway.NewPipeline("p", shell.Run), shell, inImage, `{}`, inImage.Image, true},
-		"a function":            {spillway.NewPipeline("p", squared.Run), squared, square{}, `1`, predictor.GoProgram, false},
+		"a command": {spillway.NewPipeline("p", shell.Run), shell, listing, `{}`, "ls", nil, false},
+		"a command in an image": {
+			spillway.NewPipeline("p", shell.Run), shell, inImage, `{}`, inImage.Image, nil, true,
+		},
+		"a program in Python": {spillway.NewPipeline("p", shell.Run), shell, imports, `{}`, "python3", imports.Imports, false},
+		"one that imports no modules of others": {
+			spillway.NewPipeline("p", shell.Run), shell, plain, `{}`, "python3", plain.Imports, false,
+		},
+		"a function": {spillway.NewPipeline("p", squared.Run), squared, square{}, `1`, predictor.GoProgram, nil, false},
 		"a function that sizes itself": {
-			spillway.NewPipeline("p", recommended.Run), recommended, square{}, `1`, predictor.GoProgram, true,
+			spillway.NewPipeline("p", recommended.Run), recommended, square{}, `1`, predictor.GoProgram, nil, true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,8 +114,9 @@ func TestAHintTellsWhichAttemptsCannotGrow(t *testing.T) {
 			if err := env.GetWorkflowError(); err != nil {
 				t.Fatal(err)
 			}
-			if len(hints) != 1 || hints[0].Fixed != c.fixed || hints[0].Program != c.program {
-				t.Errorf("hints %+v: want one of %s, fixed: %t", hints, c.program, c.fixed)
+			if len(hints) != 1 || hints[0].Fixed != c.fixed || hints[0].Program != c.program ||
+				!reflect.DeepEqual(hints[0].Imports, c.imports) {
+				t.Errorf("hints %+v: want one of %s that imports %#v, fixed: %t", hints, c.program, c.imports, c.fixed)
 			}
 		})
 	}

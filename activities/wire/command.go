@@ -35,6 +35,11 @@ type Command struct {
 	// Parameters are the numbers that the size of an attempt may depend on, by name, and the values of categories
 	// (AddCategories): `spillway run` finds those among the arguments.
 	Parameters map[string]float64 `json:"parameters,omitempty"`
+	// Program is what mainly runs, "python3" of `sh -c "python3 fit.py"`; empty means the first argument. Imports are the
+	// modules of others that it imports, by name; nil where nothing is known of them. Attempts of stages that have these
+	// in common are taken to be alike. Whoever sends the code has read them in it (workers/command/imports).
+	Program string   `json:"program,omitempty"`
+	Imports []string `json:"imports,omitzero"`
 	// Grace is the time between SIGTERM and SIGKILL when the program is stopped; 0 means 10 seconds.
 	Grace time.Duration `json:"grace_ns,omitempty"`
 }

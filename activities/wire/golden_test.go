@@ -75,6 +75,7 @@ var (
 		Environment: map[string]string{"PYTHONHASHSEED": "0"}, Requirements: ref, Image: "python:3.12",
 		Files:   []wire.CommandFile{{Path: "data/clean.csv", Artifact: ref, Tree: true}},
 		Outputs: []wire.CommandOutput{{Name: "model", Path: "model.pt", Optional: true}}, KeepChanged: true,
+		Program: "python3", Imports: []string{"numpy", "torch"},
 		Parameters: map[string]float64{"epochs": 3}, Grace: 10 * time.Second,
 	}
 	commandResult = wire.CommandResult{
@@ -115,7 +116,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindGoalChanged: {Event: predictor.GoalChanged{Run: "digits-1", Goal: goal, At: at}},
 		wire.KindScheduled: {Event: predictor.Scheduled{
 			Run: "digits-1", Stage: stage, Tasks: 1, PoolOnly: true, Input: 350_356, Declared: size, Program: "python3",
-			Fixed: true, Expected: 6, At: at,
+			Imports: []string{"numpy", "torch"}, Fixed: true, Expected: 6, At: at,
 		}},
 		wire.KindBacklog: {Event: predictor.BacklogObserved{Stage: stage, PoolOnly: true, Tasks: 5, At: at}},
 		wire.KindAttemptStarted: {Event: predictor.AttemptStarted{

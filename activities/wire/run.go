@@ -83,6 +83,7 @@ func NewResultKey(stage predictor.StageID, command bool, version string, input j
 		// A retry takes what other code has made of the same input, so code is no part of the input.
 		key.Code = digestToken(c.Code.Digest + " " + c.Requirements.Digest + " " + c.Image)
 		c.Code, c.Requirements, c.Image = activities.Ref{}, activities.Ref{}, ""
+		c.Program, c.Imports = "", nil // they follow from the code
 		if encoded, err := json.Marshal(c); err == nil {
 			input = encoded
 		}

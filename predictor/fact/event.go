@@ -130,6 +130,9 @@ type Scheduled struct {
 	// Program is what runs the task: GoProgram, a program or interpreter such as "python3", or the image of a container;
 	// empty where that is not known.
 	Program string `json:"program,omitempty"`
+	// Imports are the modules of others that the program imports, by name; nil where nothing is known of them, empty where
+	// it is known that there are none.
+	Imports []string `json:"imports,omitzero"`
 	// Fixed says that attempts are given no more memory while they run: those in containers, whose engine holds them to
 	// what it was told at the start, and those of a stage that decides its own sizes.
 	Fixed bool `json:"fixed,omitempty"`

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // Attempt is one attempt that has ended, as far as it is compared.
@@ -25,6 +26,15 @@ type Attempt struct {
 	Peak, Granted quantity.Bytes
 	// Wall is how long the user's code ran, in seconds.
 	Wall float64
+	// Cores is the share of cores that it held last; 0 where it is not known.
+	Cores float64
+}
+
+// Known is what is known by now of how long attempts of a stage run, and how fast with so many cores. The zero value
+// knows nothing.
+type Known struct {
+	Duration usage.Duration
+	Speed    usage.Speed
 }
 
 // Stage is what was predicted of the attempts of one stage beside what came.
@@ -37,6 +47,9 @@ type Stage struct {
 	Memory Comparison `json:"memory_bytes"`
 	// Wall compares run times, in seconds, of the attempts that succeeded.
 	Wall Comparison `json:"wall_seconds"`
+	// Speed compares how fast they were at each size; see speeds. Its zero value is left out: one size was tried, and
+	// nothing is known of others.
+	Speed Comparison `json:"speed,omitzero"`
 }
 
 // Comparison is one quantity of the attempts of a stage, over what explains it.
@@ -51,8 +64,19 @@ type Comparison struct {
 	// percent.
 	Predicted int `json:"predicted"`
 	Within    int `json:"within"`
+	// Curve is what is predicted over the feature, between those that were drawn too; empty where it is not known.
+	Curve []CurvePoint `json:"curve,omitempty"`
 	// Points are the attempts, or some of them where they are many, by the value of the feature.
 	Points []Point `json:"points"`
+}
+
+// IsZero reports whether there is nothing to compare.
+func (c Comparison) IsZero() bool { return c.Attempts == 0 }
+
+// CurvePoint is what is predicted at a value of the feature.
+type CurvePoint struct {
+	At        float64       `json:"at"`
+	Predicted fact.Interval `json:"predicted"`
 }
 
 // Point is one attempt in a Comparison.
@@ -78,8 +102,9 @@ const (
 
 // Of compares attempts, which are in the order in which they ended, by stage. Stages are in the order in which they
 // first ended one. Of each Comparison at most most points are answered, fewer where there are so many stages that they
-// would be more than MostPoints together; its counts are of all attempts.
-func Of(attempts []Attempt, most int) []Stage {
+// would be more than MostPoints together; its counts are of all attempts. Known is what is known by now of stages, by
+// their names.
+func Of(attempts []Attempt, most int, known map[string]Known) []Stage {
 	stages := []Stage{}
 	places := map[string]int{}
 	by := [][]*Attempt{}
@@ -100,6 +125,7 @@ func Of(attempts []Attempt, most int) []Stage {
 		stages = append(stages, Stage{
 			Stage: of[0].Stage, Attempts: len(of),
 			Memory: compare(of, memoryOf, most), Wall: compare(of, wallOf, most),
+			Speed: speeds(of, known[of[0].Stage], most),
 		})
 	}
 	return stages
@@ -137,6 +163,21 @@ func compare(attempts []*Attempt, pointOf func(*Attempt) (Point, bool), most int
 			continue
 		}
 		among, points = append(among, a), append(points, point)
+	}
+	c.count(points)
+	var values []float64
+	c.Feature, values = explaining(among, points)
+	for i := range points {
+		points[i].At = values[i]
+	}
+	c.Points = thinned(sorted(points), most)
+	return c
+}
+
+// count counts the points.
+func (c *Comparison) count(points []Point) {
+	c.Attempts = len(points)
+	for _, point := range points {
 		expected := point.Predicted
 		switch {
 		case point.Killed:
@@ -148,17 +189,14 @@ func compare(attempts []*Attempt, pointOf func(*Attempt) (Point, bool), most int
 			}
 		}
 	}
-	c.Attempts = len(points)
-	var values []float64
-	c.Feature, values = explaining(among, points)
-	for i := range points {
-		points[i].At = values[i]
-	}
+}
+
+// sorted puts points in their order over the feature.
+func sorted(points []Point) []Point {
 	slices.SortStableFunc(points, func(a, b Point) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Actual, b.Actual))
 	})
-	c.Points = thinned(points, most)
-	return c
+	return points
 }
 
 // thinned keeps at most most points: those that were killed, as far as they take half of the room, and of the others

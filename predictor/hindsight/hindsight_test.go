@@ -26,7 +26,7 @@ func TestEachQuantityIsShownOverWhatExplainsIt(t *testing.T) {
 		rows, input := float32(i), float32((i*5)%12)
 		attempts = append(attempts, attempt(input, rows, quantity.Bytes(100+3*i*i), 200-float64(input)))
 	}
-	got := hindsight.Of(attempts, 100)
+	got := hindsight.Of(attempts, 100, nil)
 	if len(got) != 1 || got[0].Stage != "fit" || got[0].Attempts != 12 {
 		t.Fatalf("got %+v, want the 12 attempts of fit", got)
 	}
@@ -54,7 +54,7 @@ func TestWhatIsExplainedByNothingIsShownInItsOrder(t *testing.T) {
 		for i := range count {
 			attempts = append(attempts, attempt(inputs[i], 7, peaks[i], 1))
 		}
-		memory := hindsight.Of(attempts, 100)[0].Memory
+		memory := hindsight.Of(attempts, 100, nil)[0].Memory
 		if memory.Feature != "" {
 			t.Errorf("%s: peaks are explained by %q, want nothing", name, memory.Feature)
 		}
@@ -72,7 +72,7 @@ func TestOnlyWhatTellsOfANeedIsCompared(t *testing.T) {
 	killed.Outcome, killed.Cause, killed.Granted = fact.OutOfMemory, fact.CauseMemoryLimit, 64
 	device, failed, lost := killed, attempt(1, 1, 10, 3), attempt(1, 1, 10, 3)
 	device.Cause, failed.Outcome, lost.Outcome = fact.CauseDeviceMemory, fact.Failed, fact.Lost
-	got := hindsight.Of([]hindsight.Attempt{killed, device, failed, lost, attempt(1, 1, 100, 3)}, 100)[0]
+	got := hindsight.Of([]hindsight.Attempt{killed, device, failed, lost, attempt(1, 1, 100, 3)}, 100, nil)[0]
 	if got.Attempts != 5 || got.Memory.Attempts != 2 || got.Memory.Killed != 1 || got.Memory.Predicted != 1 ||
 		got.Wall.Attempts != 1 {
 		t.Errorf("got %+v, want 5 attempts, of which memory compares two and one was killed, run times one", got)
@@ -80,7 +80,7 @@ func TestOnlyWhatTellsOfANeedIsCompared(t *testing.T) {
 	if point := got.Memory.Points[0]; !point.Killed || point.Actual != 64 {
 		t.Errorf("the killed attempt is %+v, want the limit that was not enough", point)
 	}
-	if none := hindsight.Of(nil, 100); none == nil || len(none) != 0 {
+	if none := hindsight.Of(nil, 100, nil); none == nil || len(none) != 0 {
 		t.Errorf("no attempts are %v, want an empty list", none)
 	}
 }
@@ -95,7 +95,7 @@ func TestManyAttemptsAreThinnedEvenly(t *testing.T) {
 		}
 		attempts = append(attempts, one)
 	}
-	memory := hindsight.Of(attempts, 2000)[0].Memory
+	memory := hindsight.Of(attempts, 2000, nil)[0].Memory
 	if memory.Attempts != 10_000 || memory.Killed != 10 || len(memory.Points) != 2000 {
 		t.Fatalf("%d attempts, %d killed, %d points; want 10000, 10, 2000", memory.Attempts, memory.Killed,
 			len(memory.Points))
@@ -113,7 +113,7 @@ func TestManyAttemptsAreThinnedEvenly(t *testing.T) {
 		t.Errorf("the points go from %g to %g with %d killed, want 0 to 9999 with 10", memory.Points[0].At, last, seen)
 	}
 	for _, most := range []int{0, 1, 2, 3} {
-		if got := len(hindsight.Of(attempts, most)[0].Memory.Points); got != most {
+		if got := len(hindsight.Of(attempts, most, nil)[0].Memory.Points); got != most {
 			t.Errorf("at most %d points are asked for, %d came", most, got)
 		}
 	}
@@ -129,7 +129,7 @@ func TestNumbersThatAreNoneExplainNothing(t *testing.T) {
 		}
 		attempts = append(attempts, one)
 	}
-	if got := hindsight.Of(attempts, 10)[0].Memory; got.Feature != "" {
+	if got := hindsight.Of(attempts, 10, nil)[0].Memory; got.Feature != "" {
 		t.Errorf("peaks are explained by %q, want nothing", got.Feature)
 	}
 }
@@ -143,7 +143,7 @@ func ExampleOf() {
 			PredictedWall: fact.Interval{Low: 5, Mid: 15, High: 25}, Wall: float64(10 * epochs),
 		})
 	}
-	wall := hindsight.Of(attempts, 2000)[0].Wall
+	wall := hindsight.Of(attempts, 2000, nil)[0].Wall
 	fmt.Printf("run time over %s: %d of %d within the band\n", wall.Feature, wall.Within, wall.Predicted)
 	// Output: run time over epochs: 2 of 5 within the band
 }
@@ -158,7 +158,7 @@ func TestFeaturesAreThoseOfTheirName(t *testing.T) {
 		}
 		attempts = append(attempts, one)
 	}
-	if got := hindsight.Of(attempts, 100)[0].Memory; got.Feature != "input_bytes" || got.Points[19].At != 19 {
+	if got := hindsight.Of(attempts, 100, nil)[0].Memory; got.Feature != "input_bytes" || got.Points[19].At != 19 {
 		t.Errorf("peaks are shown over %q up to %g, want input_bytes up to 19", got.Feature, got.Points[19].At)
 	}
 }
@@ -174,7 +174,7 @@ func TestManyStagesShareThePoints(t *testing.T) {
 		}
 	}
 	points := 0
-	for _, stage := range hindsight.Of(attempts, 2000) {
+	for _, stage := range hindsight.Of(attempts, 2000, nil) {
 		points += len(stage.Memory.Points)
 	}
 	if points != hindsight.MostPoints {

@@ -43,8 +43,13 @@ func (a *account) features() map[*stage][]string {
 }
 
 // Hindsight sets what was predicted of the attempts beside what came, of one stage or, where none is named, of all,
-// with at most so many points of each.
-func (d *Detail) Hindsight(stage string, points int) []hindsight.Stage {
+// with at most so many points of each. Sizings tell what is known by now of how fast they are.
+func (d *Detail) Hindsight(stage string, points int, sizings []predictor.Sizing) []hindsight.Stage {
+	known := map[string]hindsight.Known{}
+	sized := map[predictor.StageID]predictor.Sizing{}
+	for _, sizing := range sizings {
+		sized[sizing.Stage] = sizing
+	}
 	var ended []*attempt
 	for i := range d.attempts.count {
 		if one := d.attempts.at(i); one.recorded && (stage == "" || stage == one.stage.id.Name) {
@@ -54,14 +59,18 @@ func (d *Detail) Hindsight(stage string, points int) []hindsight.Stage {
 	slices.SortStableFunc(ended, func(a, b *attempt) int { return cmp.Compare(a.ended, b.ended) })
 	attempts := make([]hindsight.Attempt, len(ended))
 	for i, a := range ended {
-		m := a.manner.Value()
+		m, grant := a.manner.Value(), a.grant.Value()
+		if sizing, ok := sized[a.stage.id]; ok {
+			known[a.stage.id.Name] = hindsight.Known{Duration: sizing.Duration, Speed: sizing.Speed}
+		}
 		attempts[i] = hindsight.Attempt{
 			Stage: a.stage.id.Name, Venue: m.venue, Outcome: m.outcome, Cause: m.cause,
 			Names: d.features[a.stage], Values: a.values,
 			PredictedMemory: a.memoryBand.around(float64(a.predictedMemory)),
 			PredictedWall:   a.wallBand.around(a.predictedWall),
-			Peak:            a.peak, Granted: max(quantity.Bytes(0), a.grant.Value().Memory), Wall: a.wall.Seconds(),
+			Peak:            a.peak, Granted: max(quantity.Bytes(0), grant.Memory), Wall: a.wall.Seconds(),
+			Cores: grant.CPU.Cores(),
 		}
 	}
-	return hindsight.Of(attempts, points)
+	return hindsight.Of(attempts, points, known)
 }

@@ -22,7 +22,7 @@ func hindsightOf(t *testing.T, l *ledger.Ledger, stage string) []hindsight.Stage
 	if !known {
 		t.Fatal("the ledger knows nothing of the run")
 	}
-	return detail.Hindsight(stage, 100)
+	return detail.Hindsight(stage, 100, nil)
 }
 
 func TestHindsightHasWhatWasKnownPredictedAndCame(t *testing.T) {

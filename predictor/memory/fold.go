@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,7 +86,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 	st.Declared = fact.SaneSize(e.Declared)
 	if e.Program != "" {
 		st.Model.Program = strings.ToValidUTF8(e.Program[:min(len(e.Program), maxProgram)], "")
-		st.Model.Fixed = e.Fixed
+		st.Model.Fixed, st.Model.Imports = e.Fixed, saneImports(st.Model.Imports, e.Imports)
 	}
 	st.Input = max(st.Input, min(e.Input, fact.MaxPeakMemory))
 	st.Queues[queue].hinted(tasks, min(e.Input, fact.MaxPeakMemory))
@@ -102,6 +103,25 @@ func (m *State) scheduled(e fact.Scheduled) {
 	part.Queued[queue] = min(part.Queued[queue]+tasks, maxTasks)
 	part.Scheduled = min(part.Scheduled+tasks, maxTasks)
 	part.Further = min(max(0, part.Further-tasks)+min(max(0, e.Expected), maxTasks), maxTasks)
+}
+
+// saneImports are at most maxImports of these names, sorted, without those that are longer than maxProgram; nil stays
+// nil. A hint comes with each task, so where they are those that are known, nothing is made anew.
+func saneImports(known, names []string) []string {
+	if names == nil {
+		return nil
+	}
+	if known != nil && slices.Equal(known, names) {
+		return known
+	}
+	sane := make([]string, 0, min(len(names), maxImports))
+	for _, name := range names[:min(len(names), maxImports)] {
+		if name = strings.ToValidUTF8(name, ""); name != "" && len(name) <= maxProgram {
+			sane = append(sane, name)
+		}
+	}
+	slices.Sort(sane)
+	return slices.Compact(sane)
 }
 
 // hinted takes the input of further tasks into the mean. Which of its tasks a queue has given away is not known, so

@@ -50,6 +50,7 @@ const (
 	maxPasts    = 1024
 	maxTasks    = 10_000_000 // of one hint or observation
 	maxProgram  = 128        // bytes of the name of one
+	maxImports  = 32         // modules of one
 	// maxAlike is how many stages at most tell what others may take: with more, those that nobody has run for long would
 	// count as much as those of today, and a tick would take longer.
 	maxAlike = 256

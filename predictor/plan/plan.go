@@ -159,7 +159,7 @@ type Policy struct {
 	// Margin is the usual head-room of memory above the largest of the past peaks for the same input, as a ratio: 0.1
 	// means 10 percent. It is given while little is known; a stage whose peaks are known to differ by less has less.
 	Margin float64 `json:"margin"`
-	// MinMemory is the smallest memory grant.
+	// MinMemory is the smallest memory grant; what is learned has more above it, see size.Least.
 	MinMemory quantity.Bytes `json:"min_memory_bytes"`
 	// ErrorBound is the tracked error of the predictions of run times and of peaks, as a ratio, above which a stage falls
 	// back to its static size and says so.
@@ -174,7 +174,7 @@ func DefaultPolicy() Policy {
 		Window:      64,
 		MaxWindow:   500,
 		Margin:      0.10,
-		MinMemory:   16 * quantity.MiB,
+		MinMemory:   2 * quantity.MiB,
 		ErrorBound:  2,
 	}
 }

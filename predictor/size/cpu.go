@@ -85,6 +85,9 @@ type CPU struct {
 	Bundled quantity.Milli
 	// Worth is what a second of an attempt is worth to those who wait for it: see [Worth].
 	Worth float64
+	// Threaded says that attempts are started with as many threads as their share has whole cores, at least one: so one of
+	// one core never shows that it could use a second.
+	Threaded bool
 	// Left is how many seconds those who wait have for all of them, where one has a deadline that can be met; 0 where none
 	// has a deadline, and below 0 where none that they have can be met, see [CPU.Late]. Where they take longer at the share
 	// that Worth says, it is that of [MostWorth].
@@ -119,7 +122,10 @@ func (c CPU) Share(otherwise quantity.Milli) quantity.Milli {
 		best, least = c.cheapest(floor, ceiling)
 	}
 	if c.Held >= floor && c.Held <= ceiling && c.cost(c.Held) <= least*(1+Step) {
-		return c.Held
+		best = c.Held
+	}
+	if next := c.tries(best); next > 0 {
+		return next
 	}
 	return best
 }
@@ -160,6 +166,36 @@ func (c CPU) Late(left float64, ahead Ahead) bool {
 		left *= 1 + forbearance
 	}
 	return c.alone(share)*max(ahead.Longest, ahead.Tasks/c.slots(share)) > left
+}
+
+// longEnough is how long attempts take at least, in seconds, that are tried with more cores: what shorter ones would
+// gain is lost in their start.
+const longEnough = 1.0
+
+// tries is the share that an attempt is tried with because nothing tells how fast it is there; 0 for none. It is twice
+// the largest that was seen, where that is what attempts have and they use most of it: with as many threads as they have
+// cores nothing holds them back, and the curve ends there. It is tried where that many are idle, for all tasks, and where
+// an attempt that were as much faster as it can be at most would be cheaper by [Step]. Once one has ended at that share,
+// it is seen, and the curve decides; it is tried again when that is forgotten, after some hundred attempts.
+func (c CPU) tries(now quantity.Milli) quantity.Milli {
+	next := 2 * max(now, quantity.Core)
+	seen := quantity.Milli(math.Round(max(c.Speed.Most, 1) * float64(quantity.Core)))
+	switch {
+	case !c.Threaded, c.HeldBack > 0, c.Rate == 0, c.Wall < longEnough:
+		return 0 // what is held back is given more by the curve
+	case c.Held > seen && c.Held == 2*max(seen, quantity.Core): // it is being tried
+		now, next = seen, c.Held
+	case now != seen:
+		return 0
+	}
+	if next > c.Most || c.Tasks*next.Cores() > c.Room.Cores() || c.Slots > 0 && c.Tasks > c.Slots {
+		return 0
+	}
+	faster := float64(next) / float64(now) * min(1, c.Rate.Cores()/now.Cores())
+	if hoped := c.time(now.Cores()) / faster * (max(next.Cores(), c.Bundled.Cores()) + c.Worth); hoped > c.cost(now)*(1-Step) {
+		return 0
+	}
+	return next
 }
 
 // cheapest is the share with the least cost, and that cost. Of two that cost the same it is the larger up to one core.
@@ -262,6 +298,11 @@ func (c CPU) Why(share quantity.Milli) string {
 func (c CPU) compared(share quantity.Milli) string {
 	if !c.Speed.Known() {
 		return "nothing known of how fast they are on more or less"
+	}
+	if most := max(c.Speed.Most, 1); share.Cores() > most && c.HeldBack == 0 {
+		seen := quantity.Milli(math.Round(most * float64(quantity.Core)))
+		return fmt.Sprintf("an exploration: on %s they have no more threads than that and use %s, and whether more make them "+
+			"faster is seen at no smaller size; so many cores are idle", cores(seen), c.Rate)
 	}
 	other, held := quantity.Core, ""
 	switch {

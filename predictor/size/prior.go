@@ -3,6 +3,7 @@ package size
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -68,12 +69,57 @@ const (
 	outer = 1.2816
 )
 
-// WeakPrior is what is thought of a stage that this program runs, before any stage was seen.
-func WeakPrior(program string) Prior {
-	usual := usualPeak
-	if program == fact.GoProgram {
-		usual = goPeak
+// What programs in Python take that import these has nothing to do with what they compute: the interpreter and the
+// standard library alone take barePeak, with libraries for numbers numbersPeak, with those for learning learningPeak
+// (the interpreter, NumPy and PyTorch 1.13: 9, 32 and 227 MiB before anything is done).
+const (
+	barePeak     = 12 * quantity.MiB
+	numbersPeak  = 64 * quantity.MiB
+	learningPeak = 300 * quantity.MiB
+)
+
+// numbers and learning are the modules that are most used of their kinds.
+var (
+	numbers = []string{
+		"cv2", "lightgbm", "matplotlib", "numpy", "pandas", "polars", "pyarrow", "scipy", "skimage", "sklearn", "xgboost",
 	}
+	learning = []string{
+		"diffusers", "flax", "jax", "keras", "lightning", "pytorch_lightning", "tensorflow", "torch", "torchvision",
+		"transformers", "vllm",
+	}
+)
+
+// shells run small programs, where nothing else was found that they run: a shell that starts others takes 1.4 MiB, and
+// most of these no more.
+var (
+	shells    = []string{"sh", "bash", "dash", "ash", "ksh", "zsh"}
+	shellPeak = 4 * quantity.MiB
+)
+
+// usualOf is what is thought of a process of this program that imports these modules (nil where that is not known).
+func usualOf(program string, imports []string) quantity.Bytes {
+	any := func(of []string) bool {
+		return slices.ContainsFunc(imports, func(name string) bool { return slices.Contains(of, name) })
+	}
+	switch {
+	case program == fact.GoProgram:
+		return goPeak
+	case any(learning):
+		return learningPeak
+	case any(numbers):
+		return numbersPeak
+	case imports != nil && len(imports) == 0:
+		return barePeak
+	case imports == nil && slices.Contains(shells, program):
+		return shellPeak
+	}
+	return usualPeak
+}
+
+// WeakPrior is what is thought of a stage that this program runs, which imports these modules (nil where that is not
+// known), before any stage was seen.
+func WeakPrior(program string, imports []string) Prior {
+	usual := usualOf(program, imports)
 	between, within := math.Log(decade)/outer, math.Log(alike)
 	return Prior{Mean: math.Log(float64(usual)), Between: between * between, Within: within * within}
 }
@@ -152,8 +198,12 @@ func (p Posterior) Quantile(z float64) float64 {
 
 // enoughForMost is the standard normal quantile of 0.75, with which an attempt of unknown need begins: three of four
 // have enough from the start, and the fourth is lent what it lacks where there is room. Higher, what is held for it
-// lies idle; lower, a host that has no room left admits more attempts than it can let grow.
-const enoughForMost = 0.674
+// lies idle; lower, more must be lent.
+//
+// While no attempt of the stage itself has told anything, what is thought spans up to two decades, and three of four
+// have enough with 3.5 times what half of them take. Such an attempt begins with enoughForHalf, the median, and is lent
+// the rest: there are no more of them than have room for what nine in ten take (TestFirstAttemptsHaveRoomToGrow).
+const enoughForMost, enoughForHalf = 0.674, 0.0
 
 // Guessed is s with the memory that an attempt is thought to take, while too few have ended to learn it. Own is what
 // those of this stage told that have ended, grown what one has taken that still runs (0 for none): it will take that
@@ -172,7 +222,11 @@ func (s Sizing) Guessed(p Prior, own Experience, largest, grown, least quantity.
 		}
 	}
 	next := p.Of(told)
-	limit := max(RoundUp(quantity.Bytes(next.Quantile(enoughForMost)), quantity.MiB), least)
+	enough := enoughForMost
+	if told.Attempts == 0 {
+		enough = enoughForHalf
+	}
+	limit := max(RoundUp(quantity.Bytes(next.Quantile(enough)), quantity.MiB), least)
 	unmet := s.Floor
 	low, mid, high := next.Quantile(-outer), next.Quantile(0), next.Quantile(outer)
 	s.Expected = Expected{Base: mid, Ratio: fact.Interval{Low: low / mid, Mid: 1, High: high / mid}, Guess: true}

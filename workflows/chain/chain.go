@@ -70,6 +70,8 @@ type stage struct {
 	Environment map[string]string    `json:"environment,omitempty"`
 	Directory   string               `json:"directory,omitempty"`
 	Image       string               `json:"image,omitempty"`
+	Program     string               `json:"program,omitempty"` // what was read in its code: see Chain.Reading
+	Imports     []string             `json:"imports,omitzero"`
 	CPU         quantity.Milli       `json:"cpu_milli,omitempty"`
 	Memory      quantity.Bytes       `json:"memory_bytes,omitempty"`
 	GPU         quantity.GPUs        `json:"gpu,omitzero"`
@@ -171,6 +173,22 @@ func (c Chain) With(packed map[string]Packed) (Chain, error) {
 		return Chain{}, err
 	}
 	return Chain{d}, nil
+}
+
+// Reading returns the chain with what is known of the programs of its stages before they run. Read is given the
+// arguments of a stage, and in which directory of its code it starts; see wire.Command for what it returns.
+func (c Chain) Reading(read func(directory string, arguments []string) (program string, imports []string)) Chain {
+	d := c.d
+	d.Stages = slices.Clone(d.Stages)
+	for i := range d.Stages {
+		s := &d.Stages[i]
+		arguments := s.Arguments
+		if s.Script != "" {
+			arguments = newShellForm(s.Script).arguments()
+		}
+		s.Program, s.Imports = read(s.Directory, arguments)
+	}
+	return Chain{d}
 }
 
 // packable refuses a source that is not packed, or packed as what it cannot be.

@@ -3,6 +3,7 @@ package chain_test
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -273,4 +274,42 @@ func value(tb testing.TB, text string) (decoded any) {
 		tb.Fatalf("%v in %s", err, text)
 	}
 	return decoded
+}
+
+// What was read in the code of a chain is in the commands of its runs, and whoever runs them permits it; the chain is
+// one that a file says.
+func TestAChainTellsWhatItsProgramsImport(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	c := packed(t, mustParse(t, permitted)).Reading(func(directory string, arguments []string) (string, []string) {
+		asked = append(asked, directory+": "+strings.Join(arguments, " "))
+		if directory == "sub" {
+			return "python", []string{"numpy", "torch"}
+		}
+		return "python", []string{}
+	})
+	want := []string{": sh -e -c python list.py", "sub: python fan.py --n=${n}", `: sh -e -c echo $((${size} + 1)) > sum`}
+	if diff := cmp.Diff(want, asked); diff != "" {
+		t.Errorf("what was read (-want +got):\n%s", diff)
+	}
+	c = decoded(t, encoded(t, c))
+	if err := c.Validate(chain.Checks{}); err != nil {
+		t.Error(err)
+	}
+	r := &recorder{answer: echo}
+	if _, err := start(t, c, nil, r.run); err != nil {
+		t.Fatal(err)
+	}
+	for task, command := range r.commands {
+		if err := c.Permits(task[:len(task)-2], command); err != nil {
+			t.Errorf("%s, as the run made it: %v", task, err)
+		}
+		imports := []string{}
+		if strings.HasPrefix(task, "fan") {
+			imports = []string{"numpy", "torch"}
+		}
+		if command.Program != "python" || !reflect.DeepEqual(command.Imports, imports) {
+			t.Errorf("%s is %s and imports %#v, want python and %#v", task, command.Program, command.Imports, imports)
+		}
+	}
 }

@@ -72,7 +72,7 @@ func (b *binding) form(s *stage) (*form, error) {
 func (d *definition) shape(s *stage) (f *form, texts []string) {
 	f = &form{stage: s, environment: map[string][]piece{}, command: wire.Command{
 		Code: d.Code.Artifact, Requirements: d.Requirements.Artifact, Directory: s.Directory, Image: s.Image,
-		Outputs: s.Outputs, Grace: s.Grace,
+		Outputs: s.Outputs, Grace: s.Grace, Program: s.Program, Imports: s.Imports,
 	}}
 	texts = append(slices.Clone(s.Arguments), s.Script)
 	for _, argument := range s.Arguments {

@@ -109,6 +109,9 @@ func (d *definition) says(read definition) bool {
 	for i := range min(len(d.Inputs), len(read.Inputs)) {
 		read.Inputs[i].source = d.Inputs[i].packedAt(read.Inputs[i].source)
 	}
+	for i := range min(len(d.Stages), len(read.Stages)) {
+		read.Stages[i].Program, read.Stages[i].Imports = d.Stages[i].Program, d.Stages[i].Imports
+	}
 	for i := range min(len(d.Bindings), len(read.Bindings)) {
 		read.Bindings[i].Goal = d.Bindings[i].Goal
 	}

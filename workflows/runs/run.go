@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -252,30 +253,44 @@ func (r *run) hint(ctx workflow.Context, c call) {
 	if r.tell == nil || workflow.IsReplaying(ctx) {
 		return
 	}
-	program, image := c.program()
+	program := c.program()
 	r.tell(predictor.Scheduled{
 		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
-		Input: c.inputBytes(), Declared: c.stage.Declared, Program: program, Fixed: image || c.stage.Recommends,
+		Input: c.inputBytes(), Declared: c.stage.Declared,
+		Program: program.name, Imports: program.imports, Fixed: program.image || c.stage.Recommends,
 		At: workflow.Now(ctx),
 	})
 }
 
-// program is what runs the task, and whether that is an image: stages that the same program runs are alike.
-func (c call) program() (name string, image bool) {
+// maxImports is how many modules of a program a hint names: one comes with each task.
+const maxImports = 32
+
+// program is what runs a task: stages that the same program runs, and that import the same, are alike.
+type program struct {
+	name    string
+	imports []string
+	image   bool // it is that of a container
+}
+
+func (c call) program() program {
 	if !c.stage.Command {
-		return predictor.GoProgram, false
+		return program{name: predictor.GoProgram}
 	}
 	var command struct {
 		Arguments []string `json:"arguments"`
 		Image     string   `json:"image"`
+		Program   string   `json:"program"`
+		Imports   []string `json:"imports"`
 	}
-	if json.Unmarshal(c.input, &command) != nil || command.Image == "" && len(command.Arguments) == 0 {
-		return "", false // the host refuses it, and says why
+	decoded := json.Unmarshal(c.input, &command)
+	command.Imports = command.Imports[:min(len(command.Imports), maxImports)]
+	switch {
+	case decoded != nil || command.Image == "" && len(command.Arguments) == 0:
+		return program{} // the host refuses it, and says why
+	case command.Image != "":
+		return program{name: command.Image, imports: command.Imports, image: true}
 	}
-	if command.Image != "" {
-		return command.Image, true
-	}
-	return path.Base(command.Arguments[0]), false
+	return program{name: cmp.Or(command.Program, path.Base(command.Arguments[0])), imports: command.Imports}
 }
 
 // announce tells the loop that tasks of stage will be scheduled from now on.

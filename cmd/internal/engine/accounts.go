@@ -77,13 +77,18 @@ func (e *Engine) Curves(ctx context.Context, run string) ([]timeline.Curve, erro
 	return account(ctx, e, run, func(l *ledger.Ledger) ([]timeline.Curve, bool) { return l.Curves(run) })
 }
 
-// Hindsight sets what was predicted of the attempts of a run beside what came.
+// Hindsight sets what was predicted of the attempts of a run beside what came, and how fast they were beside what the
+// plan in force knows of it.
 func (e *Engine) Hindsight(ctx context.Context, run, stage string, points int) ([]hindsight.Stage, error) {
 	of, err := e.detail(ctx, run)
 	if err != nil {
 		return nil, err
 	}
-	return of.Hindsight(stage, points), nil
+	plan, err := e.Plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return of.Hindsight(stage, points, plan.Sizings), nil
 }
 
 // Trainings returns how the split trainings of a run go, or went, beside their plans.

@@ -45,6 +45,10 @@ func axesOf(c hindsight.Comparison, area box) (across, up axis) {
 		}
 		isMemory = isMemory || point.Granted > 0
 	}
+	for _, point := range c.Curve {
+		inputs.add(point.At)
+		values.add(point.Predicted.High)
+	}
 	const inside = 10 // from the frame to the first and the last attempt
 	across = inputs.axis(area.left+inside, area.right-inside, false, c.Feature != "")
 	across.binary, across.whole = c.Feature == usage.InputBytes, whole

@@ -27,15 +27,17 @@ const (
 	margin    = 16
 	titleLine = 30
 	legendRow = 18
-	// sideBySide is the least width at which memory and run time of a stage lie beside each other.
-	sideBySide = 760
-	stageHead  = 30
-	bareRow    = stageHead + 24 // of a stage of which there is nothing to compare
-	panelHead  = 20
-	plotHeight = 170
-	panelFoot  = 46 // ticks and the feature below a plot
-	tickRoom   = 70 // ticks left of a plot
-	panelRow   = panelHead + plotHeight + panelFoot
+	// sideBySide is the least width at which memory and run time of a stage lie beside each other, and threeBeside that at
+	// which its speed does so too.
+	sideBySide  = 760
+	threeBeside = 960
+	stageHead   = 30
+	bareRow     = stageHead + 24 // of a stage of which there is nothing to compare
+	panelHead   = 20
+	plotHeight  = 170
+	panelFoot   = 46 // ticks and the feature below a plot
+	tickRoom    = 70 // ticks left of a plot
+	panelRow    = panelHead + plotHeight + panelFoot
 	// character is about how wide one is at 12 pixels.
 	character = 6.6
 )
@@ -49,29 +51,26 @@ const mostTitles = 400
 
 // style has the colours for light and dark. What is told by colour is told by form too.
 const style = `.ground{fill:#fff}.t{fill:#1b1f24}.m{fill:#57606a}.line{stroke:#dfe3e8}.frame{stroke:#8b949e}
-.band{fill:#1f5fa8;fill-opacity:.22}.mid{stroke:#1f5fa8;stroke-width:1.5;fill:none}
+.band,.area{fill:#1f5fa8;fill-opacity:.22}.area{fill-opacity:.13}.mid{stroke:#1f5fa8;stroke-width:1.5;fill:none}
 .granted{stroke:#57606a;stroke-width:1.5;stroke-dasharray:3 2;fill:none}
 .pool{fill:#1b1f24}.function{fill:#fff;stroke:#b4560d;stroke-width:1.6}
 .killed{stroke:#b3261e;stroke-width:2;fill:none}
 text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif}
 .h{font-size:15px;font-weight:600}.b{font-weight:600}.r{text-anchor:end}.c{text-anchor:middle}
 @media (prefers-color-scheme:dark){.ground{fill:#15181c}.t{fill:#e4e7eb}.m{fill:#9ba5b1}.line{stroke:#31373f}
-.frame{stroke:#6e7781}.band{fill:#7db3ee;fill-opacity:.28}.mid{stroke:#7db3ee}.granted{stroke:#9ba5b1}
+.frame{stroke:#6e7781}.band{fill:#7db3ee;fill-opacity:.28}.area{fill:#7db3ee;fill-opacity:.17}.mid{stroke:#7db3ee}.granted{stroke:#9ba5b1}
 .pool{fill:#e4e7eb}.function{fill:#15181c;stroke:#eda25f}.killed{stroke:#f28b82}}
 `
 
 // Draw returns the picture of a run, this wide and as high as it takes: a row for each stage, with its peaks of memory
-// and its run times over what explains them, side by side where there is room. Of many stages it draws the first, and
-// says how many there are besides.
+// and its run times over what explains them, and how fast it is over the cores that it has where that is known or
+// several sizes were tried, side by side where there is room. Of many stages it draws the first, and says how many there
+// are besides.
 func Draw(run string, stages []hindsight.Stage, width int) []byte {
 	besides := max(0, len(stages)-mostStages)
 	stages = stages[:len(stages)-besides]
 	width = min(max(width, LeastWidth), MostWidth)
-	p := &picture{width: width, columns: 1}
-	if width >= sideBySide {
-		p.columns = 2
-	}
-	p.lay()
+	p := &picture{width: width}
 	legend := p.legendRows()
 	top := margin + titleLine + legend*legendRow
 	height := top + margin
@@ -101,12 +100,36 @@ func Draw(run string, stages []hindsight.Stage, width int) []byte {
 // picture is one that is half drawn.
 type picture struct {
 	*svg.Drawing
-	width, columns int
-	panelWidth     float64
+	width      int
+	panelWidth float64 // of the stage that is drawn
 }
 
-func (p *picture) lay() {
-	p.panelWidth = float64(p.width-2*margin-(p.columns-1)*margin) / float64(p.columns)
+// panel is a comparison to draw.
+type panel struct {
+	what  string
+	of    hindsight.Comparison
+	write func(float64) string
+}
+
+// panelsOf are those of a stage.
+func panelsOf(stage hindsight.Stage) []panel {
+	panels := []panel{{"peak memory", stage.Memory, Bytes}, {"run time", stage.Wall, Seconds}}
+	if stage.Speed.Attempts > 0 {
+		panels = append(panels, panel{"speed", stage.Speed, Times})
+	}
+	return panels
+}
+
+// columns is how many panels of a stage lie beside each other.
+func (p *picture) columns(panels int) int {
+	switch {
+	case p.width >= threeBeside:
+		return panels
+	case p.width >= sideBySide:
+		return 2
+	default:
+		return 1
+	}
 }
 
 // entry is one of the legend.
@@ -167,7 +190,9 @@ func (p *picture) heightOf(stage hindsight.Stage) int {
 	if bare(stage) {
 		return bareRow
 	}
-	return stageHead + panelRow*2/p.columns
+	panels := len(panelsOf(stage))
+	columns := p.columns(panels)
+	return stageHead + panelRow*((panels+columns-1)/columns)
 }
 
 // stage draws the row of a stage.
@@ -175,16 +200,16 @@ func (p *picture) stage(stage hindsight.Stage, top float64) {
 	p.Line("line", margin, top, float64(p.width-margin), top, "")
 	p.Text("t b", margin, top+20, fitted(stage.Stage, p.width/2))
 	p.Text("m r", float64(p.width-margin), top+20, words.Count(stage.Attempts, "attempt"))
-	left, second := float64(margin), top+stageHead
-	switch {
-	case bare(stage):
-		p.Text("m", left, second+10, "no attempt succeeded, and none was killed at its limit")
-	case p.columns == 2:
-		p.panel("peak memory", stage.Memory, Bytes, left, second)
-		p.panel("run time", stage.Wall, Seconds, left+p.panelWidth+margin, second)
-	default:
-		p.panel("peak memory", stage.Memory, Bytes, left, second)
-		p.panel("run time", stage.Wall, Seconds, left, second+panelRow)
+	if bare(stage) {
+		p.Text("m", margin, top+stageHead+10, "no attempt succeeded, and none was killed at its limit")
+		return
+	}
+	panels := panelsOf(stage)
+	columns := p.columns(len(panels))
+	p.panelWidth = float64(p.width-(columns+1)*margin) / float64(columns)
+	for i, one := range panels {
+		left := margin + float64(i%columns)*(p.panelWidth+margin)
+		p.panel(one.what, one.of, one.write, left, top+stageHead+float64(i/columns*panelRow))
 	}
 }
 
@@ -213,6 +238,7 @@ func (p *picture) panel(what string, c hindsight.Comparison, write func(float64)
 	}
 	p.Line("frame", area.left, area.bottom, area.right, area.bottom, "")
 	p.Text("m c", (area.left+area.right)/2, area.bottom+34, fitted(Over(c)+scaleNote(across, up), int(p.panelWidth)))
+	p.curve(c.Curve, across, up)
 	p.points(c, across, up, func(point hindsight.Point) string {
 		return told(point, writeFeature, write, Over(c), inBytes)
 	})
@@ -230,6 +256,27 @@ func scaleNote(across, up axis) string {
 	default:
 		return ""
 	}
+}
+
+// curve draws what is predicted over the feature: an area from its lower end to its upper, and a line in its middle.
+func (p *picture) curve(curve []hindsight.CurvePoint, across, up axis) {
+	if len(curve) == 0 {
+		return
+	}
+	var line, over, back strings.Builder
+	at := func(x, value float64) string { return svg.Pixels(across.at(x)) + " " + svg.Pixels(up.at(value)) }
+	for i, point := range curve {
+		lead := "L"
+		if i == 0 {
+			lead = "M"
+		}
+		line.WriteString(lead + at(point.At, point.Predicted.Mid))
+		over.WriteString(lead + at(point.At, point.Predicted.High))
+		last := curve[len(curve)-1-i]
+		back.WriteString("L" + at(last.At, last.Predicted.Low))
+	}
+	p.Path("area", over.String()+back.String()+"z", "")
+	p.Path("mid", line.String(), "")
 }
 
 // points draws the attempts: first what was expected and granted, then what came.
@@ -323,6 +370,11 @@ func Over(c hindsight.Comparison) string {
 		return "attempts in the order in which they ended"
 	case usage.InputBytes:
 		return "bytes of input"
+	case hindsight.Cores:
+		if len(c.Curve) == 0 {
+			return "cores; 1 is the speed of most attempts"
+		}
+		return "cores; 1 is the speed with one"
 	default:
 		return c.Feature
 	}
@@ -348,6 +400,9 @@ func Seconds(value float64) string {
 	}
 	return words.Seconds(value)
 }
+
+// Times writes a speed: "1.9x".
+func Times(value float64) string { return strconv.FormatFloat(value, 'g', 3, 64) + "x" }
 
 // Bytes writes a size in bytes.
 func Bytes(value float64) string {

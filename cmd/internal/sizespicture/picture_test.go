@@ -195,3 +195,33 @@ func TestOfManyStagesTheFirstAreDrawn(t *testing.T) {
 		t.Errorf("1,000 stages are %s pixels high (%v), want at most 30,000 and a word about the others", height[1], err)
 	}
 }
+
+// A stage of which several sizes were tried has a third panel: beside the others where there is room, below them
+// elsewhere.
+func TestSpeedsAreDrawnOverCoresWithTheirCurve(t *testing.T) {
+	t.Parallel()
+	fit := memory("rows", point(1, 1<<20), point(2, 2<<20))[0]
+	fit.Wall = hindsight.Comparison{Attempts: 1, Points: []hindsight.Point{point(1, 3)}}
+	plain := fit
+	fit.Speed = hindsight.Comparison{
+		Feature: hindsight.Cores, Attempts: 2, Predicted: 2, Within: 2,
+		Points: []hindsight.Point{{At: 1, Venue: predictor.Pool, Actual: 1}, {At: 2, Venue: predictor.Pool, Actual: 1.9}},
+		Curve: []hindsight.CurvePoint{
+			{At: 1, Predicted: predictor.Interval{Low: 1, Mid: 1, High: 1}},
+			{At: 4, Predicted: predictor.Interval{Low: 2, Mid: 3, High: 3.9}},
+		},
+	}
+	height := regexp.MustCompile(`<svg[^>]* height="([0-9]+)"`)
+	for _, width := range []int{400, 800, 1000} {
+		got := sizespicture.Draw("r", []hindsight.Stage{fit}, width)
+		without := sizespicture.Draw("r", []hindsight.Stage{plain}, width)
+		if count(got, `class="area"`) != 1 || count(without, `class="area"`) != 0 || count(got, ">speed<") != 1 ||
+			count(got, "cores; 1 is the speed with one") == 0 || count(got, "took 1.9x") != 1 {
+			t.Errorf("%d px wide: the speed, its curve or its attempts are not in the picture", width)
+		}
+		a, b := height.FindSubmatch(got), height.FindSubmatch(without)
+		if a == nil || b == nil || (string(a[1]) == string(b[1])) != (width == 1000) {
+			t.Errorf("%d px wide: %s px high with the speed and %s without", width, a[1], b[1])
+		}
+	}
+}

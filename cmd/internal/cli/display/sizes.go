@@ -29,6 +29,7 @@ func Sizes(run string, stages []hindsight.Stage, s Style) []string {
 		}
 		lines = append(lines, sizeTable("peak memory", stage.Memory, true, s)...)
 		lines = append(lines, sizeTable("run time", stage.Wall, false, s)...)
+		lines = append(lines, sizeTable("speed", stage.Speed, false, s)...)
 	}
 	return append(lines, wrapped("", "predicted: the middle 80%; a range is from the least to the most of the attempts "+
 		"in its row, of predictions from the middle of their lower ends to that of their upper ones", sizesPage(s))...)
@@ -42,8 +43,11 @@ func sizeTable(what string, c hindsight.Comparison, inBytes bool, s Style) []str
 		return nil
 	}
 	write := sizespicture.Seconds
-	if inBytes {
+	switch {
+	case inBytes:
 		write = sizespicture.Bytes
+	case c.Feature == hindsight.Cores:
+		write = sizespicture.Times
 	}
 	columns := []string{Clean(sizespicture.Over(c)), ">attempts", ">predicted", ">came"}
 	if c.Feature == "" {

@@ -24,6 +24,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/command/imports"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -138,6 +139,9 @@ func Send(
 		return here, err
 	}
 	command := &p.Input.Command
+	if flags.InPlace || flags.Code != NoCode {
+		command.Program, command.Imports = Reader(p.directory)(command.Directory, command.Arguments)
+	}
 	sendsCode := !flags.InPlace && flags.Code != NoCode
 	if !flags.InPlace && !flags.NoFetch {
 		if here, err = transfer.LookAt(ctx, p.directory, sendsCode); err != nil {
@@ -174,6 +178,16 @@ func Send(
 		command.Files[i].Artifact, command.Files[i].Tree = sent.Artifact, sent.Tree
 	}
 	return here, nil
+}
+
+// Reader reads in a directory of code what a command mainly runs, and what that imports: by this, stages of which
+// nothing is known are taken to be alike.
+func Reader(directory string) func(start string, arguments []string) (name string, modules []string) {
+	files := os.DirFS(directory)
+	return func(start string, arguments []string) (string, []string) {
+		read := imports.Of(files, start, arguments)
+		return read.Name, read.Imports
+	}
 }
 
 // BringBack brings back what a command has left, or says where it is.

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/follow"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/program"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer"
@@ -80,6 +81,9 @@ func pack(ctx context.Context, t *tool.Tool, s *session.Session, c chain.Chain, 
 			return c, fmt.Errorf("%s of chain %s: %w", one.Use, c.Name(), err)
 		}
 		packed[one.Use] = sent
+		if one.Use == "code" {
+			c = c.Reading(program.Reader(filepath.Join(directory, filepath.FromSlash(one.Path))))
+		}
 	}
 	return c.With(packed)
 }

@@ -83,7 +83,9 @@ func (e *Engine) Curves(_ context.Context, run string) ([]timeline.Curve, error)
 
 // Hindsight sets what was predicted of the attempts of a run beside what came.
 func (e *Engine) Hindsight(_ context.Context, run, stage string, points int) ([]hindsight.Stage, error) {
-	return detail(e, run, func(d *ledger.Detail, _ time.Time) []hindsight.Stage { return d.Hindsight(stage, points) })
+	return detail(e, run, func(d *ledger.Detail, _ time.Time) []hindsight.Stage {
+		return d.Hindsight(stage, points, e.plan.Sizings)
+	})
 }
 
 // Trainings returns how the split trainings of a run go, or went, beside their plans.
