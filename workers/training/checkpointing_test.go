@@ -15,7 +15,7 @@ func TestTheCopyOfACheckpointIsPricedWhereItIs(t *testing.T) {
 	s := setupOf(t, chain(2), 8, exec.Device{Threads: 1})
 	s.model.classes[exec.CUDA+"/"] = s.model.classes[exec.CPU+"/1"]
 	cpu, gpu := exec.Device{ID: "cpu", Threads: 1}, exec.Device{ID: "gpu", Kind: exec.CUDA}
-	s.machine = machine{copyRate: 1000, seen: map[string]exec.Surveyed{"gpu": {Out: 100}}}
+	s.machine = machine{copyRate: 1000, seen: map[string]exec.Surveyed{"gpu": {Out: 500, Save: 100}}}
 	copied := 3.0 * 4000 // parameters and Adam's state
 	for when, want := range map[copying]func(peak float64) float64{
 		copiesNever:  func(peak float64) float64 { return peak },
