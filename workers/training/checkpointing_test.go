@@ -33,6 +33,10 @@ func TestTheCopyOfACheckpointIsPricedWhereItIs(t *testing.T) {
 		if p := made.parts[1]; !near(p.most, p.peak) {
 			t.Errorf("%d, on a GPU: at most %v of a peak of %v, though the copy is on the host", when, p.most, p.peak)
 		}
+		s.model.base = 500
+		if got, want := s.onHost(made), quantity.Bytes(500+copied); got != want {
+			t.Errorf("the part on a GPU takes %v of the host; want %v, a process and a copy", got, want)
+		}
 		if got, want := s.checkpoint(made), 132*time.Second; got != want {
 			t.Errorf("a checkpoint takes %v; want %v", got, want)
 		}

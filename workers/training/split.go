@@ -417,6 +417,21 @@ func (c copying) most(p part) float64 {
 	}
 }
 
+// onHost is what parts on CUDA devices take of the host's memory at least while a checkpoint is copied: the copies of
+// all of them, and the process of one, as what processes share counts once; 0 where there are no such parts.
+func (s setup) onHost(c candidate) quantity.Bytes {
+	copied := 0.0
+	for _, p := range c.parts {
+		if p.device.Kind == exec.CUDA {
+			copied += p.copied
+		}
+	}
+	if copied == 0 {
+		return 0
+	}
+	return s.model.base + quantity.Bytes(math.Ceil(copied))
+}
+
 // checkpoint is how long a checkpoint holds a training up: one part after the other copies its state to the host.
 func (s setup) checkpoint(c candidate) time.Duration {
 	seconds := 0.0
