@@ -92,9 +92,9 @@ func (s Setup) besidePlain(ctx context.Context, r *Recorder, how recipe, kind st
 func compareSteps(r *Recorder, kind string, ours, bare []float64, bar float64) error {
 	return errors.Join(
 		r.Figure(kind+" beside one of plain PyTorch, medians", middle(ours)/middle(bare), "times", bar),
-		r.Figure("the same of the fastest steps", slices.Min(ours)/slices.Min(bare), "times", 0),
+		r.Figure(kind+" beside one of plain PyTorch, fastest", slices.Min(ours)/slices.Min(bare), "times", 0),
 		r.Figure(kind, middle(ours), "s", 0),
-		r.Figure("the same in plain PyTorch", middle(bare), "s", 0),
+		r.Figure(kind+", in plain PyTorch", middle(bare), "s", 0),
 	)
 }
 

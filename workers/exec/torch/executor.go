@@ -222,7 +222,7 @@ func (e *Executor) load(ctx context.Context, layout exec.Layout) (*pipeline, err
 	return p, nil
 }
 
-// stretch is how much of the shared file each part owns, as memory.py has it.
+// stretch is how much of the shared file each part owns, as arena.py has it.
 const stretch = 1 << 40
 
 func (e *Executor) startAll(ctx context.Context, layout exec.Layout, shared *os.File, p *pipeline) error {
@@ -355,6 +355,6 @@ func deviceName(device exec.Device) string {
 	return "cpu"
 }
 
-// message is what a part passes on: where in the shared memory its tensors are, as memory.py writes it. It is never nil
+// message is what a part passes on: where in the shared memory its tensors are, as arena.py writes it. It is never nil
 // in a [exec.Message].
 type message = json.RawMessage
