@@ -38,8 +38,9 @@ type Surveyed struct {
 	// known of devices that several parts are to share, else 0.
 	Context quantity.Bytes
 	// Out is how fast a message gets from the device to where other parts read it, and In how fast it gets from there to
-	// the device. Copy is how fast the device copies its own memory.
-	Out, In, Copy float64
+	// the device. Copy is how fast the device copies its own memory, and Save how fast state gets from it to memory that
+	// the host just gave, as a checkpoint's copy does.
+	Out, In, Copy, Save float64
 	// Float32Only says that the device does not compute in bfloat16.
 	Float32Only bool
 }

@@ -212,7 +212,7 @@ func (l *lister) choose(ready []int) (at, device int) {
 				}
 				start := max(l.free[d], l.arrives[op][d])
 				// Among equal starts, the earlier end: otherwise a slow device takes the first operations of every graph.
-				if cost := start + 1e-3*l.opWork(op, d); cost < best {
+				if cost := start + 1e-3*l.workOn(op, d); cost < best {
 					best, at, device = cost, i, d
 				}
 			}
@@ -249,7 +249,7 @@ func (l *lister) schedule(op, device int) {
 		l.held[device] += l.memory[b]
 	}
 	l.began[op] = true
-	l.end[op] = max(l.free[device], l.arrives[op][device]) + l.opWork(op, device)
+	l.end[op] = max(l.free[device], l.arrives[op][device]) + l.workOn(op, device)
 	l.free[device] = l.end[op]
 	l.last[device] = op
 }

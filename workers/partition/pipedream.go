@@ -27,7 +27,7 @@ func PipeDream(p Problem, activations bool) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	stages, cost := in.pipeDream(activations)
+	stages, cost := in.pipeDream(activations, math.Inf(1))
 	if stages == nil {
 		return Plan{}, fmt.Errorf("%w: PipeDream's plan needs devices of one kind", ErrProblem)
 	}
@@ -50,6 +50,7 @@ type dream struct {
 	prior       []int32
 	replicas    []int32
 	devices     int
+	every       int // of so many ideals, one is an end of stages; the last one is, too
 	bytesSecond float64
 	// Stages that take longer than one of all devices are no part of the best plan; so an ideal has at least so many
 	// devices, and leaves at least as many as the others need.
@@ -58,7 +59,9 @@ type dream struct {
 	most  []int
 }
 
-func (in *instance) pipeDream(activations bool) (stages []stageOf, cost float64) {
+// pipeDream returns the stages of PipeDream's plan and its cost; none where devices are of several kinds. Where that
+// takes more than so many steps, it is the plan of stages that end at some places of one order only.
+func (in *instance) pipeDream(activations bool, allowed float64) (stages []stageOf, cost float64) {
 	if len(in.kinds) != 1 {
 		return nil, 0
 	}
@@ -70,10 +73,16 @@ func (in *instance) pipeDream(activations bool) (stages []stageOf, cost float64)
 		}
 		ideals = graph.Prefixes(order)
 	}
-	d := dream{instance: in, ideals: ideals, devices: len(in.p.Devices), bytesSecond: in.p.Links.Between.BytesPerSecond}
+	d := dream{instance: in, ideals: ideals, devices: len(in.p.Devices), every: 1}
+	d.bytesSecond = in.p.Links.Between.BytesPerSecond
 	d.measure()
-	d.fill(activations)
-	last := ideals.Count - 1
+	if !d.fill(activations, in.effort.left-allowed) {
+		d.ideals, d.every = graph.Prefixes(in.orders()[0].blocks), 1
+		d.every = 1 + (d.ideals.Count-1)/d.affordable(allowed*coarseShare)
+		d.measure()
+		d.fill(activations, math.Inf(-1))
+	}
+	last := d.ideals.Count - 1
 	// Using fewer devices is never worse in a table where a stage may have any number of them; PipeDream uses all.
 	left := d.devices
 	for at := last; at > 0; {
@@ -121,23 +130,46 @@ func (d *dream) stageTime(below, above, replicas int) float64 {
 	return (d.work[above] - d.work[below] + d.over(4*(r-1)*(d.size[above]-d.size[below])/r)) / r
 }
 
-func (d *dream) fill(activations bool) {
+// fill fills the table, unless that leaves less than so much of the effort.
+func (d *dream) fill(activations bool, least float64) (filled bool) {
 	n := d.ideals.Count
 	d.best, d.prior, d.replicas = make([]float64, n*d.devices), make([]int32, n*d.devices), make([]int32, n*d.devices)
 	d.limit()
 	for j := 1; j < n; j++ {
+		if !d.ends(j) {
+			continue
+		}
+		if d.effort.left < least {
+			return false
+		}
 		row := j * d.devices
 		for m := 1; m <= d.devices; m++ {
 			d.best[row+m-1], d.replicas[row+m-1] = d.stageTime(0, j, m), int32(m) //nolint:gosec // at most mostDevices
 		}
 		for k := 1; k < j; k++ {
-			if d.most[j] > d.least[k] && d.ideals.Contains(j, k) {
+			if d.ends(k) && d.most[j] > d.least[k] && d.ideals.Contains(j, k) {
 				d.follow(k, j, activations)
 			}
 		}
 	}
 	d.effort.spend(dreamSteps * float64(n) * float64(n) / 2)
+	return true
 }
+
+// ends reports whether stages may end at an ideal.
+func (d *dream) ends(ideal int) bool { return ideal%d.every == 0 || ideal == d.ideals.Count-1 }
+
+// affordable is how many ideals may be ends of stages where the table may take so many steps, at least some: each pair
+// of them is followed with as many numbers of replicas as there are devices, and each of those fills as many cells.
+func (d *dream) affordable(steps float64) int {
+	devices := float64(d.devices)
+	pair := dreamSteps + devices*(replicaSteps+replicaCellSteps*devices/2)
+	return max(fewestEnds, int(math.Sqrt(2*steps/pair)))
+}
+
+// coarseShare is the part of what was allowed for all ideals that may be spent on some, of which there are fewestEnds at
+// least.
+const coarseShare, fewestEnds = 0.3, 16
 
 // What it takes to look at a pair of ideals, to follow it with a number of replicas, and to look at a cell then.
 const dreamSteps, replicaSteps, replicaCellSteps = 5, 10, 3

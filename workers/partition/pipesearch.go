@@ -94,11 +94,15 @@ func (in *instance) starts() [][]stageOf {
 		if !activations && len(in.blocks)*len(in.p.Devices) > mostStarts {
 			continue
 		}
-		stages, _ := in.pipeDream(activations)
+		stages, _ := in.pipeDream(activations, in.effort.part(startShare))
 		starts = append(starts, stages)
 	}
 	return starts
 }
+
+// startShare is the part of the budget that each of PipeDream's plans may take: of many devices, its table is larger
+// than all else.
+const startShare = 0.6
 
 // mostStarts bounds blocks times devices where both of PipeDream's plans are starts; the one without activations is
 // rarely the better.
@@ -277,10 +281,10 @@ func (x *pipeSearch) run() (stages []stageOf) {
 	x.extend(-1, n)
 	best := -1
 	for at := n - 1; at > 0; at-- {
-		if x.effort.spent() && !math.IsInf(x.least, 1) {
-			return nil
-		}
 		for _, key := range sortedKeys(x.buckets[at]) {
+			if x.effort.spent() && !math.IsInf(x.least, 1) {
+				return nil // with many devices, a place has many
+			}
 			for _, i := range x.buckets[at][key] {
 				if x.leastTotal(x.labels[i].chainOf, x.labels[i].used, at) < x.least {
 					x.extend(i, at)

@@ -82,6 +82,9 @@ func (in *instance) newTimeline() *timeline {
 	return t
 }
 
+// workOn is opWork as it was looked up.
+func (t *timeline) workOn(op, device int) float64 { return t.works[t.kindOf[device]*len(t.order)+op] }
+
 // price looks up what operations and transfers take, by kind of device.
 func (t *timeline) price() {
 	for _, k := range t.kinds {
@@ -130,7 +133,7 @@ func (t *timeline) simulate(place []int) float64 {
 
 func (t *timeline) put(op, device int) {
 	t.place[op] = device
-	t.work[op] = t.works[t.kindOf[device]*len(t.order)+op]
+	t.work[op] = t.workOn(op, device)
 }
 
 // route lists the devices to which a tensor goes.

@@ -1,13 +1,17 @@
 package partition
 
 import (
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/spillway-ml/spillway/workers/graph"
 )
 
 func TestWidenedStagesAreContiguousAndNoWorse(t *testing.T) {
@@ -117,4 +121,38 @@ func TestASpentBudgetLeadsToTheSamePlanAgain(t *testing.T) {
 			t.Errorf("%v: %q does not tell how far from the least possible it may be", objective, first.Reason)
 		}
 	}
+}
+
+// TestManyDevicesTakeTheBudgetAndNoMore has so many devices that PipeDream's table of all stages alone would take more
+// than the budget.
+func TestManyDevicesTakeTheBudgetAndNoMore(t *testing.T) {
+	t.Parallel()
+	const ops, reads, devices = 300, 100, 64
+	random := rand.New(rand.NewPCG(1, ops))
+	p := Problem{Objective: Step, Training: true, Links: Links{Between: Link{BytesPerSecond: 2000}}, MostMicroBatches: 16}
+	for i := range ops {
+		work := graph.Seconds(0.5 + random.ExpFloat64())
+		p.Graph.Ops = append(p.Graph.Ops, graph.Op{
+			ID: strconv.Itoa(i), Costs: map[string]graph.Cost{"gpu": {Forward: work, Backward: 2 * work}}, Parameters: 500,
+			Activation: 500,
+		})
+		for _, from := range random.Perm(i)[:min(i, reads)] {
+			p.Graph.Edges = append(p.Graph.Edges, graph.Edge{From: from, To: i, Bytes: 150})
+		}
+	}
+	for d := range devices {
+		p.Devices = append(p.Devices, Device{ID: strconv.Itoa(d), Class: "gpu"})
+	}
+	in, err := newInstance(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := in.solve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if over := -in.effort.left / newEffort(p).left; over > 0.02 {
+		t.Errorf("it took %.3f of its budget", 1+over)
+	}
+	t.Logf("%v, of at least %v: %s", plan.StepTime, plan.LowerBound, plan.Reason)
 }

@@ -15,7 +15,7 @@ func TestTheCopyOfACheckpointIsPricedWhereItIs(t *testing.T) {
 	s := setupOf(t, chain(2), 8, exec.Device{Threads: 1})
 	s.model.classes[exec.CUDA+"/"] = s.model.classes[exec.CPU+"/1"]
 	cpu, gpu := exec.Device{ID: "cpu", Threads: 1}, exec.Device{ID: "gpu", Kind: exec.CUDA}
-	s.machine = machine{copyRate: 1000, seen: map[string]exec.Surveyed{"gpu": {Out: 100}}}
+	s.machine = machine{copyRate: 1000, seen: map[string]exec.Surveyed{"gpu": {Out: 500, Save: 100}}}
 	copied := 3.0 * 4000 // parameters and Adam's state
 	for when, want := range map[copying]func(peak float64) float64{
 		copiesNever:  func(peak float64) float64 { return peak },
@@ -32,6 +32,10 @@ func TestTheCopyOfACheckpointIsPricedWhereItIs(t *testing.T) {
 		}
 		if p := made.parts[1]; !near(p.most, p.peak) {
 			t.Errorf("%d, on a GPU: at most %v of a peak of %v, though the copy is on the host", when, p.most, p.peak)
+		}
+		s.model.base = 500
+		if got, want := s.onHost(made), quantity.Bytes(500+copied); got != want {
+			t.Errorf("the part on a GPU takes %v of the host; want %v, a process and a copy", got, want)
 		}
 		if got, want := s.checkpoint(made), 132*time.Second; got != want {
 			t.Errorf("a checkpoint takes %v; want %v", got, want)

@@ -303,3 +303,39 @@ func TestAnAttemptTrainsOnTheGPUsThatItWasGiven(t *testing.T) {
 		t.Errorf("an executor without CUDA gets %v", got)
 	}
 }
+
+// TestTheOptimizersTemporariesAreThoseOfThePart has a model whose rehearsal held most while the optimizer stepped: of
+// twice 1,000 bytes of parameters with gradients and Adam's state, as much again as the parameters, and 300 besides.
+func TestTheOptimizersTemporariesAreThoseOfThePart(t *testing.T) {
+	t.Parallel()
+	one := syntheticOp{forward: line{each: 1}, parameters: 1000, activation: 1, output: 1}
+	two := synthetic{ops: []syntheticOp{one, one}, reads: [][2]int{{0, 1}}}
+	for name, c := range map[string]struct{ besides, part float64 }{
+		"all at once":       {2000 + 300, 4000 + 1000 + 300},
+		"one after another": {500, 4000 + 250}, // what libraries hold cannot be told from it
+	} {
+		s := setupOf(t, two, 8, exec.Device{Kind: exec.CUDA})
+		s.recompute = RecomputeNever
+		usage := exec.Usage{Parameters: 2000, Optimizer: 4000, Peak: quantity.Bytes(2*4000 + c.besides)}
+		s.model.performances = map[string]performance{exec.CUDA + "/": {
+			cuda: true, small: rehearsal{samples: 1, usage: usage}, large: rehearsal{samples: 1, usage: usage},
+		}}
+		s.learn()
+		whole, err := s.price([][]int{{0, 1}}, gpus(0), 1, unchanged)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := whole.parts[0].peak; !near(got, float64(usage.Peak)) {
+			t.Errorf("%s, unsplit: a peak of %v; want %v, that of the rehearsal", name, got, usage.Peak)
+		}
+		made, err := s.price([][]int{{0}, {1}}, gpus(0, 1), 1, unchanged)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range made.parts {
+			if !near(p.peak, c.part) {
+				t.Errorf("%s: a part's peak of %v; want %v", name, p.peak, c.part)
+			}
+		}
+	}
+}

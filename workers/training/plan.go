@@ -95,6 +95,10 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	if err != nil {
 		return planned{}, err
 	}
+	if needs := s.onHost(c.best); p.limit > 0 && needs > p.limit && job.Logger != nil {
+		job.Logger.WarnContext(ctx, "the limits of this attempt leave less memory than parts on GPUs take of the host "+
+			"while a checkpoint is copied; give the stage more memory", "needed", needs, "left", p.limit)
+	}
 	return planned{
 		training: c.training(s, job), layout: c.best.layout(s, job), dataset: p.model.dataset,
 		checkpoint: s.checkpoint(c.best),

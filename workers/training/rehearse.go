@@ -248,7 +248,7 @@ func (a *act) keepOn(ctx context.Context, warm func(), end <-chan struct{}) erro
 // in many.
 func (p *prober) perform(ctx context.Context, devices []exec.Device, few, many int) (performance, error) {
 	first := devices[0]
-	var made performance
+	made := performance{cuda: first.Kind == exec.CUDA}
 	var err error
 	if many > few || len(devices) == 1 {
 		if made.large, err = p.rehearse(ctx, first, few); err != nil {
@@ -277,12 +277,14 @@ func (p *prober) perform(ctx context.Context, devices []exec.Device, few, many i
 type performance struct {
 	small, large rehearsal // micro-batches
 	contention   contention
+	cuda         bool
 }
 
 // learn takes over what rehearsals showed of memory: the optimizer's state, and what is held besides tensors that are
-// known: by libraries and the allocator.
+// known: by libraries and the allocator. What the optimizer's step makes on a GPU is known, too, as it is as many times
+// the parameters of a part as it is of the model's, which a rest that each part has whole is not.
 func (s *setup) learn() {
-	s.rests = map[string]line{}
+	s.rests, s.temporaries = map[string]line{}, map[string]float64{}
 	summary := s.model.shape.Summary()
 	var gradient quantity.Bytes // the largest
 	for _, op := range s.model.shape.Ops {
@@ -293,17 +295,24 @@ func (s *setup) learn() {
 		if usage.Parameters > 0 {
 			s.state = parameterBytes * float64(usage.Optimizer) / float64(usage.Parameters)
 		}
+		parameters := float64(summary.Parameters)
+		kept := parameters*(2+s.state/parameterBytes) + float64(summary.Workspace)
+		stepping := 0.0
+		if made.cuda && s.state > 0 && parameters > 0 {
+			// The rehearsal of small micro-batches tells most of it: little else is held there.
+			s.temporaries[class] = min(max((float64(usage.Peak)-kept)/parameters, 0), 1)
+			stepping = kept + s.temporaries[class]*parameters
+		}
 		rest := func(r rehearsal) (activation, bytes float64) {
 			scale := float64(r.samples) / float64(s.model.samples)
 			for _, l := range s.model.activations {
 				activation += l.at(float64(r.samples))
 			}
-			held := float64(summary.Parameters)*(2+s.state/parameterBytes) + float64(summary.Workspace) + activation +
-				float64(largest(s.model.shape))*scale
+			held := kept + activation + float64(largest(s.model.shape))*scale
 			if r.added {
 				held += float64(gradient)
 			}
-			return activation, float64(r.usage.Peak) - held
+			return activation, float64(r.usage.Peak) - max(held, stepping)
 		}
 		if made.small.usage.Peak == 0 || made.large.usage.Peak == 0 {
 			continue

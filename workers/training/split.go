@@ -37,9 +37,12 @@ type setup struct {
 	state    float64 // bytes of optimizer state for each parameter
 	// rests are what processes held in rehearsals besides what is known, in bytes by those of the activations, by class of
 	// device.
-	rests     map[string]line
-	recompute string
-	copies    copying
+	rests map[string]line
+	// temporaries are what the optimizer's step made on GPUs in rehearsals, in bytes for each of the parameters', by class
+	// of device.
+	temporaries map[string]float64
+	recompute   string
+	copies      copying
 }
 
 // copying says when checkpoints are copied. A copy is in the memory of the host until it is written.
@@ -336,7 +339,7 @@ func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 // one at work what goes out and the gradients of both. Processes keep a place in shared memory for each message in
 // flight, and it counts in all that read or write it. They are memory of the host: a part on a CUDA device holds copies
 // there of what came in, and what goes out until its gradient is there, unless it is computed again. At the step, an
-// optimizer with state makes temporary tensors of P there, which nothing else tells of a model that was not rehearsed.
+// optimizer with state makes temporary tensors there: as many of P as in a rehearsal, or one where there was none.
 func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, t traffic, by correction) part {
 	p := part{
 		ops: ops, device: device, flight: inFlight(s.schedule, at, parts, microBatches),
@@ -383,13 +386,17 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 	rest := s.rests[classOf(device)]
 	p.copied = p.parameters*(1+s.state/parameterBytes) + p.buffer
 	stepping := 0.0
-	if device.Kind == exec.CUDA && !rehearsed && s.state > 0 { // a rehearsal's rest has it
-		stepping = p.parameters*(3+s.state/parameterBytes) + p.buffer
+	if device.Kind == exec.CUDA && s.state > 0 {
+		made, seen := s.temporaries[classOf(device)]
+		if !seen {
+			made = 1
+		}
+		stepping = p.parameters*(2+s.state/parameterBytes+made) + p.buffer
 	}
-	p.peak = max(fixed+leaving+flight*activation+rest.at(flight*activation), stepping) * by.peak
+	p.peak = (max(fixed+leaving+flight*activation, stepping) + rest.at(flight*activation)) * by.peak
 	p.most = s.copies.most(p)
 	again := p
-	again.peak, again.recompute = max(fixed+activation+rest.at(activation), stepping)*by.peak, true
+	again.peak, again.recompute = (max(fixed+activation, stepping)+rest.at(activation))*by.peak, true
 	again.most = s.copies.most(again)
 	if s.recompute == RecomputeAlways ||
 		s.recompute == RecomputeAuto && p.most > p.capacity && again.peak < p.peak {
@@ -410,11 +417,26 @@ func (c copying) most(p part) float64 {
 	}
 }
 
+// onHost is what parts on CUDA devices take of the host's memory at least while a checkpoint is copied: the copies of
+// all of them, and the process of one, as what processes share counts once; 0 where there are no such parts.
+func (s setup) onHost(c candidate) quantity.Bytes {
+	copied := 0.0
+	for _, p := range c.parts {
+		if p.device.Kind == exec.CUDA {
+			copied += p.copied
+		}
+	}
+	if copied == 0 {
+		return 0
+	}
+	return s.model.base + quantity.Bytes(math.Ceil(copied))
+}
+
 // checkpoint is how long a checkpoint holds a training up: one part after the other copies its state to the host.
 func (s setup) checkpoint(c candidate) time.Duration {
 	seconds := 0.0
 	for _, p := range c.parts {
-		seconds += p.copied * inverse(cmp.Or(s.machine.seen[p.device.ID].Out, s.machine.copyRate))
+		seconds += p.copied * inverse(cmp.Or(s.machine.seen[p.device.ID].Save, s.machine.copyRate))
 	}
 	return time.Duration(seconds * float64(time.Second))
 }

@@ -3,6 +3,7 @@
 package gpucheck_test
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -65,44 +67,67 @@ func bundle(t *testing.T) string {
 	return filepath.Join(unpacked, "gpu-check")
 }
 
-// check runs a bundle's program in an empty directory with an almost empty environment, and returns its report, what it
-// printed, and its exit code.
-func check(t *testing.T, bundle, path string, arguments ...string) (gpucheck.Report, string, int) {
+// running is a bundle's program at work.
+type running struct {
+	cmd       *exec.Cmd
+	directory string
+	out       bytes.Buffer
+}
+
+// begin starts a bundle's program in an empty directory with an almost empty environment.
+func begin(t *testing.T, bundle, path string, arguments ...string) *running {
 	t.Helper()
-	directory := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bundle, "gpu-check"), arguments...)
-	cmd.Dir, cmd.Env = directory, []string{"PATH=" + path}
-	out, err := cmd.CombinedOutput()
-	if err != nil && cmd.ProcessState == nil {
+	r := &running{directory: t.TempDir()}
+	r.cmd = exec.CommandContext(t.Context(), filepath.Join(bundle, "gpu-check"), arguments...)
+	r.cmd.Dir, r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = r.directory, []string{"PATH=" + path}, &r.out, &r.out
+	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%s", out)
-	written, err := os.ReadDir(directory)
+	return r
+}
+
+func (r *running) file(name string) string {
+	return filepath.Join(r.directory, "gpu-check-report", name)
+}
+
+// end waits for the program and returns its report, that for people, and its exit code.
+func (r *running) end(t *testing.T) (gpucheck.Report, string, int) {
+	t.Helper()
+	_ = r.cmd.Wait() // how it ended is in ProcessState
+	t.Logf("%s", &r.out)
+	written, err := os.ReadDir(r.directory)
 	if err != nil || len(written) != 1 || written[0].Name() != "gpu-check-report" {
 		t.Fatalf("it wrote %v into its directory, %v; want the report alone", written, err)
 	}
-	left, err := filepath.Glob(filepath.Join(directory, "gpu-check-report", "work-*"))
+	left, err := filepath.Glob(r.file("work-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("it left %v, %v", left, err)
 	}
 	var report gpucheck.Report
-	text, err := os.ReadFile(filepath.Join(directory, "gpu-check-report", gpucheck.ReportJSON))
+	text, err := os.ReadFile(r.file(gpucheck.ReportJSON))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(text, &report); err != nil {
 		t.Fatal(err)
 	}
-	if text, err = os.ReadFile(filepath.Join(directory, "gpu-check-report", gpucheck.ReportText)); err != nil {
+	if text, err = os.ReadFile(r.file(gpucheck.ReportText)); err != nil {
 		t.Fatal(err)
 	}
 	if got := string(text); got != report.Markdown() {
 		t.Errorf("the reports tell different things:\n%s\n%s", got, report.Markdown())
 	}
+	return report, string(text), r.cmd.ProcessState.ExitCode()
+}
+
+// check runs a bundle's program to its end.
+func check(t *testing.T, bundle, path string, arguments ...string) (gpucheck.Report, string, int) {
+	t.Helper()
+	report, text, code := begin(t, bundle, path, arguments...).end(t)
 	if !report.Complete {
 		t.Error("the report is not complete")
 	}
-	return report, string(text), cmd.ProcessState.ExitCode()
+	return report, text, code
 }
 
 // usual is the PATH of a bare system.
@@ -159,13 +184,13 @@ func TestEveryStepComputesOnCPUs(t *testing.T) {
 		}
 	}
 	for name, most := range map[string]float64{ // of what is computed, not of how fast
-		"losses of two parts beside the unsplit model's, farthest apart":           0.01,
-		"losses of 2 parts beside the unsplit model's, farthest apart":             0.01,
-		"losses of 4 parts beside the unsplit model's, farthest apart":             0.01,
-		"a step of the unsplit model beside one of plain PyTorch, medians":         1e3,
-		"a step of 4 parts on one device beside one of the unsplit model, medians": 1e3,
-		"peak of a part that is farthest off: an unsplit transformer":              1e3,
-		"peak of a part that is farthest off: a transformer in two bounded parts":  1e3,
+		"losses of two parts beside the unsplit model's, farthest apart":                                   0.01,
+		"losses of 4 parts beside the unsplit model's, farthest apart":                                     0.01,
+		"a step of the unsplit model beside one of plain PyTorch, medians":                                 1e3,
+		"a step of the unsplit model with dropout in 4 micro-batches beside one of plain PyTorch, medians": 1e3,
+		"a step of 4 parts on one device beside one of the unsplit model, medians":                         1e3,
+		"peak of a part that is farthest off: convolutions in two parts":                                   1e3,
+		"peak of a part that is farthest off: a transformer in two bounded parts":                          1e3,
 	} {
 		if value, told := figures[name]; !told || value > most {
 			t.Errorf("%s: %v, told %t; want at most %v", name, value, told, most)
@@ -286,6 +311,67 @@ sleep 1000`)
 	}
 }
 
+// TestAnInterruptEndsTheCheckWithAReportOfWhatWasDone interrupts a step that has begun.
+func TestAnInterruptEndsTheCheckWithAReportOfWhatWasDone(t *testing.T) {
+	t.Parallel()
+	for signal, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			directory, path := emulated(t, 1, `echo "pid $$"
+sleep 1000`)
+			r := begin(t, directory, path, "--only", "inventory,machine,conformance,conformance-bfloat16,assigned")
+			var log []byte
+			for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+				log, _ = os.ReadFile(r.file("logs/conformance.txt")) // it is not there yet
+				if bytes.HasSuffix(log, []byte("\n")) || time.Now().After(deadline) {
+					break
+				}
+			}
+			if err := r.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			report, text, code := r.end(t)
+			if code != want || !report.Interrupted || report.Complete || !strings.Contains(text, "; it was interrupted") {
+				t.Errorf("exit code %d, interrupted: %t, complete: %t; want %d\n%s", code, report.Interrupted, report.Complete,
+					want, text)
+			}
+			for name, want := range map[string]gpucheck.Outcome{
+				"inventory": gpucheck.Passed, "machine": gpucheck.Passed, "conformance": gpucheck.Skipped,
+				"conformance-bfloat16": gpucheck.Skipped, "assigned": gpucheck.Skipped,
+			} {
+				if s := outcome(t, report, name); s.Outcome != want || want == gpucheck.Skipped && len(s.Notes) == 0 {
+					t.Errorf("%s is %s: %q, %q; want %s", name, s.Outcome, s.Why, s.Notes, want)
+				}
+			}
+			number, _ := strings.CutPrefix(strings.TrimSpace(string(log)), "pid ")
+			pid, err := strconv.Atoi(number)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Kill(pid, 0); err == nil {
+				t.Errorf("process %d of the step is still there", pid)
+			}
+		})
+	}
+}
+
+func TestHelpNamesWhatPeopleGiveAndNothingElse(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(bundle(t), "gpu-check"), "--help").CombinedOutput()
+	if err != nil {
+		t.Error(err)
+	}
+	var options []string
+	for line := range strings.Lines(string(out)) {
+		if option, found := strings.CutPrefix(line, "  -"); found {
+			options = append(options, strings.Fields(option)[0])
+		}
+	}
+	if want := []string{"device", "directory", "limit", "only", "python", "step-limit"}; !slices.Equal(options, want) {
+		t.Errorf("it names the options %q; want %q:\n%s", options, want, out)
+	}
+}
+
 func TestAStepThatThereIsNoTimeForIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	directory, path := emulated(t, 1, "echo '--- PASS: it'")
@@ -339,7 +425,7 @@ func TestTheDriverIsAskedWithOldCLibraries(t *testing.T) {
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("compile a driver: %v\n%s", err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "--watch")
+	cmd := exec.CommandContext(t.Context(), program, gpucheck.WatchCommand)
 	cmd.Env = []string{"LD_LIBRARY_PATH=" + directory}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

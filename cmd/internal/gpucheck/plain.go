@@ -15,29 +15,52 @@ import (
 	executor "github.com/spillway-ml/spillway/workers/exec"
 )
 
-// plain compares a step of the unsplit model in the executor with one of a bare training loop; both take turns on one
-// device.
-func plain(ctx context.Context, s Setup, r *Recorder) (err error) {
-	size, batch, precision := s.size(true), 8, executor.Float32
-	if s.Device == executor.CUDA && s.Memory < largeBatches {
-		batch = 2
+func plainTrials() []trial { return from("large", 8, 4, 2, 1) }
+
+// plain compares a step of the unsplit model in the executor with one of a bare training loop.
+func plain(ctx context.Context, s Setup, r *Recorder) error {
+	one := s.tried(plainTrials(), alone(1))
+	bar := 0.0
+	if one.judged() {
+		bar = plainBar
 	}
+	return s.besidePlain(ctx, r, one.recipe(1), "", bar)
+}
+
+// variantsMicroBatches is their number in the figures' names, too.
+const variantsMicroBatches = 4
+
+func variantsTrials() []trial { return from("medium", 32, 16, 8, 4) }
+
+// variants compares steps of other kinds with those of a bare loop: such as are cut into micro-batches, whose gradients
+// are added up, and such as draw masks, which here belong to samples and there to batches. They are told, not judged.
+func variants(ctx context.Context, s Setup, r *Recorder) error {
+	cut := s.tried(variantsTrials(), alone(variantsMicroBatches)).recipe(variantsMicroBatches)
+	dropping := cut
+	dropping.function += "_dropout"
+	if s.Device == executor.CUDA {
+		if err := s.besidePlain(ctx, r, cut, " in 4 micro-batches", 0); err != nil {
+			return err
+		}
+	}
+	return s.besidePlain(ctx, r, dropping, " with dropout in 4 micro-batches", 0)
+}
+
+// besidePlain compares steps of the unsplit model in the executor and in a bare loop; both take turns on one device.
+func (s Setup) besidePlain(ctx context.Context, r *Recorder, how recipe, kind string, bar float64) (err error) {
+	how.precision = executor.Float32
 	if s.BFloat16 {
-		precision = executor.BFloat16
+		how.precision = executor.BFloat16
 	}
-	how := recipe{file: "language.py", function: size, data: size, batch: batch, microBatches: 1, precision: precision}
 	path, err := writeModels(s, "plain.py")
 	if err != nil {
 		return err
 	}
-	loop, err := startLoop(ctx, s, path, size, batch, precision)
+	loop, err := startLoop(ctx, s, path, how)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, loop.end()) }()
-	if err := r.Note("%s parameters, %d samples a step, %s", loop.parameters, batch, precision); err != nil {
-		return err
-	}
 	e, _, err := s.executor(how)
 	if err != nil {
 		return err
@@ -58,18 +81,20 @@ func plain(ctx context.Context, s Setup, r *Recorder) (err error) {
 	}); err != nil {
 		return err
 	}
-	return compareSteps(r, ours.seconds[warmSteps:], bare[warmSteps:])
+	return errors.Join(
+		compareSteps(r, "a step of the unsplit model"+kind, ours.seconds[warmSteps:], bare[warmSteps:], bar),
+		r.Note("%s parameters, %d samples a step%s, %s, %d steps of each", loop.parameters, how.batch, kind, how.precision,
+			len(bare)-warmSteps),
+	)
 }
 
-// compareSteps records what steps of the executor take beside those of the bare loop.
-func compareSteps(r *Recorder, ours, bare []float64) error {
+// compareSteps records what steps of some kind take in the executor beside those of the bare loop.
+func compareSteps(r *Recorder, kind string, ours, bare []float64, bar float64) error {
 	return errors.Join(
-		r.Figure("a step of the unsplit model beside one of plain PyTorch, medians", middle(ours)/middle(bare), "times",
-			plainBar),
-		r.Figure("the same of the fastest steps", slices.Min(ours)/slices.Min(bare), "times", 0),
-		r.Figure("a step of the unsplit model", middle(ours), "s", 0),
-		r.Figure("a step of plain PyTorch", middle(bare), "s", 0),
-		r.Note("%d steps of each", len(ours)),
+		r.Figure(kind+" beside one of plain PyTorch, medians", middle(ours)/middle(bare), "times", bar),
+		r.Figure(kind+" beside one of plain PyTorch, fastest", slices.Min(ours)/slices.Min(bare), "times", 0),
+		r.Figure(kind, middle(ours), "s", 0),
+		r.Figure(kind+", in plain PyTorch", middle(bare), "s", 0),
 	)
 }
 
@@ -88,10 +113,9 @@ type loop struct {
 	parameters string
 }
 
-func startLoop(
-	ctx context.Context, s Setup, program, size string, batch int, precision executor.Precision,
-) (*loop, error) {
-	cmd := exec.CommandContext(ctx, s.Python, "-B", program, size, strconv.Itoa(batch), s.Device, string(precision))
+func startLoop(ctx context.Context, s Setup, program string, how recipe) (*loop, error) {
+	cmd := exec.CommandContext(ctx, s.Python, "-B", program, how.function, how.data, strconv.Itoa(how.batch),
+		strconv.Itoa(how.microBatches), s.Device, string(how.precision))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -46,10 +46,11 @@ type Report struct {
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
-	// Complete says that no step is left.
-	Complete bool     `json:"complete"`
-	Machine  Machine  `json:"machine"`
-	Steps    []Result `json:"steps"`
+	// Complete says that no step is left; Interrupted that somebody ended the check, which did what it had time for.
+	Complete    bool     `json:"complete"`
+	Interrupted bool     `json:"interrupted,omitempty"`
+	Machine     Machine  `json:"machine"`
+	Steps       []Result `json:"steps"`
 }
 
 // Failures are the names of the steps that failed.
@@ -86,7 +87,10 @@ func (r Report) Verdict() string {
 		return fmt.Sprintf("%d %s (%s)", len(names), outcome, strings.Join(names, ", "))
 	}
 	text := list(Failed) + "; " + list(Passed) + "; " + list(Skipped)
-	if !r.Complete {
+	switch {
+	case r.Interrupted:
+		text += "; it was interrupted"
+	case !r.Complete:
 		text += "; it is going on, or the machine was lost"
 	}
 	return text

@@ -2,11 +2,14 @@ package gpucheck
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
 )
 
@@ -19,6 +22,7 @@ const (
 	stepPlain        = "plain"
 	stepShared       = "shared"
 	stepPeaks        = "peaks"
+	stepVariants     = "variants"
 	stepBFloat16     = "conformance-bfloat16"
 	stepTransformers = "transformers"
 	stepAssigned     = "assigned"
@@ -88,6 +92,10 @@ func steps() []step {
 			limit: 45 * time.Second, needs: aDevice, body: library,
 		},
 		{
+			name: stepVariants, title: "steps in micro-batches and with dropout beside those of plain PyTorch",
+			limit: 75 * time.Second, needs: aDevice, body: variants,
+		},
+		{
 			name: stepAssigned, title: "nothing but the assigned device was touched", limit: 10 * time.Second,
 			needs: aGPU,
 		},
@@ -142,13 +150,38 @@ func (s step) lacking(m Machine) string {
 	}
 }
 
-// RunStep runs one step in this process, as the check starts it, and records what comes of it.
-func RunStep(ctx context.Context, name string, s Setup, resultFile string) error {
+// Setup is what a step's process is told.
+type Setup struct {
+	// Step is its name, and Result the file for what it finds.
+	Step   string `json:"step"`
+	Result string `json:"result"`
+	// Device is executor.CUDA or executor.CPU; Python the interpreter, Directory where the step may write.
+	Device    string `json:"device"`
+	Python    string `json:"python"`
+	Directory string `json:"directory"`
+	// Memory is what is free of the GPU; 0 on CPUs.
+	Memory quantity.Bytes `json:"memory_bytes"`
+	// BFloat16 says that the device computes in it.
+	BFloat16 bool `json:"bfloat16"`
+	// Report is the file of what earlier steps found.
+	Report string `json:"report"`
+}
+
+// RunStep runs in this process the step of a Setup in a file, as the check starts it, and records what comes of it.
+func RunStep(ctx context.Context, file string) error {
+	var s Setup
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		return fmt.Errorf("read what the step is told: %w", err)
+	}
 	for _, one := range steps() {
-		if one.name != name || one.body == nil {
+		if one.name != s.Step || one.body == nil {
 			continue
 		}
-		r := &Recorder{path: resultFile, judge: s.Device == exec.CUDA}
+		r := &Recorder{path: s.Result, judge: s.Device == exec.CUDA}
 		if err := r.save(); err != nil {
 			return err
 		}
@@ -158,5 +191,5 @@ func RunStep(ctx context.Context, name string, s Setup, resultFile string) error
 		r.result.Complete = true
 		return r.save()
 	}
-	return fmt.Errorf("no step %q runs in a process of its own", name)
+	return fmt.Errorf("no step %q runs in a process of its own", s.Step)
 }

@@ -3,7 +3,6 @@ package gpucheck
 import (
 	"context"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,10 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"time"
 
-	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	executor "github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/exec/exectest"
@@ -33,6 +30,7 @@ const (
 	plainBar  = 1.05 // a step beside one of plain PyTorch, in times
 	sharedBar = 1.15 // a step of parts that share a device beside one of the unsplit model, in times
 	peakBar   = 10   // what a predicted peak is off, in %
+	boundBar  = 100  // what a part holds at most, in % of its bound, which the allocator keeps
 	lossBar   = 0.01 // what the loss of a split is off, in %: a thousand roundings of float32
 )
 
@@ -52,6 +50,9 @@ func writeModels(s Setup, name string) (string, error) {
 	return filepath.Join(directory, name), nil
 }
 
+// usualSteps are those of a training whose speed is not judged, fewSteps those of one on CPUs, where nothing is.
+const usualSteps, fewSteps = 6, 2
+
 // devices are so many that share the one that there is, each with a bound of memory; 0 is none.
 func (s Setup) devices(count int, memory quantity.Bytes) []executor.Device {
 	var all []executor.Device
@@ -65,27 +66,6 @@ func (s Setup) devices(count int, memory quantity.Bytes) []executor.Device {
 	return all
 }
 
-// What must be free of a GPU for the larger models: several of 91 million parameters with their optimizers and what
-// their processes take, or two of 319 million, with batches of two or of eight.
-const (
-	mediumFrom   = 12 * quantity.GiB
-	largeFrom    = 18 * quantity.GiB
-	largeBatches = 36 * quantity.GiB
-)
-
-// size is the size of the language model of a step: the largest of small, medium and, where that is wanted, large that
-// fits.
-func (s Setup) size(large bool) string {
-	switch {
-	case s.Device != executor.CUDA || s.Memory < mediumFrom:
-		return "small"
-	case large && s.Memory >= largeFrom:
-		return "large"
-	default:
-		return "medium"
-	}
-}
-
 // recipe is a model, and what all its trainings in a step have in common.
 type recipe struct {
 	file, function, data string
@@ -94,14 +74,11 @@ type recipe struct {
 	precision            executor.Precision // empty is float32
 }
 
-// medium is the model whose parts are compared.
-func (s Setup) medium() recipe {
-	how := recipe{file: "language.py", function: s.size(false), batch: 32, microBatches: 4, steps: 6}
-	if s.Device == executor.CPU {
-		how.batch, how.steps = 8, fewSteps
+// recipe is the training of a language model in a step, in so many micro-batches.
+func (t trial) recipe(microBatches int) recipe {
+	return recipe{
+		file: "language.py", function: t.name, data: t.name, batch: t.batch, microBatches: microBatches, steps: usualSteps,
 	}
-	how.data = how.function
-	return how
 }
 
 // executor returns the executor of a model. What the model prints and what is done goes to the log of the step.
@@ -212,13 +189,18 @@ func (s Setup) probe(ctx context.Context, e executor.Executor, how recipe) (exec
 	})
 }
 
+// largerMicroBatches are so many that the first part, which keeps the activations of two, has most of its memory for
+// parameters.
+const largerMicroBatches = 8
+
+func largerTrials() []trial { return from("medium", 16, 8) }
+
 // larger trains a model in two parts whose memory is bounded to three quarters of what it takes unsplit. Unsplit it
 // must be refused, before anything is trained.
 func larger(ctx context.Context, s Setup, r *Recorder) error {
-	how := s.medium()
-	if s.Device == executor.CUDA {
-		// The first part keeps the activations of two micro-batches: small ones leave most of the memory to parameters.
-		how.batch, how.microBatches = 16, 8
+	how := s.tried(largerTrials(), alone(largerMicroBatches)).recipe(largerMicroBatches)
+	if s.Device == executor.CPU {
+		how.microBatches, how.steps = 1, fewSteps
 	}
 	e, _, err := s.executor(how)
 	if err != nil {
@@ -258,8 +240,7 @@ func larger(ctx context.Context, s Setup, r *Recorder) error {
 		most = max(most, p.PeakBytes)
 	}
 	err = errors.Join(
-		// The allocator keeps it below, so that it is only told.
-		r.Figure("most that a part holds, of its bound", 100*float64(most)/float64(bound), "%", 0),
+		r.Figure("most that a part holds, of its bound", 100*float64(most)/float64(bound), "%", boundBar),
 		r.Figure("losses of two parts beside the unsplit model's, farthest apart", 100*apart(split.Losses, whole.losses),
 			"%", lossBar),
 	)
@@ -292,160 +273,6 @@ func apart(got, want []float64) float64 {
 	return worst
 }
 
-const (
-	// comparedFor bounds the time in which steps are compared, comparedSteps their number; the first warmSteps allocate.
-	comparedFor   = 20 * time.Second
-	comparedSteps = 30
-	warmSteps     = 3
-	// fewSteps are those of a training on CPUs, where nothing is judged by its speed.
-	fewSteps = 2
-)
-
-// shared compares steps of two and four parts on one device with those of the unsplit model, the same micro-batches in
-// each. They take turns.
-func shared(ctx context.Context, s Setup, r *Recorder) (err error) {
-	how := s.medium()
-	if s.Device == executor.CUDA {
-		how.microBatches = 8
-	}
-	e, _, err := s.executor(how)
-	if err != nil {
-		return err
-	}
-	probe, err := s.probe(ctx, e, how)
-	if err != nil {
-		return err
-	}
-	numbers := []int{1, 2, 4}
-	var all []*loaded
-	defer func() {
-		for _, one := range all {
-			err = errors.Join(err, one.pipeline.Close())
-		}
-	}()
-	for _, parts := range numbers {
-		one, err := s.load(ctx, e, probe, how, parts)
-		if err != nil {
-			return fmt.Errorf("%d parts: %w", parts, err)
-		}
-		all = append(all, one)
-	}
-	if err := s.takeTurns(func() error {
-		for _, one := range all {
-			if err := one.step(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	whole := all[0]
-	for i, one := range all {
-		name := "a step of " + strconv.Itoa(numbers[i]) + " parts"
-		err := r.Figure(name, middle(one.seconds[warmSteps:]), "s", 0)
-		if i > 0 {
-			err = errors.Join(
-				err,
-				r.Figure(name+" on one device beside one of the unsplit model, medians",
-					middle(one.seconds[warmSteps:])/middle(whole.seconds[warmSteps:]), "times", sharedBar),
-				r.Figure("losses of "+strconv.Itoa(numbers[i])+" parts beside the unsplit model's, farthest apart",
-					100*apart(one.losses, whole.losses), "%", lossBar),
-			)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return r.Note("%d steps of each", len(whole.seconds)-warmSteps)
-}
-
-// takeTurns calls round until enough was compared; on CPUs, where nothing is judged by it, a few are enough.
-func (s Setup) takeTurns(round func() error) error {
-	few := 2 * warmSteps
-	if s.Device == executor.CPU {
-		few = warmSteps + 1
-	}
-	began := time.Now()
-	for rounds := range warmSteps + comparedSteps {
-		if rounds >= few && (s.Device == executor.CPU || time.Since(began) > comparedFor) {
-			return nil
-		}
-		if err := round(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// peaks compares the predicted peaks of all trainings of the steps so far, and of two others, with what was measured.
-func peaks(ctx context.Context, s Setup, r *Recorder) error {
-	report, err := readReport(s.Report)
-	if err != nil {
-		return err
-	}
-	compare := func(name string, t predictor.Training) error {
-		return r.Figure("peak of a part that is farthest off: "+name, 100*peakError(t), "%", peakBar)
-	}
-	for _, earlier := range report.Steps {
-		for _, t := range earlier.Trainings {
-			if err := compare(t.Name, t.Training); err != nil {
-				return err
-			}
-		}
-	}
-	convolutions := recipe{
-		file: "others.py", function: "convolutions", data: "convolutions", batch: 64, microBatches: 4, steps: 6,
-	}
-	if s.Device == executor.CPU {
-		convolutions.batch, convolutions.steps = 8, fewSteps
-	}
-	type trained struct {
-		name  string
-		how   recipe
-		parts int
-	}
-	cases := []trained{{"an unsplit transformer", s.medium(), 1}, {"convolutions in two parts", convolutions, 2}}
-	if s.BFloat16 {
-		cases[0].name, cases[0].how.precision = "an unsplit transformer in bfloat16", executor.BFloat16
-	}
-	for _, one := range cases {
-		result, err := train(ctx, s, r, one.name, one.how, one.parts, 0)
-		if err != nil {
-			return err
-		}
-		if err := compare(one.name, result.Training); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// peakError is what the predicted peak of a part is farthest off, relative to the measured one; infinite for a training
-// without parts, of which nothing was compared.
-func peakError(t predictor.Training) float64 {
-	if len(t.Parts) == 0 {
-		return math.Inf(1)
-	}
-	worst := 0.0
-	for _, p := range t.Parts {
-		worst = max(worst, math.Abs(float64(p.PredictedPeakBytes)/float64(p.PeakBytes)-1))
-	}
-	return worst
-}
-
-func readReport(path string) (Report, error) {
-	var report Report
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &report)
-	}
-	if err != nil {
-		return report, fmt.Errorf("read what earlier steps found: %w", err)
-	}
-	return report, nil
-}
-
 // library trains a model of the transformers library in two parts and compares its losses with the unsplit one's.
 func library(ctx context.Context, s Setup, r *Recorder) error {
 	report, err := readReport(s.Report)
@@ -459,7 +286,8 @@ func library(ctx context.Context, s Setup, r *Recorder) error {
 	if err := r.Note("transformers %s, a GPT-2 of random weights", report.Machine.Transformers); err != nil {
 		return err
 	}
-	how := recipe{file: "library.py", function: s.size(false), data: "words", batch: 16, microBatches: 4, steps: 6}
+	how := s.tried(from("medium", 16), alone(4)).recipe(4)
+	how.file, how.data = "library.py", "words"
 	e, _, err := s.executor(how)
 	if err != nil {
 		return err

@@ -159,7 +159,7 @@ const firstReading = time.Minute
 // startWatch starts a program that prints readings, and returns the first.
 func startWatch(ctx context.Context, spawner *spawn.Spawner, program string) (*watch, device.Reading, error) {
 	//nolint:noctx // it outlives the limit of the check, until that is through
-	cmd := exec.Command(program, "--watch")
+	cmd := exec.Command(program, WatchCommand)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, device.Reading{}, fmt.Errorf("watch the GPUs: %w", err)

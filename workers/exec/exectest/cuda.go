@@ -18,8 +18,8 @@ type CUDADevice struct {
 	Memory quantity.Bytes
 	// Speed is how many times as fast as a CPU its probes say that it is; 0 is 1.
 	Speed float64
-	// Out, In and Copy are what a survey says of it.
-	Out, In, Copy float64
+	// Out, In, Copy and Save are what a survey says of it.
+	Out, In, Copy, Save float64
 }
 
 // CUDA stands in for an executor on a host with CUDA devices: it answers for devices "cuda:0" and on, as many as it
@@ -104,6 +104,7 @@ func (c *CUDA) Survey(_ context.Context, devices []exec.Device) ([]exec.Surveyed
 		has := c.devices[d.Index]
 		all[i] = exec.Surveyed{
 			Name: has.Name, Memory: has.Memory, Free: has.Memory, Out: has.Out, In: has.In, Copy: has.Copy,
+			Save: has.Save,
 		}
 	}
 	return all, nil

@@ -153,6 +153,7 @@ func (r *runner) survey(ctx context.Context, names []string) ([]exec.Surveyed, e
 		Out         float64        `json:"out"`
 		In          float64        `json:"in"`
 		Copy        float64        `json:"copy"`
+		Save        float64        `json:"save"`
 		Float32Only bool           `json:"float32_only"`
 	}
 	if err := r.call(ctx, "survey", map[string]any{"devices": names}, &found); err != nil {
@@ -164,7 +165,8 @@ func (r *runner) survey(ctx context.Context, names []string) ([]exec.Surveyed, e
 	all := make([]exec.Surveyed, len(found))
 	for i, f := range found {
 		all[i] = exec.Surveyed{
-			Name: f.Name, Memory: f.Memory, Free: f.Free, Out: f.Out, In: f.In, Copy: f.Copy, Float32Only: f.Float32Only,
+			Name: f.Name, Memory: f.Memory, Free: f.Free, Out: f.Out, In: f.In, Copy: f.Copy, Save: f.Save,
+			Float32Only: f.Float32Only,
 		}
 	}
 	return all, nil
@@ -220,7 +222,7 @@ func (e *Executor) load(ctx context.Context, layout exec.Layout) (*pipeline, err
 	return p, nil
 }
 
-// stretch is how much of the shared file each part owns, as memory.py has it.
+// stretch is how much of the shared file each part owns, as arena.py has it.
 const stretch = 1 << 40
 
 func (e *Executor) startAll(ctx context.Context, layout exec.Layout, shared *os.File, p *pipeline) error {
@@ -353,6 +355,6 @@ func deviceName(device exec.Device) string {
 	return "cpu"
 }
 
-// message is what a part passes on: where in the shared memory its tensors are, as memory.py writes it. It is never nil
+// message is what a part passes on: where in the shared memory its tensors are, as arena.py writes it. It is never nil
 // in a [exec.Message].
 type message = json.RawMessage

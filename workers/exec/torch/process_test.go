@@ -1,6 +1,7 @@
 package torch_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,12 +129,61 @@ func TestAModelThatKillsItsProcessIsQuotedWithItsLastWords(t *testing.T) {
 
 func TestAModelThatHangsLeavesNothingWhenTheContextEnds(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	text, err := os.ReadFile("testdata/hangs.py")
+	dir, found := probeUntilNumbers(t, "hangs.py", slog.New(slog.DiscardHandler))
+	if n := len(found); n != 3 {
+		t.Fatalf("%d processes in %q, want 3", n, found)
+	}
+	for _, pid := range found {
+		waitGone(t, pid)
+	}
+	entries, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "hangs.py"), text, 0o600); err != nil {
+	if diff := cmp.Diff([]string{filepath.Join(dir, "hangs.py"), filepath.Join(dir, "numbers")}, entries); diff != "" {
+		t.Errorf("files beside the model (-want +got):\n%s", diff)
+	}
+}
+
+// TestAProcessThatDoesNotEndThoughItWasKilledIsLeftBehind has a process that another one traces stand in for one that
+// waits for a driver: neither can be collected.
+func TestAProcessThatDoesNotEndThoughItWasKilledIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("it needs ptrace of Linux")
+	}
+	var log bytes.Buffer
+	_, found := probeUntilNumbers(t, "held.py", slog.New(slog.NewTextHandler(&log, nil)))
+	if len(found) != 3 {
+		t.Fatalf("got %q, want the process, its tracer, and whether that may", found)
+	}
+	tracer, err := strconv.Atoi(found[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(tracer, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	defer waitGone(t, found[0])
+	if found[2] == "0" {
+		t.Skip("processes may not trace their parents here")
+	}
+	if want := "was killed and does not end"; !strings.Contains(log.String(), want) ||
+		!strings.Contains(log.String(), "pid="+found[0]) {
+		t.Errorf("%q of process %s is not in the log:\n%s", want, found[0], &log)
+	}
+}
+
+// probeUntilNumbers probes build of a copy of a model, ends that once the model has written numbers of processes, and
+// returns those and where the copy is.
+func probeUntilNumbers(t *testing.T, model string, logger *slog.Logger) (dir string, numbers []string) {
+	t.Helper()
+	dir = t.TempDir()
+	text, err := os.ReadFile(filepath.Join("testdata", model))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, model), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cause := errors.New("enough")
@@ -147,27 +200,14 @@ func TestAModelThatHangsLeavesNothingWhenTheContextEnds(t *testing.T) {
 		}
 	})
 	_, _, err = torch.Probe(ctx, torch.Options{
-		Python: torch.RequirePython(t),
-		Model:  filepath.Join(dir, "hangs.py") + ":build",
+		Python: torch.RequirePython(t), Model: filepath.Join(dir, model) + ":build", Logger: logger,
 	})
 	cancel(nil)
 	waiting.Wait()
 	if !errors.Is(err, cause) {
 		t.Fatalf("got %v, want the cause", err)
 	}
-	if n := len(strings.Fields(found)); n != 3 {
-		t.Fatalf("%d processes in %q, want 3", n, found)
-	}
-	for pid := range strings.FieldsSeq(found) {
-		waitGone(t, pid)
-	}
-	entries, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{filepath.Join(dir, "hangs.py"), filepath.Join(dir, "numbers")}, entries); diff != "" {
-		t.Errorf("files beside the model (-want +got):\n%s", diff)
-	}
+	return dir, strings.Fields(found)
 }
 
 // waitGone waits until no process pid runs; one that awaits collection by init counts as gone.

@@ -50,6 +50,9 @@ const (
 	mostAnswer = 256 << 20
 	// exitGrace is how long what the model printed may take to be read after its end.
 	exitGrace = time.Second
+	// untilStuck is how long a killed process may take to be gone: a driver takes its time with the memory of a GPU, and
+	// one that hangs keeps the process for ever.
+	untilStuck = 10 * time.Second
 	// readyID is the number of the answer to the package.
 	readyID = 0
 )
@@ -62,6 +65,7 @@ type runner struct {
 	in      *os.File // requests
 	out     *os.File // answers
 	printed *spawn.Tail
+	logger  *slog.Logger
 	release func() bool   // of the context
 	gone    chan struct{} // closed when the process has ended and why is set
 	why     error
@@ -99,7 +103,7 @@ func start(ctx context.Context, how launching) (*runner, error) {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
 	r := &runner{
-		python: path, spawner: spawner, printed: spawn.NewTail(how.logger),
+		python: path, spawner: spawner, printed: spawn.NewTail(how.logger), logger: how.logger,
 		gone: make(chan struct{}), waiting: map[uint64]chan answer{readyID: make(chan answer, 1)},
 	}
 	if err := r.launch(ctx, path, how); err != nil {
@@ -107,7 +111,7 @@ func start(ctx context.Context, how launching) (*runner, error) {
 		return nil, err
 	}
 	go r.read(ctx)
-	if err := r.boot(ctx, how.logger); err != nil {
+	if err := r.boot(ctx); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -157,7 +161,7 @@ func (r *runner) launch(ctx context.Context, path string, how launching) error {
 }
 
 // boot sends the package and waits until it is imported.
-func (r *runner) boot(ctx context.Context, logger *slog.Logger) error {
+func (r *runner) boot(ctx context.Context) error {
 	carried, err := texts()
 	if err != nil {
 		return err
@@ -174,7 +178,7 @@ func (r *runner) boot(ctx context.Context, logger *slog.Logger) error {
 	if err := r.await(ctx, readyID, result, &ready); err != nil {
 		return err
 	}
-	logger.DebugContext(ctx, "torch runner is ready", "python", r.python, "torch", ready.Torch, "pid",
+	r.logger.DebugContext(ctx, "torch runner is ready", "python", r.python, "torch", ready.Torch, "pid",
 		r.process.Process.Pid)
 	return nil
 }
@@ -280,47 +284,79 @@ func (r *runner) read(ctx context.Context) {
 }
 
 // end waits for the process and tells all why it ended. The group is killed before the process is collected, while its
-// number cannot belong to another.
+// number cannot belong to another. A process that does not end though it was killed is left behind.
 func (r *runner) end(ctx context.Context, wrong error) {
-	kill := func() { _ = syscall.Kill(-r.process.Process.Pid, syscall.SIGKILL) } // it fails for what has gone already
 	r.mu.Lock()
 	closing := r.closing
 	r.closing = true
 	r.mu.Unlock()
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		awaitExit(r.process.Process.Pid)
+	}()
 	// its pipe is closed, so it is about to exit; how it does is worth knowing
 	if !closing && wrong == nil && ctx.Err() == nil {
-		late := time.AfterFunc(exitGrace, kill)
-		awaitExit(r.process.Process.Pid)
-		late.Stop()
+		before(exited, exitGrace)
 	}
-	kill()
-	_ = r.process.Wait() // how it ended is in ProcessState
+	_ = syscall.Kill(-r.process.Process.Pid, syscall.SIGKILL) // it fails for what has gone already
+	collected := make(chan struct{})
+	go func() {
+		defer close(collected)
+		<-exited
+		_ = r.process.Wait() // how it ended is in ProcessState
+	}()
+	ended := before(collected, untilStuck+exitGrace)
+	if !ended {
+		r.logger.WarnContext(ctx, "a process was killed and does not end; what it holds of a device is not free", "python",
+			r.python, "pid", r.process.Process.Pid)
+	}
 	r.release()
 	_ = errors.Join(r.in.Close(), r.out.Close())
 	r.spawner.Close()
+	r.why = r.reason(ctx, closing, ended, wrong)
+	close(r.gone)
+}
+
+// before reports whether something is done within some time.
+func before(done <-chan struct{}, patience time.Duration) bool {
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-done:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// reason is why the process ended, or nobody waits for its end any longer.
+func (r *runner) reason(ctx context.Context, closing, ended bool, wrong error) error {
 	words := strings.TrimSpace(r.printed.Text())
 	if words == "" {
 		words = "it printed nothing"
 	}
 	switch {
 	case closing:
-		r.why = fmt.Errorf("%s: %w", r.python, errClosed)
+		return fmt.Errorf("%s: %w", r.python, errClosed)
 	case ctx.Err() != nil:
-		r.why = fmt.Errorf("%s was ended: %w", r.python, context.Cause(ctx))
+		return fmt.Errorf("%s was ended: %w", r.python, context.Cause(ctx))
 	case wrong != nil:
-		r.why = wrong
+		return wrong
+	case !ended:
+		return fmt.Errorf("%s gave no answer: %w (process %d); the last that it printed:\n%s", r.python, spawn.ErrStuck,
+			r.process.Process.Pid, words)
 	default:
-		r.why = fmt.Errorf("%s ended without an answer (%s); the last that it printed:\n%s", r.python, r.process.ProcessState,
-			words)
+		return fmt.Errorf("%s ended without an answer (%s); the last that it printed:\n%s", r.python,
+			r.process.ProcessState, words)
 	}
-	close(r.gone)
 }
 
 // errClosed is what calls of a closed runner return.
 var errClosed = errors.New("it was closed")
 
-// close ends the process with all that it started in its group, and waits until they are gone. It may be called several
-// times.
+// close ends the process with all that it started in its group, and waits until they are gone, but not for one that
+// hangs in the kernel. It may be called several times.
 func (r *runner) close() {
 	r.mu.Lock()
 	first := !r.closing

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
@@ -65,13 +66,16 @@ func (p *pipeline) Write(ctx context.Context, parts []string, path string) error
 	return nil
 }
 
-// Close ends the processes and waits until they are gone.
+// Close ends the processes, all at once, and waits until they are gone. One that hangs in the kernel, as beside a driver
+// that does, is left behind after ten seconds.
 func (p *pipeline) Close() error {
+	var ending sync.WaitGroup
 	for _, s := range p.stages {
 		if s != nil && s.runner != nil {
-			s.runner.close()
+			ending.Go(s.runner.close)
 		}
 	}
+	ending.Wait()
 	return nil
 }
 

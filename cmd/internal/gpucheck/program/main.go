@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,7 +14,6 @@ import (
 	"syscall"
 
 	"github.com/spillway-ml/spillway/cmd/internal/gpucheck"
-	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // version is the commit that was bundled; the linker sets it.
@@ -24,60 +24,37 @@ const usage = `gpu-check shows on a machine with a GPU what of Spillway works th
 It needs Python with torch 2 (1.13 does), takes at most eight minutes, uses one GPU, and writes report.md and
 report.json into a directory after every step. It exits with 1 when a step failed, with 2 when it could not be run,
 with 3 when none failed and there was no time for some on a GPU. A machine without a GPU gets a report, too: of what
-was skipped.
+was skipped. An interrupt ends it with a report of what was done until then, and with 130.
 
 `
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx)
-	stop()
-	os.Exit(code)
+	ctx, stop := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		caught := <-signals
+		signal.Stop(signals) // a second one ends the check at once
+		stop(ended{caught})
+	}()
+	os.Exit(run(ctx, os.Args[1:]))
 }
 
-func run(ctx context.Context) int {
-	config := gpucheck.Config{Version: version, Output: os.Stdout}
-	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
-		config.Visible = &visible
-	}
-	var setup gpucheck.Setup
-	flags := flag.NewFlagSet("gpu-check", flag.ContinueOnError)
-	flags.StringVar(&config.Device, "device", "", "cuda, or cpu to run the steps with small models on CPUs; by default a "+
-		"GPU where there is one")
-	flags.StringVar(&config.Python, "python", "", "the Python to use; by default the first that has torch")
-	flags.StringVar(&config.Directory, "directory", "gpu-check-report", "where the report goes")
-	only := flags.String("only", "", "steps, with commas between them: "+strings.Join(gpucheck.StepNames(), ","))
-	flags.DurationVar(&config.Limit, "limit", gpucheck.DefaultLimit, "the longest that all may take")
-	flags.DurationVar(&config.StepLimit, "step-limit", 0, "the longest that each step may take, besides its own limit")
-	// How it starts itself.
-	watch := flags.Bool("watch", false, "print what the driver says of the GPUs every half second, and nothing else")
-	step := flags.String("step", "", "run one step in this process; the check does")
-	result := flags.String("result", "", "the file for what the step finds")
-	memory := flags.Int64("memory", 0, "the bytes of the device of the step")
-	flags.BoolVar(&setup.BFloat16, "bfloat16", false, "whether the device of the step computes in it")
-	flags.StringVar(&setup.Report, "report", "", "what earlier steps found")
-	flags.Usage = func() {
-		_, _ = fmt.Fprint(flags.Output(), usage)
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(os.Args[1:]); err != nil {
-		return 2
-	}
-	if *only != "" {
-		config.Only = strings.Split(*only, ",")
-	}
+// ended says which signal ended the check.
+type ended struct{ by os.Signal }
+
+func (e ended) Error() string { return "it was ended: " + e.by.String() }
+
+// run does what the arguments say. The check starts itself with two words that are no options.
+func run(ctx context.Context, arguments []string) int {
 	var err error
 	switch {
-	case flags.NArg() > 0:
-		err = fmt.Errorf("%q is no option; gpu-check --help lists them", flags.Arg(0))
-	case *watch:
+	case len(arguments) == 1 && arguments[0] == gpucheck.WatchCommand:
 		err = gpucheck.Watch(ctx, os.Stdout)
-	case *step != "":
-		setup.Device, setup.Python, setup.Directory = config.Device, config.Python, config.Directory
-		setup.Memory = quantity.Bytes(*memory)
-		err = gpucheck.RunStep(ctx, *step, setup, *result)
+	case len(arguments) == 2 && arguments[0] == gpucheck.StepCommand:
+		err = gpucheck.RunStep(ctx, arguments[1])
 	default:
-		return check(ctx, config)
+		return check(ctx, arguments)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -86,7 +63,51 @@ func run(ctx context.Context) int {
 	return 0
 }
 
-func check(ctx context.Context, config gpucheck.Config) int {
+// errOptions says that the options are wrong, which was told.
+var errOptions = errors.New("wrong options")
+
+// options reads them; flag.ErrHelp says that help was asked for, and given.
+func options(arguments []string) (gpucheck.Config, error) {
+	config := gpucheck.Config{Version: version, Output: os.Stdout}
+	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
+		config.Visible = &visible
+	}
+	flags := flag.NewFlagSet("gpu-check", flag.ContinueOnError)
+	flags.StringVar(&config.Device, "device", "", "cuda, or cpu to run the steps with small models on CPUs; by default a "+
+		"GPU where there is one")
+	flags.StringVar(&config.Python, "python", "", "the Python to use; by default the first that has torch")
+	flags.StringVar(&config.Directory, "directory", "gpu-check-report", "where the report goes")
+	only := flags.String("only", "", "steps, with commas between them: "+strings.Join(gpucheck.StepNames(), ","))
+	flags.DurationVar(&config.Limit, "limit", gpucheck.DefaultLimit, "the longest that all may take")
+	flags.DurationVar(&config.StepLimit, "step-limit", 0, "the longest that each step may take, besides its own limit")
+	flags.Usage = func() {
+		_, _ = fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(arguments); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return config, err
+		}
+		return config, errOptions
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "%q is no option; gpu-check --help lists them\n", flags.Arg(0))
+		return config, errOptions
+	}
+	if *only != "" {
+		config.Only = strings.Split(*only, ",")
+	}
+	return config, nil
+}
+
+func check(ctx context.Context, arguments []string) int {
+	config, err := options(arguments)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	}
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "find this program:", err)
@@ -99,7 +120,13 @@ func check(ctx context.Context, config gpucheck.Config) int {
 		return 2
 	}
 	fmt.Printf("%s\n%s\n", report.Verdict(), filepath.Join(config.Directory, gpucheck.ReportText))
+	var signalled ended
 	switch {
+	case report.Interrupted && errors.As(context.Cause(ctx), &signalled):
+		if signalled.by == os.Interrupt {
+			return 130 // as shells have it: 128 and the number of the signal
+		}
+		return 143
 	case len(report.Failures()) > 0:
 		return 1
 	case len(report.LeftOut()) > 0:

@@ -88,6 +88,8 @@ def surveyed(device: torch.device) -> dict[str, Any]:
         "out": rate(device, lambda: here.copy_(there, non_blocking=True)),
         "in": rate(device, lambda: there.copy_(here, non_blocking=True)),
         "copy": rate(device, lambda: other.copy_(there)),
+        # a snapshot's is to pages that the host has just given and nothing locked
+        "save": rate(device, lambda: there.to("cpu", copy=True)),
     }
     there = other = torch.empty(0)
     if device.type != "cuda":

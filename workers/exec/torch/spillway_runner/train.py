@@ -15,11 +15,12 @@ import torch
 from torch import nn
 
 from spillway_runner.answers import asynchronous, out_of_memory
+from spillway_runner.arena import TYPE_NAMES, Arena, Place, Slot
 from spillway_runner.data import Data
 from spillway_runner.devices import fitting, mark, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
 from spillway_runner.files import FORMAT, Files, replace
-from spillway_runner.memory import TYPE_NAMES, Arena, Place, Slot, flatten, restore
+from spillway_runner.forms import flatten, restore
 from spillway_runner.model import Model
 from spillway_runner.parts import Split, add_loss
 from spillway_runner.process import highest, reset_highest, resident, trim, warm_up

@@ -160,7 +160,7 @@ def test_a_device_is_used_alone_and_as_far_as_allowed(monkeypatch: pytest.Monkey
 def test_rates_of_copies_are_measured() -> None:
     (found,) = devices.survey({"devices": ["cpu"]})
     assert found["name"] == "cpu"
-    assert all(1e6 < found[way] < 1e14 for way in ("out", "in", "copy"))
+    assert all(1e6 < found[way] < 1e14 for way in ("out", "in", "copy", "save"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from spillway_runner import probe, train
-from spillway_runner.memory import Arena
+from spillway_runner.arena import Arena
 from spillway_runner.refusal import Refusal
 from spillway_runner.train import Part
 
@@ -159,3 +159,31 @@ def test_the_place_of_an_error_that_a_device_reports_late_is_not_sure(
     assert told["kind"] == kind
     assert ("or at an earlier one" in told["message"]) != sure
     assert ("CUDA_LAUNCH_BLOCKING=1" in told["hint"]) != sure
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    "held, free, hint",
+    [
+        # 4 GiB whatever the samples, 5 for 16 of them, and 8 in all.
+        (7 * GIB, GIB, "cut the batch into 6 micro-batches: 12 samples would fit, not 16, or recompute activations"),
+        (4 * GIB, 0, "no micro-batch is small enough for this part, or recompute activations"),
+    ],
+)
+def test_who_is_out_of_a_gpus_memory_is_told_the_layer_and_what_would_fit(
+    held: int, free: int, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = Parts(1, monkeypatch).parts[0]
+    part.batch_samples, part.micro_batches, part.memory = 64, 4, 0
+    part.optimizer = torch.optim.Adam(torch.nn.Linear(1, 1).parameters())
+    part.usage = lambda: {"parameters": GIB, "gradients": GIB, "optimizer": 0, "buffers": 0}  # type: ignore[method-assign]
+    part.device, part.keyed.layer, part.places = torch.device("cuda", 1), "second", {"second": "model.py:7"}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 24 * GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: held)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: held)
+    told = part.failed(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), 1).fields
+    assert (told["kind"], told["at"]) == ("memory", "model.py:7")
+    assert told["hint"].startswith(hint)
+    assert told["message"].startswith("part 0 on cuda:1 is out of memory at operation second, with micro-batches of 16")
