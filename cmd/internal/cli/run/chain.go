@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/follow"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/program"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer"
@@ -51,6 +52,11 @@ func runChain(ctx context.Context, t *tool.Tool, file string, flags *runFlags) (
 		return err
 	}
 	defer func() { err = errors.Join(err, s.CloseForcibly(ctx, t.Deps.Interrupted)) }()
+	for _, stage := range c.App().Stages {
+		if err := program.AwaitGPUs(ctx, t, s, "gpu of stage "+stage.Name, stage.Declared); err != nil {
+			return err
+		}
+	}
 	if c, err = pack(ctx, t, s, c, filepath.Dir(file)); err != nil {
 		return err
 	}
