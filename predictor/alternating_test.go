@@ -38,7 +38,9 @@ func went(state predictor.State, number int, at float64, tasks int, wall float64
 }
 
 // expect is what is forecast of a run that has begun, before it has called a stage or after.
-func expect(t *testing.T, state predictor.State, at float64, tasks int, features map[string]float64) predictor.Forecast {
+func expect(
+	t *testing.T, state predictor.State, at float64, tasks int, features map[string]float64,
+) predictor.Forecast {
 	t.Helper()
 	begun := started("now", at, predictor.Goal{})
 	begun.InputBytes, begun.Features = 100, features
@@ -73,15 +75,17 @@ func TestRunsOfTwoModelsInTurnAreForecastByTheirModel(t *testing.T) {
 	}
 	for model, want := range map[string]float64{"small": 20, "large": 200} {
 		for _, tasks := range []int{0, 8} {
-			if got := expect(t, state, at, tasks, of(model)); !about(got.Finish, want, 0.25) || got.Finish.High > 3*got.Finish.Low {
-				t.Errorf("%s with %d tasks called: %+v, want about %v s", model, tasks, got.Finish, want)
+			got := expect(t, state, at, tasks, of(model)).Finish
+			if !about(got, want, 0.25) || got.High > 3*got.Low {
+				t.Errorf("%s with %d tasks called: %+v, want about %v s", model, tasks, got, want)
 			}
 		}
 	}
 	first, end := went(predictor.State{}, 0, -1e5, 8, 10, of("small"))
 	same, other := expect(t, first, end, 0, of("small")).Finish, expect(t, first, end, 0, of("large")).Finish
 	if same.High > 6*same.Low || other.High < 8*other.Low {
-		t.Errorf("after one run of small %+v is expected of the next, and %+v of one of large, want that to be wide", same, other)
+		t.Errorf("after one run of small %+v is expected of the next, and %+v of one of large, want that to be wide", same,
+			other)
 	}
 	if got := expect(t, state, at, 0, of("another")); got.Finish.High < 100 || got.Finish.Low > 40 {
 		t.Errorf("a model that nobody has run: %+v, want a wide interval", got.Finish)
@@ -125,9 +129,16 @@ func TestTheNumberOfTasksFollowsTheInputThatSaysIt(t *testing.T) {
 		earlier   []int
 		low, high float64 // of the middle for 160 tasks on four slots
 	}{
-		{"it does", func(n int) map[string]float64 { return map[string]float64{"files": float64(n)} }, []int{8, 40, 16}, 320, 480},
-		{"twice as many", func(n int) map[string]float64 { return map[string]float64{"files": float64(n) / 2} }, []int{8, 40, 16}, 320,
-			480},
+		{
+			"it does", func(n int) map[string]float64 { return map[string]float64{"files": float64(n)} },
+			[]int{8, 40, 16},
+			320, 480,
+		},
+		{
+			"twice as many", func(n int) map[string]float64 { return map[string]float64{"files": float64(n) / 2} },
+			[]int{8, 40, 16},
+			320, 480,
+		},
 		{"it says nothing of it", func(int) map[string]float64 { return nil }, []int{8, 40, 400}, 20, 1000},
 	} {
 		var state predictor.State

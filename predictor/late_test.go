@@ -38,8 +38,12 @@ func TestALateRunGetsTheCoresThatPay(t *testing.T) {
 		{"two cores meet it", []time.Duration{130 * time.Second}, 1, 2 * quantity.Core},
 		{"it has passed", []time.Duration{time.Minute}, 600, quantity.Core},
 		{"it cannot be met", []time.Duration{30 * time.Second}, 1, quantity.Core},
-		{"of one it has passed, that of another can be met", []time.Duration{time.Minute, 730 * time.Second}, 600,
-			2 * quantity.Core},
+		{
+			"of one it has passed, that of another can be met",
+			[]time.Duration{time.Minute, 730 * time.Second},
+			600,
+			2 * quantity.Core,
+		},
 		{"of one it has passed, that of another is far", []time.Duration{time.Minute, 2 * time.Hour}, 600, quantity.Core},
 	} {
 		state := hurried()

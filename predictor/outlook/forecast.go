@@ -235,15 +235,7 @@ func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) (l
 			continue
 		}
 		stage := past.Stages[k]
-		with := map[string]float64{RunInput: float64(past.Input)}
-		if past.Input == 0 {
-			with[FirstInput] = past.Stages[0].Load.Input
-		}
-		for name, value := range past.Features {
-			if varied[name] || usage.IsCategory(name) {
-				with[RunFeature(name)] = value
-			}
-		}
+		with := toldOf(past, varied)
 		timed := maps.Clone(with)
 		if k > 0 {
 			with[TasksBefore] = float64(max(1, past.Stages[k-1].Tasks))
@@ -268,11 +260,7 @@ func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) (l
 		}
 		leg.Besides = append(leg.Besides, max(0, stage.End-stage.Start-explained(load, had)))
 	}
-	if !divides(means) {
-		for _, mean := range means {
-			delete(mean.With, TaskPart)
-		}
-	}
+	undivided(means)
 	if len(slots) == 0 {
 		cores := 1.0
 		if st := m.Stages[id]; st != nil && st.Slot.CPU > 0 {
@@ -297,6 +285,20 @@ func legOf(m *memory.State, id fact.StageID, earlier []memory.PastRun, i int) (l
 	return leg, loads
 }
 
+// toldOf is what is known of an earlier run that its stages may grow with, of numbers of its input those that vary.
+func toldOf(past memory.PastRun, varied map[string]bool) map[string]float64 {
+	with := map[string]float64{RunInput: float64(past.Input)}
+	if past.Input == 0 {
+		with[FirstInput] = past.Stages[0].Load.Input
+	}
+	for name, value := range past.Features {
+		if varied[name] || usage.IsCategory(name) {
+			with[RunFeature(name)] = value
+		}
+	}
+	return with
+}
+
 // variedOf are the names of the features that differ among earlier runs: a number that was always the same explains
 // nothing, and one that has another value now for the first time may be a seed as well as a number of shards.
 func variedOf(earlier []memory.PastRun) map[string]bool {
@@ -313,6 +315,16 @@ func variedOf(earlier []memory.PastRun) map[string]bool {
 
 // sameInput is by what factor the inputs of tasks may differ from run to run and be the same.
 const sameInput = 1.1
+
+// undivided takes the part of a task off what explains how long tasks take, unless they divide what there is to do.
+func undivided(means []usage.Grown) {
+	if divides(means) {
+		return
+	}
+	for _, mean := range means {
+		delete(mean.With, TaskPart)
+	}
+}
 
 // divides reports whether the tasks of a stage may divide what there is to do where nothing about their inputs says so:
 // there were more in one run than in another, and each was told of as much. Where inputs differ, they say it better.

@@ -89,8 +89,8 @@ type CPU struct {
 	// one core never shows that it could use a second.
 	Threaded bool
 	// Left is how many seconds those who wait have for all of them, where one has a deadline that can be met; 0 where none
-	// has a deadline, and below 0 where none that they have can be met, see [CPU.Late]. Where they take longer at the share
-	// that Worth says, it is that of [MostWorth].
+	// has a deadline, and below 0 where none that they have can be met, see [CPU.Late]. Where they take longer at the
+	// share that Worth says, it is that of [MostWorth].
 	Left float64
 }
 
@@ -143,8 +143,8 @@ func (c CPU) bounds(otherwise quantity.Milli) (floor, ceiling quantity.Milli) {
 	return min(floor, ceiling), ceiling
 }
 
-// Ahead is the work that is left at a stage, in tasks at its share: an attempt that runs counts for the part of its time
-// that it has left. Longest is the largest part of one, 1 where some have not begun.
+// Ahead is the work that is left at a stage, in tasks at its share: an attempt that runs counts for the part of its
+// time that it has left. Longest is the largest part of one, 1 where some have not begun.
 type Ahead struct{ Tasks, Longest float64 }
 
 // forbearance is by which part of the time that is left those who hurry may be late before they are given up: by about

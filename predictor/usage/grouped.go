@@ -158,7 +158,9 @@ func (k *grouped) knows(with map[string]float64) bool {
 // groupings are the explanations by categories of these observations, with their evidence: of those that tell kinds of
 // all of them. Where all are of one kind, that is what they come to without a category, but a kind that comes later is
 // not known. Over are the numbers beside them.
-func groupings(seen []Grown, over []string, y, weights []float64, thought Thought) (all []explanation, evidences []float64) {
+func groupings(
+	seen []Grown, over []string, y, weights []float64, thought Thought,
+) (all []explanation, evidences []float64) {
 	var names []string
 	for name := range seen[0].With {
 		number := !IsCategory(name)

@@ -22,8 +22,8 @@ func TestOneKindIsNone(t *testing.T) {
 			plain, want := explain(over, y, weights, thought)
 			by, got, ok := explainGroups(same, over, y, weights, thought)
 			if !ok || math.Abs(got-want) > 1e-6 || math.Abs(by.scale-plain.scale) > 1e-6 {
-				t.Errorf("%d observations, over x %v: evidence %v and scale %v, want %v and %v", n, over != nil, got, by.scale, want,
-					plain.scale)
+				t.Errorf("%d observations, over x %v: evidence %v and scale %v, want %v and %v", n, over != nil, got, by.scale,
+					want, plain.scale)
 			}
 			by.category = "model="
 			with := map[string]float64{"model=": 7, "x": 10}

@@ -21,8 +21,8 @@ type Thought struct{ Slope, Give, Spread float64 }
 
 // Growth is what few observations, such as those of a pipeline's earlier runs, tell of a quantity above 0: it is a
 // constant, or a power of one of the things that it may grow with, each also with a level for each kind of a category
-// (see grouped), and which of these is told only as surely as the observations tell. The zero value knows nothing. It is for questions that need an answer after one or two
-// observations; [LearnDuration] needs more and knows lines as well.
+// (see grouped), and which of these is told only as surely as the observations tell. The zero value knows nothing. It
+// is for questions that need an answer after one or two observations; [LearnDuration] needs more and knows lines too.
 //
 // Each explanation is a Bayesian linear regression on logarithms,
 //

@@ -215,7 +215,8 @@ func withoutNaN(line []byte) (finite []byte, replaced bool) {
 	return finite, replaced
 }
 
-// maxSteps is more steps, rows or bytes than any program does, and the largest number up to which all are exact in JSON.
+// maxSteps is more steps, rows or bytes than any program does, and the largest number up to which all are exact in
+// JSON.
 const maxSteps = 1 << 53
 
 // counted decodes a whole number from least on.

@@ -152,8 +152,9 @@ func TestAProgramTellsHowMuchThereIsToDo(t *testing.T) {
 	r := follow(t, w, `{"progress": 1, "of": 50}`+"\n"+`{"progress": 2, "of": 60}`+"\n"+`{"progress": 3, "of": 70}`+"\n"+
 		`{"of": 70}`)
 	want := []string{
-		`{"metrics":{},"of":50,"step":1}`, "warning: report line 2: \"of\": it was 50 and is 60; the newest counts, and the end is " +
-			"predicted the less surely", `{"metrics":{},"of":60,"step":2}`, `{"metrics":{},"of":70,"step":3}`,
+		`{"metrics":{},"of":50,"step":1}`,
+		"warning: report line 2: \"of\": it was 50 and is 60; the newest counts, and the end is predicted the less surely",
+		`{"metrics":{},"of":60,"step":2}`, `{"metrics":{},"of":70,"step":3}`,
 		"warning: report line 4: it has of without progress, the number of the step",
 	}
 	if diff := cmp.Diff(want, r.told); diff != "" {

@@ -28,8 +28,11 @@ func TestProgressOfATotalIsShownWithItsPart(t *testing.T) {
 		step, of int
 		want     string
 	}{
-		{3, 0, "step 3"}, {1200, 5000, "1200 of 5000 (24%)"}, {4999, 5000, "4999 of 5000 (99%)"},
-		{5000, 5000, "5000 of 5000 (100%)"}, {5e11, 5e12, "500000000000 of 5000000000000 (10%)"},
+		{3, 0, "step 3"},
+		{1200, 5000, "1200 of 5000 (24%)"},
+		{4999, 5000, "4999 of 5000 (99%)"},
+		{5000, 5000, "5000 of 5000 (100%)"},
+		{5e11, 5e12, "500000000000 of 5000000000000 (10%)"},
 	} {
 		if got := doneOf(c.step, c.of); got != c.want {
 			t.Errorf("%d of %d: got %q, want %q", c.step, c.of, got, c.want)
