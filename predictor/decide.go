@@ -58,9 +58,10 @@ type decider struct {
 	hosts     []plan.Host // by ID
 	works     []*work     // by stage
 	committed map[string]quantity.Money
-	capacity  quantity.Size  // of all hosts
-	claimed   quantity.Milli // by the tasks of all stages: see pool
-	pooled    bool           // both are known
+	holders   map[holder][]string // the GPUs of attempts, by UUID
+	capacity  quantity.Size       // of all hosts
+	claimed   quantity.Milli      // by the tasks of all stages: see pool
+	pooled    bool                // both are known
 	plan      plan.Plan
 	wants     *float64 // see wanted; nil until a stage asks
 	// experienced are stages that tell what others may take; nil until one asks.
@@ -73,11 +74,12 @@ type work struct {
 	size    quantity.Size
 	queued  [2]int
 	running map[fact.Venue]int
-	held    map[string]int // running per host that is present
-	oldest  fact.Instant   // start of the oldest running attempt at the pool
-	begun   []fact.Instant // starts of all of these, in no order
-	wall    float64        // seconds a task takes at the pool; a guess when nothing is known
-	wait    float64        // seconds until a host has room for one of the tasks that wait; 0 while one has
+	held    map[string]int      // running per host that is present
+	gpus    map[string][]string // those that running attempts are known to have, by host
+	oldest  fact.Instant        // start of the oldest running attempt at the pool
+	begun   []fact.Instant      // starts of all of these, in no order
+	wall    float64             // seconds a task takes at the pool; a guess when nothing is known
+	wait    float64             // seconds until a host has room for one of the tasks that wait; 0 while one has
 	// usualWall is what tasks take of stages that are alike, in seconds; 0 until somebody asks.
 	usualWall float64
 	slack     float64 // seconds until the stage must be done for the earliest deadline; +Inf without one
@@ -106,11 +108,12 @@ func (w *work) demand() int {
 func begin(m *memory.State, snap plan.Snapshot) *decider {
 	d := &decider{
 		memory: m, now: fact.At(snap.Now), policy: plan.SanePolicy(snap.Policy), functions: plan.SaneVenue(snap.Functions),
-		committed: map[string]quantity.Money{},
+		committed: map[string]quantity.Money{}, holders: map[holder][]string{},
 	}
 	m.Begin(snap.Term, d.now)
 	d.plan = plan.Plan{Term: m.Term, Tick: m.Tick, At: snap.Now}
 	d.openHosts(snap.Hosts)
+	d.plan.Equipment = plan.Equipped(d.hosts)
 	m.Forget(d.hosts, d.functions.MaxDuration)
 	d.gather()
 	return d
@@ -123,6 +126,28 @@ func (d *decider) openHosts(hosts []plan.Host) {
 	}
 	slices.SortStableFunc(d.hosts, func(a, b plan.Host) int { return strings.Compare(a.ID, b.ID) })
 	d.hosts = slices.CompactFunc(d.hosts, func(a, b plan.Host) bool { return a.ID == b.ID })
+	for _, host := range d.hosts {
+		for _, gpu := range host.GPUs {
+			if who := gpu.Holder; who != nil {
+				holder := holder{memory.AttemptKey(who.Run, who.Task, who.Attempt), host.ID}
+				d.holders[holder] = append(d.holders[holder], gpu.UUID)
+			}
+		}
+	}
+}
+
+// holder is an attempt that has GPUs of a host, as the host tells.
+type holder struct {
+	attempt uint64
+	host    string
+}
+
+// gpusOf are the GPUs of a host that an attempt is known to have.
+func (d *decider) gpusOf(attempt uint64, host string) []string {
+	if len(d.holders) == 0 {
+		return nil
+	}
+	return d.holders[holder{attempt, host}]
 }
 
 // gather lists the stages that hold or want room.
@@ -136,7 +161,7 @@ func (d *decider) gather() {
 			found[id] = d.newWork(st)
 		}
 	}
-	for _, running := range m.Attempts {
+	for key, running := range m.Attempts {
 		if !running.Runs() {
 			continue
 		}
@@ -148,6 +173,9 @@ func (d *decider) gather() {
 		w.running[running.Venue]++
 		if running.Venue == fact.Pool {
 			w.held[running.Host]++
+			if gpus := d.gpusOf(key, running.Host); len(gpus) > 0 {
+				w.gpus[running.Host] = append(w.gpus[running.Host], gpus...)
+			}
 			w.oldest = cmp.Or(min(w.oldest, running.Started), running.Started)
 			w.begun = append(w.begun, running.Started)
 		}
@@ -164,7 +192,7 @@ func (d *decider) gather() {
 func (d *decider) newWork(st *memory.Stage) *work {
 	return &work{
 		stage: st, unfinished: st.Unfinished(d.now), queued: [2]int{st.Queues[0].Tasks, st.Queues[1].Tasks},
-		running: map[fact.Venue]int{}, held: map[string]int{},
+		running: map[fact.Venue]int{}, held: map[string]int{}, gpus: map[string][]string{},
 	}
 }
 

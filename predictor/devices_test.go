@@ -96,3 +96,68 @@ func TestTheCoresThatComeWithAGPUAreUsed(t *testing.T) {
 		}
 	}
 }
+
+// Which GPU a running attempt has its host tells: one of 40 GiB is free beside it, and none of 80.
+func TestWhatRunsOnALargeGPUKeepsThatAndNoOther(t *testing.T) {
+	t.Parallel()
+	const gib = quantity.GiB
+	for name, test := range map[string]struct {
+		held    int // the number of the GPU that is held
+		limited string
+	}{
+		"the small one is held": {held: 1},
+		"the large one is held": {held: 0, limited: "the hosts have no room"},
+	} {
+		host := predictor.Host{ID: "local", Capacity: quantity.Size{
+			CPU: 64 * quantity.Core, Memory: quantity.TiB, GPU: 3 * quantity.Core, GPUMemory: 200 * gib, DeviceClass: "h100",
+		}}
+		for i, memory := range []quantity.Bytes{80 * gib, 40 * gib, 80 * gib} {
+			host.GPUs = append(host.GPUs, predictor.GPU{
+				UUID: fmt.Sprintf("GPU-%d", i), Index: i, Instance: -1, Class: "h100", Memory: memory,
+			})
+		}
+		host.GPUs[test.held].Holder = &predictor.GPUHolder{Run: "r", Stage: "small", Task: "small-0", Attempt: 1}
+		host.Free = host.Capacity
+		small, large := hint("r", "small", 1, 0), hint("r", "large", 9, 0)
+		small.Declared = quantity.Size{CPU: quantity.Core, Memory: gib}.WithGPUs(quantity.GPUs{Count: 1, Memory: 30 * gib})
+		large.Declared = quantity.Size{CPU: quantity.Core, Memory: gib}.WithGPUs(quantity.GPUs{Count: 1, Memory: 80 * gib})
+		begun := predictor.AttemptStarted{
+			Run: "r", Stage: small.Stage, Task: "small-0", Attempt: 1, Venue: predictor.Pool, Host: "local",
+			Grant: small.Declared, At: small.At.Add(time.Second / 2),
+		}
+		state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), small, large, begun)
+		snap := laptop(1, 1)
+		snap.Hosts = []predictor.Host{host}
+		plan, _ := predictor.Decide(state, snap)
+		slots := 0
+		for _, p := range plan.Placements {
+			if p.Stage.Name == "large" {
+				slots += p.Slots
+			}
+		}
+		want := 2
+		if test.limited != "" {
+			want = 1
+		}
+		if told := strings.Join(reasons(plan), "\n"); slots != want || !strings.Contains(told, test.limited) {
+			t.Errorf("%s: %d slots for large ones, want %d: %s", name, slots, want, told)
+		}
+		if got := plan.Equipment; len(got) != 1 || got[0].String() != "3 h100 with 80 GiB and 40 GiB" {
+			t.Errorf("%s: equipment %v", name, got)
+		}
+	}
+}
+
+// A driver that sets its GPUs up is no host without any.
+func TestADriverThatHasNotAnsweredIsToldOf(t *testing.T) {
+	t.Parallel()
+	train := hint("r", "train", 1, 0)
+	train.Declared = quantity.Size{GPU: quantity.Core}
+	snap := laptop(1, 1)
+	snap.Hosts[0].GPUsUnknown = true
+	plan, _ := predictor.Decide(fold(predictor.State{}, started("r", 0, predictor.Goal{}), train), snap)
+	if told := strings.Join(reasons(plan), "\n"); !strings.Contains(told, "1 GPU; the driver of the GPUs of "+
+		snap.Hosts[0].ID+" has not answered yet") {
+		t.Error(told)
+	}
+}

@@ -97,6 +97,7 @@ const (
 	CauseSignal        = fact.CauseSignal
 	CauseStart         = fact.CauseStart
 	CauseImpossible    = fact.CauseImpossible
+	CauseNoGPU         = fact.CauseNoGPU
 	CauseCancelled     = fact.CauseCancelled
 	CauseHostLost      = fact.CauseHostLost
 	CauseBudget        = fact.CauseBudget
@@ -126,6 +127,8 @@ type (
 	Host = plan.Host
 	// GPU is one of its devices.
 	GPU = plan.GPU
+	// Equipment is which of them one host has.
+	Equipment = plan.Equipment
 	// GPUHolder is the attempt that has it.
 	GPUHolder = plan.GPUHolder
 	// GPUProcess is a process that computes on it.

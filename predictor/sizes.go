@@ -466,15 +466,15 @@ func (d *decider) withGPUs(c *size.CPU, base quantity.Size) {
 		return
 	}
 	var all quantity.Size
+	slots := 0.0
 	for _, host := range d.hostsFor(base) {
 		room := host.For(base)
-		all = all.Plus(room)
+		all, slots = all.Plus(room), slots+float64(host.Has(base))
 		if part := room.CPU / max(room.GPU/quantity.Core, 1) * quantity.Milli(count); c.Bundled == 0 ||
 			part < c.Bundled {
 			c.Bundled = part
 		}
 	}
-	slots := float64(all.GPU/quantity.Core) / float64(count)
 	if c.Slots == 0 || slots < c.Slots {
 		c.Slots = max(slots, 1)
 	}
@@ -661,7 +661,13 @@ func (d *decider) lacking(asked quantity.Size) string {
 		return ""
 	}
 	only := quantity.Size{GPU: asked.GPU, GPUMemory: asked.GPUMemory, DeviceClass: asked.DeviceClass}
-	return "no host with a valid lease has what it asks for: " + strings.TrimPrefix(only.String(), "0 cores, 0 B, ")
+	text := "no host with a valid lease has what it asks for: " + strings.TrimPrefix(only.String(), "0 cores, 0 B, ")
+	for _, host := range d.hosts {
+		if host.GPUsUnknown {
+			return text + "; the driver of the GPUs of " + host.ID + " has not answered yet"
+		}
+	}
+	return text
 }
 
 func largest(hosts []plan.Host, of func(plan.Host) quantity.Size) quantity.Size {

@@ -20,6 +20,7 @@ func (d *decider) shareHosts() {
 	for i, w := range d.works {
 		claim := share.Claim{
 			Size: d.roomFor(w), Held: w.size, Tasks: w.demand(), Running: w.running[fact.Pool], On: w.held,
+			GPUs:   w.gpus,
 			Placed: w.stage.Placed,
 			Wall:   w.wall, Slack: w.slack,
 		}
@@ -170,7 +171,9 @@ func (d *decider) awaitRoom() {
 		}
 		age, times := d.memory.Age(running, d.now), st.Model.Times(fact.Pool, size.CPU.Cores())
 		left := d.memory.Goes(running, d.now, age, times, memory.Remaining(times, age))
-		held[running.Host] = append(held[running.Host], share.Holding{Size: size, Left: left})
+		held[running.Host] = append(held[running.Host], share.Holding{
+			Size: size, Left: left, GPUs: d.gpusOf(key, running.Host),
+		})
 	}
 	rooms := share.NewRooms(d.hosts, held)
 	for _, w := range d.works {

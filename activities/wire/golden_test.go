@@ -139,8 +139,9 @@ func loopMessages() map[wire.Kind]wire.Message {
 			GPUs:      []string{"GPU-604ac76c"},
 			Predicted: predictor.Prediction{Memory: guess, Wall: guess, Source: "23 attempts", Guess: true},
 			Usage: quantity.Usage{
-				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, GPUBusy: time.Second,
-				Wall: 2 * time.Second, Input: 4096, Output: 512,
+				CPU: time.Second, PeakMemory: 64 * quantity.MiB, GPUPeakMemory: quantity.GiB, GPUPeakAccounted: true,
+				GPUBusy: time.Second,
+				Wall:    2 * time.Second, Input: 4096, Output: 512,
 				Fetch: time.Millisecond, Publish: 2 * time.Millisecond, Squeezed: true, Throttled: time.Second / 4,
 				Active: 3 * time.Second / 2, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
@@ -163,8 +164,9 @@ func plainMessages() map[string]any {
 		"task":   &task,
 		"result": &wire.Result{Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794},
 		"heartbeat": &wire.Heartbeat{
-			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, Spent: 77_664,
-			Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25},
+			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, GPUWait: time.Minute,
+			Spent: 77_664, Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Of: 50,
+			Metrics: map[string]float64{"loss": 0.25},
 		},
 		"to_child_start":  &wire.ToChild{Start: &start},
 		"to_child_limit":  &wire.ToChild{Limit: &size},

@@ -296,6 +296,8 @@ const (
 	CauseStart Cause = "start"
 	// CauseImpossible says that no host has what it needs.
 	CauseImpossible Cause = "impossible"
+	// CauseNoGPU says that its host had no GPU for it: none that works or suits, or other programs use them.
+	CauseNoGPU Cause = "no_gpu"
 	// CauseCancelled says that its run was cancelled.
 	CauseCancelled Cause = "cancelled"
 	// CauseHostLost says that its host or supervisor went away: a crash, a reclaimed spot instance, a drain.

@@ -102,6 +102,9 @@ func hash(sum uint64, text string) uint64 {
 	return (sum ^ 0xff) * fnvPrime // ends the field: 0xff is in no UTF-8 text
 }
 
+// AttemptKey is the key of an attempt in [State.Attempts].
+func AttemptKey(run, task string, number int) uint64 { return attemptKey(run, task, number) }
+
 // attemptKey names one attempt; never 0. Two attempts share a key once in 2^64 pairs.
 func attemptKey(run, task string, number int) uint64 {
 	sum := hash(hash(fnvOffset, run), task)

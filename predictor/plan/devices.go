@@ -2,28 +2,109 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Has is how many slots of a size the GPUs of the host have room for, whoever has them now: of the class that is asked
-// for, those that work, each with its part of the memory that is asked for. For a size without GPUs it is
-// [math.MaxInt].
-func (h Host) Has(size quantity.Size) int {
-	count := size.WholeGPUs()
+// Equipment is which GPUs a host has, also those that do not work now: the memory of each by class, the largest first.
+type Equipment map[string][]quantity.Bytes
+
+// Each is what an attempt of a size asks of each of its GPUs, in bytes; 0 where it does not say.
+func Each(size quantity.Size) quantity.Bytes {
+	count := quantity.Bytes(size.WholeGPUs())
+	if count == 0 {
+		return 0
+	}
+	return (size.GPUMemory + count - 1) / count
+}
+
+// Slots is how many attempts of a size the GPUs have room for at once, whoever has them now: each with as many as it
+// asks for, of one class, and each of these with its part of the memory. For a size without GPUs it is [math.MaxInt].
+func (e Equipment) Slots(size quantity.Size) (slots int) {
+	count, least := size.WholeGPUs(), Each(size)
 	if count == 0 {
 		return math.MaxInt
 	}
-	least := (size.GPUMemory + quantity.Bytes(count) - 1) / quantity.Bytes(count)
-	enough := 0
-	for _, memory := range h.devices(size.DeviceClass) {
-		if memory >= least {
-			enough++
+	for class, devices := range e {
+		if size.DeviceClass != "" && size.DeviceClass != class {
+			continue
+		}
+		enough := 0
+		for _, memory := range devices {
+			if memory >= least {
+				enough++
+			}
+		}
+		slots += enough / count
+	}
+	return slots
+}
+
+// best is the class and the devices of which so many have most memory each; nil where there are not so many, and then
+// those of which most are there.
+func (e Equipment) best(class string, count int) (best []quantity.Bytes) {
+	rank := func(devices []quantity.Bytes) (has int, each quantity.Bytes) {
+		if len(devices) == 0 {
+			return 0, 0
+		}
+		has = min(len(devices), count)
+		return has, devices[has-1]
+	}
+	for _, name := range slices.Sorted(maps.Keys(e)) {
+		if class != "" && class != name {
+			continue
+		}
+		has, each := rank(e[name])
+		most, largest := rank(best)
+		if cmp.Or(cmp.Compare(has, most), cmp.Compare(each, largest)) > 0 {
+			best = e[name]
 		}
 	}
-	return enough / count
+	return best
+}
+
+// compare orders equipment, so that a plan says the same in the same order.
+func (e Equipment) compare(other Equipment) int {
+	mine, theirs := slices.Sorted(maps.Keys(e)), slices.Sorted(maps.Keys(other))
+	if order := slices.Compare(mine, theirs); order != 0 {
+		return order
+	}
+	for _, class := range mine {
+		if order := slices.Compare(e[class], other[class]); order != 0 {
+			return order
+		}
+	}
+	return 0
+}
+
+// Equipped is which GPUs hosts have, each kind of host once.
+func Equipped(hosts []Host) (kinds []Equipment) {
+	for _, host := range hosts {
+		if all := host.equipment(true); len(all) > 0 {
+			kinds = append(kinds, all)
+		}
+	}
+	slices.SortFunc(kinds, Equipment.compare)
+	return slices.CompactFunc(kinds, func(a, b Equipment) bool { return a.compare(b) == 0 })
+}
+
+// Has is how many slots of a size the working GPUs of the host have room for, whoever has them now: see
+// [Equipment.Slots].
+func (h Host) Has(size quantity.Size) int { return h.slots(size, false) }
+
+// Could is the same with those that do not work now, which may work again.
+func (h Host) Could(size quantity.Size) int { return h.slots(size, true) }
+
+func (h Host) slots(size quantity.Size, all bool) int {
+	if size.WholeGPUs() == 0 { // most ask for none
+		return math.MaxInt
+	}
+	return h.equipment(all).Slots(size)
 }
 
 // For is the capacity of the host for attempts of a size: the GPUs of its class, each with as much memory as all those
@@ -33,7 +114,7 @@ func (h Host) For(size quantity.Size) quantity.Size {
 	if count == 0 {
 		return h.Capacity
 	}
-	capacity, devices := h.Capacity, h.devices(size.DeviceClass)
+	capacity, devices := h.Capacity, h.equipment(false).best(size.DeviceClass, count)
 	capacity.GPU, capacity.GPUMemory = quantity.Milli(len(devices))*quantity.Core, 0
 	if len(devices) > 0 {
 		each := devices[min(count, len(devices))-1]
@@ -42,22 +123,45 @@ func (h Host) For(size quantity.Size) quantity.Size {
 	return capacity
 }
 
-// devices is the memory of each GPU of a class that works, the largest first. A host that tells of no single ones has
-// them all of one size.
-func (h Host) devices(class string) []quantity.Bytes {
-	var all []quantity.Bytes
-	if h.GPUs == nil {
-		count := int(min(h.Capacity.GPU/quantity.Core, MaxSlots))
-		if class != "" && class != h.Capacity.DeviceClass || count <= 0 {
-			return nil
-		}
-		return slices.Repeat([]quantity.Bytes{h.Capacity.GPUMemory / quantity.Bytes(count)}, count)
-	}
-	for _, gpu := range h.GPUs {
-		if gpu.Wrong == "" && (class == "" || class == gpu.Class) {
-			all = append(all, gpu.Memory)
+// equipment is the memory of each GPU of the host that works, or of all of them. A host that tells of no single ones
+// has them all of one size.
+func (h Host) equipment(all bool) Equipment {
+	e := Equipment{}
+	for _, d := range h.Devices() {
+		if all || d.Wrong == "" {
+			e[d.Class] = append(e[d.Class], d.Memory)
 		}
 	}
-	slices.SortFunc(all, func(a, b quantity.Bytes) int { return cmp.Compare(b, a) })
-	return all
+	for _, devices := range e {
+		slices.SortFunc(devices, func(a, b quantity.Bytes) int { return cmp.Compare(b, a) })
+	}
+	return e
+}
+
+// Devices are the GPUs of the host. Where it tells of no single ones, they are all of one size.
+func (h Host) Devices() []GPU {
+	if h.GPUs != nil {
+		return h.GPUs
+	}
+	count := int(min(h.Capacity.GPU/quantity.Core, MaxSlots))
+	if count <= 0 {
+		return nil
+	}
+	return slices.Repeat([]GPU{{
+		Class: h.Capacity.DeviceClass, Memory: h.Capacity.GPUMemory / quantity.Bytes(count),
+	}}, count)
+}
+
+// String writes the equipment for people: "2 h100 with 80 GiB and 40 GiB"; "none" for none.
+func (e Equipment) String() string {
+	var kinds []string
+	for _, class := range slices.Sorted(maps.Keys(e)) {
+		devices := e[class]
+		var sizes []string
+		for _, memory := range slices.Compact(slices.Clone(devices)) {
+			sizes = append(sizes, memory.String())
+		}
+		kinds = append(kinds, fmt.Sprintf("%d %s with %s", len(devices), cmp.Or(class, "GPU"), strings.Join(sizes, " and ")))
+	}
+	return cmp.Or(strings.Join(kinds, "; "), "none")
 }

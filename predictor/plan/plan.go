@@ -43,6 +43,8 @@ type Host struct {
 	CPUs []int `json:"cpus,omitempty"`
 	// GPUs are those that attempts may have, in the order of the PCI bus; nil where the host has none.
 	GPUs []GPU `json:"gpus,omitempty"`
+	// GPUsUnknown says that the driver of the host's GPUs has not answered yet since its agent began: there may be some.
+	GPUsUnknown bool `json:"gpus_unknown,omitempty"`
 	// Enforcement names how sizes are enforced: "none", later "cgroup v2" or "cgroup v1".
 	Enforcement string `json:"enforcement"`
 	// At is when the agent wrote this.
@@ -55,6 +57,11 @@ type GPU struct {
 	UUID     string `json:"uuid"`
 	Index    int    `json:"index"`
 	Instance int    `json:"instance"`
+	// Bus is its place on the PCI bus, "00000000:3B:00.0", empty where nobody tells. Of a part of a GPU, GPUInstance is the
+	// number that nvidia-smi gives it, and Profile which part it is, "3g.20gb".
+	Bus         string `json:"bus,omitempty"`
+	GPUInstance int    `json:"gpu_instance,omitempty"`
+	Profile     string `json:"profile,omitempty"`
 	// Name is the product, Class how sizes call it, such as "h100".
 	Name  string `json:"name"`
 	Class string `json:"class"`
@@ -201,6 +208,9 @@ type Plan struct {
 	Trainings []PastTraining `json:"trainings,omitempty"`
 	// TimesToLoss say how often attempts are lost, sorted by device class. A class without a row has UsualTimeToLoss.
 	TimesToLoss []TimeToLoss `json:"times_to_loss,omitempty"`
+	// Equipment is which GPUs hosts with a valid lease have, each kind of host once, so that who cannot have its GPUs on
+	// one host knows whether another can give them.
+	Equipment []Equipment `json:"equipment,omitempty"`
 	// Decisions are the rows that changed in this plan, each with its reason.
 	Decisions []Decision `json:"decisions,omitempty"`
 }

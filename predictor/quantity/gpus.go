@@ -50,3 +50,7 @@ func (s Size) WithGPUs(g GPUs) Size {
 // MiB, so that what can be had is always a little less than what there is, and programs that take all that they find
 // make do with so much less.
 func WholeGPU(memory Bytes) Bytes { return memory - memory/16 }
+
+// MoreThanWhole is how much memory a GPU must have of which more can be had than so much: the least of which
+// [WholeGPU] is more.
+func MoreThanWhole(memory Bytes) Bytes { return memory + memory/15 + 1 }

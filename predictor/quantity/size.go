@@ -95,6 +95,9 @@ type Usage struct {
 	Squeezed bool `json:"squeezed,omitempty"`
 	// GPUPeakMemory is the highest memory of all its GPUs together that was seen, in bytes; 0 where nobody saw it.
 	GPUPeakMemory Bytes `json:"gpu_peak_memory_bytes,omitempty"`
+	// GPUPeakAccounted says that GPUPeakMemory is from the driver's own account of each process, which misses nothing;
+	// else it is the most of what was seen at looks.
+	GPUPeakAccounted bool `json:"gpu_peak_accounted,omitempty"`
 	// GPUBusy is for how long its GPUs computed, added up over them, as far as they were looked at; 0 where nobody tells.
 	GPUBusy time.Duration `json:"gpu_busy_ns,omitempty"`
 	// Wall is the time from the start of the user's code to its end.

@@ -14,6 +14,8 @@ import (
 type Holding struct {
 	Size quantity.Size
 	Left float64
+	// GPUs are those that it has, by UUID; nil where that is not known.
+	GPUs []string
 }
 
 // Rooms says when hosts have room beside what attempts hold of them. What attempts hold counts, not what slots are
@@ -24,18 +26,26 @@ type host struct {
 	free quantity.Size
 	// later is what is free when one after another of those that hold something has ended, and in how many seconds that
 	// is; in that order.
-	later []Holding
+	later   []Holding
+	devices devices
 }
 
 // NewRooms are the rooms of hosts on which attempts hold so much, by the host's name.
 func NewRooms(hosts []plan.Host, held map[string][]Holding) Rooms {
 	rooms := make(Rooms, len(hosts))
 	for i, h := range hosts {
-		room := host{h.Capacity, slices.Clone(held[h.ID])}
+		room := host{h.Capacity, slices.Clone(held[h.ID]), newDevices(h)}
 		for _, holding := range room.later {
 			room.free = room.free.Minus(holding.Size)
 		}
 		slices.SortFunc(room.later, func(a, b Holding) int { return cmp.Compare(a.Left, b.Left) })
+		for _, named := range []bool{true, false} {
+			for at, holding := range room.later {
+				if named == (len(holding.GPUs) > 0) {
+					room.devices.hold(holding.Size, holding.GPUs, at)
+				}
+			}
+		}
 		free := room.free
 		for at := range room.later {
 			free = free.Plus(room.later[at].Size)
@@ -57,13 +67,21 @@ func (r Rooms) Wait(size quantity.Size) float64 {
 }
 
 func (h host) wait(size quantity.Size) float64 {
-	if size.Fits(h.free) {
+	if h.fits(size, h.free, notHeld) {
 		return 0
 	}
 	// More and more is free, so a thousand stages need not each add up what thousands of attempts hold.
-	at := sort.Search(len(h.later), func(i int) bool { return size.Fits(h.later[i].Size) })
+	at := sort.Search(len(h.later), func(i int) bool { return h.fits(size, h.later[i].Size, i) })
 	if at == len(h.later) {
 		return math.Inf(1)
 	}
 	return h.later[at].Left
+}
+
+// fits reports whether a size has room where so much is free and the holdings up to number have ended.
+func (h host) fits(size, free quantity.Size, number int) bool {
+	if size.WholeGPUs() == 0 {
+		return size.Fits(free)
+	}
+	return fits(size, free) && h.devices.fit(size, number)
 }

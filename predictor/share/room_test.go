@@ -23,7 +23,7 @@ func TestAPredictedWaitIsTheEarliestMomentWithEnoughRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity, size := aSize(t, "capacity", 1000), aSize(t, "size", 1200)
 		held := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Holding {
-			return Holding{aSize(t, "held", 600), float64(rapid.IntRange(1, 9).Draw(t, "seconds left"))}
+			return Holding{Size: aSize(t, "held", 600), Left: float64(rapid.IntRange(1, 9).Draw(t, "seconds left"))}
 		}), 0, 8).Draw(t, "running")
 		fitsAt := func(seconds float64) bool {
 			free := capacity

@@ -18,6 +18,8 @@ type Claim struct {
 	// these keep their slots where they are.
 	Tasks, Running int
 	On             map[string]int
+	// GPUs are those that running attempts are known to have on which hosts, by UUID; nil where that is not known.
+	GPUs map[string][]string
 	// Kept is how many slots the stage keeps while there is room, though fewer may be needed now (see [Held.Keep]).
 	Kept int
 	// Placed is how many slots it had on which hosts.
@@ -53,7 +55,7 @@ type Slots struct {
 func Hosts(hosts []plan.Host, claims []Claim) []Slots {
 	rooms := make([]*room, len(hosts))
 	for i, host := range hosts {
-		rooms[i] = &room{Host: host, index: i, left: host.Capacity}
+		rooms[i] = &room{Host: host, index: i, left: host.Capacity, devices: newDevices(host)}
 	}
 	stages := make([]*stage, len(claims))
 	for i, claim := range claims {
@@ -61,13 +63,16 @@ func Hosts(hosts []plan.Host, claims []Claim) []Slots {
 		for at, host := range hosts {
 			stages[i].most[at] = host.Has(claim.Size)
 		}
-		stages[i].begin(rooms)
+	}
+	holdDevices(rooms, claims)
+	for _, s := range stages {
+		s.begin(rooms)
 	}
 	shareNeeded(rooms, stages)
 	given := make([]Slots, len(stages))
 	for i, s := range stages {
 		for host := s.roomiest(rooms, false); s.Total < s.Kept && host != nil; host = s.roomiest(rooms, false) {
-			s.place(host, s.Size)
+			s.place(host, s.Size, true)
 		}
 		given[i] = s.Slots
 	}
@@ -92,8 +97,33 @@ func Serving(tasks, slots int) int { return min(slots, max(tasks, 1)) }
 // room is a host with what is left of it, which may fall below zero when more runs than fits.
 type room struct {
 	plan.Host
-	index int
-	left  quantity.Size
+	index   int
+	left    quantity.Size
+	devices devices
+}
+
+// holdDevices makes the GPUs of running attempts theirs: first those of which that is known.
+func holdDevices(rooms []*room, claims []Claim) {
+	for _, named := range []bool{true, false} {
+		for _, claim := range claims {
+			count := claim.Size.WholeGPUs()
+			if count == 0 {
+				continue
+			}
+			for _, host := range rooms {
+				uuids := claim.GPUs[host.ID]
+				if named && len(uuids) > 0 {
+					host.devices.hold(claim.Size, uuids, forever)
+				}
+				if named {
+					continue
+				}
+				for range claim.On[host.ID] - len(uuids)/count {
+					host.devices.hold(claim.Size, nil, forever)
+				}
+			}
+		}
+	}
 }
 
 // stage is a claim with what it has got so far.
@@ -101,7 +131,7 @@ type stage struct {
 	Claim
 	Slots
 	order  int
-	most   []int           // how many slots the GPUs of each host have room for
+	most   []int           // how many slots the GPUs of each host have room for, whoever has them now
 	growth []quantity.Size // by how much what runs may yet grow on each host: no further slot of the stage takes that
 }
 
@@ -117,14 +147,14 @@ func (s *stage) begin(rooms []*room) {
 	}
 	for _, host := range rooms {
 		for range s.Claim.On[host.ID] {
-			s.place(host, held)
+			s.place(host, held, false)
 			if s.growth != nil {
 				s.growth[host.index] = s.growth[host.index].Plus(s.Size.Minus(held))
 			}
 		}
 	}
 	if s.Total == 0 {
-		s.place(s.roomiest(rooms, true), s.Size)
+		s.place(s.roomiest(rooms, true), s.Size, true)
 	}
 }
 
@@ -145,7 +175,7 @@ func shareNeeded(rooms []*room, stages []*stage) {
 			heap.Pop(&waiting)
 			continue
 		}
-		s.place(host, s.Size)
+		s.place(host, s.Size, true)
 		if s.Total >= s.Needed() {
 			heap.Pop(&waiting)
 			continue
@@ -155,10 +185,15 @@ func shareNeeded(rooms []*room, stages []*stage) {
 }
 
 // place gives the stage one slot on the host. Without any host the slot is granted nowhere: it is placed when one
-// joins.
-func (s *stage) place(host *room, size quantity.Size) {
+// joins. What runs has its GPUs already; a further slot is given some, as far as they are free.
+func (s *stage) place(host *room, size quantity.Size, further bool) {
 	if host == nil {
 		return
+	}
+	if further {
+		for _, i := range host.devices.choose(size, notHeld) {
+			host.devices.until[i] = forever
+		}
 	}
 	s.Total++
 	s.Slots.On[host.index]++
@@ -176,7 +211,7 @@ func (s *stage) roomiest(rooms []*room, force bool) *room {
 		if s.growth != nil {
 			left = left.Minus(s.growth[h.index])
 		}
-		return fits(s.Size, left) && s.Slots.On[h.index] < s.most[h.index], s.Placed[h.ID] > s.Slots.On[h.index]
+		return fits(s.Size, left) && h.devices.fit(s.Size, notHeld), s.Placed[h.ID] > s.Slots.On[h.index]
 	}
 	for _, host := range rooms {
 		if s.most[host.index] == 0 {
@@ -206,7 +241,7 @@ func (s *stage) roomiest(rooms []*room, force bool) *room {
 }
 
 // fits reports whether a host with so much left has room for a size. GPUs are given whole: whether theirs is enough
-// memory is a question to each of them, see [plan.Host.Has].
+// memory is a question to each of them, see devices.
 func fits(size, left quantity.Size) bool {
 	size.GPU = quantity.Milli(size.WholeGPUs()) * quantity.Core
 	size.GPUMemory, size.DeviceClass = 0, ""

@@ -314,6 +314,15 @@ func (a *Attempt) End(
 	return wire.Result{}, err
 }
 
+// GiveBack closes an attempt that its venue does not begin: there is no Record of it, and what the next one must know
+// is left for it. The error is what the handler returns.
+func (a *Attempt) GiveBack(ctx context.Context, ending Ending) error {
+	a.Close()
+	after, err := Conclude(a.Task, a.Number, a.State(), ending)
+	activity.RecordHeartbeat(context.WithoutCancel(ctx), after)
+	return err
+}
+
 // keepTimeout bounds the try to keep a result.
 const keepTimeout = 2 * time.Second
 

@@ -17,6 +17,10 @@ import (
 // the task is at fault. Temporal's own pause would double with each attempt, whatever ended it.
 const lostDelay = 100 * time.Millisecond
 
+// NoGPUDelay is the same for one whose host had no GPU for it: each time is told, and that another program ends or a
+// plan has heard of a lost GPU takes longer.
+const NoGPUDelay = 30 * time.Second
+
 // Limits on what an error carries into a workflow's history.
 const (
 	maxMessage = 4 << 10
@@ -37,6 +41,8 @@ type Ending struct {
 	// ToPool says that this venue cannot help but the pool may: the task is refused although the attempt counts as its
 	// Outcome says.
 	ToPool bool
+	// GPUWait is for how long it waited for a GPU that nobody uses, where it got none: see [predictor.CauseNoGPU].
+	GPUWait time.Duration
 	// Grant is what the attempt held when it ended.
 	Grant quantity.Size
 	// Cost is what the attempt cost.
@@ -95,6 +101,10 @@ const maxHealed = 10
 func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (after wire.Heartbeat, err error) {
 	after = before
 	after.Spent, after.Running = after.Spent+ending.Cost, 0
+	after.GPUWait = 0
+	if ending.Cause == predictor.CauseNoGPU {
+		after.GPUWait = before.GPUWait + ending.GPUWait
+	}
 	var kind string
 	final := false
 	switch ending.Outcome {
@@ -151,8 +161,12 @@ func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending)
 		text += fmt.Sprintf(" (%d of %d attempts failed)", after.Failures, allowed)
 	}
 	options := temporal.ApplicationErrorOptions{NonRetryable: final, Details: []any{detail}}
-	if ending.Outcome == predictor.Lost && detail.Cause == predictor.CauseHostLost {
+	switch {
+	case ending.Outcome != predictor.Lost:
+	case detail.Cause == predictor.CauseHostLost:
 		options.NextRetryDelay = lostDelay
+	case detail.Cause == predictor.CauseNoGPU:
+		options.NextRetryDelay = NoGPUDelay
 	}
 	return after, temporal.NewApplicationErrorWithOptions(text, kind, options)
 }

@@ -43,7 +43,7 @@ func newSchemas() *schemas {
 			predictor.CauseHostMemory, predictor.CauseDeviceMemory,
 			predictor.CauseDisk, predictor.CauseTimeout, predictor.CauseError, predictor.CausePanic, predictor.CauseExit,
 			predictor.CauseSignal,
-			predictor.CauseStart, predictor.CauseImpossible, predictor.CauseCancelled, predictor.CauseHostLost,
+			predictor.CauseStart, predictor.CauseImpossible, predictor.CauseNoGPU, predictor.CauseCancelled, predictor.CauseHostLost,
 			predictor.CauseBudget, predictor.CauseVenue),
 		reflect.TypeFor[ledger.Dimension](): enum(ledger.ByRun, ledger.ByPipeline, ledger.ByStage, ledger.ByVenue,
 			ledger.ByHost),
