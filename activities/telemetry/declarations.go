@@ -224,7 +224,7 @@ func runSeries() []Declaration {
 // hostSeries is what hosts have and what their devices do.
 func hostSeries() []Declaration {
 	host := []string{"host"}
-	device := []string{"gpu", "UUID", "device", "modelName", "Hostname", "MIG"}
+	device := []string{"gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "Hostname"}
 	return []Declaration{
 		{Name: hostPrice, Kind: Gauge, Unit: "dollars per hour", Help: "Price of a host of the pool.", Labels: host},
 		{Name: hostCPU, Kind: Gauge, Unit: coresUnit, Help: "CPU that a host of the pool can grant.", Labels: host},

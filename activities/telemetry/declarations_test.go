@@ -47,7 +47,7 @@ func everything() *telemetry.Metrics {
 	metrics.Apply(wire.Message{Decision: &predictor.Decision{Stage: stage, Venue: predictor.Pool, What: "slots"}})
 	metrics.CountAlert(alerting.Alert{Kind: alerting.KindDeadlineAtRisk})
 	metrics.SetDevice(telemetry.DeviceReading{
-		GPU: "0", UUID: "GPU-1", Device: "nvidia0", Model: "NVIDIA H200", Host: "host-1", Busy: 0.5, EngineActive: 0.25,
+		GPU: "0", UUID: "GPU-1", Bus: "00000000:3B:00.0", Device: "nvidia0", Model: "NVIDIA H200", Host: "host-1", Busy: 0.5, EngineActive: 0.25,
 		Used: 3 * quantity.GiB, Free: quantity.GiB,
 	})
 	return metrics
@@ -188,14 +188,17 @@ func TestTheGPUsOfAHostAreShownWhileTheyWork(t *testing.T) {
 	metrics := telemetry.NewMetrics()
 	host := predictor.Host{ID: "host-1", GPUs: []predictor.GPU{
 		{
-			UUID: "GPU-1", Instance: -1, Name: "NVIDIA H200", Busy: .5, Watts: 61.5, Uncorrected: 3, Memory: 4 * quantity.GiB,
-			Used: quantity.GiB,
+			UUID: "GPU-1", Instance: -1, Bus: "00000000:3B:00.0", Name: "NVIDIA H200", Busy: .5, Watts: 61.5,
+			Uncorrected: 3, Memory: 4 * quantity.GiB, Used: quantity.GiB,
 		},
 		{
 			UUID: "GPU-2", Index: 1, Instance: -1, Name: "NVIDIA H200", Busy: -1, Watts: -1, Uncorrected: -1,
 			Memory: 4 * quantity.GiB,
 		},
-		{UUID: "MIG-a", Index: 2, Instance: 0, Busy: -1, Watts: -1, Uncorrected: -1, Memory: 4 * quantity.GiB},
+		{
+			UUID: "MIG-a", Index: 2, Instance: 0, GPUInstance: 9, Profile: "3g.20gb", Busy: -1, Watts: -1, Uncorrected: -1,
+			Memory: 4 * quantity.GiB,
+		},
 	}}
 	metrics.SetGPUs(host)
 	if text := openMetrics(t, metrics); strings.Contains(text, "} -1") {
@@ -204,7 +207,8 @@ func TestTheGPUsOfAHostAreShownWhileTheyWork(t *testing.T) {
 	host.GPUs[1].Wrong = "has fallen off the bus"
 	metrics.SetGPUs(host)
 	text := openMetrics(t, metrics)
-	const labels = `{Hostname="host-1",MIG="",UUID="GPU-1",device="nvidia0",gpu="0",modelName="NVIDIA H200"}`
+	const labels = `{GPU_I_ID="",GPU_I_PROFILE="",Hostname="host-1",UUID="GPU-1",device="nvidia0",gpu="0",` +
+		`modelName="NVIDIA H200",pci_bus_id="00000000:3B:00.0"}`
 	for name, value := range map[string]string{
 		"DCGM_FI_DEV_GPU_UTIL": "50.0", "DCGM_FI_DEV_FB_USED": "1024.0", "DCGM_FI_DEV_FB_FREE": "3072.0",
 		"DCGM_FI_DEV_POWER_USAGE": "61.5", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": "3.0",
@@ -216,12 +220,16 @@ func TestTheGPUsOfAHostAreShownWhileTheyWork(t *testing.T) {
 	if strings.Contains(text, "GPU-2") {
 		t.Error("a lost device is shown")
 	}
-	if want := `Hostname="host-1",MIG="0",UUID="MIG-a",device="nvidia2",gpu="2"`; !strings.Contains(text, want) {
+	if want := `GPU_I_ID="9",GPU_I_PROFILE="3g.20gb",Hostname="host-1",UUID="MIG-a",device="nvidia2",gpu="2"`; !strings.Contains(text, want) {
 		t.Errorf("an instance is not told from its GPU: no %s", want)
 	}
 	host.GPUs[0].Busy, host.GPUs[0].Watts = -1, -1
+	host.GPUs = host.GPUs[:2] // another layout of instances
 	metrics.SetGPUs(host)
 	text = openMetrics(t, metrics)
+	if strings.Contains(text, "MIG-a") {
+		t.Error("an instance is shown that is not there any more")
+	}
 	for name, shown := range map[string]bool{
 		"DCGM_FI_DEV_GPU_UTIL": false, "DCGM_FI_DEV_POWER_USAGE": false, "DCGM_FI_DEV_FB_USED": true,
 	} {
@@ -239,7 +247,8 @@ func TestDevicesAreShownAsNVIDIAsExporterShowsThem(t *testing.T) {
 		Host: "host-1", Busy: -1, EngineActive: -1,
 	})
 	text := openMetrics(t, metrics)
-	const labels = `{Hostname="host-1",MIG="",UUID="GPU-1",device="nvidia0",gpu="0",modelName="NVIDIA H200"}`
+	const labels = `{GPU_I_ID="",GPU_I_PROFILE="",Hostname="host-1",UUID="GPU-1",device="nvidia0",gpu="0",` +
+		`modelName="NVIDIA H200",pci_bus_id="00000000:3B:00.0"}`
 	for name, value := range map[string]string{
 		"DCGM_FI_DEV_GPU_UTIL": "50.0", "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.25", "DCGM_FI_DEV_FB_USED": "3072.0",
 		"DCGM_FI_DEV_FB_FREE": "1024.0",
@@ -248,7 +257,7 @@ func TestDevicesAreShownAsNVIDIAsExporterShowsThem(t *testing.T) {
 			t.Errorf("no line %q", want)
 		}
 	}
-	if strings.Contains(text, `DCGM_FI_DEV_GPU_UTIL{Hostname="host-1",MIG="",UUID="GPU-2"`) {
+	if strings.Contains(text, `DCGM_FI_DEV_GPU_UTIL{GPU_I_ID="",GPU_I_PROFILE="",Hostname="host-1",UUID="GPU-2"`) {
 		t.Error("a device of which nobody counts the use shows one")
 	}
 }

@@ -17,9 +17,11 @@ const hostSilence = 5 * time.Minute
 // DeviceReading is what one GPU did over the last period of whoever reads it.
 type DeviceReading struct {
 	// GPU is the index of the device on its host, UUID its own name ("GPU-604ac76c-..."), Device what NVIDIA's exporter
-	// calls it, which is by its index, too ("nvidia0"). Instance is the number of a MIG instance on it, empty for a whole
-	// GPU.
-	GPU, UUID, Device, Instance string
+	// calls it, which is by its index, too ("nvidia0"). Bus is its place on the PCI bus ("00000000:3B:00.0").
+	GPU, UUID, Device, Bus string
+	// Profile is that of a MIG instance on it ("3g.20gb"), Instance the number of its GPU instance; both are empty for a
+	// whole GPU.
+	Profile, Instance string
 	// Model is the product ("NVIDIA H200"), Host the host's name.
 	Model, Host string
 	// Busy is the share of the time in which a kernel was running, 0 to 1; EngineActive that in which the graphics or
@@ -33,22 +35,35 @@ type DeviceReading struct {
 	Used, Free quantity.Bytes
 }
 
-// SetGPUs shows what the GPUs of a host did, as its agent tells it. One that cannot be used has no series. How busy the
-// engines of a GPU were, NVIDIA's exporter alone knows.
+// SetGPUs shows what the GPUs of this process's own host did, as its agent tells it. One that cannot be used, or that is
+// not told of any more, has no series. How busy the engines of a GPU were, NVIDIA's exporter alone knows.
 func (m *Metrics) SetGPUs(host predictor.Host) {
+	m.mu.Lock()
+	gone := m.shown
+	m.shown = map[string]bool{}
+	for _, gpu := range host.GPUs {
+		if gpu.Wrong == "" {
+			m.shown[gpu.UUID] = true
+			delete(gone, gpu.UUID)
+		}
+	}
+	m.mu.Unlock()
+	for uuid := range gone {
+		for _, gauge := range m.ofDevices() {
+			gauge.DeletePartialMatch(prometheus.Labels{"UUID": label(uuid)})
+		}
+	}
 	for _, gpu := range host.GPUs {
 		if gpu.Wrong != "" {
-			for _, gauge := range m.ofDevices() {
-				gauge.DeletePartialMatch(prometheus.Labels{"UUID": label(gpu.UUID)})
-			}
 			continue
 		}
 		index, instance := strconv.Itoa(gpu.Index), ""
 		if gpu.Instance >= 0 {
-			instance = strconv.Itoa(gpu.Instance)
+			instance = strconv.Itoa(gpu.GPUInstance)
 		}
 		m.SetDevice(DeviceReading{
-			GPU: index, UUID: gpu.UUID, Device: "nvidia" + index, Instance: instance, Model: gpu.Name, Host: host.ID,
+			GPU: index, UUID: gpu.UUID, Device: "nvidia" + index, Bus: gpu.Bus, Profile: gpu.Profile,
+			Instance: instance, Model: gpu.Name, Host: host.ID,
 			Busy: gpu.Busy, EngineActive: -1, Watts: gpu.Watts, Uncorrected: gpu.Uncorrected,
 			Used: gpu.Used, Free: max(gpu.Memory-gpu.Used, 0),
 		})
@@ -64,8 +79,8 @@ func (m *Metrics) ofDevices() []*prometheus.GaugeVec {
 func (m *Metrics) SetDevice(reading DeviceReading) {
 	const percent = 100
 	values := []string{
-		label(reading.GPU), label(reading.UUID), label(reading.Device), label(reading.Model),
-		label(reading.Host), label(reading.Instance),
+		label(reading.GPU), label(reading.UUID), label(reading.Bus), label(reading.Device), label(reading.Model),
+		label(reading.Profile), label(reading.Instance), label(reading.Host),
 	}
 	share := func(gauge *prometheus.GaugeVec, value, unit float64) {
 		if value >= 0 && !math.IsInf(value, 1) {

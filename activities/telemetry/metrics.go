@@ -66,7 +66,7 @@ type Metrics struct {
 	alerts                            *prometheus.CounterVec   // kind
 	events                            *prometheus.CounterVec   // result
 	price, hostCPU, hostMemory, gpus  *prometheus.GaugeVec     // host
-	utilisation, used, free, graphics *prometheus.GaugeVec     // gpu, UUID, device, modelName, Hostname
+	utilisation, used, free, graphics *prometheus.GaugeVec     // see hostSeries
 	watts, uncorrected                *prometheus.GaugeVec     // the same
 	leader, term, tick                prometheus.Gauge
 	eventsWaiting, startLimit         prometheus.Gauge
@@ -82,6 +82,7 @@ type Metrics struct {
 	going     map[string]*goingRun             // runs that go on, by ID
 	hosts     map[string]predictor.HostHeld    // by label, what was told of each last
 	swept     time.Time                        // when hosts were last looked through
+	shown     map[string]bool                  // the GPUs of this host that have series, by UUID
 	waiting   map[predictor.StageID]queueSizes // only queues that are not empty
 	totals    map[stageLabels]int              // waiting, over the builds of a stage
 	granted   map[grantLabels]bool             // rows of the last plan

@@ -62,10 +62,11 @@ type Options struct {
 	Capacity quantity.Size
 	// CPUs are the numbers of the CPUs that children are kept on; nil means all that this process may use.
 	CPUs []int
-	// GPUs are those that attempts may have, all of one class, which makes them a part of the capacity; ReadGPUs tells how
-	// they stand. With ReadGPUs and no GPUs, attempts see none; without both nothing is said to them of GPUs.
-	GPUs     []device.State
-	ReadGPUs func(context.Context) (device.Reading, error)
+	// GPUs tells of the GPUs of the host, which are a part of the capacity as soon as it does: nothing waits for it. Nil
+	// where there is nobody to ask; then, and where there is no driver, nothing is said to attempts of GPUs.
+	GPUs Driver
+	// OfferGPUs says which of them attempts may have, as [device.Filter.Offer] does; nil leaves all of one class.
+	OfferGPUs func(devices []device.State, class string) (offered []device.State, kept []device.Kept)
 	// PricePerHour is what holding the whole capacity costs, per hour.
 	PricePerHour quantity.Money
 	// ArtifactsURL is the artifact store that children are told.
@@ -125,7 +126,7 @@ type Options struct {
 type Agent struct {
 	id          string
 	instance    string
-	capacity    quantity.Size
+	base        quantity.Size // the capacity without GPUs
 	cpus        []int
 	price       quantity.Money
 	recorder    activities.Recorder
@@ -158,6 +159,7 @@ type Agent struct {
 	sizings   map[predictor.StageID]predictor.Sizing     // of the stages that are placed here
 	trainings map[predictor.StageID][]predictor.Training // of the same
 	toLoss    map[string]time.Duration                   // of the same, by device class
+	equipment []predictor.Equipment                      // which GPUs hosts have, as the plan tells
 	running   map[*running]struct{}
 }
 
@@ -168,7 +170,7 @@ func New(options Options) (*Agent, error) {
 	}
 	a := &Agent{
 		id: options.Host, instance: rand.Text(), client: options.Client, started: options.Started,
-		capacity: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
+		base: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
 		recorder: options.Recorder, keeper: options.Results, declared: options.Declared,
 		superseded: options.Superseded, plans: options.Plans,
 		output: options.Output, inventory: options.Inventory, held: options.Held,
@@ -192,13 +194,10 @@ func New(options Options) (*Agent, error) {
 		Store:    options.Store,
 		MaxBytes: options.WorkspaceBytes, User: options.User,
 	}
-	a.capacity.CPU, a.capacity.Memory = min(a.capacity.CPU, enforcer.Limit().CPU),
-		min(a.capacity.Memory, enforcer.Limit().Memory)
-	a.capacity = a.capacity.Plus(device.Capacity(options.GPUs))
-	a.capacity.DeviceClass = device.Capacity(options.GPUs).DeviceClass
-	a.gpus = newGPUs(options.GPUs, options.ReadGPUs, a.logger)
-	a.admission = &admission{capacity: a.capacity, changed: a.touch, callIn: a.callIn}
-	a.gpus.limit = func() { a.admission.limit(a.gpus.usable(a.capacity)) }
+	a.base.CPU, a.base.Memory = min(a.base.CPU, enforcer.Limit().CPU), min(a.base.Memory, enforcer.Limit().Memory)
+	a.gpus = newGPUs(options.GPUs, options.OfferGPUs, a.logger)
+	a.admission = &admission{capacity: a.base, changed: a.touch, callIn: a.callIn}
+	a.gpus.limit = func() { a.admission.limit(a.gpus.usable(a.base)) }
 	a.children = &children{
 		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment),
 		user: options.User, logger: a.logger,
@@ -217,9 +216,6 @@ func (o *Options) complete() error {
 	}
 	if o.Capacity.CPU < 0 || o.Capacity.Memory < 0 || o.PricePerHour < 0 {
 		return fmt.Errorf("capacity %s and price %s per hour must not be negative", o.Capacity, o.PricePerHour)
-	}
-	if len(o.GPUs) > 0 && o.ReadGPUs == nil {
-		return errors.New("there are GPUs, and nobody to tell how they stand")
 	}
 	allowed, err := spawn.AllowedCPUs()
 	if err != nil {
@@ -334,11 +330,15 @@ func (a *Agent) describe(ctx context.Context) {
 // Host describes the host as it stands now.
 func (a *Agent) Host() predictor.Host {
 	return predictor.Host{
-		ID: a.id, Capacity: a.gpus.usable(a.capacity), GPUs: a.gpus.describe(), Free: a.admission.free(),
+		ID: a.id, Capacity: a.gpus.usable(a.base), GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
+		Free:         a.admission.free(),
 		PricePerHour: a.price, CPUs: slices.Clone(a.cpus),
 		Enforcement: string(a.enforcer.Mode()), At: a.now(),
 	}
 }
+
+// capacity is that of the host, with the GPUs that attempts may have, also those that do not work now.
+func (a *Agent) capacity() quantity.Size { return a.gpus.room(a.base) }
 
 // Stages returns the stages that this host polls or still runs, sorted.
 func (a *Agent) Stages() []predictor.StageID { return a.board.Stages() }
@@ -396,7 +396,7 @@ func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 		toLoss[class.DeviceClass] = class.Mean
 	}
 	before := a.sizings
-	a.sizings, a.trainings, a.toLoss = sizings, trainings, toLoss
+	a.sizings, a.trainings, a.toLoss, a.equipment = sizings, trainings, toLoss, plan.Equipment
 	a.mu.Unlock()
 	for _, r := range runs {
 		stage := r.try.Task.Stage
@@ -452,7 +452,7 @@ func (a *Agent) timeToLoss(class string) time.Duration {
 func (a *Agent) sizingOf(task wire.Task) predictor.Sizing {
 	sizing, known := a.sizing(task.Stage)
 	if !known {
-		sizing = predictor.FirstSizing(task.Stage, task.Declared, task.Input, a.admission.free(), a.capacity)
+		sizing = predictor.FirstSizing(task.Stage, task.Declared, task.Input, a.admission.free(), a.capacity())
 	}
 	return sizing
 }

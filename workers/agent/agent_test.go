@@ -36,8 +36,15 @@ type host struct {
 	stop     func() error
 }
 
-// start runs an agent with slots for stage until the test ends.
+// start runs an agent with slots for stage until the test ends, once its driver has been asked.
 func start(t *testing.T, slots int, edit func(*Options)) *host {
+	t.Helper()
+	h := startUnasked(t, slots, edit)
+	h.agent.gpus.await(t.Context())
+	return h
+}
+
+func startUnasked(t *testing.T, slots int, edit func(*Options)) *host {
 	t.Helper()
 	frontend, c := slottest.Start(t)
 	h := &host{recorder: newRecorder(), frontend: frontend, plans: make(slottest.Plans)}
@@ -339,7 +346,7 @@ func TestAStageMayDecideItsOwnSizes(t *testing.T) {
 func TestAStageIsAskedForItsSizesOnceThereIsRoom(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)
-	room, err := h.agent.admission.reserve(t.Context(), h.agent.capacity)
+	room, err := h.agent.admission.reserve(t.Context(), h.agent.base)
 	if err != nil {
 		t.Fatal(err)
 	}

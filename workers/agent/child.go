@@ -43,6 +43,7 @@ type child struct {
 	out       *os.File       // messages from it
 	output    *output
 	stage     string    // that it ran last
+	told      bool      // which GPUs it may see, if only that there are none for it
 	idleSince time.Time // owned by children
 
 	sending  sync.Mutex

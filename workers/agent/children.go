@@ -49,7 +49,7 @@ func (s *children) take(
 	ctx context.Context, b build, stage string, gpus []string, limit func() quantity.Size, enter func(*enforce.Group),
 ) (c *child, cold bool, output string, err error) {
 	for len(gpus) == 0 {
-		c := s.pick(ctx, b, stage)
+		c := s.pick(ctx, b, stage, gpus != nil)
 		if c == nil {
 			break
 		}
@@ -86,7 +86,7 @@ func (s *children) take(
 		removeGroup(ctx, group)
 		return nil, true, "", err
 	}
-	c.stage = stage
+	c.stage, c.told = stage, gpus != nil
 	if err := c.ready(ctx, s.patience); err != nil {
 		c.kill(ctx)
 		return nil, true, c.output.text(), err
@@ -127,12 +127,13 @@ func (s *children) serves(c *child, b build, stage string) bool {
 
 // pick takes an idle child of b: one that ran stage before where there is one, else one that holds little; among those
 // the one that was idle for the shortest time, because its memory is warm.
-func (s *children) pick(ctx context.Context, b build, stage string) *child {
+// One that was told nothing of GPUs, as there was no driver then, serves nobody any more once there is one.
+func (s *children) pick(ctx context.Context, b build, stage string, told bool) *child {
 	for {
 		s.mu.Lock()
 		at := -1
 		for i, c := range slices.Backward(s.idle) {
-			if same := c.stage == stage; (at < 0 || same) && s.serves(c, b, stage) {
+			if same := c.stage == stage; (at < 0 || same) && (c.told || !told) && s.serves(c, b, stage) {
 				at = i
 				if same {
 					break

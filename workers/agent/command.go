@@ -121,7 +121,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 // to install takes more than many programs that use what was installed. That is not in the books, so no more than
 // mostAssists run at a time, and the others wait.
 func (a *Agent) assist(ctx context.Context, size quantity.Size) func(*exec.Cmd) error {
-	size.CPU, size.Memory = max(size.CPU, a.capacity.CPU/2), max(size.Memory, a.capacity.Memory/2)
+	size.CPU, size.Memory = max(size.CPU, a.base.CPU/2), max(size.Memory, a.base.Memory/2)
 	return func(cmd *exec.Cmd) error {
 		select {
 		case a.assists <- struct{}{}:

@@ -433,7 +433,7 @@ func TestWhatTheKernelDoesNotTakeBackIsHeld(t *testing.T) {
 	r.hold(0)
 	r.lent = r.room.borrow(r.lent)
 	r.mu.Unlock()
-	all := h.agent.capacity
+	all := h.agent.base
 	all.CPU, all.Memory = quantity.Core, all.Memory-r.held().Memory
 	room, err := h.agent.admission.reserve(t.Context(), all) // nothing is left to lend
 	if err != nil {

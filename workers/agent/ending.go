@@ -24,6 +24,8 @@ type finish struct {
 	reason  string
 	// cause is why, where the outcome does not tell.
 	cause predictor.Cause
+	// gpuWait is for how long the attempt waited for a GPU that it did not get.
+	gpuWait time.Duration
 	// failed says that the child could not be started, or broke the protocol.
 	failed error
 	// exit is how the process ended; nil while it lives.
@@ -71,7 +73,9 @@ func ended(f finish) (ending slot.Ending, reusable bool) {
 		return slot.Ending{Outcome: predictor.Succeeded}, f.stopped == "" && f.exit == nil && f.kills == 0
 	case f.stopped != "":
 		refused := f.stopped == predictor.Failed && f.cause == predictor.CauseBudget
-		return slot.Ending{Outcome: f.stopped, Cause: f.cause, Message: f.reason, Permanent: refused}, false
+		return slot.Ending{
+			Outcome: f.stopped, Cause: f.cause, Message: f.reason, Permanent: refused, GPUWait: f.gpuWait,
+		}, false
 	case f.kills > 0: // also when the stage lived on and says that a program which it ran was killed
 		return slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Message: killed(f)}, false
 	case f.answer != nil:

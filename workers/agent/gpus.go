@@ -22,24 +22,41 @@ const (
 	// is given back, so that another host may have it: seldom, as each time is a Record.
 	gpuPatience = 10 * time.Minute
 	gpuPause    = 500 * time.Millisecond
-	// gpusEvery is how often the driver is asked while no attempt has a GPU.
-	gpusEvery = 10 * time.Second
+	// mostGPUWait is for how long attempts of a task wait so altogether before it fails: a program that fills a GPU may
+	// never end, and somebody must be told.
+	mostGPUWait = time.Hour
 )
+
+// Driver tells of the GPUs of a host, as [device.Reader] does. It may be asked concurrently.
+type Driver interface {
+	// Read tells how they stand now. The error wraps [device.ErrNone] where there is nothing to ask.
+	Read(ctx context.Context) (device.Reading, error)
+	// Accounts is what the driver has written down of processes on a device, those that have ended included.
+	Accounts(ctx context.Context, uuid string, pids []int) ([]device.Account, error)
+}
 
 // errNoGPU says that no GPU is to be had now. It is no fault of the stage.
 var errNoGPU = errors.New("no GPU is to be had")
 
-// gpus are the GPUs of the host that attempts may have, and who has them. Its methods may be called concurrently.
+// gpus are the GPUs of the host that attempts may have, and who has them. Which those are the driver tells at each look:
+// they may come and go while the agent runs. Its methods may be called concurrently.
 type gpus struct {
-	read   func(context.Context) (device.Reading, error)
-	own    map[string]bool // the UUIDs of those that attempts may have; nil where nothing is known of any
+	driver Driver // nil where nobody is to be asked
+	// offer says which of the devices that the driver tells of attempts may have, of a class where they have some
+	// already, and what it keeps and why.
+	offer  func(devices []device.State, class string) (offered []device.State, kept []device.Kept)
 	logger *slog.Logger
-	// limit is called whenever a GPU is lost or works again, as another capacity is left then; nil for nobody.
+	// limit is called whenever a GPU is lost, works again or is offered anew, as another capacity is left then; nil for
+	// nobody.
 	limit func()
+	// answered is closed when the driver has been asked once, whatever came of it.
+	answered chan struct{}
 
-	mu   sync.Mutex
-	now  []device.State
-	held map[string]*gpuHold // by UUID
+	mu     sync.Mutex
+	now    []device.State      // those that attempts may have, in the order of the bus
+	held   map[string]*gpuHold // by UUID
+	silent error               // why the last look failed; nil when it did not
+	kept   map[string]bool     // what was told of devices that are not offered
 	// asked numbers the readings as they begin, and applied is that of now: a slow one is older than it looks.
 	asked, applied int
 }
@@ -53,22 +70,48 @@ type gpuHold struct {
 	sample *predictor.GPUSample    // at the last look; nil before the first, replaced and never changed
 	busy   time.Duration           // for how long they computed, added up
 	looked time.Time
-	// owns says whether a process is the attempt's; nil until it has some. Own are those of which it did.
-	owns func(pid int) bool
+	// accounted says that peak is what the driver has written down, and not only what was seen.
+	accounted bool
+	// live is where its processes run; nil until it has some. Own are those that were seen on its GPUs, and all those
+	// that it was seen to have, on a GPU or not.
+	live *target
 	own  map[int]bool
+	all  map[int]bool
 }
 
 func newGPUs(
-	offered []device.State, read func(context.Context) (device.Reading, error), logger *slog.Logger,
+	driver Driver, offer func([]device.State, string) ([]device.State, []device.Kept), logger *slog.Logger,
 ) *gpus {
-	g := &gpus{read: read, logger: logger, now: slices.Clone(offered), held: map[string]*gpuHold{}}
-	if read != nil {
-		g.own = map[string]bool{}
+	g := &gpus{
+		driver: driver, offer: offer, logger: logger, held: map[string]*gpuHold{}, kept: map[string]bool{},
+		answered: make(chan struct{}),
 	}
-	for _, d := range offered {
-		g.own[d.UUID] = true
+	if offer == nil {
+		g.offer = device.Filter{}.Offer
+	}
+	if driver == nil {
+		g.silent = device.ErrNone
+		close(g.answered)
 	}
 	return g
+}
+
+// await waits until the driver has been asked once: before that nobody knows which GPUs there are.
+func (g *gpus) await(ctx context.Context) {
+	select {
+	case <-g.answered:
+	case <-ctx.Done():
+	}
+}
+
+// unknown reports whether the driver has not been asked yet.
+func (g *gpus) unknown() bool {
+	select {
+	case <-g.answered:
+		return false
+	default:
+		return true
+	}
 }
 
 // class is that of the GPUs of an attempt, of which all are one.
@@ -106,20 +149,11 @@ func needOf(size quantity.Size, learned bool) device.Need {
 	return device.Need{Count: count, Class: size.DeviceClass, Memory: each, Learned: learned}
 }
 
-// whole is size with the memory of its GPUs as large as they are, on a host of capacity: they are one attempt's alone.
-func whole(size, capacity quantity.Size) quantity.Size {
-	if size.GPU > 0 && capacity.GPU > 0 {
-		share := quantity.Bytes(float64(capacity.GPUMemory) * min(float64(size.GPU)/float64(capacity.GPU), 1))
-		size.GPUMemory = max(size.GPUMemory, share)
-	}
-	return size
-}
-
 // capacity is that of the host for attempts of a size: see [predictor.Host.For]. GPUs that do not work now count.
-func (g *gpus) capacity(all, size quantity.Size) quantity.Size {
+func (g *gpus) capacity(base, size quantity.Size) quantity.Size {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	host := predictor.Host{Capacity: all}
+	host := predictor.Host{Capacity: with(base, g.now)}
 	for _, d := range g.now {
 		host.GPUs = append(host.GPUs, predictor.GPU{Class: d.Class, Memory: d.Memory})
 	}
@@ -146,14 +180,17 @@ func (g *gpus) take(ctx context.Context, need device.Need, who predictor.GPUHold
 	}
 	ctx, cancel := context.WithTimeout(ctx, gpuPatience)
 	defer cancel()
-	told := ""
+	told, why := "", ""
 	for {
-		if err := g.look(ctx); err != nil && ctx.Err() == nil {
-			return nil, fmt.Errorf("%w: %w", errNoGPU, err)
-		}
-		hold, why := g.choose(need, who)
-		if hold != nil {
-			return hold, nil
+		err := g.look(ctx)
+		switch {
+		case err == nil:
+			var hold *gpuHold
+			if hold, why = g.choose(need, who); hold != nil {
+				return hold, nil
+			}
+		case ctx.Err() == nil || why == "": // what stands is not known: it may be in use
+			why = err.Error()
 		}
 		if told == "" { // once: how much others hold changes all the time
 			told = why
@@ -179,7 +216,10 @@ func (g *gpus) choose(need device.Need, who predictor.GPUHolder) (hold *gpuHold,
 	if why != "" {
 		return nil, why
 	}
-	hold = &gpuHold{who: who, uuids: uuids, before: map[string]device.State{}, own: map[int]bool{}, looked: time.Now()}
+	hold = &gpuHold{
+		who: who, uuids: uuids, before: map[string]device.State{}, own: map[int]bool{}, all: map[int]bool{},
+		looked: time.Now(),
+	}
 	for _, d := range g.now {
 		if slices.Contains(uuids, d.UUID) {
 			hold.before[d.UUID] = d
@@ -198,195 +238,25 @@ func (g *gpus) give(hold *gpuHold) {
 	}
 }
 
-// follow tells which processes are an attempt's from now on.
-func (g *gpus) follow(hold *gpuHold, owns func(pid int) bool) {
+// room is a host's capacity with the GPUs that attempts may have, also with those that do not work now.
+func (g *gpus) room(capacity quantity.Size) quantity.Size {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	hold.owns = owns
+	return with(capacity, g.now)
 }
 
-// recognise notes which of the processes on the GPUs of attempts are their own.
-func (g *gpus) recognise(devices []device.State) {
-	type question struct {
-		hold *gpuHold
-		owns func(pid int) bool
-		pid  int
-	}
-	var questions []question
-	g.mu.Lock()
-	for _, d := range devices {
-		hold := g.held[d.UUID]
-		if hold == nil || hold.owns == nil {
-			continue
-		}
-		for _, p := range d.Processes {
-			if !hold.own[p.PID] {
-				questions = append(questions, question{hold, hold.owns, p.PID})
-			}
-		}
-	}
-	g.mu.Unlock()
-	questions = slices.DeleteFunc(questions, func(q question) bool { return !q.owns(q.pid) }) // it reads files
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, q := range questions {
-		q.hold.own[q.pid] = true
-	}
-}
-
-// sample is how the GPUs of an attempt stood at the last look; nil where it has none, or nobody has looked yet.
-func (g *gpus) sample(hold *gpuHold) *predictor.GPUSample {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return hold.sample
-}
-
-// usage puts what an attempt took of its GPUs into what it took of the rest.
-func (g *gpus) usage(hold *gpuHold, usage *quantity.Usage) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	usage.GPUPeakMemory, usage.GPUBusy = hold.peak, hold.busy
-}
-
-// look asks the driver how the GPUs stand, and notes what attempts take of them.
-func (g *gpus) look(ctx context.Context) error {
-	g.mu.Lock()
-	g.asked++
-	number := g.asked
-	g.mu.Unlock()
-	at := time.Now()
-	reading, err := g.read(ctx)
-	if err != nil {
-		return err
-	}
-	g.recognise(reading.Devices)
-	if g.apply(ctx, reading, number, at) && g.limit != nil {
-		g.limit()
-	}
-	return nil
-}
-
-// apply takes a reading over, unless one that began later has been, and reports whether others can be used than before.
-func (g *gpus) apply(ctx context.Context, reading device.Reading, number int, at time.Time) (changed bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if number < g.applied {
-		return false
-	}
-	g.applied = number
-	var now []device.State
-	for _, d := range reading.Devices {
-		if !g.own[d.UUID] {
-			continue
-		}
-		at := slices.IndexFunc(g.now, func(old device.State) bool { return old.UUID == d.UUID })
-		if d.Wrong != "" && at >= 0 {
-			d.Device = g.now[at].Device // one that is lost may tell no more than its name
-		}
-		now = append(now, d)
-	}
-	// One that fell off the bus may not even tell its name.
-	for _, d := range g.now {
-		if !slices.ContainsFunc(now, func(other device.State) bool { return other.UUID == d.UUID }) {
-			d.Wrong, d.Free, d.Used, d.Processes = "is not there any more", 0, 0, nil
-			if at := slices.IndexFunc(reading.Devices, d.Same); at >= 0 && reading.Devices[at].Wrong != "" {
-				d.Wrong = reading.Devices[at].Wrong
-			}
-			now = append(now, d)
-		}
-	}
-	slices.SortFunc(now, device.Order)
-	for _, d := range now {
-		was := g.wrong(d.UUID)
-		changed = changed || (was == "") != (d.Wrong == "")
-		if was != d.Wrong && d.Wrong != "" {
-			g.logger.WarnContext(ctx, "a GPU cannot be used", "gpu", d.Label(), "uuid", d.UUID, "reason", d.Wrong)
-		}
-	}
-	g.now = now
-	g.measure(at)
-	return changed
-}
-
-// measure notes what attempts take of their GPUs, which were looked at then; the caller holds mu.
-func (g *gpus) measure(at time.Time) {
-	samples := map[*gpuHold]*predictor.GPUSample{}
-	for _, d := range g.now {
-		hold := g.held[d.UUID]
-		if hold == nil {
-			continue
-		}
-		sample := samples[hold]
-		if sample == nil {
-			sample = &predictor.GPUSample{}
-			samples[hold] = sample
-		}
-		sample.Memory += device.Taken(hold.before[d.UUID], d, func(pid int) bool { return hold.own[pid] })
-		if d.Busy < 0 || sample.Busy < 0 {
-			sample.Busy = -1 // of all of them nobody knows it then
-		} else {
-			sample.Busy += d.Busy
-		}
-	}
-	for hold, sample := range samples {
-		hold.peak, hold.sample = max(hold.peak, sample.Memory), sample
-		if since := at.Sub(hold.looked); since > 0 && sample.Busy > 0 {
-			hold.busy += time.Duration(sample.Busy * float64(since))
-		}
-		hold.looked = at
-	}
-}
-
-// wrong is what is known to be wrong with a GPU; the caller holds mu.
-func (g *gpus) wrong(uuid string) string {
-	for _, d := range g.now {
-		if d.UUID == uuid {
-			return d.Wrong
-		}
-	}
-	return ""
-}
-
-// watch looks until ctx ends, and calls looked after each look: as often as attempts are looked at while one has a GPU.
-func (g *gpus) watch(ctx context.Context, every time.Duration, looked func()) {
-	if len(g.own) == 0 {
-		return
-	}
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	var last time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			if !g.busy() && now.Sub(last) < gpusEvery {
-				continue
-			}
-			last = now
-			if err := g.look(ctx); err != nil && ctx.Err() == nil {
-				g.logger.WarnContext(ctx, "the GPUs were not looked at", "error", err)
-			}
-			looked()
-		}
-	}
-}
-
-func (g *gpus) busy() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.held) > 0
-}
-
-// usable is capacity without the GPUs that do not work now.
+// usable is the same without the GPUs that do not work now.
 func (g *gpus) usable(capacity quantity.Size) quantity.Size {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, d := range g.now {
-		if d.Wrong != "" {
-			capacity = capacity.Minus(quantity.Size{GPU: quantity.Core, GPUMemory: d.Memory})
-		}
-	}
+	working := slices.DeleteFunc(slices.Clone(g.now), func(d device.State) bool { return d.Wrong != "" })
+	return with(capacity, working)
+}
+
+func with(capacity quantity.Size, devices []device.State) quantity.Size {
+	gpus := device.Capacity(devices)
+	capacity = capacity.Plus(gpus)
+	capacity.DeviceClass = gpus.DeviceClass
 	return capacity
 }
 
@@ -397,7 +267,8 @@ func (g *gpus) describe() []predictor.GPU {
 	var all []predictor.GPU
 	for _, d := range g.now {
 		told := predictor.GPU{
-			UUID: d.UUID, Index: d.Index, Instance: d.Instance, Name: d.Name, Class: d.Class, Memory: d.Memory, Used: d.Used,
+			UUID: d.UUID, Index: d.Index, Instance: d.Instance, Bus: d.Bus, GPUInstance: max(d.GPUInstance, 0),
+			Profile: d.Profile(), Name: d.Name, Class: d.Class, Memory: d.Memory, Used: d.Used,
 			Busy: d.Busy, Watts: d.Watts, Uncorrected: d.Uncorrected, Wrong: d.Wrong,
 			OthersUnknown: d.PIDsUnknown && g.held[d.UUID] != nil,
 		}
@@ -428,7 +299,9 @@ func othersOn(d device.State, own map[int]bool) (others []predictor.GPUProcess) 
 // visible is what a program is told of the GPUs of its host: those that it has, or that there are none for it. Nil
 // where the host has no driver, and nothing is said.
 func (g *gpus) visible(hold *gpuHold) []string {
-	if g.own == nil {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if errors.Is(g.silent, device.ErrNone) && len(g.now) == 0 {
 		return nil
 	}
 	return append([]string{}, hold.uuids...)

@@ -27,11 +27,7 @@ func mocked(t *testing.T, library nvml.Interface) func(*Options) {
 			t.Error(err)
 		}
 	})
-	reading, err := reader.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(o *Options) { o.GPUs, o.ReadGPUs = device.Offer(reading.Devices), reader.Read }
+	return func(o *Options) { o.GPUs = reader }
 }
 
 // What the driver says of each GPU, and who has it, is in what the host tells of itself.
@@ -61,7 +57,7 @@ func TestAHostTellsHowItsGPUsStandAndWhoHasThem(t *testing.T) {
 	awaitTrue(t, func() bool { return len(h.agent.Host().GPUs[0].Others) == 1 })
 	gpus := h.agent.Host().GPUs
 	want := predictor.GPU{
-		UUID: first.UUID, Instance: -1, Name: "Mock NVIDIA A100-SXM4-40GB", Class: "a100",
+		UUID: first.UUID, Instance: -1, Bus: "00000000:00:00.0", Name: "Mock NVIDIA A100-SXM4-40GB", Class: "a100",
 		Memory: 39*quantity.GiB + 512*quantity.MiB, Used: 4 * quantity.MiB, Busy: .5, Watts: 61.5, Uncorrected: 3,
 		Holder: &predictor.GPUHolder{Run: "r", Stage: stage.Name, Task: "a", Attempt: 1},
 		Others: []predictor.GPUProcess{{PID: 4243, Memory: quantity.GiB}},

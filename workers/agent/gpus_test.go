@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -29,6 +30,9 @@ type cards struct {
 	mu     sync.Mutex
 	states []device.State
 	err    error
+	reads  int // how often they were read
+	// accounts is what the driver has written down, by UUID.
+	accounts map[string][]device.Account
 }
 
 func newCards(count int, memory quantity.Bytes) *cards {
@@ -45,10 +49,24 @@ func newCards(count int, memory quantity.Bytes) *cards {
 	return c
 }
 
-func (c *cards) read(context.Context) (device.Reading, error) {
+// Read tells how they stand.
+func (c *cards) Read(context.Context) (device.Reading, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.reads++
 	return device.Reading{Driver: "550.54.15", CUDA: "12.4", Devices: slices.Clone(c.states)}, c.err
+}
+
+// Accounts tells what was written down of processes.
+func (c *cards) Accounts(_ context.Context, uuid string, pids []int) (some []device.Account, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.accounts[uuid] {
+		if slices.Contains(pids, a.PID) {
+			some = append(some, a)
+		}
+	}
+	return some, c.err
 }
 
 // hold lets a program take memory of a device; 0 ends it.
@@ -74,7 +92,24 @@ func (c *cards) lose(index int) {
 	c.states[index] = lost // as the driver tells: without a name
 }
 
-func (c *cards) on(o *Options) { o.GPUs, o.ReadGPUs = device.Offer(c.states), c.read }
+func (c *cards) on(o *Options) { o.GPUs = c }
+
+// known are the GPUs of a driver, as an agent has them that has looked once.
+func known(t *testing.T, driver *cards) *gpus {
+	t.Helper()
+	g := newGPUs(driver, nil, slog.New(slog.DiscardHandler))
+	if err := g.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// replace makes other GPUs those that are there.
+func (c *cards) replace(states []device.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.states = states
+}
 
 // mend brings a lost GPU back.
 func (c *cards) mend(index int) {
@@ -136,7 +171,7 @@ func TestAttemptsHaveGPUsOfTheirOwnAndSeeNoOthers(t *testing.T) {
 	}
 	both := []string{printed("a", 1), printed("b", 1)}
 	slices.Sort(both)
-	if diff := cmp.Diff([]string{"[GPU-0]\n", "[GPU-1]\n"}, both); diff != "" {
+	if diff := gocmp.Diff([]string{"[GPU-0]\n", "[GPU-1]\n"}, both); diff != "" {
 		t.Error(diff)
 	}
 	peaks := 0
@@ -186,27 +221,50 @@ func TestAChildWithGPUsIsANewOneAndServesNobodyElse(t *testing.T) {
 	}
 }
 
-func TestWhoCannotHaveTheirGPUsHereAreToldAtOnce(t *testing.T) {
+// The plan gives a stage no slot on a host that has not its GPUs, so its tasks wait until one has them: also this one,
+// where they appear.
+func TestWhoseGPUsAreNotHereWaitsUntilAHostHasThem(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		gpus  int
 		asked quantity.GPUs
 		want  string
 	}{
-		"none here":     {0, quantity.GPUs{Count: 1}, "host h1 cannot give it its GPUs: 1 GPU asked for, 0 on this host"},
+		"none here":     {0, quantity.GPUs{Count: 1}, "host h1 cannot give it its GPUs, so it waits for a host that can: 1 GPU"},
 		"too many":      {2, quantity.GPUs{Count: 3}, "3 GPUs asked for, 2 on this host: GPU 0 (h100) is free"},
 		"another class": {2, quantity.GPUs{Count: 1, Class: "t4"}, "GPU 0 is h100"},
 		"too large":     {2, quantity.GPUs{Count: 1, Memory: 100 * quantity.GiB}, "GPU 0 has 80 GiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := start(t, 1, newCards(test.gpus, 80*quantity.GiB).on)
-			h.plans <- placement(1, asking(test.asked))
-			awaitTrue(t, func() bool { _, known := h.agent.sizing(stage); return known })
-			_, err := h.submit(t, order{Do: "report"}, nil).Wait(t)
-			var failed *temporal.ApplicationError
-			if !errors.As(err, &failed) || !strings.Contains(failed.Message(), test.want) {
+			driver := newCards(test.gpus, 80*quantity.GiB)
+			h := start(t, 1, driver.on)
+			h.obeyed(placement(1, asking(test.asked)))
+			task := h.submit(t, order{Do: "environment"}, nil)
+			awaitTrue(t, func() bool { return len(task.Failures()) > 0 })
+			var lost *temporal.ApplicationError
+			if err := task.Failures()[0]; !errors.As(err, &lost) || lost.Type() != wire.LostError || lost.NonRetryable() ||
+				!strings.Contains(lost.Message(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
+			}
+			if name == "another class" {
+				driver.replace(newCards(0, 0).states)
+				if err := h.agent.gpus.look(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			more := newCards(4, 120*quantity.GiB).states
+			for i := range more {
+				more[i].UUID, more[i].Class = fmt.Sprintf("GPU-new-%d", i), cmp.Or(test.asked.Class, "h100")
+			}
+			driver.replace(more)
+			if err := h.agent.gpus.look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if out, _ := decoded(t, h, task); !slices.ContainsFunc(out.Env, func(pair string) bool {
+				return strings.HasPrefix(pair, "CUDA_VISIBLE_DEVICES=GPU-new-0")
+			}) {
+				t.Errorf("%v", out.Env)
 			}
 		})
 	}
@@ -217,16 +275,20 @@ func TestWhoRunsOutOfTheMemoryOfWholeGPUsIsToldWhatWouldFit(t *testing.T) {
 	h, _, _ := startWithStore(t, 1, newCards(2, 16*quantity.GiB).on)
 	h.plans <- placement(1, asking(quantity.GPUs{Count: 1}))
 	awaitTrue(t, func() bool { _, known := h.agent.sizing(stage); return known })
-	_, err := h.command(t, "a", shell(`echo '{"out_of_memory": "device"}' >$SPILLWAY_REPORT; sleep 0.1; exit 1`), nil).
-		Wait(t)
+	task := h.command(t, "a", shell(`echo '{"out_of_memory": "device"}' >$SPILLWAY_REPORT; sleep 0.1; exit 1`), nil)
+	_, err := task.Wait(t)
 	var failed *temporal.ApplicationError
 	const want = "it ran out of GPU memory with 16 GiB on 1 GPU"
 	if !errors.As(err, &failed) || !strings.Contains(failed.Message(), want) ||
 		!strings.Contains(failed.Message(), "GPU 0 has 16 GiB") {
 		t.Errorf("%v, want %q", err, want)
 	}
-	if records := h.records(); len(records) != 1 || records[0].Cause != predictor.CauseDeviceMemory {
+	if records := h.records(); len(records) != 1 || records[0].Cause != predictor.CauseDeviceMemory ||
+		!strings.Contains(records[0].Error, want) {
 		t.Errorf("%+v", records)
+	}
+	if failures := task.Failures(); len(failures) > 0 {
+		t.Errorf("it was given back, though nothing more can be had: %v", failures)
 	}
 }
 
@@ -234,7 +296,7 @@ func TestAGPUThatAnotherProgramFillsIsWaitedForAndNamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		driver := newCards(2, 80*quantity.GiB)
-		g := newGPUs(driver.states, driver.read, slog.New(slog.DiscardHandler))
+		g := known(t, driver)
 		driver.hold(0, 4242, 70*quantity.GiB)
 		driver.hold(1, 4243, 2*quantity.GiB)
 		began := time.Now()
@@ -439,7 +501,8 @@ func TestAnAttemptIsGrantedWhatIsFreeOfItsGPU(t *testing.T) {
 
 func TestGPUsThatAreHiddenFromTheEngineAreHiddenFromStages(t *testing.T) {
 	t.Parallel()
-	h := start(t, 1, func(o *Options) { o.ReadGPUs = newCards(2, quantity.GiB).read })
+	hidden := device.Filter{Set: true}
+	h := start(t, 1, func(o *Options) { o.GPUs, o.OfferGPUs = newCards(2, quantity.GiB), hidden.Offer })
 	if out, _ := h.done(t, order{Do: "environment"}); !slices.Contains(out.Env, "CUDA_VISIBLE_DEVICES=") {
 		t.Errorf("%v", out.Env)
 	}
@@ -449,7 +512,7 @@ func TestGPUsThatAreHiddenFromTheEngineAreHiddenFromStages(t *testing.T) {
 func TestASlowReadingIsNotAppliedAfterANewerOne(t *testing.T) {
 	t.Parallel()
 	driver := newCards(1, 80*quantity.GiB)
-	g := newGPUs(driver.states, driver.read, slog.New(slog.DiscardHandler))
+	g := known(t, driver)
 	driver.hold(0, 100, 70*quantity.GiB)
 	g.asked++
 	slow, number := device.Reading{Devices: slices.Clone(driver.states)}, g.asked

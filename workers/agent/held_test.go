@@ -22,7 +22,7 @@ func TestAHostTellsForHowLongItIsHeldWithoutAGapOrAnOverlap(t *testing.T) {
 		var told []predictor.HostHeld
 		calls := 0
 		a := &Agent{
-			id: "h1", capacity: quantity.Size{CPU: 2000}, price: quantity.USD, now: time.Now,
+			id: "h1", base: quantity.Size{CPU: 2000}, gpus: newGPUs(nil, nil, nil), price: quantity.USD, now: time.Now,
 			logger: slog.New(slog.DiscardHandler),
 			held: func(_ context.Context, held predictor.HostHeld) error {
 				if calls++; calls == 3 || calls == 4 { // the stream is away, over two minutes
@@ -45,7 +45,7 @@ func TestAHostTellsForHowLongItIsHeldWithoutAGapOrAnOverlap(t *testing.T) {
 		var want []predictor.HostHeld
 		for _, span := range [][2]int{{0, 0}, {0, 60}, {60, 120}, {120, 180}, {180, 240}, {240, 260}} {
 			want = append(want, predictor.HostHeld{
-				Host: "h1", Capacity: a.capacity, PricePerHour: a.price, From: at(span[0]),
+				Host: "h1", Capacity: a.base, PricePerHour: a.price, From: at(span[0]),
 				At: at(span[1]),
 			})
 		}

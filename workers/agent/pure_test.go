@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.temporal.io/sdk/temporal"
 	"pgregory.net/rapid"
 
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -552,34 +553,94 @@ func TestAHostReadsItsOwnRowsOfAPlan(t *testing.T) {
 	}
 }
 
-func TestAnAttemptThatCanNeverRunHereSaysWhy(t *testing.T) {
+func TestAnAttemptThatCannotRunHereSaysWhyAndWhetherItWaits(t *testing.T) {
 	t.Parallel()
-	a := &Agent{id: "h", capacity: of(4, 100), gpus: newGPUs(nil, nil, slog.New(slog.DiscardHandler))}
+	h100 := func(memory quantity.Bytes) quantity.Size {
+		return of(1, 10).WithGPUs(quantity.GPUs{Count: 1, Class: "h100", Memory: memory})
+	}
+	const gib = quantity.GiB
+	ranOut := predictor.Need{OutOfMemory: 1, LargestFailedGPU: 79 * gib}
+	bare := &Agent{id: "h", base: of(4, 100), gpus: newGPUs(nil, nil, slog.New(slog.DiscardHandler))}
+	equipped := &Agent{id: "h", base: of(4, 100), gpus: known(t, newCards(2, 80*gib))}
+	beside := &Agent{
+		id: "h", base: of(4, 100), gpus: known(t, newCards(2, 80*gib)),
+		equipment: []predictor.Equipment{{"h100": {80 * gib, 80 * gib}}, {"h200": {141 * gib}, "h100": {94 * gib}}},
+	}
 	for _, tt := range []struct {
-		name string
-		size quantity.Size
-		need predictor.Need
-		fits bool
-		want string
+		name       string
+		agent      *Agent
+		size, base quantity.Size
+		need       predictor.Need
+		fits       bool
+		outcome    predictor.Outcome
+		want       string
 	}{
-		{"one that fits", of(1, 10), predictor.Need{}, true, ""},
+		{"one that fits", bare, of(1, 10), of(1, 10), predictor.Need{}, true, "", ""},
 		{
-			"one that outgrew the host", of(1, 100),
-			predictor.Need{OutOfMemory: 1, LargestFailed: 100 * quantity.MiB},
-			false,
-			"needs 200 MiB or more",
+			"one that outgrew the host", bare, of(1, 100), of(1, 10),
+			predictor.Need{OutOfMemory: 1, LargestFailed: 100 * quantity.MiB}, false,
+			predictor.OutOfMemory, "needs 200 MiB or more",
 		},
 		{
-			"one for a GPU", of(1, 10).WithGPUs(quantity.GPUs{Count: 1, Class: "h200"}),
-			predictor.Need{},
-			true,
-			"1 h200 asked for, 0 on this host",
+			"what its stage asks for", bare, h100(0), h100(0), predictor.Need{}, true,
+			predictor.Lost, "waits for a host that can: 1 h100 asked for, 0 on this host",
 		},
+		{
+			"more than its stage asks for", equipped, h100(90 * gib), h100(0), predictor.Need{}, true,
+			predictor.Failed, "no host has the GPUs that it is sized with",
+		},
+		{
+			"more, which another host has", beside, h100(90 * gib), h100(0), predictor.Need{}, true,
+			predictor.Lost, "GPU 0 has 80 GiB",
+		},
+		{
+			"it had a whole GPU", equipped, h100(80 * gib), h100(80 * gib), ranOut, false,
+			predictor.OutOfMemory, "it ran out of GPU memory with 79 GiB on 1 GPU",
+		},
+		{
+			"it had a whole GPU, and another host has larger ones", beside, h100(80 * gib), h100(80 * gib), ranOut, false,
+			predictor.Lost, "GPU 0 has 80 GiB",
+		},
+		{"it had a part of one", equipped, h100(80 * gib), h100(0), ranOut, true, "", ""},
 	} {
-		got, found := a.unfit(tt.size, tt.need, tt.fits)
-		if found != (tt.want != "") || !strings.Contains(got.Message, tt.want) {
-			t.Errorf("%s: got %v %q, want it to say %q", tt.name, found, got.Message, tt.want)
+		got, found := tt.agent.unfit(tt.size, tt.base, tt.need, tt.fits)
+		if found != (tt.want != "") || found && got.Outcome != tt.outcome || !strings.Contains(got.Message, tt.want) ||
+			found && got.Permanent != (tt.outcome != predictor.Lost) ||
+			(got.GPUWait > 0) != (got.Outcome == predictor.Lost && tt.agent == beside) { // the plan may send it here again
+			t.Errorf("%s: got %v %+v, want %s: %q", tt.name, found, got, tt.outcome, tt.want)
 		}
+	}
+}
+
+// Another program may hold a GPU for ever: who waits for it is told so in the end.
+func TestAWaitForAGPUThatOthersFillHasAnEnd(t *testing.T) {
+	t.Parallel()
+	a := &Agent{id: "h", base: of(4, 100), gpus: known(t, newCards(1, quantity.GiB))}
+	waited, given := time.Duration(0), 0
+	for state := (wire.Heartbeat{}); ; given++ {
+		ending := a.last(slot.Ending{
+			Outcome: predictor.Lost, Cause: predictor.CauseNoGPU, GPUWait: gpuPatience, Message: "used by process 4242",
+		}, predictor.Sizing{}, predictor.Need{}, state.GPUWait, false)
+		after, err := slot.Conclude(wire.Task{}, 1, state, ending)
+		waited += gpuPatience
+		var failed *temporal.ApplicationError
+		if !errors.As(err, &failed) || !strings.Contains(failed.Message(), "used by process 4242") || waited > 2*mostGPUWait {
+			t.Fatalf("after %s: %v", waited, err)
+		}
+		if failed.NonRetryable() {
+			if !strings.Contains(failed.Message(), "it has waited for 1h0m0s on hosts that had none for it") {
+				t.Error(failed.Message())
+			}
+			break
+		}
+		state = after
+	}
+	if waited != mostGPUWait || given != 5 {
+		t.Errorf("given back %d times in %s", given, waited)
+	}
+	after, _ := slot.Conclude(wire.Task{}, 1, wire.Heartbeat{GPUWait: mostGPUWait}, slot.Ending{Outcome: predictor.Lost})
+	if after.GPUWait != 0 {
+		t.Errorf("%s is remembered of an attempt that got one", after.GPUWait)
 	}
 }
 

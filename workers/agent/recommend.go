@@ -28,7 +28,7 @@ func (a *Agent) recommended(
 	task, need := try.Task, try.Need()
 	answer, err := a.ask(ctx, task, proposed, wire.ProposeSize{Task: task, Input: input, Proposal: wire.Proposal{
 		Size: proposed, Expected: expected.Memory, Source: expected.Source, Input: task.Input, Attempt: try.Number,
-		OutOfMemory: need.OutOfMemory, LargestFailed: need.LargestFailed, Capacity: a.capacity,
+		OutOfMemory: need.OutOfMemory, LargestFailed: need.LargestFailed, Capacity: a.capacity(),
 	}})
 	if err == nil && answer.Error != "" {
 		err = errors.New(answer.Error)
@@ -61,7 +61,7 @@ func (a *Agent) recommended(
 		}
 	}
 	expected.Source = "the stage's recommender; proposed: " + expected.Source
-	return size.AtMost(a.capacity), expected
+	return size.AtMost(a.base), expected
 }
 
 // ask puts one question to a child of this size, once there is room for it. The attempt asks for its own room after

@@ -13,13 +13,22 @@ func (r *running) attach(live target, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.live, r.gauge = live, newGauge(live.group, r.agent.enforcer.Mode(), now)
-	r.agent.gpus.follow(r.gpus, live.has)
+	r.agent.gpus.follow(r.gpus, live)
 }
 
 // has reports whether a process is the attempt's.
 func (t target) has(pid int) bool {
 	pids, err := t.group.Pids()
 	return err == nil && slices.Contains(pids, pid) || t.owns != nil && t.owns(pid)
+}
+
+// pids are the attempt's processes that are in the group; none when they cannot be read.
+func (t target) pids() []int {
+	pids, err := t.group.Pids()
+	if err != nil {
+		return nil
+	}
+	return pids
 }
 
 // detach ends the time in which the attempt can be resized. Its processes are gone, or idle: what it leaves behind may
@@ -42,7 +51,7 @@ func (r *running) resize(sizing predictor.Sizing, now time.Time) {
 	if r.fixed {
 		return
 	}
-	want, _, _ := sizing.For(r.try.Need(), r.agent.capacity)
+	want, _, _ := sizing.For(r.try.Need(), r.agent.gpus.capacity(r.agent.base, sizing.Base))
 	r.mu.Lock()
 	used, held := r.used, r.grant
 	r.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -34,6 +35,10 @@ type Device struct {
 	Instance int `json:"instance"`
 	// Minor is the number in /dev/nvidia0; -1 when the driver does not tell.
 	Minor int `json:"minor"`
+	// Bus is its place on the PCI bus, "00000000:3B:00.0", by which the kernel's log calls it; empty when the driver does
+	// not tell. GPUInstance is the number that nvidia-smi gives the GPU instance of a MIG instance; -1 for a whole GPU.
+	Bus         string `json:"bus,omitempty"`
+	GPUInstance int    `json:"gpu_instance"`
 	// Name is the product, "NVIDIA H100 80GB HBM3"; Class how sizes and prices call it, "h100" (see Class).
 	Name  string `json:"name"`
 	Class string `json:"class"`
@@ -45,6 +50,12 @@ type Device struct {
 
 // Whole reports whether it is a GPU and no instance of one.
 func (d Device) Whole() bool { return d.Instance < 0 }
+
+// Profile is that of a MIG instance, "3g.20gb"; empty for a whole GPU, and where the driver does not tell it.
+func (d Device) Profile() string {
+	_, profile, _ := strings.Cut(d.Name, " MIG ")
+	return profile
+}
 
 // Label is how people call it on its host: "GPU 3", or "GPU 3 instance 1".
 func (d Device) Label() string {
@@ -106,6 +117,9 @@ type State struct {
 	// PIDsUnknown says that the driver does not tell its processes, or may tell PIDs of another namespace than that of
 	// this process, as in a container: whose they are is not known.
 	PIDsUnknown bool `json:"pids_unknown,omitempty"`
+	// Accounts says that the driver keeps account of what each process takes (accounting mode, nvidia-smi
+	// --accounting-mode=1), so that [Reader.Accounts] knows of those that are over.
+	Accounts bool `json:"accounts,omitempty"`
 	// Wrong says why no attempt can use it: it fell off the bus, or wants a reset. Empty when one can.
 	Wrong string `json:"wrong,omitempty"`
 }
@@ -124,6 +138,33 @@ type Reading struct {
 	CUDA   string `json:"cuda"`
 	// Devices are by Index and Instance. A GPU that is cut into instances is not among them, its instances are.
 	Devices []State `json:"devices"`
+}
+
+// Account is what a driver has written down of one process on a device.
+type Account struct {
+	PID int
+	// Peak is the most memory that it held at once; -1 when the driver does not tell.
+	Peak quantity.Bytes
+	// From is when it began, by the driver's clock since some moment, and Lasted for how long it went on; 0 while it does.
+	From, Lasted time.Duration
+}
+
+// Peak is the most that processes may have held of a device together, each as much as it ever did: exact for one, and
+// for several that ran after each other. Known is false where the driver does not tell it of one of them.
+func Peak(accounts []Account) (peak quantity.Bytes, known bool) {
+	for _, at := range accounts {
+		if at.Peak < 0 {
+			return 0, false
+		}
+		sum := quantity.Bytes(0)
+		for _, a := range accounts { // those that are there when this one begins; the most is at some beginning
+			if a.From <= at.From && (a.Lasted == 0 || at.From < a.From+a.Lasted) {
+				sum += max(a.Peak, 0)
+			}
+		}
+		peak = max(peak, sum)
+	}
+	return peak, true
 }
 
 // noise are words of product names that tell no model from another; lines are those that a model is named with.

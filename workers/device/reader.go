@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,6 +55,25 @@ func Over(library nvml.Interface) *Reader {
 // Read returns what the host has now. The error wraps ErrNone where there is nothing to ask; any other is the driver's,
 // or says that it does not answer.
 func (r *Reader) Read(ctx context.Context) (Reading, error) {
+	reading, err := ask(ctx, r, r.read)
+	if err != nil {
+		return Reading{}, fmt.Errorf("read the GPUs: %w", err)
+	}
+	return reading, nil
+}
+
+// Accounts returns what the driver has written down of processes on a device, those that have ended included; nothing
+// of those that it does not know. See [State.Accounts].
+func (r *Reader) Accounts(ctx context.Context, uuid string, pids []int) ([]Account, error) {
+	accounts, err := ask(ctx, r, func() ([]Account, error) { return r.accounts(uuid, pids) })
+	if err != nil {
+		return nil, fmt.Errorf("read the accounts of %s: %w", uuid, err)
+	}
+	return accounts, nil
+}
+
+// ask calls the driver, one call at a time, and gives up waiting after a while.
+func ask[T any](ctx context.Context, r *Reader, call func() (T, error)) (told T, err error) {
 	most := firstPatience
 	if r.opened.Load() {
 		most = patience
@@ -62,29 +82,26 @@ func (r *Reader) Read(ctx context.Context) (Reading, error) {
 		fmt.Errorf("%w for %s; see what nvidia-smi and dmesg say", ErrSilent, most))
 	defer cancel()
 	type answer struct {
-		reading Reading
-		err     error
+		told T
+		err  error
 	}
 	answers := make(chan answer, 1)
 	select {
 	case r.calls <- struct{}{}:
 	case <-ctx.Done():
-		return Reading{}, fmt.Errorf("read the GPUs: %w", context.Cause(ctx))
+		return told, context.Cause(ctx)
 	}
 	// A call into the driver cannot be ended: who waits goes on, and the next one waits for it.
 	go func() {
 		defer func() { <-r.calls }()
-		reading, err := r.read()
-		answers <- answer{reading, err}
+		told, err := call()
+		answers <- answer{told, err}
 	}()
 	select {
 	case a := <-answers:
-		if a.err != nil {
-			return Reading{}, fmt.Errorf("read the GPUs: %w", a.err)
-		}
-		return a.reading, nil
+		return a.told, a.err
 	case <-ctx.Done():
-		return Reading{}, fmt.Errorf("read the GPUs: %w", context.Cause(ctx))
+		return told, context.Cause(ctx)
 	}
 }
 
@@ -149,7 +166,7 @@ func (r *Reader) read() (Reading, error) {
 
 // device returns the state of a GPU, or of the instances that it is cut into.
 func (r *Reader) device(index int) []State {
-	unknown := State{Device: Device{Index: index, Instance: -1, Minor: -1}, Busy: -1, Watts: -1, Uncorrected: -1}
+	unknown := State{Device: Device{Index: index, Instance: -1, Minor: -1, GPUInstance: -1}, Busy: -1, Watts: -1, Uncorrected: -1}
 	handle, code := r.library.DeviceGetHandleByIndex(index)
 	if code != nvml.SUCCESS {
 		unknown.Wrong = text(code)
@@ -180,7 +197,7 @@ func (r *Reader) device(index int) []State {
 			continue
 		}
 		from := unknown
-		from.Instance, from.Minor, from.Capability = number, whole.Minor, whole.Capability
+		from.Instance, from.Minor, from.Capability, from.Bus = number, whole.Minor, whole.Capability, whole.Bus
 		part := r.state(instance, from)
 		if part.Class == whole.Class { // older drivers give it the name of the GPU
 			part.Class += "-mig"
@@ -215,6 +232,11 @@ func (r *Reader) identify(handle nvml.Device, s State) State {
 		if major, minor, code := handle.GetCudaComputeCapability(); code == nvml.SUCCESS {
 			s.Capability = fmt.Sprintf("%d.%d", major, minor)
 		}
+		if place, code := handle.GetPciInfo(); code == nvml.SUCCESS {
+			s.Bus = written(place.BusId[:])
+		}
+	} else if number, code := handle.GetGpuInstanceId(); code == nvml.SUCCESS {
+		s.GPUInstance = number
 	}
 	return s
 }
@@ -247,6 +269,8 @@ func (r *Reader) state(handle nvml.Device, s State) State {
 		s.Uncorrected = int64(min(n, 1<<62))
 	}
 	r.processes(handle, &s)
+	mode, code := handle.GetAccountingMode()
+	s.Accounts = code == nvml.SUCCESS && mode == nvml.FEATURE_ENABLED
 	return s
 }
 
@@ -269,6 +293,38 @@ func (r *Reader) memory(handle nvml.Device, s *State) nvml.Return {
 	return code
 }
 
+// accounts reads what the driver wrote down of processes.
+func (r *Reader) accounts(uuid string, pids []int) (accounts []Account, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.open {
+		return nil, errors.New("the driver is not open")
+	}
+	handle, code := r.library.DeviceGetHandleByUUID(uuid)
+	if code != nvml.SUCCESS {
+		return nil, errors.New(text(code))
+	}
+	for _, pid := range pids {
+		stats, code := handle.GetAccountingStats(uint32(pid))
+		switch code {
+		case nvml.SUCCESS:
+		case nvml.ERROR_NOT_FOUND:
+			continue
+		default:
+			return nil, errors.New(text(code))
+		}
+		account := Account{
+			PID: pid, Peak: -1, From: time.Duration(stats.StartTime) * time.Microsecond,
+			Lasted: time.Duration(stats.Time) * time.Millisecond,
+		}
+		if stats.MaxMemoryUsage != ^uint64(0) { // NVML_VALUE_NOT_AVAILABLE
+			account.Peak = bytesOf(stats.MaxMemoryUsage)
+		}
+		accounts = append(accounts, account)
+	}
+	return accounts, nil
+}
+
 // has reports whether the driver has a function: to call one that it has not ends the process.
 func (r *Reader) has(symbol string) bool { return r.library.Extensions().LookupSymbol(symbol) == nil }
 
@@ -286,6 +342,18 @@ func (r *Reader) processes(handle nvml.Device, s *State) {
 		s.Processes = append(s.Processes, one)
 	}
 	slices.SortFunc(s.Processes, func(a, b Process) int { return a.PID - b.PID })
+}
+
+// written is a text of C.
+func written(text []int8) string {
+	var s strings.Builder
+	for _, c := range text {
+		if c == 0 {
+			break
+		}
+		s.WriteByte(byte(c))
+	}
+	return s.String()
 }
 
 func bytesOf(n uint64) quantity.Bytes { return quantity.Bytes(min(n, 1<<62)) }

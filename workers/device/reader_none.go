@@ -18,5 +18,8 @@ func (*Reader) Read(context.Context) (Reading, error) {
 	return Reading{}, fmt.Errorf("read the GPUs: %w: this program was built without cgo or not for Linux", ErrNone)
 }
 
+// Accounts tells nothing.
+func (*Reader) Accounts(context.Context, string, []int) ([]Account, error) { return nil, nil }
+
 // Close does nothing.
 func (*Reader) Close() error { return nil }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
@@ -39,7 +40,7 @@ func TestAHostOfEightGPUsIsRead(t *testing.T) {
 	}
 	want := State{
 		Device: Device{
-			UUID: library.Devices[1].(*dgxa100.Device).UUID, Index: 1, Instance: -1, Minor: 1,
+			UUID: library.Devices[1].(*dgxa100.Device).UUID, Index: 1, Instance: -1, Minor: 1, GPUInstance: -1, Bus: "00000000:01:00.0",
 			Name: "Mock NVIDIA A100-SXM4-40GB", Class: "a100", Memory: 39*quantity.GiB + 512*quantity.MiB, Capability: "8.0",
 		},
 		Used: 30 * quantity.GiB, Free: 9*quantity.GiB + 512*quantity.MiB, Busy: .1, Watts: 61.5,
@@ -168,8 +169,9 @@ func TestInstancesStandInPlaceOfTheGPUThatIsCut(t *testing.T) {
 			name, _ = cut.GetName()
 		}
 		return &mock.Device{
-			GetUUIDFunc: func() (string, nvml.Return) { return "MIG-" + string(rune('a'+index)), nvml.SUCCESS },
-			GetNameFunc: func() (string, nvml.Return) { return name, nvml.SUCCESS },
+			GetUUIDFunc:          func() (string, nvml.Return) { return "MIG-" + string(rune('a'+index)), nvml.SUCCESS },
+			GetNameFunc:          func() (string, nvml.Return) { return name, nvml.SUCCESS },
+			GetGpuInstanceIdFunc: func() (int, nvml.Return) { return 7 + index, nvml.SUCCESS },
 			GetMemoryInfo_v2Func: func() (nvml.Memory_v2, nvml.Return) {
 				return nvml.Memory_v2{Total: 20 << 30, Free: 20 << 30}, nvml.SUCCESS
 			},
@@ -187,8 +189,40 @@ func TestInstancesStandInPlaceOfTheGPUThatIsCut(t *testing.T) {
 	if diff := cmp.Diff(want, labels); diff != "" {
 		t.Error(diff)
 	}
+	if d := reading.Devices[4]; d.GPUInstance != 9 || d.Bus != "00000000:03:00.0" || d.Profile() != "" ||
+		reading.Devices[3].Profile() != "3g.20gb" {
+		t.Errorf("%+v", d)
+	}
 	if wrong := reading.Devices[5].Wrong; !strings.Contains(wrong, "has none") {
 		t.Errorf("GPU 4: %q", wrong)
+	}
+}
+
+// A driver that keeps account tells what ended processes took at most.
+func TestTheDriversAccountsAreRead(t *testing.T) {
+	t.Parallel()
+	library := devicetest.DGXA100()
+	d := library.Devices[0].(*dgxa100.Device)
+	d.GetAccountingModeFunc = func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, nvml.SUCCESS }
+	d.GetAccountingStatsFunc = func(pid uint32) (nvml.AccountingStats, nvml.Return) {
+		switch pid {
+		case 1:
+			return nvml.AccountingStats{MaxMemoryUsage: 5 << 30, StartTime: 1_000_000, Time: 2000}, nvml.SUCCESS
+		case 2:
+			return nvml.AccountingStats{MaxMemoryUsage: ^uint64(0), IsRunning: 1}, nvml.SUCCESS
+		default:
+			return nvml.AccountingStats{}, nvml.ERROR_NOT_FOUND
+		}
+	}
+	reader := Over(library)
+	reading, err := reader.Read(t.Context())
+	if err != nil || !reading.Devices[0].Accounts || reading.Devices[1].Accounts {
+		t.Fatalf("%v", err)
+	}
+	got, err := reader.Accounts(t.Context(), d.UUID, []int{1, 2, 3})
+	want := []Account{{PID: 1, Peak: 5 * quantity.GiB, From: time.Second, Lasted: 2 * time.Second}, {PID: 2, Peak: -1}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%s, %v", diff, err)
 	}
 }
 

@@ -1,6 +1,8 @@
 package device
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,27 +71,69 @@ func Missing(devices []State, value string) string {
 	return ""
 }
 
-// Offer returns what a host gives to attempts: the working devices of the model that it has most of, of those with most
-// memory where it has as many of two. A size has one class of devices, so others are left out.
-func Offer(devices []State) []State {
-	byClass := map[string][]State{}
-	memory := map[string]quantity.Bytes{}
+// Filter is what the operator leaves of the devices of a host. The zero value leaves all.
+type Filter struct {
+	// Visible is the value of CUDA_VISIBLE_DEVICES, and Set says that there is one: an empty one hides all devices.
+	Visible string
+	Set     bool
+	// Order is the value of CUDA_DEVICE_ORDER; empty is CUDA's usual one, from the fastest device on.
+	Order string
+}
+
+// Kept is what a host does not give to attempts, and why.
+type Kept struct {
+	// Device is which; nil where it is no single one.
+	Device *Device
+	Reason string // a sentence
+}
+
+// Offer returns what a host gives to attempts of the devices that it has now: those that work and are of one class, as
+// a size has one class of devices. That is class, or for an empty one the class of which most are there, of those with
+// most memory where there are as many of two. Kept says for people what is not given, and why; what the operator has
+// hidden is not mentioned.
+func (f Filter) Offer(devices []State, class string) (offered []State, kept []Kept) {
+	if f.Set {
+		if number := Ambiguous(devices, f.Visible, f.Order); number != "" {
+			return nil, []Kept{{Reason: fmt.Sprintf("no GPU is offered: CUDA_VISIBLE_DEVICES names one of several models by the "+
+				"number %s, and CUDA counts from the fastest on; give UUIDs, as nvidia-smi -L lists them, or set "+
+				"CUDA_DEVICE_ORDER=PCI_BUS_ID", number)}}
+		}
+		if missing := Missing(devices, f.Visible); missing != "" {
+			kept = append(kept, Kept{Reason: fmt.Sprintf("CUDA_VISIBLE_DEVICES names the GPU %q, which is not among the %d that are there; "+
+				"those after it are not offered; nvidia-smi -L lists numbers and UUIDs", missing, len(devices))})
+		}
+		devices = Visible(devices, f.Visible)
+	}
+	class = cmp.Or(class, commonest(devices))
+	for _, d := range devices {
+		switch {
+		case d.Wrong != "":
+			kept = append(kept, Kept{&d.Device, fmt.Sprintf("%s is not offered: %s", d.Label(), d.Wrong)})
+		case d.Class != class:
+			kept = append(kept, Kept{&d.Device, fmt.Sprintf("%s (%s) is not offered: this host offers GPUs of one model, %s",
+				d.Label(), d.Name, class)})
+		default:
+			offered = append(offered, d)
+		}
+	}
+	return offered, kept
+}
+
+// commonest is the class of which most devices work, of those with most memory where there are as many of two, and of
+// these the first by its name; empty when none works.
+func commonest(devices []State) (best string) {
+	count, memory := map[string]int{}, map[string]quantity.Bytes{}
 	for _, d := range devices {
 		if d.Wrong == "" {
-			byClass[d.Class] = append(byClass[d.Class], d)
+			count[d.Class]++
 			memory[d.Class] += d.Memory
 		}
 	}
-	var best []State
-	for class, some := range byClass {
-		switch {
-		case best == nil || len(some) > len(best):
-		case len(some) < len(best):
-			continue
-		case memory[class] < memory[best[0].Class], memory[class] == memory[best[0].Class] && class > best[0].Class:
-			continue
+	for class, n := range count {
+		order := cmp.Or(cmp.Compare(n, count[best]), cmp.Compare(memory[class], memory[best]))
+		if order > 0 || order == 0 && class < best {
+			best = class
 		}
-		best = some
 	}
 	return best
 }

@@ -3,6 +3,7 @@ package device
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,6 +16,14 @@ func names(devices []State) string {
 		list = append(list, d.UUID)
 	}
 	return strings.Join(list, " ")
+}
+
+func reasons(kept []Kept) string {
+	var list []string
+	for _, k := range kept {
+		list = append(list, k.Reason)
+	}
+	return strings.Join(list, "\n")
 }
 
 func TestWhatCUDAWouldSeeIsOffered(t *testing.T) {
@@ -91,7 +100,10 @@ func TestAHostOffersTheModelThatItHasMostOf(t *testing.T) {
 		gpu(0, "t4", 16*quantity.GiB), gpu(1, "a100", 40*quantity.GiB), gpu(2, "a100", 80*quantity.GiB), lost,
 		gpu(3, "t4", 16*quantity.GiB),
 	}
-	offered := Offer(all)
+	offered, kept := Filter{}.Offer(all, "")
+	if len(kept) != 3 || !strings.Contains(reasons(kept), "GPU 4 is not offered: has fallen off the bus") {
+		t.Errorf("kept: %q", reasons(kept))
+	}
 	if got := names(offered); got != "GPU-1 GPU-2" {
 		t.Errorf("offers %s", got)
 	}
@@ -99,8 +111,47 @@ func TestAHostOffersTheModelThatItHasMostOf(t *testing.T) {
 	if diff := cmp.Diff(want, Capacity(offered)); diff != "" {
 		t.Error(diff)
 	}
-	if got := Capacity(Offer([]State{lost})); !got.IsZero() {
-		t.Errorf("a lost device is offered: %s", got)
+	if none, _ := (Filter{}).Offer([]State{lost}, ""); len(none) > 0 {
+		t.Errorf("a lost device is offered: %+v", none)
+	}
+}
+
+// What appears while a host offers some model is of no other one for attempts, however many there are.
+func TestAHostGoesOnOfferingTheModelThatItHas(t *testing.T) {
+	t.Parallel()
+	all := []State{gpu(0, "a100", 40*quantity.GiB), gpu(1, "t4", 16*quantity.GiB), gpu(2, "t4", 16*quantity.GiB)}
+	for class, want := range map[string]string{"": "GPU-1 GPU-2", "a100": "GPU-0", "h100": ""} {
+		if offered, _ := (Filter{}).Offer(all, class); names(offered) != want {
+			t.Errorf("%q: offers %s, want %s", class, names(offered), want)
+		}
+	}
+}
+
+func TestWhatTheOperatorHidesIsNotOffered(t *testing.T) {
+	t.Parallel()
+	t4, h100 := gpu(0, "t4", quantity.GiB), gpu(1, "h100", quantity.GiB)
+	t4.Name, h100.Name = "Tesla T4", "NVIDIA H100 PCIe"
+	mixed := []State{t4, h100}
+	for name, test := range map[string]struct {
+		filter Filter
+		want   string
+		kept   string
+	}{
+		"all are hidden":         {Filter{Set: true}, "", ""},
+		"one is left":            {Filter{Set: true, Visible: "GPU-1"}, "GPU-1", ""},
+		"a number among several": {Filter{Set: true, Visible: "1"}, "", "by the number 1"},
+		"in the order of the bus": {
+			Filter{Set: true, Visible: "1", Order: "PCI_BUS_ID"}, "GPU-1", "",
+		},
+		"an index that is not there": {
+			Filter{Set: true, Visible: "1,7", Order: "PCI_BUS_ID"}, "GPU-1", `names the GPU "7", which is not among the 2`,
+		},
+	} {
+		offered, kept := test.filter.Offer(mixed, "")
+		if text := reasons(kept); names(offered) != test.want || (text == "") != (test.kept == "") ||
+			!strings.Contains(text, test.kept) {
+			t.Errorf("%s: offers %q, keeps %q", name, names(offered), text)
+		}
 	}
 }
 
@@ -132,5 +183,33 @@ func TestWhatIsTakenIsThatOfItsOwnProcesses(t *testing.T) {
 		if got := Taken(before, test.now, func(pid int) bool { return pid == mine }); got != test.want*quantity.GiB {
 			t.Errorf("%s: %s, want %d GiB", name, got, test.want)
 		}
+	}
+}
+
+func TestAPeakOfProcessesIsThatOfThoseThatWereThereAtOnce(t *testing.T) {
+	t.Parallel()
+	const gib = quantity.GiB
+	of := func(peak quantity.Bytes, from, lasted time.Duration) Account {
+		return Account{Peak: peak * gib, From: from, Lasted: lasted}
+	}
+	for name, test := range map[string]struct {
+		accounts []Account
+		want     quantity.Bytes
+	}{
+		"none":                        {nil, 0},
+		"one":                         {[]Account{of(5, 1, 9)}, 5},
+		"after each other":            {[]Account{of(5, 1, 9), of(7, 10, 2), of(6, 12, 1)}, 7},
+		"at once":                     {[]Account{of(5, 1, 9), of(7, 2, 2)}, 12},
+		"one goes on":                 {[]Account{of(5, 1, 0), of(7, 100, 2), of(1, 103, 0)}, 12},
+		"the two largest never meet":  {[]Account{of(5, 1, 9), of(2, 5, 20), of(6, 12, 2)}, 8},
+		"began at the same moment":    {[]Account{of(5, 1, 9), of(2, 1, 1)}, 7},
+		"one ends as the next begins": {[]Account{of(5, 1, 2), of(4, 3, 1)}, 5},
+	} {
+		if got, known := Peak(test.accounts); got != test.want*gib || !known {
+			t.Errorf("%s: %s, %t, want %d GiB", name, got, known, test.want)
+		}
+	}
+	if _, known := Peak([]Account{of(5, 1, 9), {Peak: -1}}); known {
+		t.Error("what is not told is known")
 	}
 }

@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"os"
 	"runtime"
-	"slices"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -29,7 +26,7 @@ type venues struct {
 // openVenues starts the pool and what spills to functions.
 func openVenues(ctx context.Context, r *reports) (*venues, error) {
 	v := &venues{reports: r}
-	if err := v.startPool(ctx); err != nil {
+	if err := v.startPool(); err != nil {
 		return nil, err
 	}
 	if !v.config.Functions.Enabled {
@@ -55,14 +52,15 @@ func openVenues(ctx context.Context, r *reports) (*venues, error) {
 }
 
 // startPool starts what runs tasks on this host.
-func (v *venues) startPool(ctx context.Context) (err error) {
+func (v *venues) startPool() (err error) {
 	config := v.config
 	host := hostName()
-	offered, readGPUs := v.offeredGPUs(ctx)
+	driver := device.Open()
+	v.onClose("the driver of the GPUs", func(context.Context) error { return driver.Close() })
 	v.agent, err = agent.New(agent.Options{
 		Host: host, StateDir: config.StateDir, Enforcement: config.Limits,
 		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice,
-		GPUs: offered, ReadGPUs: readGPUs,
+		GPUs: driver, OfferGPUs: gpuFilter().Offer,
 		Client: v.temporal, ArtifactsURL: config.artifactsURL(),
 		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
 		Store: v.store, Superseded: v.space.Superseded, Declared: v.declared, Results: v.results, Plans: v.plans,
@@ -84,44 +82,10 @@ func (v *venues) tellHost(ctx context.Context, host predictor.Host) error {
 	return v.leases.PutHost(ctx, host)
 }
 
-// offeredGPUs are the GPUs of this host that attempts may have: those that CUDA_VISIBLE_DEVICES leaves to this process,
-// and of these those of one model. Read tells how they stand; nil where there is no driver.
-func (v *venues) offeredGPUs(ctx context.Context) (
-	offered []device.State, read func(context.Context) (device.Reading, error),
-) {
-	reader := device.Open()
-	v.onClose("the driver of the GPUs", func(context.Context) error { return reader.Close() })
-	reading, err := reader.Read(ctx)
-	switch {
-	case errors.Is(err, device.ErrNone):
-		v.logger.DebugContext(ctx, "no GPU", "reason", err)
-		return nil, nil
-	case err != nil:
-		v.logger.WarnContext(ctx, "stages get no GPU: the driver does not tell of any", "error", err)
-		return nil, reader.Read
-	}
-	seen := reading.Devices
-	if value, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
-		if number := device.Ambiguous(seen, value, os.Getenv("CUDA_DEVICE_ORDER")); number != "" {
-			v.logger.WarnContext(ctx, "stages get no GPU: CUDA_VISIBLE_DEVICES names one of several models by a number, and "+
-				"CUDA counts from the fastest on", "number", number, "gpus", len(seen),
-				"hint", "give UUIDs, as nvidia-smi -L lists them, or set CUDA_DEVICE_ORDER=PCI_BUS_ID")
-			return nil, reader.Read
-		}
-		if missing := device.Missing(seen, value); missing != "" {
-			v.logger.WarnContext(ctx, "CUDA_VISIBLE_DEVICES names a GPU that is not there; those after it are not offered",
-				"name", missing, "gpus", len(seen), "hint", "nvidia-smi -L lists numbers and UUIDs")
-		}
-		seen = device.Visible(seen, value)
-	}
-	offered = device.Offer(seen)
-	for _, d := range seen {
-		if !slices.ContainsFunc(offered, func(o device.State) bool { return o.UUID == d.UUID }) {
-			v.logger.WarnContext(ctx, "a GPU is not offered to stages", "gpu", d.Label(), "name", d.Name,
-				"reason", cmp.Or(d.Wrong, "a host offers those of one model, that of which it has most"))
-		}
-	}
-	return offered, reader.Read
+// gpuFilter is which GPUs of this host attempts may have: those that CUDA_VISIBLE_DEVICES leaves to this process.
+func gpuFilter() device.Filter {
+	visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES")
+	return device.Filter{Visible: visible, Set: set, Order: os.Getenv("CUDA_DEVICE_ORDER")}
 }
 
 // hostName is the name of this host.

@@ -32,6 +32,13 @@ func complete(d *dgxa100.Device, number int) {
 	d.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) {
 		return nvml.Utilization{Gpu: uint32(10 * number)}, nvml.SUCCESS
 	}
+	d.GetPciInfoFunc = func() (place nvml.PciInfo, code nvml.Return) {
+		for i, c := range []byte("0000" + d.PciBusID) { // the domain has eight digits
+			place.BusId[i] = int8(c)
+		}
+		return place, nvml.SUCCESS
+	}
+	d.GetAccountingModeFunc = func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_DISABLED, nvml.SUCCESS }
 	d.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 61_500, nvml.SUCCESS }
 	d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) {
 		return 0, nvml.SUCCESS

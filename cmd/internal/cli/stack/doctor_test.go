@@ -55,6 +55,17 @@ func TestGPUsAreToldWithWhatIsWrongWithThem(t *testing.T) {
 		"nvidia-smi -q" {
 		t.Error(got.Do)
 	}
+	root := transfertest.DirectoryOf(t, map[string]string{"dev/nvidia1": "", "dev/nvidia7": ""})
+	if err := os.Chmod(filepath.Join(root, "dev/nvidia7"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	private, open := gpu(0, 80*quantity.GiB), gpu(1, 80*quantity.GiB)
+	private.Minor, open.Minor = 1, 7
+	all.Devices = []device.State{private, open}
+	if got := examineGPU(root, all, nil); got.Severity != notice || !strings.HasPrefix(got.Do,
+		"GPU 0 (/dev/nvidia1) may be opened by its owner and group only") || strings.Contains(got.Do, "nvidia7") {
+		t.Errorf("%+v", got)
+	}
 	check(t, examineGPU("/", device.Reading{Driver: "550.54.15"}, nil), notice, "without a GPU")
 	check(t, examineGPU("/", device.Reading{}, errors.New("the driver has not answered")), problem, "not answered")
 }

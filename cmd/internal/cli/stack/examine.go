@@ -176,6 +176,9 @@ func examineGPU(root string, reading device.Reading, err error) finding {
 		if n := len(d.Processes); n > 0 {
 			text += fmt.Sprintf(" (%s on it)", words.Count(n, "program"))
 		}
+		if why := examineNode(root, d); why != "" {
+			wrong = append(wrong, why)
+		}
 		if d.Uncorrected > 0 {
 			wrong = append(wrong, fmt.Sprintf("%s has had %d memory errors that could not be corrected: see nvidia-smi -q",
 				d.Label(), d.Uncorrected))
@@ -188,6 +191,19 @@ func examineGPU(root string, reading device.Reading, err error) finding {
 		found.Severity, found.Do = notice, strings.Join(wrong, "; ")
 	}
 	return found
+}
+
+// examineNode says why not every user can open a GPU; empty when all can, and where its file is not known. The engine
+// may see a GPU as root that the user of its stages (--stage-user) cannot open.
+func examineNode(root string, d device.State) string {
+	node := "dev/nvidia" + strconv.Itoa(d.Minor)
+	info, err := os.Stat(filepath.Join(root, node))
+	const everybody = 0o006
+	if d.Minor < 0 || err != nil || info.Mode().Perm()&everybody == everybody {
+		return ""
+	}
+	return fmt.Sprintf("%s (/%s) may be opened by its owner and group only (%s): stages of another user (--stage-user) "+
+		"need to be in that group", d.Label(), node, info.Mode().Perm())
 }
 
 // examineDriver says why no GPU is seen: it looks for the driver's directory in /proc, and its library where the linker
