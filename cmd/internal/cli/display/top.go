@@ -94,6 +94,9 @@ func hostLines(o Overview, s Style) []string {
 		lines = []string{"no host is known"}
 	}
 	for _, host := range o.Hosts {
+		if host.GPUsUnknown {
+			lines = append(lines, s.cut("  "+Clean(host.ID)+" GPUs: the driver has not answered yet", s.columns()))
+		}
 		for _, gpu := range host.GPUs {
 			lines = append(lines, s.cut(fmt.Sprintf("  %s %s", Clean(host.ID), gpuLine(gpu)), s.columns()))
 		}

@@ -363,6 +363,17 @@ func TestACommandWaitsUntilAnAttempt(t *testing.T) {
 	}
 }
 
+// twoGPUsHost has two GPUs with so many GiB.
+func twoGPUsHost(room quantity.Size, first, second quantity.Bytes) predictor.Host {
+	host := predictor.Host{Capacity: room}
+	for i, each := range []quantity.Bytes{first, second} {
+		host.GPUs = append(host.GPUs, predictor.GPU{Index: i, Class: "h100", Memory: each * quantity.GiB})
+	}
+	host.Capacity.GPU, host.Capacity.GPUMemory, host.Capacity.DeviceClass = 2*quantity.Core,
+		(first+second)*quantity.GiB, "h100"
+	return host
+}
+
 func TestASizeThatNoHostHasIsRefused(t *testing.T) {
 	t.Parallel()
 	hosts := []predictor.Host{
@@ -371,6 +382,10 @@ func TestASizeThatNoHostHasIsRefused(t *testing.T) {
 	}
 	someRoom := quantity.Size{CPU: 8 * quantity.Core, Memory: 4 * quantity.GiB}
 	twoGPUs := someRoom.WithGPUs(quantity.GPUs{Count: 2, Class: "h100", Memory: 80 * quantity.GiB})
+	mixed, broken := twoGPUsHost(someRoom, 80, 40), twoGPUsHost(someRoom, 80, 40)
+	for i := range broken.GPUs {
+		broken.GPUs[i].Wrong = "wants a reset"
+	}
 	for name, tt := range map[string]struct {
 		asked quantity.Size
 		hosts []predictor.Host
@@ -401,8 +416,7 @@ func TestASizeThatNoHostHasIsRefused(t *testing.T) {
 		"more GPUs than there are": {
 			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 4, Memory: 8 * quantity.GiB}),
 			[]predictor.Host{{Capacity: someRoom}, {Capacity: twoGPUs}},
-			"it asks for 4 GPU with 32 GiB, and the GPUs that a host of the pool has for attempts are: 2 of class h100 with " +
-				"80 GiB each",
+			"it asks for 4 GPU with 32 GiB, and the GPUs that a host of the pool has for attempts are: 2 h100 with 80 GiB",
 		},
 		"a GPU of another class": {
 			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 1, Class: "t4"}),
@@ -411,6 +425,20 @@ func TestASizeThatNoHostHasIsRefused(t *testing.T) {
 		},
 		"a GPU that is there": {
 			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 2, Class: "h100"}), []predictor.Host{{Capacity: twoGPUs}}, "",
+		},
+		"two of 60 where one has 80 and one 40": {
+			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 2, Memory: 60 * quantity.GiB}), []predictor.Host{mixed},
+			"it asks for 2 GPU with 120 GiB, and the GPUs that a host of the pool has for attempts are: 2 h100 with 80 GiB " +
+				"and 40 GiB",
+		},
+		"one of 80 of these": {
+			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 1, Memory: 80 * quantity.GiB}), []predictor.Host{mixed}, "",
+		},
+		"a GPU that does not work now": {
+			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 1}), []predictor.Host{broken}, "",
+		},
+		"a driver that has not answered": {
+			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 1}), []predictor.Host{{Capacity: someRoom, GPUsUnknown: true}}, "",
 		},
 		"hosts are not known": {quantity.Size{CPU: 999 * quantity.Core}, nil, ""},
 	} {

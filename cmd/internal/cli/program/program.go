@@ -2,6 +2,7 @@
 package program
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,8 +13,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
@@ -23,6 +26,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/imports"
 	"github.com/spillway-ml/spillway/workflows/chain"
@@ -85,27 +89,19 @@ func (f *Flags) CheckFiles(p Prepared) error {
 // less without a word.
 func checkSize(hosts []predictor.Host, asked quantity.Size) error {
 	var largest quantity.Size
-	gpus := "none"
 	for _, host := range hosts {
-		if asked.Fits(host.Capacity) || host.Capacity.CPU == 0 || host.Capacity.Memory == 0 { // it does not tell
+		if silent(host) || fits(asked, host) {
 			return nil
 		}
 		largest.CPU, largest.Memory = max(largest.CPU, host.Capacity.CPU), max(largest.Memory, host.Capacity.Memory)
-		if room := host.Capacity; room.GPU > largest.GPU {
-			largest.GPU = room.GPU
-			gpus = fmt.Sprintf("%s of class %s with %s each", room.GPU, room.DeviceClass,
-				room.GPUMemory*quantity.Bytes(quantity.Core)/quantity.Bytes(room.GPU))
-		}
+	}
+	if len(hosts) == 0 {
+		return nil
+	}
+	if err := checkGPUs(hosts, "--gpu", asked); err != nil {
+		return err
 	}
 	switch {
-	case len(hosts) == 0:
-		return nil
-	case !slices.ContainsFunc(hosts, func(h predictor.Host) bool { return devicesOf(asked).Fits(devicesOf(h.Capacity)) }):
-		return &fault.UsageError{
-			Problem: fmt.Sprintf("--gpu: it asks for %s, and the GPUs that a host of the pool has for attempts are: %s",
-				strings.TrimPrefix(devicesOf(asked).String(), "0 cores, 0 B, "), gpus),
-			Hint: "`spillway doctor` says which GPUs this machine has and what keeps them from being used",
-		}
 	case asked.Memory > largest.Memory:
 		return &fault.UsageError{
 			Problem: fmt.Sprintf("--memory %s: the pool gives an attempt at most %s", asked.Memory, largest.Memory),
@@ -118,15 +114,89 @@ func checkSize(hosts []predictor.Host, asked quantity.Size) error {
 		}
 	default:
 		return &fault.UsageError{
-			Problem: fmt.Sprintf("--cpu %s with --memory %s: no host of the pool has both", asked.CPU, asked.Memory),
-			Hint:    "ask for less of one of them",
+			Problem: fmt.Sprintf("--cpu %s with --memory %s: no host of the pool has both", asked.CPU, asked.Memory) +
+				withGPUs(asked),
+			Hint: "ask for less of one of them",
 		}
 	}
 }
 
-// devicesOf is what a size has of GPUs.
-func devicesOf(s quantity.Size) quantity.Size {
-	return quantity.Size{GPU: s.GPU, GPUMemory: s.GPUMemory, DeviceClass: s.DeviceClass}
+// fits reports whether a host may run what asks for so much: also with GPUs that do not work now, or of which nobody
+// knows yet.
+func fits(asked quantity.Size, host predictor.Host) bool {
+	return asked.CPU <= host.Capacity.CPU && asked.Memory <= host.Capacity.Memory && mayHave(asked, host)
+}
+
+func mayHave(asked quantity.Size, host predictor.Host) bool {
+	return silent(host) || host.GPUsUnknown || host.Could(asked) > 0
+}
+
+// silent reports whether a host does not tell what it has.
+func silent(host predictor.Host) bool { return host.Capacity.CPU == 0 || host.Capacity.Memory == 0 }
+
+// withGPUs says which GPUs are asked for besides; empty for none.
+func withGPUs(asked quantity.Size) string {
+	if asked.GPU == 0 {
+		return ""
+	}
+	return " beside " + gpusOf(asked)
+}
+
+// gpusOf is what a size asks of GPUs, for people: "2 GPU with 80 GiB on h100".
+func gpusOf(s quantity.Size) string {
+	s.CPU, s.Memory = 0, 0
+	return strings.TrimPrefix(s.String(), "0 cores, 0 B, ")
+}
+
+// checkGPUs refuses GPUs that no host of the stack has, also where all of its work: its tasks would wait until somebody
+// adds a host. What says who asks for them.
+func checkGPUs(hosts []predictor.Host, what string, asked quantity.Size) error {
+	if len(hosts) == 0 || slices.ContainsFunc(hosts, func(h predictor.Host) bool { return mayHave(asked, h) }) {
+		return nil
+	}
+	var has []string
+	for _, kind := range plan.Equipped(hosts) {
+		has = append(has, kind.String())
+	}
+	return &fault.UsageError{
+		Problem: fmt.Sprintf("%s: it asks for %s, and the GPUs that a host of the pool has for attempts are: %s", what,
+			gpusOf(asked), cmp.Or(strings.Join(has, "; or "), "none")),
+		Hint: "`spillway doctor` says which GPUs this machine has and what keeps them from being used",
+	}
+}
+
+// driverPatience is how long a driver may take to set its GPUs up before an engine that has just begun knows of them.
+const driverPatience = time.Minute
+
+// AwaitGPUs waits until the hosts of the stack know which GPUs they have, where one that is asked for may be among
+// those, and refuses what no host has. What says who asks.
+func AwaitGPUs(ctx context.Context, t *tool.Tool, s *session.Session, what string, asked quantity.Size) error {
+	if asked.GPU == 0 {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, driverPatience)
+	defer cancel()
+	told := false
+	for {
+		known := slices.DeleteFunc(slices.Clone(s.Stack.Hosts), func(h predictor.Host) bool { return h.GPUsUnknown })
+		if len(known) == len(s.Stack.Hosts) || slices.ContainsFunc(known, func(h predictor.Host) bool {
+			return h.Could(asked) > 0
+		}) {
+			return checkGPUs(s.Stack.Hosts, what, asked)
+		}
+		if !told {
+			told = true
+			t.Complain("waiting for the driver of the GPUs, which has not answered yet\n")
+		}
+		if !wait.For(limited, time.Second/4) {
+			return ctx.Err() // the task waits for it
+		}
+		stack, err := s.Client.Stack(ctx)
+		if err != nil {
+			return err
+		}
+		s.Stack.Hosts = stack.Hosts
+	}
 }
 
 // Send sends all that hosts need of this machine, and remembers the directory as it was before. A size that no host has
@@ -135,6 +205,9 @@ func Send(
 	ctx context.Context, t *tool.Tool, s *session.Session, flags *Flags, p *Prepared,
 ) (here transfer.Local, err error) {
 	asked := quantity.Size{CPU: p.Input.CPU, Memory: p.Input.Memory}.WithGPUs(p.Input.GPU)
+	if err := AwaitGPUs(ctx, t, s, "--gpu", asked); err != nil {
+		return here, err
+	}
 	if err := checkSize(s.Stack.Hosts, asked); err != nil {
 		return here, err
 	}

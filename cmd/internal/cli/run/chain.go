@@ -52,6 +52,11 @@ func runChain(ctx context.Context, t *tool.Tool, file string, flags *runFlags) (
 		return err
 	}
 	defer func() { err = errors.Join(err, s.CloseForcibly(ctx, t.Deps.Interrupted)) }()
+	for _, stage := range c.App().Stages {
+		if err := program.AwaitGPUs(ctx, t, s, "gpu of stage "+stage.Name, stage.Declared); err != nil {
+			return err
+		}
+	}
 	if c, err = pack(ctx, t, s, c, filepath.Dir(file)); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/tree"
 	"github.com/spillway-ml/spillway/workers/spawn"
 	"github.com/spillway-ml/spillway/workflows/chain"
@@ -172,6 +173,34 @@ func churnResult(t *testing.T, stack *clitest.Stack) json.RawMessage {
 }
 
 // TestARunThatDoesNotStartMakesNoDirectory: nothing will be put into it.
+// What no host can give is told before anything is sent, also where the driver of a host that has just begun answers
+// late.
+func TestAChainWhoseGPUNoHostHasIsRefusedAtTheDoor(t *testing.T) {
+	t.Parallel()
+	text := "name: c\ncode: none\nstages:\n  prepare: {run: x}\n  train: {run: x, gpu: {class: h100, count: 2}}\n"
+	file := filepath.Join(clitest.Directory(t, map[string]string{"c.yaml": text}), "c.yaml")
+	host := predictor.Host{ID: "h", Capacity: quantity.Size{
+		CPU: quantity.Core, Memory: quantity.GiB, GPU: quantity.Core, GPUMemory: 80 * quantity.GiB, DeviceClass: "h100",
+	}}
+	unknown := predictor.Host{ID: "h", Capacity: quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}, GPUsUnknown: true}
+	for name, first := range map[string]predictor.Host{"known": host, "not known yet": unknown} {
+		start, _ := clitest.Starter(t, func(stack *clitest.Stack) {
+			stack.SetHosts(first)
+			stack.OnPublish = func(web.Event, string) { t.Errorf("%s: it is started", name) }
+			time.AfterFunc(300*time.Millisecond, func() { stack.SetHosts(host) })
+		})
+		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{StartEngine: start}, "run", file, "--state", t.TempDir())
+		if code != cli.ExitUsage {
+			t.Errorf("%s: exit %d", name, code)
+		}
+		clitest.Contains(t, name, stderr, "gpu of stage train: it asks for 2 GPU on h100, and the GPUs that a host of the "+
+			"pool has for attempts are: 1 h100 with 80 GiB")
+		if waited := strings.Contains(stderr, "waiting for the driver"); waited != first.GPUsUnknown {
+			t.Errorf("%s: %s", name, stderr)
+		}
+	}
+}
+
 func TestARunThatDoesNotStartMakesNoDirectory(t *testing.T) {
 	t.Parallel()
 	text := "name: c\ncode: none\nstages: {only: {run: x, outputs: {o: o}}}\n"

@@ -116,6 +116,13 @@ func (e *Engine) Stack(context.Context) (web.Stack, error) {
 	return stack, e.failure
 }
 
+// SetHosts sets the hosts that Stack tells.
+func (e *Engine) SetHosts(hosts ...predictor.Host) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.stack.Hosts = hosts
+}
+
 // SetAddress sets the address that Stack tells.
 func (e *Engine) SetAddress(http string) {
 	e.mutex.Lock()
