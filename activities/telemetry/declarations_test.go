@@ -47,7 +47,8 @@ func everything() *telemetry.Metrics {
 	metrics.Apply(wire.Message{Decision: &predictor.Decision{Stage: stage, Venue: predictor.Pool, What: "slots"}})
 	metrics.CountAlert(alerting.Alert{Kind: alerting.KindDeadlineAtRisk})
 	metrics.SetDevice(telemetry.DeviceReading{
-		GPU: "0", UUID: "GPU-1", Bus: "00000000:3B:00.0", Device: "nvidia0", Model: "NVIDIA H200", Host: "host-1", Busy: 0.5, EngineActive: 0.25,
+		GPU: "0", UUID: "GPU-1", Bus: "00000000:3B:00.0", Device: "nvidia0", Model: "NVIDIA H200", Host: "host-1",
+		Busy: 0.5, EngineActive: 0.25,
 		Used: 3 * quantity.GiB, Free: quantity.GiB,
 	})
 	return metrics
@@ -220,7 +221,8 @@ func TestTheGPUsOfAHostAreShownWhileTheyWork(t *testing.T) {
 	if strings.Contains(text, "GPU-2") {
 		t.Error("a lost device is shown")
 	}
-	if want := `GPU_I_ID="9",GPU_I_PROFILE="3g.20gb",Hostname="host-1",UUID="MIG-a",device="nvidia2",gpu="2"`; !strings.Contains(text, want) {
+	const instance = `GPU_I_ID="9",GPU_I_PROFILE="3g.20gb",Hostname="host-1",UUID="MIG-a",device="nvidia2",gpu="2"`
+	if want := instance; !strings.Contains(text, want) {
 		t.Errorf("an instance is not told from its GPU: no %s", want)
 	}
 	host.GPUs[0].Busy, host.GPUs[0].Watts = -1, -1

@@ -35,8 +35,8 @@ type DeviceReading struct {
 	Used, Free quantity.Bytes
 }
 
-// SetGPUs shows what the GPUs of this process's own host did, as its agent tells it. One that cannot be used, or that is
-// not told of any more, has no series. How busy the engines of a GPU were, NVIDIA's exporter alone knows.
+// SetGPUs shows what the GPUs of this process's own host did, as its agent tells it. One that cannot be used, or is not
+// told of any more, has no series. How busy the engines of a GPU were, NVIDIA's exporter alone knows.
 func (m *Metrics) SetGPUs(host predictor.Host) {
 	m.mu.Lock()
 	gone := m.shown

@@ -57,8 +57,8 @@ type GPU struct {
 	UUID     string `json:"uuid"`
 	Index    int    `json:"index"`
 	Instance int    `json:"instance"`
-	// Bus is its place on the PCI bus, "00000000:3B:00.0", empty where nobody tells. Of a part of a GPU, GPUInstance is the
-	// number that nvidia-smi gives it, and Profile which part it is, "3g.20gb".
+	// Bus is its place on the PCI bus, "00000000:3B:00.0", empty where nobody tells. Of a part of a GPU, GPUInstance is
+	// the number that nvidia-smi gives it, and Profile which part it is, "3g.20gb".
 	Bus         string `json:"bus,omitempty"`
 	GPUInstance int    `json:"gpu_instance,omitempty"`
 	Profile     string `json:"profile,omitempty"`

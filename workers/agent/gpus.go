@@ -38,8 +38,8 @@ type Driver interface {
 // errNoGPU says that no GPU is to be had now. It is no fault of the stage.
 var errNoGPU = errors.New("no GPU is to be had")
 
-// gpus are the GPUs of the host that attempts may have, and who has them. Which those are the driver tells at each look:
-// they may come and go while the agent runs. Its methods may be called concurrently.
+// gpus are the GPUs of the host that attempts may have, and who has them. Which those are the driver tells at each
+// look: they may come and go while the agent runs. Its methods may be called concurrently.
 type gpus struct {
 	driver Driver // nil where nobody is to be asked
 	// offer says which of the devices that the driver tells of attempts may have, of a class where they have some

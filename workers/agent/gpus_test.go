@@ -230,7 +230,7 @@ func TestWhoseGPUsAreNotHereWaitsUntilAHostHasThem(t *testing.T) {
 		asked quantity.GPUs
 		want  string
 	}{
-		"none here":     {0, quantity.GPUs{Count: 1}, "host h1 cannot give it its GPUs, so it waits for a host that can: 1 GPU"},
+		"none here":     {0, quantity.GPUs{Count: 1}, "cannot give it its GPUs, so it waits for a host that can: 1 GPU"},
 		"too many":      {2, quantity.GPUs{Count: 3}, "3 GPUs asked for, 2 on this host: GPU 0 (h100) is free"},
 		"another class": {2, quantity.GPUs{Count: 1, Class: "t4"}, "GPU 0 is h100"},
 		"too large":     {2, quantity.GPUs{Count: 1, Memory: 100 * quantity.GiB}, "GPU 0 has 80 GiB"},

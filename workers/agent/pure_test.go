@@ -578,19 +578,26 @@ func TestAnAttemptThatCannotRunHereSaysWhyAndWhetherItWaits(t *testing.T) {
 		{"one that fits", bare, of(1, 10), of(1, 10), predictor.Need{}, true, "", ""},
 		{
 			"one that outgrew the host", bare, of(1, 100), of(1, 10),
-			predictor.Need{OutOfMemory: 1, LargestFailed: 100 * quantity.MiB}, false,
+			predictor.Need{OutOfMemory: 1, LargestFailed: 100 * quantity.MiB},
+			false,
 			predictor.OutOfMemory, "needs 200 MiB or more",
 		},
 		{
-			"what its stage asks for", bare, h100(0), h100(0), predictor.Need{}, true,
+			"what its stage asks for", bare, h100(0), h100(0),
+			predictor.Need{},
+			true,
 			predictor.Lost, "waits for a host that can: 1 h100 asked for, 0 on this host",
 		},
 		{
-			"more than its stage asks for", equipped, h100(90 * gib), h100(0), predictor.Need{}, true,
+			"more than its stage asks for", equipped, h100(90 * gib), h100(0),
+			predictor.Need{},
+			true,
 			predictor.Failed, "no host has the GPUs that it is sized with",
 		},
 		{
-			"more, which another host has", beside, h100(90 * gib), h100(0), predictor.Need{}, true,
+			"more, which another host has", beside, h100(90 * gib), h100(0),
+			predictor.Need{},
+			true,
 			predictor.Lost, "GPU 0 has 80 GiB",
 		},
 		{

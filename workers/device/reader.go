@@ -166,7 +166,9 @@ func (r *Reader) read() (Reading, error) {
 
 // device returns the state of a GPU, or of the instances that it is cut into.
 func (r *Reader) device(index int) []State {
-	unknown := State{Device: Device{Index: index, Instance: -1, Minor: -1, GPUInstance: -1}, Busy: -1, Watts: -1, Uncorrected: -1}
+	unknown := State{
+		Device: Device{Index: index, Instance: -1, Minor: -1, GPUInstance: -1}, Busy: -1, Watts: -1, Uncorrected: -1,
+	}
 	handle, code := r.library.DeviceGetHandleByIndex(index)
 	if code != nvml.SUCCESS {
 		unknown.Wrong = text(code)

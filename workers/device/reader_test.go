@@ -40,7 +40,8 @@ func TestAHostOfEightGPUsIsRead(t *testing.T) {
 	}
 	want := State{
 		Device: Device{
-			UUID: library.Devices[1].(*dgxa100.Device).UUID, Index: 1, Instance: -1, Minor: 1, GPUInstance: -1, Bus: "00000000:01:00.0",
+			UUID: library.Devices[1].(*dgxa100.Device).UUID, Index: 1, Instance: -1, Minor: 1, GPUInstance: -1,
+			Bus:  "00000000:01:00.0",
 			Name: "Mock NVIDIA A100-SXM4-40GB", Class: "a100", Memory: 39*quantity.GiB + 512*quantity.MiB, Capability: "8.0",
 		},
 		Used: 30 * quantity.GiB, Free: 9*quantity.GiB + 512*quantity.MiB, Busy: .1, Watts: 61.5,

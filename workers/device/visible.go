@@ -94,13 +94,13 @@ type Kept struct {
 func (f Filter) Offer(devices []State, class string) (offered []State, kept []Kept) {
 	if f.Set {
 		if number := Ambiguous(devices, f.Visible, f.Order); number != "" {
-			return nil, []Kept{{Reason: fmt.Sprintf("no GPU is offered: CUDA_VISIBLE_DEVICES names one of several models by the "+
-				"number %s, and CUDA counts from the fastest on; give UUIDs, as nvidia-smi -L lists them, or set "+
+			return nil, []Kept{{Reason: fmt.Sprintf("no GPU is offered: CUDA_VISIBLE_DEVICES names one of several models by "+
+				"the number %s, and CUDA counts from the fastest on; give UUIDs, as nvidia-smi -L lists them, or set "+
 				"CUDA_DEVICE_ORDER=PCI_BUS_ID", number)}}
 		}
 		if missing := Missing(devices, f.Visible); missing != "" {
-			kept = append(kept, Kept{Reason: fmt.Sprintf("CUDA_VISIBLE_DEVICES names the GPU %q, which is not among the %d that are there; "+
-				"those after it are not offered; nvidia-smi -L lists numbers and UUIDs", missing, len(devices))})
+			kept = append(kept, Kept{Reason: fmt.Sprintf("CUDA_VISIBLE_DEVICES names the GPU %q, which is not among the %d that are "+
+				"there; those after it are not offered; nvidia-smi -L lists numbers and UUIDs", missing, len(devices))})
 		}
 		devices = Visible(devices, f.Visible)
 	}

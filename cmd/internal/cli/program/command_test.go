@@ -427,7 +427,8 @@ func TestASizeThatNoHostHasIsRefused(t *testing.T) {
 			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 2, Class: "h100"}), []predictor.Host{{Capacity: twoGPUs}}, "",
 		},
 		"two of 60 where one has 80 and one 40": {
-			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 2, Memory: 60 * quantity.GiB}), []predictor.Host{mixed},
+			quantity.Size{}.WithGPUs(quantity.GPUs{Count: 2, Memory: 60 * quantity.GiB}),
+			[]predictor.Host{mixed},
 			"it asks for 2 GPU with 120 GiB, and the GPUs that a host of the pool has for attempts are: 2 h100 with 80 GiB " +
 				"and 40 GiB",
 		},

@@ -182,7 +182,9 @@ func TestAChainWhoseGPUNoHostHasIsRefusedAtTheDoor(t *testing.T) {
 	host := predictor.Host{ID: "h", Capacity: quantity.Size{
 		CPU: quantity.Core, Memory: quantity.GiB, GPU: quantity.Core, GPUMemory: 80 * quantity.GiB, DeviceClass: "h100",
 	}}
-	unknown := predictor.Host{ID: "h", Capacity: quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}, GPUsUnknown: true}
+	unknown := predictor.Host{
+		ID: "h", Capacity: quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}, GPUsUnknown: true,
+	}
 	for name, first := range map[string]predictor.Host{"known": host, "not known yet": unknown} {
 		start, _ := clitest.Starter(t, func(stack *clitest.Stack) {
 			stack.SetHosts(first)
