@@ -284,7 +284,7 @@ func TestAMemoryHogIsKilledAtItsLimitAndItsNeighbourLives(t *testing.T) {
 	_, err := hog.Wait(t)
 	var failed *temporal.ApplicationError
 	if !errors.As(err, &failed) || failed.Type() != wire.MemoryError ||
-		!strings.Contains(failed.Message(), "needs 2 GiB or more") {
+		!strings.Contains(failed.Message(), "it had all of the 1 GiB that host") {
 		t.Errorf("the hog: got %v, want a %s", err, wire.MemoryError)
 	}
 	if _, err := neighbour.Wait(t); err != nil {
