@@ -177,7 +177,7 @@ func TestTheNumberOfTheLastAttemptGoesTogetherWithWhatWasAllowed(t *testing.T) {
 		before           wire.Heartbeat
 		ending           Ending
 	}{
-		"attempt 1: boom": {1, 1, wire.Heartbeat{}, Ending{}},
+		"attempt 1: boom":                          {1, 1, wire.Heartbeat{}, Ending{}},
 		"attempt 3: boom (3 of 3 attempts failed)": {3, 3, wire.Heartbeat{Failures: 2}, Ending{}},
 		"attempt 4: boom (1 of 1 attempt failed; 3 more ran out of memory, which counts for nothing)": {
 			4, 1, wire.Heartbeat{OutOfMemory: 3}, Ending{},

@@ -122,6 +122,7 @@ type testEngine struct {
 	client  *client.Client
 	address string // of the API
 	token   string // that its owner shows; empty at an engine from before there were any
+	shared  bool   // it is that of many tests
 }
 
 // output is what the engine has printed so far.
@@ -191,7 +192,7 @@ func (e *testEngine) launch(program, app string, flags ...string) {
 	tb, state := e.t, e.state
 	tb.Helper()
 	e.ended, e.output = make(chan struct{}), &output{}
-	arguments := append([]string{"dev", "--state", state, "--no-ui"}, ports()...)
+	arguments := append([]string{"dev", "--state", state, "--no-ui"}, ports(e.shared)...)
 	if app != "" {
 		arguments = append(arguments, "--app", app)
 	}
@@ -259,8 +260,11 @@ func sharedEngine(t *testing.T) *testEngine {
 	sharing.Lock()
 	defer sharing.Unlock()
 	if sharing.engine == nil {
-		sharing.engine = &testEngine{t: t, state: filepath.Join(binaries.dir, "shared")}
+		sharing.engine = &testEngine{t: t, state: filepath.Join(binaries.dir, "shared"), shared: true}
 		sharing.engine.launch(os.Args[0], app, "--no-burst")
+	}
+	if sharing.engine.client == nil {
+		t.Fatal("the engine that tests share did not start, as the first of them says")
 	}
 	e := *sharing.engine
 	e.t = t
@@ -297,10 +301,18 @@ func stopShared() (err error) {
 // started counts the engines of this test process.
 var started atomic.Int64
 
+// slots is how many engines of a test process have ports of their own at a time; the last has the one that tests share,
+// which outlives all others.
+const slots = 40
+
 // ports gives every engine ports of its own, below those that the kernel hands out: `dev` would have all engines try
 // the usual ones.
-func ports() []string {
-	first := 20_000 + os.Getpid()%50*200 + int(started.Add(1))%40*5
+func ports(shared bool) []string {
+	slot := int(started.Add(1)) % (slots - 1)
+	if shared {
+		slot = slots - 1
+	}
+	first := 20_000 + os.Getpid()%50*slots*5 + slot*5
 	return []string{
 		"--temporal-port", strconv.Itoa(first), "--nats-port", strconv.Itoa(first + 1), "--http-port",
 		strconv.Itoa(first + 2),
