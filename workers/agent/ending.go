@@ -68,6 +68,30 @@ func statusOf(state *os.ProcessState) *status {
 // An answer counts more than a stop that came at the same time: the work is done. Only a child that ended its attempt
 // by itself, without a panic, is in a known state and is used again.
 func ended(f finish) (ending slot.Ending, reusable bool) {
+	ending, reusable = classified(f)
+	return elsewhere(ending, f), reusable
+}
+
+// unused is how many times what it took an attempt was granted whose grant is not what it lacked. A Java that takes its
+// heap from its limit is refused memory at a quarter of it.
+const unused = 8
+
+// elsewhere makes it count when memory was refused to an attempt that had taken little of its own: where the kernel
+// holds a limit it refuses nothing, it kills. A bare MemoryError of Python, as of an array of a petabyte, was tried
+// eleven times, with 8 MiB at first and 8 GiB at last, of which it took 7 (TestAnAttemptEndsAsWhatWasSeenSays). A
+// program that sizes itself by its grant may still do with more, so it is tried again as often as it may fail.
+func elsewhere(ending slot.Ending, f finish) slot.Ending {
+	if ending.Cause != predictor.CauseMemoryRefused || !f.enforced || f.peak <= 0 || f.peak > f.grant.Memory/unused {
+		return ending
+	}
+	ending.Counts = true
+	ending.Message += fmt.Sprintf("; it had taken %s of its %s, so something else than its memory limit refused it: a "+
+		"limit that it sets itself, or a request for more than any machine has", f.peak, f.grant.Memory)
+	return ending
+}
+
+// classified is ended by what was seen alone.
+func classified(f finish) (ending slot.Ending, reusable bool) {
 	switch {
 	case f.answer != nil && f.answer.Error == nil:
 		return slot.Ending{Outcome: predictor.Succeeded}, f.stopped == "" && f.exit == nil && f.kills == 0
@@ -132,6 +156,20 @@ func hostKilled(f finish) slot.Ending {
 	return ending
 }
 
+// hadAll makes the ending of an attempt that ran out of memory final where it had all that the host has: the next one
+// cannot have more. How much it asked for, the program has said or nobody knows.
+func hadAll(ending slot.Ending, host string, capacity quantity.Bytes) slot.Ending {
+	if ending.Outcome != predictor.OutOfMemory || ending.Cause == predictor.CauseDeviceMemory ||
+		ending.Grant.Memory < capacity {
+		return ending
+	}
+	ending.Permanent = true
+	ending.Message = fmt.Sprintf("%s; it had all of the %s that host %s has for attempts, so no further one could have "+
+		"more: make the input smaller, or give the pool more memory (spillway dev --pool-memory) or a larger host",
+		ending.Message, capacity, host)
+	return ending
+}
+
 // crashed tells what became of a child that went away by itself.
 func crashed(f finish) slot.Ending {
 	if f.exit == nil {
@@ -174,7 +212,9 @@ func crashed(f finish) slot.Ending {
 	}
 	if f.command {
 		ending.Message = commandEnded(ended)
-		ending.Permanent = f.final && ending.Outcome == predictor.Failed
+		if ending.Permanent = f.final && ending.Outcome == predictor.Failed; ending.Permanent {
+			ending.Message += `; it reported {"retry": false}`
+		}
 		return ending
 	}
 	if f.failed != nil {

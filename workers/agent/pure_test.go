@@ -401,6 +401,31 @@ func TestAnAttemptEndsAsWhatWasSeenSays(t *testing.T) {
 			true,
 		},
 		{
+			"memory that was refused although its limit was far",
+			finish{
+				exit: exited(1), tail: "MemoryError\n", command: true, enforced: true, grant: of(1, 64), peak: 8 * quantity.MiB,
+			},
+			slot.Ending{
+				Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused, Counts: true,
+				Message: "the command ended: it was refused memory: exit code 1: MemoryError; it had taken 8 MiB of its 64 MiB, " +
+					"so something else than its memory limit refused it: a limit that it sets itself, or a request for more than " +
+					"any machine has",
+			},
+			false,
+		},
+		{
+			"memory that a program that looks at its limit was refused",
+			finish{
+				exit: exited(1), tail: "java.lang.OutOfMemoryError\n", command: true, enforced: true, grant: of(1, 64),
+				peak: 16 * quantity.MiB,
+			},
+			slot.Ending{
+				Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused,
+				Message: "the command ended: it was refused memory: exit code 1: java.lang.OutOfMemoryError",
+			},
+			false,
+		},
+		{
 			"a success that crosses a cancellation is a success",
 			finish{answer: &wire.Answer{}, stopped: predictor.Cancelled},
 			slot.Ending{Outcome: predictor.Succeeded},

@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // lostDelay is how long a task waits that is put back because its host went away: another has room, and nothing about
@@ -38,6 +39,9 @@ type Ending struct {
 	Stack string
 	// Permanent says that a further attempt cannot help.
 	Permanent bool
+	// Counts says that an attempt that ran out of memory used up one of the stage's attempts, as a failure does: more
+	// memory is not known to help.
+	Counts bool
 	// ToPool says that this venue cannot help but the pool may: the task is refused although the attempt counts as its
 	// Outcome says.
 	ToPool bool
@@ -128,7 +132,7 @@ func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending)
 		} else {
 			after.LargestFailed = max(after.LargestFailed, ending.Grant.Memory)
 		}
-		if ending.Cause == predictor.CauseDeviceMemory && ending.Grant.GPUMemory == 0 {
+		if ending.Counts || ending.Cause == predictor.CauseDeviceMemory && ending.Grant.GPUMemory == 0 {
 			after.Failures++ // nothing that is granted was too little
 		}
 	case predictor.TimedOut:
@@ -157,8 +161,13 @@ func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending)
 		Message: clip(ending.Message, maxMessage), Stack: clip(ending.Stack, maxStack), Spent: after.Spent,
 	}
 	text := fmt.Sprintf("stage %s, task %s, attempt %d: %s", detail.Stage, detail.Task, attempt, detail.Message)
-	if exhausted && allowed > 1 {
-		text += fmt.Sprintf(" (%d of %d attempts failed)", after.Failures, allowed)
+	switch {
+	case exhausted && (allowed > 1 || attempt > after.Failures):
+		text += fmt.Sprintf(" (%d of %s failed%s)", after.Failures, words.Count(allowed, "attempt"),
+			uncounted(attempt, after))
+	case kind == wire.StageError && ending.Permanent && after.Failures < allowed:
+		text += fmt.Sprintf(" (not tried again, although %d of %d attempts are left: the next one would fail in the same way)",
+			allowed-after.Failures, allowed)
 	}
 	options := temporal.ApplicationErrorOptions{NonRetryable: final, Details: []any{detail}}
 	switch {
@@ -189,6 +198,23 @@ func next(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) pre
 		return predictor.NextNothing
 	}
 	return ""
+}
+
+// uncounted tells which of so many attempts are none of those that failed, so that the number of the attempt and what is
+// allowed of them go together; empty where all of them failed.
+func uncounted(attempt int, after wire.Heartbeat) string {
+	others := attempt - after.Failures
+	memory := min(after.OutOfMemory, others)
+	lost := others - memory
+	switch {
+	case others <= 0:
+		return ""
+	case lost == 0:
+		return fmt.Sprintf("; %d more ran out of memory, which counts for nothing", memory)
+	case memory == 0:
+		return fmt.Sprintf("; %d more got lost, which counts for nothing", lost)
+	}
+	return fmt.Sprintf("; %d more ran out of memory and %d got lost, which counts for nothing", memory, lost)
 }
 
 // clip cuts text to at most limit bytes, at the end of a rune, and says that it did.

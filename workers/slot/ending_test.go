@@ -76,6 +76,12 @@ func TestAnAttemptIsConcludedByItsOutcome(t *testing.T) {
 			after:  wire.Heartbeat{Failures: 1, OutOfMemory: 1}, kind: wire.MemoryError, final: true,
 		},
 		{
+			name: "memory that was refused for another reason than the grant counts", attempts: 2,
+			before: wire.Heartbeat{OutOfMemory: 3, LargestFailed: 100},
+			ending: Ending{Outcome: predictor.OutOfMemory, Counts: true, Grant: quantity.Size{Memory: 200}},
+			after:  wire.Heartbeat{Failures: 1, OutOfMemory: 4, LargestFailed: 200}, kind: wire.MemoryError,
+		},
+		{
 			name: "running out of time counts", attempts: 2, ending: Ending{Outcome: predictor.TimedOut},
 			after: wire.Heartbeat{Failures: 1}, kind: wire.TimeoutError,
 		},
@@ -147,8 +153,9 @@ func TestAnErrorTellsStageTaskAttemptMessageAndStack(t *testing.T) {
 	if !errors.As(err, &failed) {
 		t.Fatalf("got %v, want an application error", err)
 	}
-	if want := "stage score, task score-1, attempt 4: boom (2 of 2 attempts failed)"; failed.Message() != want {
-		t.Errorf("message: got %q, want %q", failed.Message(), want)
+	want4 := "stage score, task score-1, attempt 4: boom (2 of 2 attempts failed; 2 more got lost, which counts for nothing)"
+	if failed.Message() != want4 {
+		t.Errorf("message: got %q, want %q", failed.Message(), want4)
 	}
 	var got Failure
 	if err := failed.Details(&got); err != nil {
@@ -160,6 +167,36 @@ func TestAnErrorTellsStageTaskAttemptMessageAndStack(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("details (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheNumberOfTheLastAttemptGoesTogetherWithWhatWasAllowed(t *testing.T) {
+	t.Parallel()
+	for want, c := range map[string]struct {
+		attempt, allowed int
+		before           wire.Heartbeat
+		ending           Ending
+	}{
+		"attempt 1: boom":                          {1, 1, wire.Heartbeat{}, Ending{}},
+		"attempt 3: boom (3 of 3 attempts failed)": {3, 3, wire.Heartbeat{Failures: 2}, Ending{}},
+		"attempt 4: boom (1 of 1 attempt failed; 3 more ran out of memory, which counts for nothing)": {
+			4, 1, wire.Heartbeat{OutOfMemory: 3}, Ending{},
+		},
+		"attempt 6: boom (2 of 2 attempts failed; 3 more ran out of memory and 1 got lost, which counts for nothing)": {
+			6, 2, wire.Heartbeat{OutOfMemory: 3, Failures: 1}, Ending{},
+		},
+		"attempt 1: boom (not tried again, although 2 of 3 attempts are left: the next one would fail in the same way)": {
+			1, 3, wire.Heartbeat{}, Ending{Permanent: true},
+		},
+		"attempt 2: boom": {2, 3, wire.Heartbeat{}, Ending{}}, // it is tried again
+	} {
+		task := wire.Task{ID: "score-1", Stage: predictor.StageID{Name: "score"}, MaxAttempts: c.allowed}
+		c.ending.Outcome, c.ending.Message = predictor.Failed, "boom"
+		_, err := Conclude(task, c.attempt, c.before, c.ending)
+		var failed *temporal.ApplicationError
+		if !errors.As(err, &failed) || failed.Message() != "stage score, task score-1, "+want {
+			t.Errorf("got %v, want ... %s", err, want)
+		}
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // such names: the event starts its run, those behind it as well, and nothing fails for ever.
 func TestAttackWithNamesThatNoHeaderHolds(t *testing.T) {
 	t.Parallel()
-	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--no-burst")
+	e := sharedEngine(t)
 	for _, id := range []string{"größe", "数字", "plain"} {
 		if got := succeed[map[string]int](e, e.publish("echo", id, map[string]int{"index": 3}), patience); got["index"] != 3 {
 			t.Errorf("event %s: got %v, want what was sent", id, got)

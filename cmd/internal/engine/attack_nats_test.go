@@ -14,7 +14,7 @@ import (
 
 func TestAttackNATSOfAnEngineRefusesStrangers(t *testing.T) {
 	t.Parallel()
-	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--no-burst")
+	e := sharedEngine(t)
 	stack, err := e.client.Stack(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -24,14 +24,13 @@ func TestAttackNATSOfAnEngineRefusesStrangers(t *testing.T) {
 	}
 	e.publishRaw("events.echo", "owner", `{"index":4}`)
 	succeed[map[string]int](e, "echo-owner", patience)
-	e.stop()
 }
 
 // TestAttackAForgedResultIsNotTakenByTheNextRun publishes what a run has kept again: as an earlier engine kept it, and
 // with another output.
 func TestAttackAForgedResultIsNotTakenByTheNextRun(t *testing.T) {
 	t.Parallel()
-	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--no-burst")
+	e := sharedEngine(t)
 	run := e.publish("relay", "r1", map[string]int{"shards": 6, "milliseconds": 1})
 	type relayed struct{ Shards, Sum int }
 	honest := succeed[relayed](e, run, patience)
@@ -75,7 +74,6 @@ func TestAttackAForgedResultIsNotTakenByTheNextRun(t *testing.T) {
 	if got := succeed[relayed](e, retried.Run, patience); got != honest {
 		t.Errorf("the retry: got %+v, want %+v", got, honest)
 	}
-	e.stop()
 }
 
 // keptOf returns the messages in which the results of a run are kept.

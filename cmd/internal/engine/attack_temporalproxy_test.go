@@ -20,7 +20,7 @@ func TestAttackAProxyOfTemporalIsForItsWorker(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("elsewhere the directory of the socket is the guard, which this user can enter")
 	}
-	e := startEngine(t, t.TempDir(), buildApp(t, 0), "--no-burst")
+	e := sharedEngine(t)
 	succeed[map[string]int](e, e.publish("echo", "a", map[string]int{"index": 4}), patience) // so its worker works
 	environment := workerEnvironment(t, e)
 	if strings.Contains(strings.Join(environment, "\n"), e.token) {
@@ -53,7 +53,6 @@ func TestAttackAProxyOfTemporalIsForItsWorker(t *testing.T) {
 	if proxies != 1 {
 		t.Errorf("the worker has %d proxies of Temporal, want one", proxies)
 	}
-	e.stop()
 }
 
 // workerEnvironment is that of the engine's one workflow worker, as other programs of its user can read it.

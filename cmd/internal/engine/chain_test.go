@@ -113,7 +113,7 @@ with open(os.environ["SPILLWAY_REPORT"], "w") as report:
 func TestAChainOfCommandsRunsFromItsFileToItsOutputs(t *testing.T) {
 	t.Parallel()
 	needPython(t)
-	e := startEngine(t, t.TempDir(), "")
+	e := sharedEngine(t)
 	dir, out := directory(t, map[string]string{"squares.yaml": squares, "split.py": split, "words.txt": "alpha beta\n"}),
 		t.TempDir()
 	code, stdout, stderr := command(t, t.Context(), e.state, "run", filepath.Join(dir, "squares.yaml"), "--input",
@@ -148,15 +148,11 @@ func TestAChainOfCommandsRunsFromItsFileToItsOutputs(t *testing.T) {
 		result.Stages["gather"].Values[0]["rows"] != 3.0 {
 		t.Errorf("result: %+v, want three tasks and rows", result)
 	}
-	e.stop()
-	if err := gone(t, e.state); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestACommandBringsItsFilesBackAndPrintsAsItDoesAlone(t *testing.T) {
 	t.Parallel()
-	e := startEngine(t, t.TempDir(), "")
+	e := sharedEngine(t)
 	dir := directory(t, map[string]string{"run.sh": "echo line 1; printf 'no end'; echo noise >&2; echo old >>log; " +
 		"mkdir -p m; echo weights >m/model; echo $EXTRA >extra", "log": "first\n"})
 	code, stdout, stderr := command(t, t.Context(), e.state, "run", "--code", dir, "--env", "EXTRA=more", "--output",
@@ -178,7 +174,7 @@ func TestACommandBringsItsFilesBackAndPrintsAsItDoesAlone(t *testing.T) {
 
 func TestACommandThatFailsGivesItsExitCodeAndLastWords(t *testing.T) {
 	t.Parallel()
-	e := startEngine(t, t.TempDir(), "")
+	e := sharedEngine(t)
 	code, stdout, stderr := command(t, t.Context(), e.state, "run", "--code", "none", "--attempts", "1", "--", "sh", "-c",
 		"echo 'no such column: price' >&2; exit 41")
 	if code != 41 || stdout != "" {
@@ -200,7 +196,7 @@ func TestACommandThatFailsGivesItsExitCodeAndLastWords(t *testing.T) {
 
 func TestAnInterruptedCommandIsCancelled(t *testing.T) {
 	t.Parallel()
-	e := startEngine(t, t.TempDir(), "")
+	e := sharedEngine(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	ended := make(chan string, 1)
 	go func() {
@@ -395,13 +391,13 @@ func TestChainsThatNothingNeedsAreServedWhenTheyAreWanted(t *testing.T) {
 
 func TestAResultThatTheLedgerCutsIsReadWhole(t *testing.T) {
 	t.Parallel()
-	e := startEngine(t, t.TempDir(), "")
-	c := packedChain(t, "name: wide\ncode: none\nstages:\n  many: {run: 'echo ${i} > out', for_each: {i: {to: 60}}, "+
+	e := sharedEngine(t)
+	c := packedChain(t, "name: sixty\ncode: none\nstages:\n  many: {run: 'echo ${i} > out', for_each: {i: {to: 60}}, "+
 		"outputs: {out: out}}\n")
 	if _, err := e.client.RegisterChain(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	run := e.publish("wide", "w", struct{}{})
+	run := e.publish("sixty", "w", struct{}{})
 	if view := e.wait(run, patience); view.State != predictor.RunSucceeded || len(view.Result) != 0 {
 		t.Fatalf("the run %s: %s, with %d bytes of its result; want a success whose result is not kept", view.State,
 			view.Error, len(view.Result))

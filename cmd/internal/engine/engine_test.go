@@ -54,14 +54,14 @@ func TestARunGoesFromEventToSummaryAndLeavesNothing(t *testing.T) {
 		t.Errorf("runs: got %d (%v), want 1", len(runs), err)
 	}
 	e.stop()
-	if err := gone(t, state); err != nil {
+	if err := gone(state); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestFailuresAreToldByStageAndTheEngineLivesOn(t *testing.T) {
 	t.Parallel()
-	e := startEngine(t, t.TempDir(), buildApp(t, 0))
+	e := sharedEngine(t)
 	failed := e.wait(e.publish("fail", "f", map[string]int{"index": 1}), patience)
 	if failed.State != predictor.RunFailed || !strings.Contains(failed.Error, "stage fail") ||
 		!strings.Contains(failed.Error, "it never works") ||
@@ -87,7 +87,7 @@ func TestFailuresAreToldByStageAndTheEngineLivesOn(t *testing.T) {
 
 func TestACancelledRunEndsItsAttempts(t *testing.T) {
 	t.Parallel()
-	e := startEngine(t, t.TempDir(), buildApp(t, 0))
+	e := sharedEngine(t)
 	run := e.publish("count", "c", map[string]int{"steps": 100_000, "milliseconds": 10})
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		view, err := e.client.Run(t.Context(), run)

@@ -65,6 +65,10 @@ func TestMain(m *testing.M) {
 	}
 	binaries.dir = dir
 	code := m.Run()
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "the engine that tests share:", err)
+		code = 1
+	}
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -118,6 +122,7 @@ type testEngine struct {
 	client  *client.Client
 	address string // of the API
 	token   string // that its owner shows; empty at an engine from before there were any
+	shared  bool   // it is that of many tests
 }
 
 // output is what the engine has printed so far.
@@ -155,12 +160,39 @@ func startEngineOf(tb testing.TB, program, state, app string, flags ...string) *
 	return (&testEngine{t: tb, state: state}).start(program, app, flags...)
 }
 
-// start starts an engine that has its directories.
+// start starts an engine that has its directories, which ends with the test.
 func (e *testEngine) start(program, app string, flags ...string) *testEngine {
+	e.t.Helper()
+	e.t.Cleanup(func() {
+		if e.command == nil || e.command.Process == nil {
+			return
+		}
+		e.kill()
+		if err := e.left(); err != nil {
+			e.t.Error(err)
+		}
+	})
+	e.launch(program, app, flags...)
+	return e
+}
+
+// left says what an engine that has ended has left, and sweeps it.
+func (e *testEngine) left() error {
+	err := sweepGroups(e.state)
+	if strings.Contains(e.printed(), "DATA RACE") {
+		err = errors.Join(err, fmt.Errorf("%w:\n%s", errRace, e.printed()))
+	}
+	return err
+}
+
+var errRace = errors.New("the race detector found something in the engine")
+
+// launch starts an engine that has its directories and waits until a run could be started.
+func (e *testEngine) launch(program, app string, flags ...string) {
 	tb, state := e.t, e.state
 	tb.Helper()
 	e.ended, e.output = make(chan struct{}), &output{}
-	arguments := append([]string{"dev", "--state", state, "--no-ui"}, ports()...)
+	arguments := append([]string{"dev", "--state", state, "--no-ui"}, ports(e.shared)...)
 	if app != "" {
 		arguments = append(arguments, "--app", app)
 	}
@@ -178,13 +210,6 @@ func (e *testEngine) start(program, app string, flags ...string) *testEngine {
 		defer close(e.ended)
 		_ = e.command.Wait()
 	}()
-	tb.Cleanup(func() {
-		e.kill()
-		sweepGroups(tb, state)
-		if strings.Contains(e.printed(), "DATA RACE") {
-			tb.Errorf("the race detector found something in the engine:\n%s", e.printed())
-		}
-	})
 	deadline := time.After(patience)
 	for {
 		file, err := web.ReadStackFile(state)
@@ -194,7 +219,7 @@ func (e *testEngine) start(program, app string, flags ...string) *testEngine {
 			}
 			e.address, e.client = file.HTTP, client.New(file.HTTP, e.token)
 			if err = e.client.Healthy(tb.Context()); err == nil {
-				return e
+				return
 			}
 		}
 		select {
@@ -209,24 +234,85 @@ func (e *testEngine) start(program, app string, flags ...string) *testEngine {
 }
 
 // sweepGroups removes the groups that a killed engine has left, as the next engine on its state directory would.
-func sweepGroups(tb testing.TB, state string) {
-	tb.Helper()
+func sweepGroups(state string) error {
 	enforcer, err := enforce.Open(enforce.Options{StateDir: state})
 	if err == nil {
 		err = enforcer.Close()
 	}
 	if err != nil && !errors.Is(err, enforce.ErrOwned) && !errors.Is(err, fs.ErrNotExist) {
-		tb.Errorf("sweep the groups of a killed engine: %v", err)
+		return fmt.Errorf("sweep the groups of a killed engine: %w", err)
 	}
+	return nil
+}
+
+// sharing has the one engine of all tests that disturb nobody: those that neither end it nor look at what others do. It
+// is started by the first and ended after the last.
+var sharing struct {
+	sync.Mutex
+	engine *testEngine // nil before the first test asks for it
+}
+
+// sharedEngine is an engine that serves testdata/app without functions, beside other tests: what a test counts, it
+// counts by names of its own. Most of what a test takes that starts an engine is that start, and the end.
+func sharedEngine(t *testing.T) *testEngine {
+	t.Helper()
+	app := buildApp(t, 0)
+	sharing.Lock()
+	defer sharing.Unlock()
+	if sharing.engine == nil {
+		sharing.engine = &testEngine{t: t, state: filepath.Join(binaries.dir, "shared"), shared: true}
+		sharing.engine.launch(os.Args[0], app, "--no-burst")
+	}
+	if sharing.engine.client == nil {
+		t.Fatal("the engine that tests share did not start, as the first of them says")
+	}
+	e := *sharing.engine
+	e.t = t
+	return &e
+}
+
+var errUnclean = errors.New("it did not end in good order")
+
+// stopShared ends the engine that tests have shared as Ctrl-C does, and says what it has left.
+func stopShared() (err error) {
+	sharing.Lock()
+	defer sharing.Unlock()
+	e := sharing.engine
+	if e == nil || e.command == nil || e.command.Process == nil {
+		return nil
+	}
+	select {
+	case <-e.ended:
+		return fmt.Errorf("%w: it was gone before the last test was over:\n%s", errUnclean, e.output)
+	default:
+	}
+	if err = e.command.Process.Signal(os.Interrupt); err == nil {
+		select {
+		case <-e.ended:
+			err = gone(e.state)
+		case <-time.After(patience):
+			err = fmt.Errorf("%w: it goes on %s after an interrupt:\n%s", errUnclean, patience, e.output)
+		}
+	}
+	e.kill()
+	return errors.Join(err, e.left())
 }
 
 // started counts the engines of this test process.
 var started atomic.Int64
 
+// slots is how many engines of a test process have ports of their own at a time; the last has the one that tests share,
+// which outlives all others.
+const slots = 40
+
 // ports gives every engine ports of its own, below those that the kernel hands out: `dev` would have all engines try
 // the usual ones.
-func ports() []string {
-	first := 20_000 + os.Getpid()%50*200 + int(started.Add(1))%40*5
+func ports(shared bool) []string {
+	slot := int(started.Add(1)) % (slots - 1)
+	if shared {
+		slot = slots - 1
+	}
+	first := 20_000 + os.Getpid()%50*slots*5 + slot*5
 	return []string{
 		"--temporal-port", strconv.Itoa(first), "--nats-port", strconv.Itoa(first + 1), "--http-port",
 		strconv.Itoa(first + 2),
@@ -344,11 +430,10 @@ func succeed[Out any](e *testEngine, run string, limit time.Duration) (out Out) 
 }
 
 // children lists the processes that the engine's death must take along: those that run a stored build.
-func children(tb testing.TB, state string) (found []string) {
-	tb.Helper()
+func children(state string) (found []string) {
 	entries, err := filepath.Glob("/proc/[0-9]*/exe")
 	if err != nil {
-		tb.Fatal(err)
+		panic(err) // a pattern of our own
 	}
 	for _, entry := range entries {
 		if target, err := os.Readlink(entry); err == nil && len(target) > len(state) && target[:len(state)] == state {
@@ -361,12 +446,11 @@ func children(tb testing.TB, state string) (found []string) {
 var errStillThere = errors.New("processes of the engine are still there")
 
 // gone waits until no process of the engine is left.
-func gone(tb testing.TB, state string) error {
-	tb.Helper()
+func gone(state string) error {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if len(children(tb, state)) == 0 {
+		if len(children(state)) == 0 {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %v", errStillThere, children(tb, state))
+	return fmt.Errorf("%w: %v", errStillThere, children(state))
 }

@@ -28,7 +28,7 @@ var silent = workflows.NewStage("silent", func(context.Context, int) (int, error
 // server says ten seconds after its last heartbeat that it has timed out.
 func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid(t *testing.T) {
 	t.Parallel()
-	e := startEngine(t, t.TempDir(), "")
+	e := sharedEngine(t)
 	c := e.temporal()
 	const run, queue, over = "silent", "silent", "over"
 	wait := func(ctx workflow.Context) { workflow.GetSignalChannel(ctx, forms.Signal).Receive(ctx, nil) }
@@ -97,5 +97,4 @@ func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid
 	if err := started.Get(t.Context(), &result); err != nil || result != 1 {
 		t.Errorf("the run returned %d, %v; want 1", result, err)
 	}
-	e.stop()
 }

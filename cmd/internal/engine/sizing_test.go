@@ -272,7 +272,7 @@ func TestIdleStagesCostLittle(t *testing.T) {
 	time.Sleep(span)
 	after, _ := processUse(t, e.command.Process.Pid)
 	t.Logf("engine with 100 idle stages: %.2f%% of a core over %s, %s resident; %d children",
-		100*(after-before).Seconds()/span.Seconds(), span, memory, len(children(t, e.state)))
+		100*(after-before).Seconds()/span.Seconds(), span, memory, len(children(e.state)))
 }
 
 // processUse is the processor time and the resident memory of a process.

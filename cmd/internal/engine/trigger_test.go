@@ -33,7 +33,7 @@ func (e *testEngine) runsOf(pipeline string) (running, ended int) {
 
 func TestWhatIsNotThereIsSaidOnce(t *testing.T) {
 	t.Parallel()
-	e := startEngine(t, t.TempDir(), buildApp(t, 0))
+	e := sharedEngine(t)
 	_, replayErr := e.client.Replay(t.Context(), 99)
 	for _, test := range []struct {
 		err        error

@@ -71,6 +71,9 @@ func Retry(before, now ledger.RunView, most int, lost timeline.Attempt) string {
 	was, is := onlyStage(before), onlyStage(now)
 	counted := is.Failed - is.OutOfMemory // running out of memory is tried again besides
 	of := fmt.Sprintf(" (%d of %d)", counted, most)
+	if counted != is.Attempts {
+		of = fmt.Sprintf(", failure %d of at most %d (running out of memory or being lost is none)", counted, most)
+	}
 	switch {
 	case is.Attempts == was.Attempts:
 		return ""

@@ -2,6 +2,7 @@ package display
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
@@ -36,4 +37,33 @@ func startedAt(at, now time.Time) string {
 	default:
 		return at.Format(time.DateOnly)
 	}
+}
+
+// mostResumed is how many runs are named that go on; those beyond are counted.
+const mostResumed = 3
+
+// Resumed returns the line that tells which of the runs that go on began before the stack did; empty where none has.
+func Resumed(going []ledger.RunView, stack time.Time) string {
+	var named []string
+	resumed := 0
+	for _, run := range going {
+		if Ended(run) || !run.StartedAt.Before(stack) {
+			continue
+		}
+		if resumed++; resumed <= mostResumed {
+			named = append(named, Clean(run.Run)+", begun "+startedAt(run.StartedAt, stack))
+		}
+	}
+	if resumed == 0 {
+		return ""
+	}
+	verb, rest := "goes", ""
+	if resumed > 1 {
+		verb = "go"
+	}
+	if resumed > mostResumed {
+		rest = fmt.Sprintf("; and %d more", resumed-mostResumed)
+	}
+	return fmt.Sprintf("note: %s from before this start %s on: %s%s (`spillway runs --status running` lists them, "+
+		"`spillway cancel RUN` ends one)", Count(resumed, "run"), verb, strings.Join(named, "; "), rest)
 }

@@ -267,6 +267,10 @@ func TestEveryFailedAttemptButTheLastIsTold(t *testing.T) {
 		"want of memory after the last failure": {
 			view(3, 3, 1, 0), view(4, 4, 2, 0), none, "attempt 4 ran out of memory at 1 GiB; the next one has more",
 		},
+		"a failure after want of memory": {
+			view(3, 2, 2, 1), view(4, 3, 2, 1), none,
+			"attempt 4 failed, failure 1 of at most 3 (running out of memory or being lost is none); it is tried again",
+		},
 		"a lost host": {
 			view(1, 1, 0, 0), view(2, 1, 0, 1),
 			timeline.Attempt{Cause: predictor.CauseHostLost, Error: "gone"},

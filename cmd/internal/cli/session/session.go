@@ -15,12 +15,14 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 const (
@@ -198,7 +200,20 @@ func Start(ctx context.Context, t *tool.Tool, flags *flag.Stack, apps []build.Ap
 	if session.Stack, err = session.Client.Stack(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("ask the stack that was just started: %w", err), session.Close(ctx))
 	}
+	session.sayResumed(ctx, t)
 	return session, nil
+}
+
+// sayResumed tells of runs that an engine before this one had begun and that go on now: they take a part of the pool,
+// and nobody who starts something else would know why. Where they cannot be asked for, whoever looks for them is told.
+func (s *Session) sayResumed(ctx context.Context, t *tool.Tool) {
+	going, err := s.Client.Runs(ctx, web.RunQuery{State: predictor.RunRunning})
+	if err != nil {
+		return
+	}
+	if line := display.Resumed(going, s.Stack.StartedAt); line != "" {
+		t.Complain("%s\n", line)
+	}
 }
 
 // ConnectOrStart finds the running stack or starts one for the occasion. apps is asked for the apps to serve: of a

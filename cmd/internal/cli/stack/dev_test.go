@@ -61,6 +61,28 @@ func TestDevServesFollowsAndStops(t *testing.T) {
 	}
 }
 
+func TestDevTellsWhichRunsGoOnThatBeganBefore(t *testing.T) {
+	t.Parallel()
+	start, _ := clitest.Starter(t, func(started *clitest.Stack) {
+		for _, run := range []string{"tiny-1", "tiny-2", "tiny-3", "tiny-4"} {
+			started.Apply(run, predictor.RunStarted{Run: run, Pipeline: "tiny", App: "tiny", At: clitest.Begin})
+		}
+		clitest.Finish(started, "tiny-5", "tiny", "0123456789ab", predictor.RunSucceeded, "{}", clitest.Begin)
+		started.Apply("tiny-6", predictor.RunStarted{Run: "tiny-6", Pipeline: "tiny", At: time.Now().Add(time.Hour)})
+	})
+	out, complaints, stop := dev(t, cli.Deps{StartEngine: start}, "--state", t.TempDir(), "--app",
+		clitest.Script(t, "tiny"))
+	eventually(t, out, "spillway trigger tiny")
+	if code := stop(); code != cli.ExitOK {
+		t.Errorf("got exit %d", code)
+	}
+	said := complaints.String()
+	clitest.Contains(t, "standard error", said, "note: 4 runs from before this start go on: ", "; and 1 more")
+	if strings.Contains(said, "tiny-5") || strings.Contains(said, "tiny-6") {
+		t.Errorf("got %q, want neither a run that has ended nor one that began since", said)
+	}
+}
+
 // TestAttackALoginLinkIsPrintedOnATerminalOnly: others may read what is printed to a file or a journal while the link
 // is good.
 func TestAttackALoginLinkIsPrintedOnATerminalOnly(t *testing.T) {
