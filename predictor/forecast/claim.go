@@ -7,7 +7,6 @@ const (
 	lastValue = iota
 	holtWinters
 	seasonalNaive
-	longNaive
 	autoregression
 	memberCount
 )
@@ -59,7 +58,7 @@ func (f *Forecaster) claim(k *knot, ahead int64) claim {
 	middle := f.now.Means[midMean]
 	nan := float32(math.NaN())
 	c := claim{Target: target, Reference: float32(middle), Points: [memberCount]float32{
-		lastValue: float32(f.now.Last), seasonalNaive: nan, longNaive: nan,
+		lastValue: float32(f.now.Last), seasonalNaive: nan,
 	}}
 	c.Looks[one] = 1
 	c.Looks[lastLevel] = float32(f.now.Last - middle)
@@ -72,7 +71,7 @@ func (f *Forecaster) claim(k *knot, ahead int64) claim {
 		c.Looks[dayChange], c.Looks[dayLevel] = float32(then-now), float32(now-middle)
 	}
 	if now, then, known := f.coarse.between(f.newest, target, f.cycles.Week); known {
-		c.Points[longNaive] = float32(then)
+		c.Points[seasonalNaive] = float32(then)
 		c.Looks[weekChange], c.Looks[weekLevel] = float32(then-now), float32(now-middle)
 	}
 	if now, then, known := f.fine.between(f.newest, target, f.cycles.Hour); known {

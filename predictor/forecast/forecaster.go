@@ -260,19 +260,19 @@ func (f *Forecaster) adopt(found cycles) {
 	f.cycles = found
 	for _, one := range []struct {
 		before, found float64
-		predictors    []int
-		member        int
+		predictors    [2]int
+		naive         bool // the naive member rests on it
 	}{
-		{before.Day, found.Day, []int{dayChange, dayLevel}, seasonalNaive},
-		{before.Week, found.Week, []int{weekChange, weekLevel}, longNaive},
-		{before.Hour, found.Hour, []int{hourThen, hourNow}, -1},
+		{before.Day, found.Day, [2]int{dayChange, dayLevel}, found.Week == 0},
+		{before.Week, found.Week, [2]int{weekChange, weekLevel}, true},
+		{before.Hour, found.Hour, [2]int{hourThen, hourNow}, false},
 	} {
 		// A two-hundredth is less than the shift by which a day that is off by it is wrong after eight cycles.
 		if math.Abs(one.before-one.found) <= 0.005*one.before {
 			continue
 		}
 		for i := range f.knots {
-			f.knots[i].renew(one.predictors, one.member)
+			f.knots[i].renew(one.predictors, one.naive)
 		}
 	}
 	if f.seen > 0 && before.Day != found.Day {

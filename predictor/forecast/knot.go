@@ -45,10 +45,9 @@ const (
 	priorCount = 4
 	// leastVariance is that of a stage at which nothing came in a thousand buckets: one arrival moves z by about 1.
 	leastVariance = 1.0 / 1024
-	// trackRate is how fast a tracked level follows. The standard deviation of a level that is right, sqrt(rate p(1-p)/2)
-	// in normal scores over its density, costs less than one in a thousand of the pinball loss, and it follows within
-	// 200 buckets.
-	trackRate = 0.005
+	// trackRate is how fast a tracked level follows: within recent buckets. At 0.005, within 200, its own noise cost up to
+	// five in a hundred of the pinball loss: errors that overlap are wrong together.
+	trackRate = 1.0 / recent
 )
 
 func newKnot(ahead int64) knot {
@@ -86,14 +85,14 @@ func (k *knot) jump() {
 	}
 }
 
-// renew drops what was learned about predictors, and about a member unless it is -1: its loss is that of the
-// regression, so that it has to show its worth.
-func (k *knot) renew(predictors []int, member int) {
+// renew drops what was learned about predictors whose meaning changed, and about the naive member where that did: its
+// loss is that of the regression, so that it has to show its worth.
+func (k *knot) renew(predictors [2]int, naive bool) {
 	for _, i := range predictors {
 		k.Regression.forget(i)
 	}
-	if member >= 0 {
-		k.Losses[member] = k.Losses[autoregression]
+	if naive {
+		k.Losses[seasonalNaive] = k.Losses[autoregression]
 	}
 }
 
@@ -107,10 +106,11 @@ func (k *knot) sigma(z float64) float64 {
 	return math.Sqrt(math.Max(math.Sqrt(slow*fast), leastVariance))
 }
 
+var hedgeRate = math.Sqrt(8 * math.Log(memberCount) / recent)
+
 // average weighs the members by Hedge (Freund and Schapire, JCSS 1997, https://doi.org/10.1006/jcss.1997.1504): each
-// with exp(-rate loss), the rate sqrt(8 ln members / recent) of its bound on the regret over recent buckets.
+// with exp(-rate loss), the rate sqrt(8 ln(members) / recent) of its bound on the regret over recent buckets.
 func (k *knot) average(points *[memberCount]float32) float64 {
-	const rate = 0.0945 // sqrt(8 ln 5 / 1440)
 	best := math.Inf(1)
 	for i, point := range points {
 		if point == point { //nolint:gocritic,staticcheck // NaN is not equal to itself
@@ -120,7 +120,7 @@ func (k *knot) average(points *[memberCount]float32) float64 {
 	sum, weights := 0.0, 0.0
 	for i, point := range points {
 		if point == point { //nolint:gocritic,staticcheck // NaN is not equal to itself
-			weight := math.Exp(-rate * (k.Losses[i] - best))
+			weight := math.Exp(-hedgeRate * (k.Losses[i] - best))
 			sum, weights = sum+weight*float64(point), weights+weight
 		}
 	}

@@ -45,8 +45,8 @@ const leastBlocks = 16
 // The autocorrelation r of what is known, less its moving mean over half of it, is computed for all lags at once by
 // Fourier transforms (Wiener-Khinchin), the sums over pairs of which both are known. A period is a local maximum of r,
 // a lag of which two were seen, with a comb, the mean of r there and at twice the lag, of periodShare at least, and of
-// more where few cycles were seen: the level of a random walk seems to come again after half of any time
-// (TestARandomWalkHasNoPeriod). Of these it is the shortest with four fifths of the largest comb: multiples of a period correlate as well as the period.
+// more where few cycles were seen: a level that drifts comes back now and then (TestWithoutAPeriodSeldomOneIsFound). Of
+// these it is the shortest with four fifths of the largest comb: multiples of a period correlate as well as the period.
 func (h *history) periods(before float64) (period, longer float64) {
 	n := int(h.seen)
 	if n < leastBlocks {
@@ -95,7 +95,8 @@ func comb(r []float64, lag int) float64 {
 	return r[lag]
 }
 
-// precise is a period to a fraction of a block: the top near as many times the lag as are in r, over that number.
+// precise is a period to a fraction of a block: the top near as many times the lag as are in r, over that number, as
+// long as that says the same within a block.
 func precise(r []float64, lag int) float64 {
 	period := refined(r, lag)
 	for times := 2.0; times*period < float64(len(r)-2); times *= 2 {
@@ -108,7 +109,11 @@ func precise(r []float64, lag int) float64 {
 		if at+1 >= len(r) || r[at-1] > r[at] || r[at+1] > r[at] || r[at] < 0.5*r[lag] {
 			break
 		}
-		period = refined(r, at) / times
+		closer := refined(r, at) / times
+		if math.Abs(closer-period) > 1/times {
+			break
+		}
+		period = closer
 	}
 	return period
 }
