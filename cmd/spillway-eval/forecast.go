@@ -171,6 +171,9 @@ func arrivalFigures(set, name string, scores map[string]arrivals.Score) []figure
 		{"pinball_ratio", "ratio", func(s arrivals.Score) float64 { return s.Pinball / naive }},
 		{"pinball_ratio_mean", "ratio", func(s arrivals.Score) float64 { return s.Pinball / mean }},
 	} {
+		if math.IsInf(metric.of(scores[ours]), 0) || math.IsNaN(metric.of(scores[ours])) {
+			continue // relative to a baseline that was always right
+		}
 		one := figure{
 			Eval: "forecast", Set: set, Case: name, Metric: metric.name, Unit: metric.unit, Ours: metric.of(scores[ours]),
 			Baselines: map[string]float64{}, N: scores[ours].Buckets,

@@ -96,8 +96,8 @@ func (k *knot) renew(predictors [2]int, naive bool) {
 	}
 }
 
-// sigma is the standard deviation of the errors where z is about some value: the geometric mean of the slow and the fast
-// mean square, because errors are large together. Before any was seen a count may be half or twice as large as
+// sigma is the standard deviation of the errors where z is about some value: the geometric mean of the slow and the
+// fast mean square, because errors are large together. Before any was seen a count may be half or twice as large as
 // expected, beside the noise of two Poisson counts.
 func (k *knot) sigma(z float64) float64 {
 	before := priorCount * (2 + z*z/16)

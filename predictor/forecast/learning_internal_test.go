@@ -62,7 +62,8 @@ func TestARidgeOfNothingKeepsItsSlopes(t *testing.T) {
 }
 
 // Whatever comes, drifting, heavy-tailed or always the same, as much of it is below each tracked level as it promises,
-// within what a level can be off by at the start and at the end over what it moves by (Gibbs and Candes, proposition 1).
+// within what a level can be off by at the start and at the end over what it moves by (Gibbs and Candes, proposition
+// 4.1).
 func TestTrackedLevelsPromiseWhatComesTrueWhateverComes(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
