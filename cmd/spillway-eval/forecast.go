@@ -220,8 +220,10 @@ func requestTraces(folder string) ([]arrivals.Trace, error) {
 		if err != nil {
 			return nil, err
 		}
-		trace := arrivals.Trace{Name: strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".gz"), ".csv"), Width: width}
-		trace.Counts = make([]float64, requests[len(requests)-1].Sub(requests[0])/width)
+		trace := arrivals.Trace{
+			Name:  strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".gz"), ".csv"),
+			Width: width, Counts: make([]float64, requests[len(requests)-1].Sub(requests[0])/width),
+		}
 		for _, at := range requests {
 			if bucket := int(at.Sub(requests[0]) / width); bucket < len(trace.Counts) {
 				trace.Counts[bucket]++

@@ -12,6 +12,7 @@ import (
 
 // taught is a forecast after days of a daily load with bursts.
 func taught(tb testing.TB, horizon, days int) *forecast.Forecaster {
+	tb.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
 	f := newForecaster(tb, forecast.Options{Horizon: horizon})
 	for i := range days * day {
@@ -88,14 +89,14 @@ func TestAForecastTakesNoMoreThanItsDocumentSays(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	bytes := (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / many
 	runtime.KeepAlive(all)
-	if bytes < 12<<10 || bytes > 24<<10 {
+	if bytes < 15_000 || bytes > 21_000 {
 		t.Errorf("a forecast takes %.0f bytes", bytes)
 	}
 	text, err := json.Marshal(taught(t, 10, 30))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(text) > 32<<10 {
+	if len(text) > 30_000 {
 		t.Errorf("a state takes %d bytes", len(text))
 	}
 	t.Logf("%.0f bytes in memory, %d as JSON", bytes, len(text))

@@ -75,7 +75,7 @@ func TestOneBucketGivesAWideInterval(t *testing.T) {
 	d := f.Ahead(10)
 	low, middle, high := d.Quantile(0.1), d.Quantile(0.5), d.Quantile(0.9)
 	if low > 60 || high < 150 || math.Abs(middle-100) > 5 {
-		t.Errorf("after a bucket of 100 the interval is %.0f to %.0f around %.0f, want one wide around 100", low, high, middle)
+		t.Errorf("after a bucket of 100 the interval is %.0f to %.0f around %.0f, want a wide one", low, high, middle)
 	}
 	for i := 1; i < 120; i++ {
 		f.Observe(minute(i), 100)
@@ -282,8 +282,12 @@ func TestOptionsThatAreOutOfRangeAreRefused(t *testing.T) {
 		}
 	}
 	for _, options := range []forecast.Options{
-		{Bucket: time.Millisecond, Horizon: 1440}, {Bucket: 24 * time.Hour, Horizon: 1}, {Horizon: 2}, {Horizon: 5},
-		{Remember: 2 * time.Minute}, {Remember: 3653 * 24 * time.Hour},
+		{Bucket: time.Millisecond, Horizon: 1440},
+		{Bucket: 24 * time.Hour, Horizon: 1},
+		{Horizon: 2},
+		{Horizon: 5},
+		{Remember: 2 * time.Minute},
+		{Remember: 3653 * 24 * time.Hour},
 	} {
 		f := newForecaster(t, options)
 		for i := range 50 {
@@ -308,10 +312,10 @@ func TestQuantilesAreInOrderWhateverIsTold(t *testing.T) {
 		}
 		at := midnight
 		for range rapid.IntRange(1, 30).Draw(t, "stretches") {
-			step := time.Duration(rapid.SampledFrom([]int{1, 1, 1, 1, 7, 500, -3}).Draw(t, "step"))
+			step := rapid.SampledFrom([]int{1, 1, 1, 1, 7, 500, -3}).Draw(t, "step")
 			level := rapid.SampledFrom([]float64{0, 0.3, 5, 100, 1e6, 1e13, math.NaN(), -4, math.Inf(1)}).Draw(t, "level")
 			for i := range rapid.IntRange(1, 100).Draw(t, "buckets") {
-				at = at.Add(step * f.Options().Bucket)
+				at = at.Add(time.Duration(step) * f.Options().Bucket)
 				f.Observe(at, level*float64(i%7))
 			}
 			inOrder(t, f)

@@ -1,6 +1,7 @@
 package forecast_test
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -17,6 +18,8 @@ type process struct {
 	rate func(random *rand.Rand) func(minute int) float64
 	// worst is the pinball loss over that of the true quantiles, at most.
 	worst float64
+	// ahead is how many minutes ahead is forecast; ten where it is 0.
+	ahead int
 }
 
 func processes() []process {
@@ -24,48 +27,55 @@ func processes() []process {
 		return func(*rand.Rand) func(int) float64 { return rate }
 	}
 	return []process{
-		{"a constant rate", fixed(func(int) float64 { return 5 }), 1.05},
-		{"a rate of one in twenty minutes", fixed(func(int) float64 { return 0.05 }), 1.05},
-		{"a day", fixed(diurnal(20)), 1.03},
-		{"a day of many", fixed(diurnal(2000)), 1.10},
+		{"a constant rate", fixed(func(int) float64 { return 5 }), 1.05, 0},
+		{"a rate of one in twenty minutes", fixed(func(int) float64 { return 0.05 }), 1.05, 0},
+		{"a day", fixed(diurnal(20)), 1.03, 0},
+		{"a day of many", fixed(diurnal(2000)), 1.10, 0},
 		{"a burst at each full hour", fixed(func(i int) float64 {
 			if i%60 < 2 {
 				return 200
 			}
 			return 10
-		}), 1.06},
+		}), 1.06, 0},
+		{"a burst at each full hour, a minute ahead", fixed(func(i int) float64 {
+			if i%60 < 4 {
+				return 200
+			}
+			return 10
+		}), 1.06, 1},
+		{"a day, an hour ahead", fixed(diurnal(20)), 1.03, 60},
 		{"ten minutes at three each night", fixed(func(i int) float64 {
 			if m := i % day; m >= 180 && m < 190 {
 				return 300
 			}
 			return 10
-		}), 1.06},
+		}), 1.06, 0},
 		{"a day and a week", fixed(func(i int) float64 {
 			if i/day%7 >= 5 {
 				return 0.4 * diurnal(50)(i)
 			}
 			return diurnal(50)(i)
-		}), 1.15},
+		}), 1.15, 0},
 		{"working hours", fixed(func(i int) float64 {
 			if h := i % day / 60; h >= 9 && h < 17 {
 				return 30
 			}
 			return 0
-		}), 1.60},
+		}), 1.60, 0},
 		{"levels that change tenfold", fixed(func(i int) float64 {
 			if i/4000%2 == 1 {
 				return 200
 			}
 			return 20
-		}), 1.30},
+		}), 1.30, 0},
 	}
 }
 
-// lossAgainst scores a forecast of ten minutes ahead from a minute on: the share within the interval for 80 % and the
+// lossAgainst scores a forecast from a minute on: the share within the interval for 80 % and the
 // pinball loss over that of the true quantiles.
 func lossAgainst(t *testing.T, p process, from, to int) (covered, ratio float64) {
 	t.Helper()
-	const ahead = 10
+	ahead := cmp.Or(p.ahead, 10)
 	random := rand.New(rand.NewPCG(1, 2))
 	rate := p.rate(random)
 	f := newForecaster(t, forecast.Options{Horizon: ahead})
@@ -86,7 +96,7 @@ func lossAgainst(t *testing.T, p process, from, to int) (covered, ratio float64)
 			}
 		}
 		f.Observe(minute(i), count)
-		d := f.Ahead(ahead)
+		d := f.Ahead(int64(ahead))
 		said = append(said, []float64{d.Quantile(0.1), d.Quantile(0.5), d.Quantile(0.9)})
 	}
 	return in / n, ours / least
