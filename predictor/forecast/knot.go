@@ -113,13 +113,13 @@ var hedgeRate = math.Sqrt(8 * math.Log(memberCount) / recent)
 func (k *knot) average(points *[memberCount]float32) float64 {
 	best := math.Inf(1)
 	for i, point := range points {
-		if point == point { //nolint:staticcheck // NaN is not equal to itself
+		if !math.IsNaN(float64(point)) {
 			best = math.Min(best, k.Losses[i])
 		}
 	}
 	sum, weights := 0.0, 0.0
 	for i, point := range points {
-		if point == point { //nolint:staticcheck // NaN is not equal to itself
+		if !math.IsNaN(float64(point)) {
 			weight := math.Exp(-hedgeRate * (k.Losses[i] - best))
 			sum, weights = sum+weight*float64(point), weights+weight
 		}
@@ -150,7 +150,7 @@ func (k *knot) learn(bucket int64, z float64, inside, burst bool) {
 	k.Slow += math.Max(1/k.Count, 1.0/recent) * (miss*miss - k.Slow)
 	k.Fast += math.Max(1/k.Count, 1.0/quick) * (miss*miss - k.Fast)
 	for i, point := range c.Points {
-		if point == point { //nolint:staticcheck // NaN is not equal to itself
+		if !math.IsNaN(float64(point)) {
 			k.Losses[i] = k.Losses[i]*(1-1.0/recent) + math.Min(math.Abs(z-float64(point))/sigma, farSigmas)
 		}
 	}
