@@ -45,7 +45,7 @@ type common struct {
 
 // verbs returns all verbs in the order of their names.
 func verbs() []verb {
-	return []verb{partitions(), forecasts(), sizing(), tasks()}
+	return []verb{forecasts(), partitions(), runs(), sizing(), tasks()}
 }
 
 // The exit codes.

@@ -13,7 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/pipelines"
 )
 
-func forecasts() verb {
+func runs() verb {
 	return verb{
 		name:    "runs",
 		summary: "runs of simulated pipelines: when they were expected to end, and for how much",

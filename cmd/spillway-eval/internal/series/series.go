@@ -57,7 +57,10 @@ func Open[T any](path string, format func(io.Reader) ([]T, error)) (read []T, er
 
 // Files returns the files of folder with a name that begins with prefix and ends in ".csv" or ".csv.gz", in the order
 // of their names. A folder without one is ErrNoFiles; a folder that is absent is fs.ErrNotExist.
-func Files(folder, prefix string) ([]string, error) {
+func Files(folder, prefix string) ([]string, error) { return FilesOf(folder, prefix, ".csv") }
+
+// FilesOf is Files of names that end in suffix or in suffix and ".gz".
+func FilesOf(folder, prefix, suffix string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return nil, fmt.Errorf("list recorded data: %w", err)
@@ -65,13 +68,12 @@ func Files(folder, prefix string) ([]string, error) {
 	var paths []string
 	for _, entry := range entries {
 		name := entry.Name()
-		if !entry.IsDir() && strings.HasPrefix(name, prefix) &&
-			(strings.HasSuffix(name, ".csv") || strings.HasSuffix(name, ".csv.gz")) {
+		if !entry.IsDir() && strings.HasPrefix(name, prefix) && strings.HasSuffix(strings.TrimSuffix(name, ".gz"), suffix) {
 			paths = append(paths, filepath.Join(folder, name))
 		}
 	}
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("%w: %s holds no %s*.csv or %s*.csv.gz", ErrNoFiles, folder, prefix, prefix)
+		return nil, fmt.Errorf("%w: %s holds no %s*%s or %s*%s.gz", ErrNoFiles, folder, prefix, suffix, prefix, suffix)
 	}
 	slices.Sort(paths)
 	return paths, nil

@@ -1,0 +1,2 @@
+// Package arrivals replays counts of arrivals, bucket by bucket, against what forecasts them.
+package arrivals
