@@ -1,0 +1,122 @@
+package venue
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
+)
+
+// ErrWork is wrapped by every refusal of a training, and where nobody can take it.
+var ErrWork = errors.New("cannot be estimated")
+
+// Choice is where a training goes, and what was weighed.
+type Choice struct {
+	// Spill says that functions take it.
+	Spill bool
+	// Functions and Pool are the cheapest ways; Possible says whether functions can take it at all.
+	Functions, Pool Estimate
+	Possible        bool
+	// Reason says why, for people.
+	Reason string
+}
+
+// Choose gives a training of so many workers to the side that costs less, by the model of LambdaML (J. Jiang et al.,
+// "Towards Demystifying Serverless Machine Learning Training", SIGMOD 2021, section 5): on w workers it takes
+//
+//	t = start(w) + data / (w B_store) + rounds x (exchange(w) + compute / (w cores))
+//	exchange(w) = (3w-2) ((model/w) / B + L)      functions, which reduce through a channel that is neither of them
+//	exchange(w) = (2w-2) ((model/w) / B + L)      hosts, in a ring
+//
+// and costs w t times what a worker costs in a second, requests besides. A cache that is one host is shared by the
+// workers, which the paper's formula leaves out: at its constants, 200 functions would exchange a model five times as
+// fast as 200 hosts. A call that comes to its limit is followed by another, which reads data and model again; a round
+// is not cut. All sizes of memory and all channels are tried, and all types of hosts. At equal cost the pool takes
+// it, which has it no later than that.
+func Choose(work Work, workers int, functions Functions, pool []Hosts) (Choice, error) {
+	if work.Rounds < 1 || work.Compute < 0 || work.Model < 0 || work.Data < 0 || workers < 1 || work.MostCores < 0 {
+		return Choice{}, fmt.Errorf("a training of %d rounds by %d workers, %s of model: %w; give at least 1 round and 1 "+
+			"worker, and no size or time below 0", work.Rounds, workers, work.Model, ErrWork)
+	}
+	if len(pool) == 0 {
+		return Choice{}, fmt.Errorf("a training without a type of host: %w; name at least one", ErrWork)
+	}
+	choice := Choice{Pool: work.OnHosts(pool[0], workers)}
+	for _, hosts := range pool[1:] {
+		if other := work.OnHosts(hosts, workers); other.Cost < choice.Pool.Cost {
+			choice.Pool = other
+		}
+	}
+	for i := range functions.Classes {
+		for _, channel := range functions.Channels {
+			other, fits := work.InFunctions(functions, i, channel, workers)
+			if fits && (!choice.Possible || other.Cost < choice.Functions.Cost) {
+				choice.Functions, choice.Possible = other, true
+			}
+		}
+	}
+	choice.Spill = choice.Possible && choice.Functions.Cost < choice.Pool.Cost
+	choice.Reason = choice.reason(work, workers, functions)
+	return choice, nil
+}
+
+// OnHosts is what the training takes and costs on hosts of one type.
+func (w Work) OnHosts(hosts Hosts, workers int) Estimate {
+	seconds := start(hosts.Starts, workers) + hosts.Store.load(workers, w.Data) + float64(w.Rounds)*
+		(hosts.Network.exchange(2*workers-2, workers, w.Model)+w.round(workers, hosts.Cores))
+	return Estimate{
+		Time: duration(seconds), Host: hosts.Name, Cost: hosts.Hour.Times(float64(workers) * seconds / 3600),
+	}
+}
+
+// InFunctions is what the training takes and costs in functions of one class with one channel; fits is false where one
+// round takes longer than a call may.
+func (w Work) InFunctions(f Functions, class int, channel Channel, workers int) (estimate Estimate, fits bool) {
+	round := channel.exchange(3*workers-2, workers, w.Model) + w.round(workers, f.Cores[class])
+	load := f.Store.load(workers, w.Data)
+	resume := load + float64(w.Model)/f.Store.BytesPerSecond
+	first := rounds(f.Longest.Seconds()-start(f.Starts, workers)-load, round)
+	later := rounds(f.Longest.Seconds()-resume, round)
+	left := float64(w.Rounds) - first
+	if first < 1 || left > 0 && later < 1 {
+		return Estimate{}, false
+	}
+	calls := 1.0
+	if left > 0 {
+		calls += math.Ceil(left / later)
+	}
+	seconds := start(f.Starts, workers) + load + (calls-1)*resume + float64(w.Rounds)*round
+	gib := float64(f.Classes[class]) / float64(quantity.GiB)
+	transfers := float64(w.Rounds) * float64(workers) * float64(3*workers-2)
+	cost := f.GiBSecond.Times(float64(workers) * seconds * gib).Plus(f.Request.Times(calls * float64(workers))).
+		Plus(channel.Request.Times(transfers)).Plus(channel.Hour.Times(seconds / 3600))
+	return Estimate{
+		Time: duration(seconds), Cost: cost, Class: f.Classes[class], Channel: channel.Name,
+		Calls: int(min(calls, math.MaxInt32)),
+	}, true
+}
+
+// rounds is how many whole rounds fit into a time.
+func rounds(seconds, round float64) float64 {
+	if seconds < 0 {
+		return 0
+	}
+	if round == 0 {
+		return math.Inf(1)
+	}
+	return math.Floor(seconds / round * (1 + 1e-12))
+}
+
+func (c Choice) reason(work Work, workers int, f Functions) string {
+	what := fmt.Sprintf("%s of %s between %s", words.Count(work.Rounds, "round"), work.Model,
+		words.Count(workers, "worker"))
+	pool := fmt.Sprintf("%s cost %s in %s", c.Pool.Host, c.Pool.Cost, words.Seconds(c.Pool.Time.Seconds()))
+	if !c.Possible {
+		return fmt.Sprintf("%s: a round takes longer than the %s of a call; %s", what, words.Seconds(f.Longest.Seconds()),
+			pool)
+	}
+	return fmt.Sprintf("%s: functions of %s with %s cost %s in %s, %s", what, c.Functions.Class, c.Functions.Channel,
+		c.Functions.Cost, words.Seconds(c.Functions.Time.Seconds()), pool)
+}

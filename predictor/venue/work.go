@@ -1,0 +1,128 @@
+package venue
+
+import (
+	"math"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// Work is a training by several workers: all of them compute a part of each round and then exchange the model.
+type Work struct {
+	// Model is what is exchanged after a round, Data what the workers read before the first, together.
+	Model, Data quantity.Bytes
+	// Rounds is how often they exchange: batches where gradients are averaged, epochs where models are.
+	Rounds int
+	// Compute is how long a round takes on one core; workers and their cores divide it.
+	Compute time.Duration
+	// MostCores is how many cores of one worker it uses; 0 for as many as there are.
+	MostCores float64
+}
+
+// Channel is a way between workers.
+type Channel struct {
+	Name string
+	// BytesPerSecond is what a worker sends or receives, Latency what each transfer takes besides.
+	BytesPerSecond float64
+	Latency        time.Duration
+	// Shared is how many bytes all workers send or receive in a second, together; 0 where that is no limit.
+	Shared float64
+	// Request is what a transfer costs, Hour what the channel costs while it is there.
+	Request, Hour quantity.Money
+}
+
+// Start is how long so many workers take to start at once. Between two of them it grows linearly, below the first and
+// above the last in proportion to the workers.
+type Start struct {
+	Workers int
+	Takes   time.Duration
+}
+
+// Functions are workers that are billed by the memory they have and the time they run.
+type Functions struct {
+	// Classes are the sizes of memory that can be had, Cores the cores that come with each, in the same order.
+	Classes []quantity.Bytes
+	Cores   []float64
+	// GiBSecond and Request are what memory for a second and a call cost.
+	GiBSecond, Request quantity.Money
+	// Longest is how long a call may take; what takes longer goes on in another one, from the model as it then is.
+	Longest time.Duration
+	// Channels are the ways between workers, which cannot reach each other.
+	Channels []Channel
+	// Store is where data and the model come from.
+	Store  Channel
+	Starts []Start
+}
+
+// Hosts are workers that are billed by the hour and reach each other.
+type Hosts struct {
+	Name string
+	// Cores of one worker, and what an hour of it costs.
+	Cores float64
+	Hour  quantity.Money
+	// Network is the way between them, Store where data comes from.
+	Network, Store Channel
+	// Starts is none where they are held already.
+	Starts []Start
+}
+
+// Estimate is what a training takes and costs somewhere.
+type Estimate struct {
+	// Time is from its start to its end, Cost what is billed.
+	Time time.Duration
+	Cost quantity.Money
+	// Class and Channel are those of functions, Host that of hosts.
+	Class   quantity.Bytes
+	Channel string
+	Host    string
+	// Calls is how many calls each worker is, one after another; 0 on hosts.
+	Calls int
+}
+
+// round is how long a round takes without the exchange, in seconds.
+func (w Work) round(workers int, cores float64) float64 {
+	if w.MostCores > 0 {
+		cores = min(cores, w.MostCores)
+	}
+	return w.Compute.Seconds() / (float64(workers) * cores)
+}
+
+// exchange is how long so many transfers of a worker's part of the model take, in seconds.
+func (c Channel) exchange(transfers, workers int, model quantity.Bytes) float64 {
+	part, speed := float64(model)/float64(workers), c.BytesPerSecond
+	if c.Shared > 0 {
+		speed = min(speed, c.Shared/float64(workers))
+	}
+	return float64(transfers) * (part/speed + c.Latency.Seconds())
+}
+
+// load is how long one worker takes for its part of the data, in seconds.
+func (c Channel) load(workers int, data quantity.Bytes) float64 {
+	return float64(data) / float64(workers) / c.BytesPerSecond
+}
+
+// start is how long so many workers take to start, in seconds.
+func start(starts []Start, workers int) float64 {
+	if len(starts) == 0 {
+		return 0
+	}
+	first, last := starts[0], starts[len(starts)-1]
+	switch {
+	case workers <= first.Workers:
+		return first.Takes.Seconds() * float64(workers) / float64(first.Workers)
+	case workers >= last.Workers:
+		return last.Takes.Seconds() * float64(workers) / float64(last.Workers)
+	}
+	i := 1
+	for starts[i].Workers < workers {
+		i++
+	}
+	low, high := starts[i-1], starts[i]
+	part := float64(workers-low.Workers) / float64(high.Workers-low.Workers)
+	return low.Takes.Seconds() + part*(high.Takes-low.Takes).Seconds()
+}
+
+// duration is a time in seconds, at most what a Duration holds.
+func duration(seconds float64) time.Duration {
+	return time.Duration(min(seconds, math.MaxInt64/2/1e9) * 1e9)
+}
