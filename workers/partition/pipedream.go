@@ -167,8 +167,8 @@ func (d *dream) affordable(steps float64) int {
 	return max(fewestEnds, int(math.Sqrt(2*steps/pair)))
 }
 
-// coarseShare is the part of what was allowed for all ideals that may be spent on some, of which there are fewestEnds at
-// least.
+// coarseShare is the part of what was allowed for all ideals that may be spent on some, of which there are fewestEnds
+// at least.
 const coarseShare, fewestEnds = 0.3, 16
 
 // What it takes to look at a pair of ideals, to follow it with a number of replicas, and to look at a cell then.

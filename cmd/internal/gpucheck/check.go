@@ -58,8 +58,9 @@ const (
 	ReportText  = "report.md"
 )
 
-// cpuPatience is how many times as long steps may take on CPUs, where nothing is judged by its time.
-const cpuPatience = 4
+// cpuPatience is how many times as long steps may take on CPUs, where nothing is judged by its time and other programs
+// may take most of it.
+const cpuPatience = 10
 
 // logEnd is how much of a failed step's log is in the report, in bytes; the rest is beside it.
 const logEnd = 16 << 10
@@ -77,8 +78,9 @@ type check struct {
 	stuck   []int // processes that do not end though they were killed
 }
 
-// Run does the steps one after the other and keeps the report. When ctx ends, what is under way is ended, the other steps
-// are left out, and the report says so. The error says why there is no check; what steps find wrong is in the report.
+// Run does the steps one after the other and keeps the report. When ctx ends, what is under way is ended, the other
+// steps are left out, and the report says so. The error says why there is no check; what steps find wrong is in the
+// report.
 func Run(ctx context.Context, config Config) (report Report, err error) {
 	some, err := chosen(config.Only)
 	if err != nil {
@@ -164,8 +166,7 @@ func (c *check) one(ctx context.Context, s step, r *Result) {
 		return
 	}
 	left := time.Until(c.began.Add(c.Limit))
-	switch {
-	case left < worthStarting && s.needs != nothing && s.name != stepAssigned: // the others take no time
+	if left < worthStarting && s.needs != nothing && s.name != stepAssigned { // the others take no time
 		c.leaveOut(r, fmt.Sprintf("the check is at its limit of %s", c.Limit))
 		return
 	}

@@ -35,7 +35,7 @@ func peaks(ctx context.Context, s Setup, r *Recorder) error {
 		file: "others.py", function: "convolutions", data: "convolutions", batch: 64, microBatches: 4, steps: 6,
 	}
 	if s.Device == executor.CPU {
-		convolutions.batch, convolutions.microBatches, convolutions.steps = 8, 1, fewSteps
+		convolutions.batch, convolutions.microBatches, convolutions.steps = 32, 1, fewSteps
 	}
 	type trained struct {
 		name  string

@@ -1,9 +1,8 @@
 package gpucheck
 
 import (
-	executor "github.com/spillway-ml/spillway/workers/exec"
-
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	executor "github.com/spillway-ml/spillway/workers/exec"
 )
 
 // language is one of the transformers of language.py.
@@ -16,7 +15,9 @@ type language struct {
 // languages are all, from the largest to the one for CPUs.
 func languages() []language {
 	return []language{
-		{"large", 8192, 512, 1024, 16, 24}, {"medium", 4096, 256, 768, 12, 12}, {"compact", 4096, 256, 512, 8, 8},
+		{"large", 8192, 512, 1024, 16, 24},
+		{"medium", 4096, 256, 768, 12, 12},
+		{"compact", 4096, 256, 512, 8, 8},
 		{"small", 256, 16, 384, 4, 4},
 	}
 }

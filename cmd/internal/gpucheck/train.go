@@ -200,7 +200,7 @@ func largerTrials() []trial { return from("medium", 16, 8) }
 func larger(ctx context.Context, s Setup, r *Recorder) error {
 	how := s.tried(largerTrials(), alone(largerMicroBatches)).recipe(largerMicroBatches)
 	if s.Device == executor.CPU {
-		how.microBatches, how.steps = 1, fewSteps
+		how.batch, how.microBatches, how.steps = 2, 1, fewSteps
 	}
 	e, _, err := s.executor(how)
 	if err != nil {

@@ -66,8 +66,8 @@ func (p *pipeline) Write(ctx context.Context, parts []string, path string) error
 	return nil
 }
 
-// Close ends the processes, all at once, and waits until they are gone. One that hangs in the kernel, as beside a driver
-// that does, is left behind after ten seconds.
+// Close ends the processes, all at once, and waits until they are gone. One that hangs in the kernel, as beside a
+// driver that does, is left behind after ten seconds.
 func (p *pipeline) Close() error {
 	var ending sync.WaitGroup
 	for _, s := range p.stages {
