@@ -13,7 +13,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
-	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
@@ -433,6 +432,9 @@ func (d *decider) withGPUs(c *size.CPU, base quantity.Size) {
 	c.Room = min(max(c.Room, c.Bundled*quantity.Milli(slots)), all.CPU)
 }
 
+// deadlineReserve is within which part of the time left an attempt must end for its cores to be enough.
+const deadlineReserve = 0.9
+
 // haste is what a second of an attempt is worth to those runs of a stage that pay most for it (see [size.Worth]), and
 // how many seconds the run has whose deadline is next; 0 where none has one.
 func (d *decider) haste(st *memory.Stage) (worth, left float64) {
@@ -455,7 +457,7 @@ func (d *decider) haste(st *memory.Stage) (worth, left float64) {
 		}
 	}
 	if limits {
-		left = cmp.Or(spill.DeadlineReserve*least, -1)
+		left = cmp.Or(deadlineReserve*least, -1)
 	}
 	if runs == 0 {
 		worth = size.Worth(d.policy.ValueOfTime, price, "")

@@ -45,7 +45,7 @@ type common struct {
 
 // verbs returns all verbs in the order of their names.
 func verbs() []verb {
-	return []verb{partitions(), forecasts(), sizing(), tasks()}
+	return []verb{deadlines(), partitions(), forecasts(), sizing(), tasks()}
 }
 
 // The exit codes.

@@ -28,7 +28,7 @@ func taking(run string, n int, took time.Duration, ended func(task int) error) [
 			Run: run, Pipeline: "p", Stage: stage, Name: fmt.Sprintf("score-%d", i),
 			Declared: quantity.Size{CPU: quantity.Core, Memory: quantity.GiB},
 			Usage:    quantity.Usage{CPU: took, Wall: took, PeakMemory: quantity.GiB / 2},
-			Ended:    func() error { return ended(i) },
+			Ended:    func(predictor.Record) error { return ended(i) },
 		}
 	}
 	return tasks
