@@ -361,7 +361,7 @@ func TestRunTimesOfInputsThatDifferAreTheMeanOfTheCurve(t *testing.T) {
 		if got, want := root.RelativeOf(times, 4e6, spread), 2*math.Exp(-spread*spread/8); math.Abs(got/want-1) > 0.005 {
 			t.Errorf("inputs that vary by %g take %.4g times as long, want %.4g", spread, got, want)
 		}
-		if got, want := line.RelativeOf(times, 4e6, spread), line.Relative(times, 4e6); math.Abs(got/want-1) > 0.05 {
+		if got, want := line.RelativeOf(times, 4e6, spread), line.Relative(times, 4e6); math.Abs(got/want-1) > 0.06 {
 			t.Errorf("on a line inputs that vary by %g take %.4g times as long, want %.4g", spread, got, want)
 		}
 	}
