@@ -224,7 +224,7 @@ func (d *decider) relative(w *work, venue fact.Venue) float64 {
 	if input == 0 || w.stage.Model.WallFallen {
 		return 1
 	}
-	return w.stage.Model.Duration().Relative(w.stage.Model.Walls[venue], input)
+	return w.stage.Model.Duration().RelativeOf(w.stage.Model.Walls[venue], input, math.Sqrt(w.inputsLeft().Variance()))
 }
 
 // input is the mean input of the tasks that wait, in bytes; 0 where none is known.

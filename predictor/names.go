@@ -72,6 +72,8 @@ const (
 	Function           = fact.Function
 	Cost               = fact.Cost
 	Latency            = fact.Latency
+	LeastConfidence    = fact.LeastConfidence
+	MostConfidence     = fact.MostConfidence
 	RunRunning         = fact.RunRunning
 	RunSucceeded       = fact.RunSucceeded
 	RunFailed          = fact.RunFailed

@@ -424,7 +424,7 @@ func TestTheChoiceIsOnTheFrontOrThePresent(t *testing.T) {
 	})
 }
 
-// TestTheChoiceIsTheCheapestThatMeetsTheDeadline tries every number of functions by hand.
+// TestTheChoiceIsTheCheapestThatMeetsTheDeadline reckons the number of functions by hand.
 func TestTheChoiceIsTheCheapestThatMeetsTheDeadline(t *testing.T) {
 	t.Parallel()
 	for _, deadline := range []float64{110, 120, 150, 180, 200, 240, 300} {
@@ -433,16 +433,19 @@ func TestTheChoiceIsTheCheapestThatMeetsTheDeadline(t *testing.T) {
 			snap := laptop(10, 4)
 			snap.Functions.ColdStart = 0
 			got := scoring(predictor.Goal{}, 400, 2).Outlook("r", predictor.Goal{Deadline: time.Duration(deadline * 1e9)}, snap)
-			want := 8 // the fastest, where none meets it
-			for n := 8; n >= 0; n-- {
-				// 4 pool slots and n functions at 2 s a task; 10 s have passed, 30 s follow, and a tenth of what is left is kept in
-				// hand.
-				if 400*2/float64(4+n) <= 0.9*(deadline-10-30) {
-					want = n
+			// 4 pool slots and n functions at 2 s a task; 10 s have passed, and 30 s follow. Run times are known to a few
+			// percent, so what meets it is less than what would leave a tenth in hand, and no less than the sum of means.
+			least := func(left float64) int {
+				for n := range 8 {
+					if 400*2/float64(4+n) <= left {
+						return n
+					}
 				}
+				return 8 // the fastest, where none meets it
 			}
-			if got.Chosen.Functions["score"] != want {
-				t.Errorf("chosen %+v, want %d functions", got.Chosen, want)
+			from, to := least(deadline-10-30), least(0.9*(deadline-10-30))
+			if n := got.Chosen.Functions["score"]; n < from || n > to {
+				t.Errorf("chosen %+v, want %d to %d functions", got.Chosen, from, to)
 			}
 		})
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
-	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
@@ -481,6 +480,9 @@ func (d *decider) withGPUs(c *size.CPU, base quantity.Size) {
 	c.Room = min(max(c.Room, c.Bundled*quantity.Milli(slots)), all.CPU)
 }
 
+// deadlineReserve is within which part of the time left an attempt must end for its cores to be enough.
+const deadlineReserve = 0.9
+
 // haste is what a second of an attempt is worth to those runs of a stage that pay most for it (see [size.Worth]), and
 // how many seconds the runs have that have a deadline, the next one first.
 func (d *decider) haste(st *memory.Stage) (worth float64, due []float64) {
@@ -499,7 +501,7 @@ func (d *decider) haste(st *memory.Stage) (worth float64, due []float64) {
 		goal := part.Run.Goal
 		worth, runs = max(worth, size.Worth(d.policy.ValueOfTime, price, goal.Minimise)), runs+1
 		if left, limited := d.timeLeft(st, part); limited {
-			due = append(due, spill.DeadlineReserve*left)
+			due = append(due, deadlineReserve*left)
 		}
 	}
 	slices.Sort(due)

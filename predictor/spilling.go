@@ -2,17 +2,20 @@ package predictor
 
 import (
 	"cmp"
+	"hash/fnv"
 	"maps"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/share"
 	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/spill"
+	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
@@ -44,7 +47,11 @@ func (d *decider) spill() {
 			continue
 		}
 		limit := d.limit(o.Class, slots, cores)
-		picked := d.backlog(w, o, limit).Choose()
+		b := d.backlog(w, o, limit)
+		if slices.ContainsFunc(b.Runs, func(run spill.Waiting) bool { return run.Limited }) {
+			b.Scatter = d.scatter(w, o)
+		}
+		picked := b.Choose()
 		d.withhold(w, o, picked.Slots)
 		d.setFunctions(w, o, picked)
 		slots -= w.functions
@@ -168,7 +175,7 @@ const linger = fact.Instant(3 * time.Second)
 func (d *decider) backlog(w *work, o spill.Offer, limit int) spill.Backlog {
 	b := spill.Backlog{
 		Offer: o, Queued: w.queued[0], Refills: d.now-w.stage.Backlog < linger, Held: w.stage.Functions, Limit: limit,
-		Free: w.slots - w.running[fact.Pool], ValueOfTime: d.policy.ValueOfTime,
+		Free: w.slots - w.running[fact.Pool], ValueOfTime: d.policy.ValueOfTime, Eased: spill.Eased(w.stage.Spared), Clock: d.memory.Clock,
 	}
 	if b.Queued == 0 {
 		return b // nobody is asked
@@ -179,17 +186,61 @@ func (d *decider) backlog(w *work, o spill.Offer, limit int) spill.Backlog {
 		left, limited := d.timeLeft(w.stage, part)
 		b.Runs = append(b.Runs, spill.Waiting{
 			Run: id, Goal: part.Run.Goal, Left: max(left, 0), Limited: limited, Part: parts[id],
+			Due:    (part.Run.Goal.Deadline - time.Duration(d.now-part.Run.Started)).Seconds(),
+			After:  d.memory.Rests(part.Run, w.stage.ID.Name).Values,
 			Budget: max(0, part.Run.Goal.Budget-part.Run.Spent-d.committed[id]),
 		})
 	}
 	return b
 }
 
+// scatter is how far the times of the tasks that wait at a stage lie apart, and how long what runs there goes on.
+func (d *decider) scatter(w *work, o spill.Offer) spill.Scatter {
+	st := w.stage
+	times, by := st.Model.Times(fact.Pool, w.size.CPU.Cores()), usage.Duration{}
+	if !st.Model.WallFallen {
+		by = st.Model.Duration()
+	}
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(st.ID.Queue())) // never fails
+	s := spill.Scatter{Logs: times.Residuals(by), PoolOnly: w.queued[1], Seed: hash.Sum64()}
+	if len(times.Values) == 0 && w.oldest > 0 {
+		s.Oldest = d.now.Since(w.oldest)
+	}
+	if by.Feature == usage.InputBytes {
+		s.Inputs = st.Model.Elasticity(w.input()) * math.Sqrt(w.inputsLeft().Variance())
+	}
+	atVenue := st.Model.Times(fact.Function, size.ClassCores(st.Class))
+	for _, attempt := range d.attemptsOf(st.ID) {
+		age := d.memory.Age(attempt, d.now)
+		known, takes, list := times, o.Wall, &s.AtPool
+		if attempt.Venue == fact.Function {
+			known, takes, list = atVenue, o.Function, &s.AtVenue
+		}
+		left := d.memory.Goes(attempt, d.now, age, known, known.Residual(age, takes))
+		if left == 0 { // it has outlived all that are known
+			left = age
+		}
+		*list = append(*list, left)
+	}
+	return s
+}
+
+// inputsLeft are the inputs of the tasks of all runs that are not done.
+func (w *work) inputsLeft() memory.Inputs {
+	var left memory.Inputs
+	for _, id := range slices.Sorted(maps.Keys(w.stage.Shares)) { // sums of floats hang on their order
+		load := w.stage.Shares[id].Load
+		left = left.With(load.Inputs.Less(load.Fed))
+	}
+	return left
+}
+
 // setFunctions settles the stage's function slots and tells what changed. That nothing spills is told once for each run
 // and stage, and only when the backlog is worth it.
 func (d *decider) setFunctions(w *work, o spill.Offer, picked spill.Choice) {
 	st := w.stage
-	w.functions = picked.Slots
+	w.functions, st.Spared = picked.Slots, memory.Spared(picked.Eased)
 	if picked.Slots > 0 {
 		st.Class = o.Class
 		w.finish = o.Duration(picked.Slots)
@@ -267,14 +318,18 @@ func (d *decider) functionMemory(w *work) quantity.Bytes {
 // would be half or twice of what functions take, and so would the slots that are bought.
 const tiedFor = 2
 
-// offer prices functions for the stage. known is false while nothing is known about how long a task takes.
+// offer prices functions for the stage. known is false while nothing is known about how long a task takes; where a run
+// has a deadline that the age of those that run brings nearer, that is something.
 func (d *decider) offer(w *work) (o spill.Offer, why spill.Refusal, known bool) {
 	mean, _, known := w.stage.Model.Pool(w.size.CPU)
-	if !known {
+	if !known && (w.oldest == 0 || math.IsInf(w.slack, 1)) {
 		return spill.Offer{}, "", false
 	}
 	atPool := w.stage.Model.Times(fact.Pool, w.size.CPU.Cores())
 	longest := max(atPool.Quantile(0.99), mean) * d.relative(w, fact.Pool)
+	if !known {
+		longest = w.wall
+	}
 	demand := spill.Demand{
 		Memory: d.functionMemory(w), Speed: w.stage.Model.Speed(), Cores: w.size.CPU.Cores(), Wall: w.wall,
 		Longest: longest, Held: w.stage.Class, Device: w.size.GPU > 0 || w.size.DeviceClass != "",

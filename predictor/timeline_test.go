@@ -96,11 +96,11 @@ func TestTimeLines(t *testing.T) {
 			name: "a deadline takes the least slots that meet it", known: 1, cores: 1,
 			goal: predictor.Goal{Deadline: 40 * time.Second},
 			moments: []moment{
-				// 100 tasks at 1 s: T(1) = 50 s, T(2) = 33.4 s, and 0.9 x 40 s = 36 s.
+				// 100 tasks at 1 s: T(1) = 50 s and T(2) = 33.4 s, and 40 s are left.
 				{
 					at: 0, events: []predictor.Event{hint("r", "score", 100, 0)}, pool: 1, function: 2,
-					reason: "100 tasks wait 100 s at 1 pool slot, with 40 s left to the deadline; 2 function slots finish " +
-						"in 33 s for",
+					reason: "100 tasks wait 100 s at 1 pool slot, with 40 s left to the deadline, which the pool alone meets " +
+						"with 0 %; 2 function slots finish in 33 s for",
 				},
 				{at: 1, pool: 1, function: 2},
 			},
@@ -122,7 +122,7 @@ func TestTimeLines(t *testing.T) {
 						Run:  "r",
 						Goal: predictor.Goal{Deadline: 40 * time.Second, Minimise: predictor.Cost}, At: after(2),
 					}}, pool: 1, function: 2,
-					reason: "left to the deadline; 2 function slots finish",
+					reason: "left to the deadline, which the pool alone meets with 0 %; 2 function slots finish",
 				},
 			},
 		},

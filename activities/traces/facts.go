@@ -215,6 +215,9 @@ func goalAttributes(goal predictor.Goal) []attribute.KeyValue {
 	if goal.Deadline > 0 {
 		list = append(list, attribute.Float64("spillway.goal.deadline_seconds", goal.Deadline.Seconds()))
 	}
+	if goal.Confidence > 0 {
+		list = append(list, attribute.Float64("spillway.goal.confidence", goal.Confidence))
+	}
 	if goal.Budget > 0 {
 		list = append(list, attribute.Float64("spillway.goal.budget_dollars", goal.Budget.USD()))
 	}

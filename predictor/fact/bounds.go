@@ -21,6 +21,12 @@ const MaxCost = quantity.Money(math.MaxInt64 / 4)
 func SaneGoal(goal Goal) Goal {
 	goal.Deadline = max(0, goal.Deadline)
 	goal.Budget = max(0, goal.Budget)
+	switch {
+	case math.IsNaN(goal.Confidence):
+		goal.Confidence = 0
+	case goal.Confidence != 0:
+		goal.Confidence = min(max(LeastConfidence, goal.Confidence), MostConfidence)
+	}
 	if goal.Minimise != Cost && goal.Minimise != Latency {
 		goal.Minimise = ""
 	}

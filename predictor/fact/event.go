@@ -56,11 +56,25 @@ const (
 type Goal struct {
 	// Deadline is how long after its start the run shall end; 0 means none.
 	Deadline time.Duration `json:"deadline_ns,omitempty"`
+	// Confidence is the probability with which the deadline is to be met, from LeastConfidence to MostConfidence; 0 means
+	// UsualConfidence.
+	Confidence float64 `json:"confidence,omitempty"`
 	// Budget is the most that the run may cost; 0 means no limit.
 	Budget quantity.Money `json:"budget_picodollars,omitempty"`
 	// Minimise is the objective within deadline and budget.
 	Minimise Objective `json:"minimise,omitempty"`
 }
+
+// The probabilities with which a deadline can be asked to be met: below the least nothing is asked, and of what is rarer
+// than the most leaves out, the attempts that are remembered tell nothing.
+const (
+	LeastConfidence = 0.5
+	UsualConfidence = 0.9
+	MostConfidence  = 0.999
+)
+
+// Asked is the probability with which the deadline is to be met.
+func (g Goal) Asked() float64 { return cmp.Or(g.Confidence, UsualConfidence) }
 
 // Event is one fact that Fold remembers. Implementations are the structs of this file, always by value.
 type Event interface {

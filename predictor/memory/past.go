@@ -90,6 +90,14 @@ func InputsOf(tasks int, input quantity.Bytes) (inputs Inputs) {
 	return inputs
 }
 
+// With are those of i and the others.
+func (i Inputs) With(others Inputs) Inputs {
+	return Inputs{
+		Tasks: min(i.Tasks+others.Tasks, maxTasks), Bytes: i.Bytes + others.Bytes, Logs: i.Logs + others.Logs,
+		Squares: i.Squares + others.Squares,
+	}
+}
+
 // leastPart is the part of tasks below which those that are left are taken to be as all were: they would be the
 // difference of two sums fifty times as large, and what is told of an input when it is scheduled is not quite what a
 // host finds.

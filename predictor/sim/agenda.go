@@ -1,24 +1,27 @@
 package sim
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Agenda is a pool in virtual time, a discrete-event loop around a Simulation: tasks arrive, start on the slots that
-// the plan gives their stage, first come first served, and end. What it tells the predictor is what an engine would.
+// Agenda is a pool with functions beside it in virtual time, a discrete-event loop around a Simulation: tasks arrive,
+// start on the slots that the plan gives their stage, first come first served and at the pool where both have one, and
+// end. What it tells the predictor is what an engine would.
 //
 //	agenda := sim.NewAgenda(sim.Options{Start: start, Hosts: hosts})
 //	agenda.At(start, func() error { return agenda.Arrive(tasks...) })
 //	err := agenda.Run(ctx)
 //
 // Attempts hold what they are admitted with; a host is never asked whether it has the room that the plan counts on.
-// Nothing fails and nothing runs out of memory. An Agenda must not be used concurrently, but by what it calls.
+// Environments of functions start cold, and stay warm for as long as the Agenda goes on. Nothing fails and nothing runs out of memory. An Agenda must not be used concurrently, but by what it calls.
 type Agenda struct {
 	stack   *Simulation
 	host    string
@@ -26,7 +29,14 @@ type Agenda struct {
 	due     entries
 	entered uint64
 	waiting map[predictor.StageID][]waiting
-	running map[predictor.StageID]int
+	running map[slotsOf]int
+	warm    map[predictor.StageID]int // environments that have nothing to do
+}
+
+// slotsOf are those of a stage at a venue.
+type slotsOf struct {
+	stage predictor.StageID
+	venue predictor.Venue
 }
 
 // Task is one task of a stage.
@@ -40,10 +50,12 @@ type Task struct {
 	// Usage is what its attempt will come to, and Features what besides Usage.Input is known before.
 	Usage    quantity.Usage
 	Features map[string]float64
-	// Cost is what the attempt will cost.
+	// Cost is what the attempt will cost at the pool.
 	Cost quantity.Money
-	// Ended is called once the end of the task was told; nil calls nothing.
-	Ended func() error
+	// Slower is by what factor it takes longer at functions; 0 is 1.
+	Slower float64
+	// Ended is called once the end of the task was told, with what was told of it; nil calls nothing.
+	Ended func(predictor.Record) error
 }
 
 type waiting struct {
@@ -54,7 +66,8 @@ type waiting struct {
 // NewAgenda returns a pool with nothing to do. Attempts run on the first of the hosts.
 func NewAgenda(options Options) *Agenda {
 	a := &Agenda{
-		stack: New(options), waiting: map[predictor.StageID][]waiting{}, running: map[predictor.StageID]int{},
+		stack: New(options), waiting: map[predictor.StageID][]waiting{}, running: map[slotsOf]int{},
+		warm: map[predictor.StageID]int{},
 	}
 	if len(options.Hosts) > 0 {
 		a.host, a.room = options.Hosts[0].ID, options.Hosts[0].Capacity
@@ -129,16 +142,17 @@ func (a *Agenda) serve(ctx context.Context) error {
 	if !a.waits() {
 		return nil
 	}
-	for _, grant := range a.stack.Plan().Grants {
-		if grant.Venue != predictor.Pool {
-			continue
-		}
-		queue := a.waiting[grant.Stage]
-		for len(queue) > 0 && a.running[grant.Stage] < grant.Slots {
+	grants := slices.Clone(a.stack.Plan().Grants)
+	slices.SortStableFunc(grants, func(x, y predictor.Grant) int { // the pool first
+		return cmp.Compare(ordinal(x.Venue), ordinal(y.Venue))
+	})
+	for _, grant := range grants {
+		queue, slots := a.waiting[grant.Stage], slotsOf{grant.Stage, grant.Venue}
+		for len(queue) > 0 && a.running[slots] < grant.Slots {
 			next := queue[0]
 			queue = queue[1:]
-			a.running[grant.Stage]++
-			if err := a.start(ctx, next); err != nil {
+			a.running[slots]++
+			if err := a.start(ctx, next, grant); err != nil {
 				return fmt.Errorf("start %s of %s: %w", next.Name, next.Run, err)
 			}
 		}
@@ -148,29 +162,62 @@ func (a *Agenda) serve(ctx context.Context) error {
 	return nil
 }
 
-// start begins the only attempt of a task, and lets it end when its time has passed.
-func (a *Agenda) start(ctx context.Context, task waiting) error {
-	grant, predicted := quantity.Size{}, predictor.Prediction{}
-	if sizing, known := a.stack.sizings[task.Stage]; known {
-		need := predictor.Need{Input: task.Usage.Input, Features: task.Features}
-		grant, predicted, _ = sizing.For(need, a.room)
+func ordinal(venue predictor.Venue) int {
+	if venue == predictor.Pool {
+		return 0
 	}
-	waited := a.Now().Sub(task.since)
-	a.At(a.Now().Add(task.Usage.Wall), func(ctx context.Context) error {
-		a.running[task.Stage]--
-		if err := a.stack.Tell(ctx, predictor.Record{
-			Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.Name, Attempt: 1, Venue: predictor.Pool,
-			Host: a.host, Outcome: predictor.Succeeded, ScheduledAt: task.since, Queue: waited, At: a.Now(),
-			Grant: grant, Predicted: predicted, Usage: task.Usage, Features: task.Features, Cost: task.Cost,
-		}); err != nil || task.Ended == nil {
+	return 1
+}
+
+// start begins the only attempt of a task, and lets it end when its time has passed.
+func (a *Agenda) start(ctx context.Context, task waiting, slot predictor.Grant) error {
+	record := predictor.Record{
+		Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.Name, Attempt: 1, Venue: slot.Venue,
+		Outcome: predictor.Succeeded, ScheduledAt: task.since, Queue: a.Now().Sub(task.since), Usage: task.Usage,
+		Features: task.Features,
+	}
+	if slot.Venue == predictor.Pool {
+		a.admit(task, &record)
+	} else {
+		a.invoke(task, slot, &record)
+	}
+	a.At(a.Now().Add(record.Start+record.Usage.Wall), func(ctx context.Context) error {
+		a.running[slotsOf{task.Stage, slot.Venue}]--
+		if slot.Venue == predictor.Function {
+			a.warm[task.Stage]++
+		}
+		record.At = a.Now()
+		if err := a.stack.Tell(ctx, record); err != nil || task.Ended == nil {
 			return err
 		}
-		return task.Ended()
+		return task.Ended(record)
 	})
 	return a.stack.Tell(ctx, predictor.AttemptStarted{
-		Run: task.Run, Stage: task.Stage, Task: task.Name, Attempt: 1, Venue: predictor.Pool, Host: a.host,
-		Queue: waited, Grant: grant, Input: task.Usage.Input, Features: task.Features, At: a.Now(),
+		Run: task.Run, Stage: task.Stage, Task: task.Name, Attempt: 1, Venue: slot.Venue, Host: record.Host,
+		Queue: record.Queue, Grant: record.Grant, Input: task.Usage.Input, Features: task.Features, At: a.Now(),
 	})
+}
+
+// admit gives an attempt the size that its host would give it.
+func (a *Agenda) admit(task waiting, record *predictor.Record) {
+	record.Host, record.Cost = a.host, task.Cost
+	if sizing, known := a.stack.sizings[task.Stage]; known {
+		need := predictor.Need{Input: task.Usage.Input, Features: task.Features}
+		record.Grant, record.Predicted, _ = sizing.For(need, a.room)
+	}
+}
+
+// invoke gives an attempt the class of its function, a start where no environment is warm, and its bill.
+func (a *Agenda) invoke(task waiting, slot predictor.Grant, record *predictor.Record) {
+	venue := a.stack.snapshot.Functions
+	record.Grant = slot.Size
+	record.Usage.Wall = time.Duration(float64(task.Usage.Wall) * cmp.Or(task.Slower, 1))
+	if a.warm[task.Stage] > 0 {
+		a.warm[task.Stage]--
+	} else {
+		record.Cold, record.Start = true, venue.ColdStart
+	}
+	record.Cost = venue.Price(slot.Size.Memory, record.Start+record.Usage.Wall)
 }
 
 // entry is what is due at a time.

@@ -28,7 +28,7 @@ func taking(run string, n int, took time.Duration, ended func(task int) error) [
 			Run: run, Pipeline: "p", Stage: stage, Name: fmt.Sprintf("score-%d", i),
 			Declared: quantity.Size{CPU: quantity.Core, Memory: quantity.GiB},
 			Usage:    quantity.Usage{CPU: took, Wall: took, PeakMemory: quantity.GiB / 2},
-			Ended:    func() error { return ended(i) },
+			Ended:    func(predictor.Record) error { return ended(i) },
 		}
 	}
 	return tasks
@@ -96,5 +96,53 @@ func TestAnAgendaEndsWithItsContext(t *testing.T) {
 	agenda.At(epoch.Add(time.Hour), func(context.Context) error { return errors.New("it goes on") })
 	if err := agenda.Run(ctx); !errors.Is(err, context.Canceled) || agenda.Now().After(epoch.Add(time.Minute)) {
 		t.Errorf("got %v at %s, want that it is cancelled at once", err, agenda.Now())
+	}
+}
+
+// Ten tasks of a minute on one core are late; functions start cold, take as much longer as their tasks say, and cost.
+func TestTasksStartAtFunctionsToo(t *testing.T) {
+	t.Parallel()
+	room := quantity.Size{CPU: quantity.Core, Memory: 4 * quantity.GiB}
+	agenda := sim.NewAgenda(sim.Options{
+		Start: epoch, Hosts: []predictor.Host{{ID: "host", Capacity: room, Free: room}}, Tick: time.Second,
+		Functions: predictor.FunctionVenue{
+			Enabled: true, Concurrency: 100, MaxMemory: 4 * quantity.GiB, MaxDuration: time.Hour,
+			Classes: []quantity.Bytes{1769 * quantity.MiB}, PerGiBSecond: 16_666_700, ColdStart: 2 * time.Second,
+		},
+	})
+	var records []predictor.Record
+	agenda.At(epoch, func(ctx context.Context) error {
+		goal := predictor.Goal{Deadline: 4 * time.Minute}
+		start := predictor.RunStarted{Run: "r", Pipeline: "p", App: "app", Goal: goal, At: epoch}
+		if err := agenda.Tell(ctx, start); err != nil {
+			return err
+		}
+		tasks := taking("r", 10, time.Minute, nil)
+		for i := range tasks {
+			tasks[i].Slower = 1.5
+			tasks[i].Ended = func(record predictor.Record) error {
+				records = append(records, record)
+				return nil
+			}
+		}
+		return agenda.Arrive(ctx, tasks...)
+	})
+	if err := agenda.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cold := 0
+	for _, r := range records {
+		if r.Venue != predictor.Function {
+			continue
+		}
+		if r.Cold {
+			cold++
+		}
+		if r.Cold != (r.Start == 2*time.Second) || r.Usage.Wall != 90*time.Second || r.Cost <= 0 {
+			t.Errorf("%s at a function: cold %v, start %s, %s for %s", r.Task, r.Cold, r.Start, r.Usage.Wall, r.Cost)
+		}
+	}
+	if took := agenda.Now().Sub(epoch); len(records) != 10 || cold == 0 || took > 4*time.Minute {
+		t.Errorf("%d tasks ended after %s, %d of them on cold functions", len(records), took, cold)
 	}
 }

@@ -2,18 +2,22 @@ package spill
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
-// Time and value kept in hand, so that a choice is not undone by the next attempt.
+// What is kept in hand, so that a choice is not undone by the next attempt.
 const (
-	DeadlineReserve = 0.9  // a deadline counts as met when the stage ends within this part of the time left
-	deadlineRelief  = 0.5  // function slots go back once the pool alone ends within this part of it
-	valueRelief     = 1.25 // and once they cost this many times what they save
+	deadlineRelief = 0.5  // slots go back once the deadline is missed without them this many times as often as it may be
+	valueRelief    = 1.25 // and once they cost this many times what they save
 )
+
+// lost is the probability below which a deadline counts as lost, whatever functions do: then the fastest is best.
+const lost = 0.01
 
 // Backlog is what waits at a stage for which functions have an offer.
 type Backlog struct {
@@ -22,8 +26,11 @@ type Backlog struct {
 	Queued int
 	// Refills says that tasks waited a moment ago, so that an empty queue is not believed yet.
 	Refills bool
-	// Held is how many function slots the stage has, Limit how many the venue has for it.
+	// Held is how many function slots the stage has, Limit how many the venue has for it. Eased is since when fewer have
+	// been enough, Clock the time now.
 	Held, Limit int
+	Eased       Eased
+	Clock       fact.Instant
 	// Free is how many pool slots have nothing to do.
 	Free int
 	// Runs are those whose tasks wait or are to come, in the order of their names.
@@ -36,10 +43,14 @@ type Backlog struct {
 type Waiting struct {
 	Run  string
 	Goal fact.Goal
-	// Left is how many seconds the stage has until the run would miss its deadline, 0 when it is lost; Limited is false
-	// where the run has none.
+	// Left is how many seconds the stage has until the run would miss its deadline in the middle of cases, 0 when it is
+	// lost; Limited is false where the run has none.
 	Left    float64
 	Limited bool
+	// Due is in how many seconds the deadline is, and After for how many earlier runs that are alike went on once the
+	// stage was done; none where nothing is known to follow.
+	Due   float64
+	After []float64
 	// Part is the part of the tasks that is the run's.
 	Part float64
 	// Budget is what is left of the run's budget; it means nothing where the goal has none.
@@ -52,7 +63,20 @@ type Choice struct {
 	Reason string
 	// Run is the one whose goal decided; empty when none is known.
 	Run string
+	// Eased is what the next choice is to know of this one.
+	Eased Eased
 }
+
+// Eased is since when fewer slots than are held have been enough for deadlines, and how many at most meanwhile. The zero
+// value says that they have not.
+type Eased struct {
+	Since fact.Instant
+	Most  int
+}
+
+// calmFor is for how long fewer slots must have been enough: each task that ends tells something else of those that
+// wait, and tasks that end first are short ones.
+const calmFor = fact.Instant(10 * time.Second)
 
 // Choose decides by the goals of the runs whose tasks wait. Their tasks share a queue, so the run that wants most
 // function slots, of those that it can pay for, decides. Slots once given stay until the backlog is gone, the advantage
@@ -70,28 +94,47 @@ func (b Backlog) Choose() Choice {
 	}
 	b.Most = min(b.Queued, b.Limit)
 	picked, keep := b.wish()
-	if b.Held > picked.Slots && keep {
-		picked.Slots = min(b.Held, b.Limit)
-	}
-	if picked.Slots > b.Held && b.Held > 0 && picked.Slots < b.Held+max(1, b.Held/4) {
-		picked.Slots = b.Held // a slot more than a few is not worth a decision
+	picked.Slots = max(picked.Slots, min(keep, b.Limit))
+	picked = b.calm(picked)
+	if change := picked.Slots - b.Held; picked.Slots > 0 && change != 0 && max(change, -change) < max(1, b.Held/4) {
+		picked.Slots = min(b.Held, b.Limit) // a slot more or less than a few is not worth a decision
 	}
 	return picked
 }
 
-// wish asks every run that waits how many slots it wants and can pay for; keep is whether any of them still gains by
-// those held.
-func (b Backlog) wish() (picked Choice, keep bool) {
-	for _, run := range b.Runs {
+// calm keeps slots that a deadline needed a moment ago.
+func (b Backlog) calm(picked Choice) Choice {
+	limited := slices.ContainsFunc(b.Runs, func(run Waiting) bool { return run.Limited })
+	if !limited || picked.Slots >= b.Held || b.Function >= b.Duration(0) {
+		return picked
+	}
+	clock := max(1, b.Clock)
+	if b.Eased.Since == 0 {
+		b.Eased = Eased{Since: clock}
+	}
+	b.Eased.Most = max(b.Eased.Most, picked.Slots)
+	if clock-b.Eased.Since < calmFor {
+		picked.Slots, picked.Eased = min(b.Held, b.Limit), b.Eased
+		return picked
+	}
+	picked.Slots, picked.Eased = min(b.Eased.Most, b.Held, b.Limit), Eased{Since: clock, Most: picked.Slots}
+	return picked
+}
+
+// wish asks every run that waits how many slots it wants and can pay for; keep is how many of those held any of them
+// still gains by.
+func (b Backlog) wish() (picked Choice, keep int) {
+	runs := b.Runs
+	if len(runs) == 0 {
+		runs = []Waiting{{}}
+	}
+	for i, run := range runs {
 		mine := b.bounded(b.byGoal(run), run)
 		mine.Run = run.Run
-		if picked.Run == "" || mine.Slots > picked.Slots {
+		if i == 0 || mine.Slots > picked.Slots {
 			picked = mine
 		}
-		keep = keep || b.keeps(run) && b.bounded(Choice{Slots: b.Held}, run).Slots == b.Held
-	}
-	if picked.Run == "" {
-		return b.byGoal(Waiting{}), b.keeps(Waiting{})
+		keep = max(keep, b.bounded(Choice{Slots: b.keeps(run)}, run).Slots)
 	}
 	return picked, keep
 }
@@ -100,14 +143,10 @@ func (b Backlog) wish() (picked Choice, keep bool) {
 // help to save time; without a deadline and an objective, as many as are worth their price.
 func (b Backlog) byGoal(run Waiting) Choice {
 	wait, goal := b.told(), run.Goal
-	if run.Limited && b.Duration(0) > DeadlineReserve*run.Left {
-		n := b.within(DeadlineReserve * run.Left)
-		if n > 0 {
-			return Choice{Slots: n, Reason: fmt.Sprintf("%s, with %s left to the deadline; %s in %s for %s",
-				wait, words.Seconds(run.Left), finishes(n), words.Seconds(b.Duration(n)), b.Price(n))}
+	if run.Limited {
+		if choice, needed := b.byDeadline(run); needed {
+			return choice
 		}
-		return Choice{Reason: fmt.Sprintf("%s, with %s left to the deadline, but functions would finish no sooner", wait,
-			words.Seconds(run.Left))}
 	}
 	switch {
 	case goal.Minimise == fact.Latency:
@@ -136,6 +175,36 @@ func (b Backlog) byGoal(run Waiting) Choice {
 	return Choice{Reason: b.notWorth(wait)}
 }
 
+// byDeadline is the least number of slots that meets the deadline as often as is asked, or about as often as any does;
+// needed is false where the pool alone does.
+func (b Backlog) byDeadline(run Waiting) (choice Choice, needed bool) {
+	wait, chances := b.told(), b.chances(run, run.Goal.Asked())
+	n, found := chances.least()
+	if found && n == 0 {
+		return Choice{}, false
+	}
+	left := fmt.Sprintf("%s, with %s left to the deadline", wait, words.Seconds(run.Left))
+	alone, with := chances.met(0), chances.met(n)
+	switch {
+	case max(alone, with) < lost:
+		if n = b.fastest(); n > 0 {
+			return Choice{Slots: n, Reason: fmt.Sprintf("%s, which is lost; %s in %s for %s", left, finishes(n),
+				words.Seconds(b.Duration(n)), b.Price(n))}, true
+		}
+		return Choice{Reason: left + ", but functions would finish no sooner"}, true
+	case n == 0:
+		return Choice{Reason: fmt.Sprintf("%s, which the pool alone meets with %s; functions would not meet it more often",
+			left, words.Percent(alone))}, true
+	}
+	asked := ""
+	if !found {
+		asked = fmt.Sprintf(", less than the %s that is asked, which no number of functions meets",
+			words.Percent(run.Goal.Asked()))
+	}
+	return Choice{Slots: n, Reason: fmt.Sprintf("%s, which the pool alone meets with %s; %s in %s for %s, in time with %s%s",
+		left, words.Percent(alone), finishes(n), words.Seconds(b.Duration(n)), b.Price(n), words.Percent(with), asked)}, true
+}
+
 func (b Backlog) notWorth(wait string) string {
 	switch {
 	case b.Most == 0:
@@ -150,22 +219,28 @@ func (b Backlog) notWorth(wait string) string {
 		wait, b.sooner(1), b.Price(1), money(b.value(1, b.ValueOfTime)), b.sooner(1))
 }
 
-// keeps reports whether held slots still help the run. Environments that are held are warm, so no start is counted.
-func (b Backlog) keeps(run Waiting) bool {
+// keeps is how many of the slots that are held still help the run. Environments that are held are warm, so no start is
+// counted.
+func (b Backlog) keeps(run Waiting) int {
 	goal := run.Goal
 	b.Cold = 0
 	if b.Held == 0 || b.Function >= b.Duration(0) {
-		return false
+		return 0
 	}
 	switch {
-	case run.Limited && goal.Minimise != fact.Latency:
-		return b.Duration(0) > deadlineRelief*run.Left
 	case goal.Minimise == fact.Latency:
-		return true
+		return b.Held
+	case run.Limited:
+		b.Most = b.Held
+		n, _ := b.chances(run, 1-deadlineRelief*(1-goal.Asked())).least()
+		return n
 	case goal.Minimise == fact.Cost:
-		return false
+		return 0
 	}
-	return b.value(b.Held, b.ValueOfTime)*valueRelief >= float64(b.Price(b.Held))
+	if b.value(b.Held, b.ValueOfTime)*valueRelief >= float64(b.Price(b.Held)) {
+		return b.Held
+	}
+	return 0
 }
 
 // bounded cuts what a run wants to what its budget has left for its part of the tasks. It says nothing of other runs: a

@@ -13,12 +13,15 @@ import (
 // oneCore is the class that comes with one core.
 const oneCore = 1769 * quantity.MiB
 
+const second = fact.Instant(time.Second)
+
 // waits is a backlog of 100 tasks of a second at two pool slots, with functions as fast, of which one run has all.
 func waits(run Waiting) Backlog {
-	run.Run, run.Part = "r", 1
+	run.Run, run.Part, run.Due = "r", 1, run.Left
 	return Backlog{
 		Offer: Offer{
 			Tasks: 100, Slots: 2, Wall: 1, Function: 1, Highest: 1, Cold: 0.1, Class: quantity.GiB, Venue: lambda(),
+			Scatter: Scatter{Logs: drawnLogs(32, 0.2, 1)},
 		},
 		Queued: 100, Limit: 8, Runs: []Waiting{run}, ValueOfTime: quantity.USD,
 	}
@@ -37,7 +40,7 @@ func TestTheGoalOfARunChoosesItsFunctions(t *testing.T) {
 	}{
 		{"a deadline takes the fewest that meet it", nil, Waiting{Goal: deadline, Left: 40, Limited: true}, 1, "left to the"},
 		{"an easy one takes none", nil, Waiting{Goal: deadline, Left: 100, Limited: true}, 0, "well within"},
-		{"a lost one takes the fastest", nil, Waiting{Goal: deadline, Limited: true}, 8, "with 0 s left"},
+		{"a lost one takes the fastest", nil, Waiting{Goal: deadline, Limited: true}, 8, "which is lost"},
 		{"latency takes all that help", nil, Waiting{Goal: fact.Goal{Minimise: fact.Latency}}, 8, "minimises latency"},
 		{"cost takes none", nil, Waiting{Goal: fact.Goal{Minimise: fact.Cost}}, 0, "minimises cost"},
 		{"without a goal, what is worth its price", nil, Waiting{}, 8, "are worth"},
@@ -47,12 +50,28 @@ func TestTheGoalOfARunChoosesItsFunctions(t *testing.T) {
 		{"the venue is full", func(b *Backlog) { b.Limit = 0 }, Waiting{}, 0, "every function slot is taken"},
 		{"one more than is held is no news", func(b *Backlog) { b.Held = 7 }, Waiting{}, 8, "are worth"},
 		{
-			"slots that are held stay while they help", func(b *Backlog) { b.Held = 3 },
-			Waiting{Goal: deadline, Left: 70, Limited: true},
+			"slots that are held stay while they help", func(b *Backlog) {
+				b.Held, b.Eased, b.Clock = 3, Eased{Since: 1}, 11*second
+			},
+			Waiting{Goal: deadline, Left: 52.4, Limited: true},
+			1, "well within",
+		},
+		{
+			"even where they have not for a moment", func(b *Backlog) {
+				b.Held, b.Eased, b.Clock = 3, Eased{Since: 1}, 9*second
+			},
+			Waiting{Goal: deadline, Left: 120, Limited: true},
 			3, "well within",
 		},
 		{
-			"and go once they do not", func(b *Backlog) { b.Held = 3 },
+			"as many as were needed of late", func(b *Backlog) {
+				b.Held, b.Eased, b.Clock = 3, Eased{Since: 1, Most: 2}, 11*second
+			},
+			Waiting{Goal: deadline, Left: 120, Limited: true},
+			2, "well within",
+		},
+		{
+			"and go once they do not", func(b *Backlog) { b.Held, b.Eased, b.Clock = 3, Eased{Since: 1}, 11*second },
 			Waiting{Goal: deadline, Left: 120, Limited: true},
 			0, "well within",
 		},

@@ -43,6 +43,7 @@ type Offer struct {
 	Class          quantity.Bytes
 	Venue          plan.FunctionVenue
 	Most           int // the largest n that limits allow
+	Scatter        Scatter
 }
 
 // NoPool stands for the time that no pool slot needs for anything: long enough to be avoided, short enough to be
@@ -122,16 +123,6 @@ func (o Offer) fastest() int {
 		}
 	}
 	return best
-}
-
-// within returns the least n that finishes within limit seconds, or the fastest when none does.
-func (o Offer) within(limit float64) int {
-	for n := range o.Most + 1 {
-		if o.Duration(n) <= limit {
-			return n
-		}
-	}
-	return o.fastest()
 }
 
 // affordable returns the largest m up to n whose upper price is within money; the tasks that a share of the stage's

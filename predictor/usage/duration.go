@@ -85,7 +85,11 @@ func (d Duration) At(features Features) (expected fact.Interval, known bool) {
 // Relative is by what factor an attempt with this input takes longer than those of times do on average, by the curve: 1
 // where it is over another feature or over none. The mean of times multiplied by it is what such attempts take on
 // average, also where times are those of another venue than the curve's.
-func (d Duration) Relative(times Times, input float64) float64 {
+func (d Duration) Relative(times Times, input float64) float64 { return d.RelativeOf(times, input, 0) }
+
+// RelativeOf is that of attempts whose inputs are so large in the mean and have logarithms with this standard
+// deviation: of a curve that is no line, what inputs take in the mean is not what their mean takes.
+func (d Duration) RelativeOf(times Times, input, spread float64) float64 {
 	if d.Attempts == 0 || d.Feature != InputBytes || !(input > 0) || !times.valid() {
 		return 1
 	}
@@ -103,8 +107,15 @@ func (d Duration) Relative(times Times, input float64) float64 {
 	if known == 0 {
 		return 1
 	}
-	return followed(input) / (sum / float64(known))
+	// Gauss and Hermite's rule of three points, of a log-normal distribution.
+	third := math.Sqrt(3) * min(spread, mostInputSpread)
+	usual := math.Log(input) - third*third/6
+	mean := followed(math.Exp(usual-third))/6 + followed(math.Exp(usual))*2/3 + followed(math.Exp(usual+third))/6
+	return mean / (sum / float64(known))
 }
+
+// mostInputSpread is that of inputs that differ by a factor of ten thousand: three points do not tell of more.
+const mostInputSpread = 3
 
 // Variation is how far attempts lie from the curve relative to it: the coefficient of variation of what is log-normal
 // with such quantiles.

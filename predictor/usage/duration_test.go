@@ -347,3 +347,22 @@ func TestWhatIsLearnedOfAnyFeatureIsJSON(t *testing.T) {
 		}
 	})
 }
+
+// What inputs take in the mean that differ is not what their mean takes: of the square roots of log-normal inputs it is
+// less by exp(-s^2/8).
+func TestRunTimesOfInputsThatDifferAreTheMeanOfTheCurve(t *testing.T) {
+	t.Parallel()
+	root := usage.Duration{Attempts: 9, Feature: usage.InputBytes, Power: true, Level: 1, Slope: 0.5, From: 1e-9, To: 1e18}
+	line := usage.Duration{Attempts: 9, Feature: usage.InputBytes, Level: 1, Slope: 1e-3, Centre: 1e3, To: 1e18}
+	var times usage.Times
+	times.Follow(usage.InputBytes)
+	times.Add(1, usage.Features{Input: 1e6})
+	for _, spread := range []float64{0, 0.3, 1, 1.5} {
+		if got, want := root.RelativeOf(times, 4e6, spread), 2*math.Exp(-spread*spread/8); math.Abs(got/want-1) > 0.005 {
+			t.Errorf("inputs that vary by %g take %.4g times as long, want %.4g", spread, got, want)
+		}
+		if got, want := line.RelativeOf(times, 4e6, spread), line.Relative(times, 4e6); math.Abs(got/want-1) > 0.06 {
+			t.Errorf("on a line inputs that vary by %g take %.4g times as long, want %.4g", spread, got, want)
+		}
+	}
+}

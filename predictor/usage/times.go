@@ -240,6 +240,10 @@ func (t *Times) valid() bool {
 	return true
 }
 
+// Residuals are the logarithms of the run times relative to what d says of their inputs; those of which it says nothing
+// are left out.
+func (t *Times) Residuals(d Duration) []float64 { return t.relative(d) }
+
 // relative is the logarithm of each run time relative to what d says of its input; those of which it says nothing are
 // left out.
 func (t *Times) relative(d Duration) []float64 {

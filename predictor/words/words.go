@@ -54,6 +54,15 @@ func Seconds(s float64) string {
 	}
 }
 
+// Percent writes a part of 1 with the digits that matter: "7 %", "93 %", "99.9 %".
+func Percent(part float64) string {
+	digits := 0
+	if part > 0.99 && part < 1 || part > 0 && part < 0.01 {
+		digits = 1
+	}
+	return trimmed(100*part, digits) + " %"
+}
+
 func digitsBelow(s float64) int {
 	if s >= 1 {
 		return 0
@@ -63,7 +72,7 @@ func digitsBelow(s float64) int {
 
 func trimmed(s float64, digits int) string {
 	text := strconv.FormatFloat(s, 'f', digits, 64)
-	for text[len(text)-1] == '0' && digits > 0 {
+	for digits > 0 && text[len(text)-1] == '0' {
 		text, digits = text[:len(text)-1], digits-1
 	}
 	if text[len(text)-1] == '.' {

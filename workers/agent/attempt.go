@@ -104,7 +104,7 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	f, account := r.run(ctx, task, input)
 	ending, _ := ended(f)
 	ending.Grant, ending.Cost = r.grantOf(ending), r.cost(a.now())
-	ending = hadAll(ending, a.id, a.capacity.Memory)
+	ending = hadAll(ending, a.id, a.capacity().Memory)
 	ending = a.last(ending, sizing, try.Need(), try.State().GPUWait, task.Recommends)
 	record := try.Record(predictor.Pool, a.id, ending)
 	if r.gpus != nil {

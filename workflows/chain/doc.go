@@ -2,7 +2,7 @@
 // of Go.
 //
 //	name: churn
-//	goal: {deadline: 30m, budget: 2.00, minimise: cost}   # for runs that bring none
+//	goal: {deadline: 30m, confidence: 0.95, budget: 2.00, minimise: cost}   # for runs that bring none
 //	code: .                              # the directory that every stage runs in; the default; `none` for none
 //	python: {requirements: requirements.txt}
 //	environment: {PYTHONHASHSEED: 0}     # for every stage; it is in the run's history, so no secrets

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -125,7 +126,17 @@ func (c *chainReader) name(node *yaml.Node, what string, check func(string) erro
 func (c *chainReader) goal(node *yaml.Node) (goal predictor.Goal) {
 	c.fields(node, "goal", map[string]func(*yaml.Node){
 		"deadline": func(n *yaml.Node) { goal.Deadline = c.duration(n, "deadline") },
-		"budget":   func(n *yaml.Node) { goal.Budget = c.dollars(n, "budget") },
+		"confidence": func(n *yaml.Node) {
+			text, ok := c.text(n, "confidence", "0.95")
+			value, err := strconv.ParseFloat(text, 64)
+			if ok && (err != nil || !(value >= predictor.LeastConfidence && value <= predictor.MostConfidence)) {
+				c.report(at(n), "confidence is %q; give the probability of meeting the deadline, %g to %g", text,
+					predictor.LeastConfidence, predictor.MostConfidence)
+				return
+			}
+			goal.Confidence = value
+		},
+		"budget": func(n *yaml.Node) { goal.Budget = c.dollars(n, "budget") },
 		"minimise": func(n *yaml.Node) {
 			text, ok := c.text(n, "minimise", "cost")
 			goal.Minimise = predictor.Objective(text)
@@ -134,6 +145,9 @@ func (c *chainReader) goal(node *yaml.Node) (goal predictor.Goal) {
 			}
 		},
 	})
+	if goal.Confidence > 0 && goal.Deadline == 0 {
+		c.report(at(node), "confidence has no deadline to meet; give one, such as deadline: 10m")
+	}
 	return goal
 }
 

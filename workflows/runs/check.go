@@ -34,6 +34,12 @@ func CheckGoal(goal predictor.Goal) error {
 	switch {
 	case goal.Deadline < 0:
 		return fmt.Errorf("deadline %s is negative: give the time that a run may take, such as 10m", goal.Deadline)
+	case goal.Confidence != 0 &&
+		!(goal.Confidence >= predictor.LeastConfidence && goal.Confidence <= predictor.MostConfidence):
+		return fmt.Errorf("confidence %g is no probability of meeting a deadline: give %g to %g, such as 0.95",
+			goal.Confidence, predictor.LeastConfidence, predictor.MostConfidence)
+	case goal.Confidence != 0 && goal.Deadline == 0:
+		return fmt.Errorf("confidence %g has no deadline to meet: give one, such as 10m", goal.Confidence)
 	case goal.Budget < 0:
 		return fmt.Errorf("budget %s is negative: give the dollars that a run may cost, such as 0.50", goal.Budget)
 	case goal.Minimise != "" && goal.Minimise != predictor.Cost && goal.Minimise != predictor.Latency:

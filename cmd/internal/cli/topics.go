@@ -32,11 +32,13 @@ whole.`,
 RUN":
 
   --deadline 10m        how long after its start the run shall end
+  --confidence 0.99     the probability with which the deadline is to be met; 0.9 unless said
   --budget 0.50         the most that it may cost, in US dollars
   --minimise cost       never pay more to finish earlier
   --minimise latency    pay whatever the budget allows to finish earlier
 
-The deadline wins over the objective: as much is spilled to functions as it needs. The budget bounds
+The deadline wins over the objective: as much is spilled to functions as meets it with the
+confidence that is asked, by how run times differ and how few of them are known. The budget bounds
 both: the upper price of a task is reserved before the task is scheduled. A run without an objective
 buys time as long as an hour of earlier finish costs less than --value-of-time of dev and run.
 

@@ -190,6 +190,9 @@ func (p parameter) document() object {
 		if p.usual != "" {
 			schema.Default = json.RawMessage(p.usual)
 		}
+	case probability:
+		schema = &jsonschema.Schema{Type: "number", Minimum: new(p.low), Maximum: new(p.high)}
+		example = json.RawMessage(p.example)
 	case oneOf:
 		schema = enum(p.choices...)
 		if p.usual != "" {

@@ -18,6 +18,7 @@ type parameter struct {
 	name, about string
 	kind        parameterKind
 	least, most int64    // of a whole number
+	low, high   float64  // of a probability
 	choices     []string // of a choice
 	usual       string   // what is read where nothing is given
 	example     string
@@ -30,6 +31,7 @@ type parameterKind int
 const (
 	plainText parameterKind = iota
 	wholeNumber
+	probability
 	oneOf
 	pointInTime
 	yesOrNo
@@ -46,6 +48,11 @@ func whole(name, about string, least, most, usual int64) parameter {
 		p.usual = strconv.FormatInt(usual, 10)
 	}
 	return p
+}
+
+// within is a probability between two.
+func within(name, about string, low, high float64) parameter {
+	return parameter{name: name, about: about, kind: probability, low: low, high: high, example: "0.95"}
 }
 
 func choice[S ~string](name, about string, choices ...S) parameter {
@@ -106,6 +113,19 @@ func (p parameter) number(r *http.Request) (int64, error) {
 		return 0, Invalid("", "%s %.80q is not a number from %d to %d", p.name, given, p.least, p.most)
 	}
 	return number, nil
+}
+
+// part reads a probability; 0 where nothing is given.
+func (p parameter) part(r *http.Request) (float64, error) {
+	given := r.FormValue(p.name)
+	if given == "" {
+		return 0, nil
+	}
+	part, err := strconv.ParseFloat(given, 64)
+	if err != nil || !(part >= p.low && part <= p.high) {
+		return 0, Invalid("", "%s %.80q is not a probability from %g to %g", p.name, given, p.low, p.high)
+	}
+	return part, nil
 }
 
 // moment reads a time; durations go back from now. It is the zero time where nothing is given.

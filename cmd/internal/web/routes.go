@@ -116,7 +116,7 @@ func (s *Server) stackRoutes(options Options) []route {
 }
 
 func (s *Server) runRoutes() []route {
-	goal := predictor.Goal{Deadline: 900e9, Budget: quantity.Money(2e12), Minimise: predictor.Cost}
+	goal := predictor.Goal{Deadline: 900e9, Confidence: 0.95, Budget: quantity.Money(2e12), Minimise: predictor.Cost}
 	return []route{
 		asking(s, "GET", "/api/v1/runs", "Lists runs, newest first.", s.runs).
 			with(runsParameter, stateParameter, pipelineParameter, runsSinceParameter, cursorParameter, totalsParameter),
@@ -139,7 +139,7 @@ func (s *Server) runRoutes() []route {
 			refusing(notFound, conflict),
 		asking(s, "GET", "/api/v1/runs/{run}/outlook",
 			"Says what would be expected of a run under a goal; without a parameter, under the goal in force.", s.outlook).
-			with(deadlineParameter, budgetParameter, minimiseParameter).refusing(notFound),
+			with(deadlineParameter, confidenceParameter, budgetParameter, minimiseParameter).refusing(notFound),
 		asking(s, "POST", "/api/v1/runs/{run}/goal", "Gives a run that goes on another goal, and says what is "+
 			"expected under it.", s.setGoal).
 			taking(goal).refusing(notFound, conflict, unprocessable),

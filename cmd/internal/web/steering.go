@@ -13,6 +13,8 @@ import (
 var (
 	deadlineParameter = whole("deadline_ns", "the deadline to ask about, in nanoseconds from the run's start; 0 is none",
 		0, math.MaxInt64, -1)
+	confidenceParameter = within("confidence", "the probability with which to meet it; 0.9 where it is not given",
+		predictor.LeastConfidence, predictor.MostConfidence)
 	budgetParameter = whole("budget_picodollars", "the budget to ask about, in 10^-12 US dollars; 0 is no limit", 0,
 		math.MaxInt64, -1)
 	minimiseParameter = choice("minimise", "what to minimise within deadline and budget", predictor.Cost,
@@ -46,9 +48,13 @@ func goalOf(r *http.Request) (goal predictor.Goal, err error) {
 	if err != nil {
 		return goal, err
 	}
+	confidence, err := confidenceParameter.part(r)
+	if err != nil {
+		return goal, err
+	}
 	minimise, err := minimiseParameter.text(r)
 	return predictor.Goal{
-		Deadline: time.Duration(deadline), Budget: quantity.Money(budget),
+		Deadline: time.Duration(deadline), Confidence: confidence, Budget: quantity.Money(budget),
 		Minimise: predictor.Objective(minimise),
 	}, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // leastWidth is the narrowest terminal that lines are made for; a narrower one cuts or wraps them itself.
@@ -138,7 +139,11 @@ func Count(n int, one string) string {
 func goal(g predictor.Goal) string {
 	var parts []string
 	if g.Deadline > 0 {
-		parts = append(parts, "deadline "+duration(g.Deadline))
+		deadline := "deadline " + duration(g.Deadline)
+		if g.Confidence > 0 {
+			deadline += " with " + words.Percent(g.Confidence)
+		}
+		parts = append(parts, deadline)
 	}
 	if g.Budget > 0 {
 		parts = append(parts, "budget "+g.Budget.String())

@@ -40,6 +40,8 @@ func (f *Event) Add(flags *pflag.FlagSet) {
 func (f *Event) AddGoal(flags *pflag.FlagSet) {
 	flags.Var(Span{Value: &f.goal.Deadline}, "deadline",
 		"how long after its start the run shall end, such as 90s or 10m (default none)")
+	flags.Var(confidence{value: &f.goal.Confidence}, "confidence",
+		"the probability with which the deadline is to be met, 0.5 to 0.999 (default 0.9)")
 	flags.Var(dollars{value: &f.goal.Budget, positive: true}, "budget",
 		"the most that the run may cost, in US dollars (default no limit)")
 	flags.Var(Choice{Value: &f.minimise, Of: []string{string(predictor.Cost), string(predictor.Latency)}}, "minimise",
@@ -68,6 +70,9 @@ func (f *Event) GoalOver(inForce predictor.Goal, forgotten bool) (goal predictor
 	}
 	if given.Deadline > 0 {
 		goal.Deadline = given.Deadline
+	}
+	if given.Confidence > 0 {
+		goal.Confidence = given.Confidence
 	}
 	if given.Budget > 0 {
 		goal.Budget = given.Budget

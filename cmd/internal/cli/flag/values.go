@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
 )
@@ -85,6 +86,38 @@ func (d dollars) Set(text string) error {
 		return &fault.UsageError{Problem: "it is less than a picodollar", Hint: "leave the flag out for no limit"}
 	}
 	*d.value = money
+	return nil
+}
+
+// confidence is a flag that takes a probability with which a deadline is to be met.
+type confidence struct{ value *float64 }
+
+// String returns the probability; empty for none.
+func (c confidence) String() string {
+	if c.value == nil || *c.value == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(*c.value, 'g', -1, 64)
+}
+
+// Type is the placeholder in the usage.
+func (c confidence) Type() string { return "probability" }
+
+// Set reads "0.99" or "99%".
+func (c confidence) Set(text string) error {
+	const hint = "write a probability from 0.5 to 0.999, such as 0.95"
+	part, percent := strings.CutSuffix(text, "%")
+	value, err := number(part, hint)
+	if err != nil {
+		return err
+	}
+	if percent {
+		value /= 100
+	}
+	if !(value >= predictor.LeastConfidence && value <= predictor.MostConfidence) {
+		return &fault.UsageError{Problem: "it is out of bounds", Hint: hint}
+	}
+	*c.value = value
 	return nil
 }
 

@@ -16,6 +16,9 @@ func (c *Client) Outlook(ctx context.Context, run string, goal *predictor.Goal) 
 	if goal != nil { // a zero goal is said too: nothing at all would be the goal in force
 		values.Set("deadline_ns", strconv.FormatInt(int64(goal.Deadline), 10))
 		values.Set("budget_picodollars", strconv.FormatInt(int64(goal.Budget), 10))
+		if goal.Confidence > 0 {
+			values.Set("confidence", strconv.FormatFloat(goal.Confidence, 'g', -1, 64))
+		}
 		set(values, "minimise", string(goal.Minimise))
 	}
 	return outlook, c.call(ctx, http.MethodGet, ofRun(run, "outlook", values), nil, &outlook)

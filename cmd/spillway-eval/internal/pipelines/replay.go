@@ -140,7 +140,7 @@ func (c *course) call(ctx context.Context) error {
 	tasks := slices.Clone(c.pipeline.runs[c.run].stages[c.stage])
 	c.left = len(tasks)
 	for i := range tasks {
-		tasks[i].Ended = func() error {
+		tasks[i].Ended = func(predictor.Record) error {
 			if c.left--; c.left == 0 {
 				c.agenda.At(c.agenda.Now(), c.next)
 			}

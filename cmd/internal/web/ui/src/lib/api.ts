@@ -23,6 +23,8 @@ export interface Size {
 
 export interface Goal {
   deadline_ns?: number;
+  /** The probability with which the deadline is to be met; 0.9 where it is not said. */
+  confidence?: number;
   budget_picodollars?: number;
   minimise?: string;
 }
@@ -605,6 +607,7 @@ function goalQuery(goal: Goal): string {
   return new URLSearchParams({
     deadline_ns: String(goal.deadline_ns ?? 0),
     budget_picodollars: String(goal.budget_picodollars ?? 0),
+    ...(goal.confidence ? { confidence: String(goal.confidence) } : {}),
     ...(goal.minimise ? { minimise: goal.minimise } : {}),
   }).toString();
 }

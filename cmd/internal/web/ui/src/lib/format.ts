@@ -97,7 +97,8 @@ export function duration(nanoseconds: number): string {
 /** A goal; "no goal" for none. */
 export function goal(of: Goal): string {
   const parts: string[] = [];
-  if (of.deadline_ns) parts.push('deadline ' + duration(of.deadline_ns));
+  if (of.deadline_ns)
+    parts.push('deadline ' + duration(of.deadline_ns) + (of.confidence ? ` with ${plain(of.confidence * 100)} %` : ''));
   if (of.budget_picodollars) parts.push('budget ' + money(of.budget_picodollars));
   if (of.minimise) parts.push('minimise ' + of.minimise);
   return parts.join(', ') || 'no goal';

@@ -4,12 +4,15 @@ import type { Alternative, Goal } from './api';
 /** A goal as it is being edited: seconds and US dollars; undefined for none. */
 export interface Draft {
   deadline: number | undefined;
+  /** Percent; undefined for the usual 90. */
+  confidence: number | undefined;
   budget: number | undefined;
   minimise: string;
 }
 
 export const draftOf = (goal: Goal): Draft => ({
   deadline: goal.deadline_ns ? goal.deadline_ns / 1e9 : undefined,
+  confidence: goal.confidence ? Number((goal.confidence * 100).toPrecision(12)) : undefined,
   budget: goal.budget_picodollars ? goal.budget_picodollars / 1e12 : undefined,
   minimise: goal.minimise ?? '',
 });
@@ -18,6 +21,8 @@ export const draftOf = (goal: Goal): Draft => ({
 export function goalOf(draft: Draft): Goal {
   const goal: Goal = {};
   if (draft.deadline !== undefined) goal.deadline_ns = Math.round(draft.deadline * 1e9);
+  if (draft.confidence !== undefined && goal.deadline_ns)
+    goal.confidence = Math.min(0.999, Math.max(0.5, Number((draft.confidence / 100).toPrecision(12))));
   if (draft.budget !== undefined) goal.budget_picodollars = Math.round(draft.budget * 1e12);
   if (draft.minimise) goal.minimise = draft.minimise;
   return goal;
@@ -25,6 +30,7 @@ export function goalOf(draft: Draft): Goal {
 
 export const sameGoal = (a: Goal, b: Goal) =>
   (a.deadline_ns ?? 0) === (b.deadline_ns ?? 0) &&
+  (a.confidence ?? 0) === (b.confidence ?? 0) &&
   (a.budget_picodollars ?? 0) === (b.budget_picodollars ?? 0) &&
   (a.minimise ?? '') === (b.minimise ?? '');
 

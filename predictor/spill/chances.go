@@ -1,0 +1,287 @@
+package spill
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/makespan"
+)
+
+// Scatter is how far the run times of a backlog's tasks lie from what they take in the mean, and how long what runs
+// now goes on. The zero value knows of no attempt.
+type Scatter struct {
+	// Logs are the logarithms of run times of attempts that ended, relative to what their inputs let expect. Where they
+	// vary more than what waits because of what is known of it, they are of no use.
+	Logs []float64
+	// Inputs is the standard deviation of the logarithms of what the inputs of the tasks that wait let expect.
+	Inputs float64
+	// AtPool and AtVenue are for how many seconds the attempts that run at the pool and at functions go on in the mean.
+	AtPool, AtVenue []float64
+	// PoolOnly is how many tasks wait besides that functions do not take.
+	PoolOnly int
+	// Oldest is for how many seconds the oldest attempt has run where none has ended yet.
+	Oldest float64
+	// Seed makes the same values give the same chances, and close values close ones.
+	Seed uint64
+}
+
+// What is thought of the spread of run times before it is known: a quarter, two times in three, worth two of them. What
+// tasks take that nobody has seen is known to a factor of e as often.
+const (
+	usualSpread  = 0.25
+	usualTimes   = 2
+	spreadUnseen = 1.0
+)
+
+// How often a backlog is drawn: so often that it may be late in a handful of the worlds, which counts them to within
+// half. Where it is late in none of the first, by which one in a thousand is misled, it is drawn no further.
+const (
+	leastWorlds, mostWorlds = 128, 1024
+	lateWorlds              = 8
+	misled                  = 1e-3
+)
+
+// mostDrawn is how many tasks are drawn one by one, and on how many slots: of more tasks the lengths of all before the
+// last even out, and of more slots each stands for several, of which the last to end counts.
+const mostDrawn = 64
+
+// chances are how probable it is that a backlog is done in time, by how many functions work on it. Run times are drawn
+// from those that were measured, and tasks are scheduled one by one, as queues do. What [Offer.Duration] says, the sum
+// of mean times divided by the slots, is passed every other time, and by far where few tasks are left or some are long.
+//
+// Each draw is a world with a mean of its own: that of n measured times, whose logarithms vary by s, is off by s/sqrt(n)
+// times a Student t of n + 1 degrees of freedom. A task is a measured one, smoothed with a normal kernel and shrunk such
+// that they vary by s again (Silverman and Young, The bootstrap: to smooth or not to smooth?, 1987,
+// https://doi.org/10.1093/biomet/74.3.469): the longest that was seen is not the longest that there is.
+//
+// Of a stage of which no attempt has ended, one that has run for a seconds takes longer than x with the probability a/x
+// as far as its age tells: nothing says of which order its time is.
+type chances struct {
+	Backlog
+	run    Waiting
+	asked  float64   // the probability that is asked for
+	spread float64   // standard deviation of the logarithms of tasks that are alike
+	tasks  []float64 // how long tasks are, evenly probable, sorted; one is 1 in the mean
+	slots  makespan.Slots
+	metAt  map[int]float64 // in which part of the worlds, as far as they were drawn
+}
+
+func (b Backlog) chances(run Waiting, asked float64) *chances {
+	c := &chances{Backlog: b, run: run, asked: asked, metAt: map[int]float64{}}
+	logs, n := b.Scatter.Logs, float64(len(b.Scatter.Logs))
+	centre, square := 0.0, 0.0
+	for _, log := range logs {
+		centre += log / n
+	}
+	for _, log := range logs {
+		square += (log - centre) * (log - centre)
+	}
+	c.spread = math.Sqrt((square + usualTimes*usualSpread*usualSpread) / (n + usualTimes))
+	if c.clear() {
+		c.metAt[0] = 1
+		return c
+	}
+	kernel, shrunk := c.spread, 0.0
+	if square > 0 { // Silverman, Density estimation, 1986, 3.28: 1.06 s n^(-1/5)
+		width := 1.06 * math.Pow(n, -0.2)
+		shrunk = c.spread / math.Sqrt(square/n) / math.Hypot(1, width)
+		kernel = c.spread * width / math.Hypot(1, width)
+	}
+	if shrunk == 0 {
+		logs = []float64{centre}
+	}
+	kernel = math.Hypot(kernel, b.Scatter.Inputs)
+	each, sum := mostQuantiles/len(logs), 0.0
+	for i := range each {
+		smoothed := kernel * math.Sqrt2 * math.Erfinv((2*float64(i)+1)/float64(each)-1)
+		for _, log := range logs {
+			task := math.Exp(min(shrunk*(log-centre)+smoothed, largest))
+			c.tasks, sum = append(c.tasks, task), sum+task
+		}
+	}
+	for i := range c.tasks {
+		c.tasks[i] *= float64(len(c.tasks)) / sum
+	}
+	slices.Sort(c.tasks)
+	return c
+}
+
+const (
+	// mostQuantiles is by how many quantiles the times of tasks are told.
+	mostQuantiles = 1024
+	// largest keeps what is drawn a finite number.
+	largest = 20
+	// clearly is how many standard deviations are passed by nothing that is worth a thought.
+	clearly = 4
+)
+
+// clear reports whether the pool is done in time whatever happens, so that nothing needs to be drawn: list scheduling
+// takes no longer than the work divided by the slots and the longest task (Graham, 1969).
+func (c *chances) clear() bool {
+	n := float64(len(c.Scatter.Logs))
+	if n == 0 || c.Slots == 0 || c.Wait >= NoPool {
+		return false
+	}
+	square := c.spread*c.spread + c.Scatter.Inputs*c.Scatter.Inputs
+	tasks := c.Tasks + float64(c.Scatter.PoolOnly)
+	mean, longest := c.Wall*math.Exp(clearly*c.spread/math.Sqrt(n)), math.Exp(clearly*math.Sqrt(square))
+	work := (tasks + clearly*math.Sqrt(tasks*math.Expm1(square))) * mean
+	running, after := 0.0, 0.0
+	for _, left := range c.Scatter.AtPool {
+		running = max(running, left*longest)
+	}
+	for _, left := range c.Scatter.AtVenue {
+		running = max(running, left*longest)
+	}
+	for _, seconds := range c.run.After {
+		after = max(after, seconds)
+	}
+	return c.Wait+running+work/float64(c.Slots)+mean*longest+after <= c.run.Due
+}
+
+// met is in which part of the worlds n function slots end the backlog in time. It is exact only where it decides: what
+// misses more than is asked is drawn no further, nor what misses none for long.
+func (c *chances) met(n int) float64 {
+	if known, drawn := c.metAt[n]; drawn {
+		return known
+	}
+	worlds := min(max(math.Ceil(lateWorlds/(1-c.asked)), leastWorlds), mostWorlds)
+	late, first := (1-c.asked)*worlds, math.Log(misled)/math.Log(c.asked)
+	missed, world := 0.0, 0.0
+	for ; world < worlds && (missed > 0 || world < first) && (missed <= late || world < leastWorlds); world++ {
+		if !c.inTime(int(world), n) {
+			missed++
+		}
+	}
+	c.metAt[n] = 1 - missed/world
+	return c.metAt[n]
+}
+
+// least is the smallest n that ends the backlog in time with the probability that is asked for. Where none does, because
+// a single task may take too long, it is the smallest that does so in the asked part of those cases in which the most
+// do: what no number of functions changes is no reason to have more.
+func (c *chances) least() (n int, found bool) {
+	if c.met(0) >= c.asked {
+		return 0, true
+	}
+	found = c.met(c.Most) >= c.asked
+	enough := c.asked
+	if !found {
+		enough *= max(c.met(0), c.met(c.Most))
+	}
+	if c.met(0) >= enough {
+		return 0, found
+	}
+	below, above := 0, c.Most
+	for above-below > 1 {
+		if middle := (below + above) / 2; c.met(middle) >= enough {
+			above = middle
+		} else {
+			below = middle
+		}
+	}
+	return above, found
+}
+
+// inTime draws whether the run meets its deadline with n function slots. The same world draws the same of all n.
+func (c *chances) inTime(world, n int) bool {
+	random := rand.New(rand.NewPCG(c.Scatter.Seed, uint64(world)))
+	after := 0.0
+	if len(c.run.After) > 0 {
+		after = max(0, c.run.After[random.IntN(len(c.run.After))])
+	}
+	return c.finish(n, random)+after <= c.run.Due
+}
+
+// finish draws in how many seconds the backlog is done.
+func (c *chances) finish(n int, random *rand.Rand) (end float64) {
+	longer := c.mean(random)
+	scale := max(1, float64(c.Slots+n)/mostDrawn)
+	running := len(c.Scatter.AtVenue)
+
+	c.slots.Reset()
+	end = c.busy(c.Scatter.AtPool, len(c.Scatter.AtPool), makespan.Slot{Takes: c.Wall * longer}, scale, random)
+	if c.Wait < NoPool {
+		c.add(c.Slots-len(c.Scatter.AtPool), makespan.Slot{Free: c.Wait, Takes: c.Wall * longer}, scale)
+	}
+	if c.Scatter.PoolOnly > 0 {
+		if c.slots.Len() == 0 {
+			return math.Inf(1)
+		}
+		end = max(end, c.serve(float64(c.Scatter.PoolOnly), scale, random))
+	}
+	warm := makespan.Slot{Takes: c.Function * longer}
+	end = max(end, c.busy(c.Scatter.AtVenue, n, warm, scale, random))
+	c.add(min(c.Held, n)-running, warm, scale)
+	c.add(n-max(c.Held, running), makespan.Slot{Free: c.Cold, Takes: warm.Takes}, scale)
+	if c.slots.Len() == 0 {
+		return math.Inf(1)
+	}
+	return max(end, c.serve(c.Tasks, scale, random))
+}
+
+// busy draws when the attempts end that run, and adds the slots of n of them, one for scale.
+func (c *chances) busy(left []float64, n int, slot makespan.Slot, scale float64, random *rand.Rand) (end float64) {
+	next := 0.5 // the slot in the middle of those it stands for
+	for i, seconds := range left {
+		slot.Free = seconds * c.task(random, 1)
+		end = max(end, slot.Free)
+		if float64(i) >= next*scale-0.5 && i < n {
+			c.slots.Add(1, slot)
+			next++
+		}
+	}
+	return end
+}
+
+// add adds so many slots, one for scale, but at least one of any.
+func (c *chances) add(n int, slot makespan.Slot, scale float64) {
+	if n > 0 {
+		c.slots.Add(max(1, int(math.Round(float64(n)/scale))), slot)
+	}
+}
+
+// serve schedules tasks on slots that each stand for scale of them, and returns when the last is done.
+func (c *chances) serve(tasks, scale float64, random *rand.Rand) (end float64) {
+	left := int(math.Ceil(tasks / scale))
+	if bulk := float64(left - mostDrawn); bulk > 0 {
+		left = mostDrawn
+		variance := math.Expm1(c.spread*c.spread + c.Scatter.Inputs*c.Scatter.Inputs)
+		c.slots.Fill(bulk + math.Sqrt(bulk*variance/scale)*random.NormFloat64())
+	}
+	for ; left > 0; left-- {
+		of := 1.0
+		if left <= c.slots.Len() { // the last that the slot takes
+			of = scale
+		}
+		end = max(end, c.slots.Take(c.task(random, of)))
+	}
+	return end
+}
+
+// mean draws how much longer tasks take in the mean than was expected.
+func (c *chances) mean(random *rand.Rand) float64 {
+	n := float64(len(c.Scatter.Logs))
+	if n > 0 {
+		freedom := n + 1 // Wilson and Hilferty, The distribution of chi-square, 1931
+		cube := 1 - 2/(9*freedom) + math.Sqrt(2/(9*freedom))*random.NormFloat64()
+		t := random.NormFloat64() / math.Sqrt(max(cube*cube*cube, 1e-3))
+		return math.Exp(min(max(c.spread*t/math.Sqrt(n), -largest), largest))
+	}
+	longer := math.Exp(spreadUnseen * random.NormFloat64())
+	if outlived := c.Scatter.Oldest / c.Wall; longer < outlived {
+		longer = outlived / (1 - random.Float64())
+	}
+	return min(longer, fact.MaxWall.Seconds()/c.Wall)
+}
+
+// task draws how long a task is; of so many the longest.
+func (c *chances) task(random *rand.Rand, of float64) float64 {
+	rank := random.Float64()
+	if of > 1 { // of k the longest has the k-th root of a uniform number as its rank
+		rank = math.Pow(rank, 1/of)
+	}
+	return c.tasks[min(int(rank*float64(len(c.tasks))), len(c.tasks)-1)]
+}
