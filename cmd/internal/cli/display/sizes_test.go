@@ -32,14 +32,14 @@ func TestSizesAreTablesThatFitATerminal(t *testing.T) {
 	attempts = append(attempts,
 		hindsight.Attempt{Stage: "load", Venue: predictor.Pool, Outcome: predictor.Succeeded, Peak: 7, Wall: 0.4},
 		hindsight.Attempt{Stage: "fail", Venue: predictor.Pool, Outcome: predictor.Failed})
-	lines := display.Sizes("digits-1", hindsight.Of(attempts, 2000), display.Style{Width: 80})
+	lines := display.Sizes("digits-1", hindsight.Of(attempts, 2000, nil), display.Style{Width: 80})
 	for _, line := range lines {
 		if len([]rune(line)) > 80 {
 			t.Errorf("%d columns: %s", len([]rune(line)), line)
 		}
 	}
 	golden(t, "sizes.golden", []byte(strings.Join(lines, "\n")+"\n"))
-	ascii := display.Sizes("digits-1", hindsight.Of(attempts, 2000), display.Style{Width: 80, ASCII: true})
+	ascii := display.Sizes("digits-1", hindsight.Of(attempts, 2000, nil), display.Style{Width: 80, ASCII: true})
 	plain := strings.Join(ascii, "\n")
 	if plain != strings.ReplaceAll(strings.Join(lines, "\n"), "–", "-") || !strings.Contains(plain, "90-120 MiB") {
 		t.Errorf("in ASCII:\n%s", plain)
@@ -129,7 +129,7 @@ func TestARowOfSizesIsOfOneVenue(t *testing.T) {
 		}
 		attempts = append(attempts, one)
 	}
-	lines := display.Sizes("digits-1", hindsight.Of(attempts, 2000), display.Style{Width: 80})
+	lines := display.Sizes("digits-1", hindsight.Of(attempts, 2000, nil), display.Style{Width: 80})
 	text := strings.Join(strings.Fields(strings.Join(lines, " ")), " ")
 	for _, want := range []string{
 		"5 pool 18–44 MiB 20 MiB 50 MiB", "1 function - 45 MiB 1 GiB", "1 function - 65 MiB 1 GiB",
