@@ -110,8 +110,8 @@ func (c curve) learned(width float64) Duration {
 // alike. That two are alike is chance more often than not: with the usual spread, the third was within the interval of
 // such two in three of five cases (TestTwoAlikeRunTimesAreNoPromise). So how far attempts lie from the middle on either
 // side is thought of as exponential, as beyond the largest (tail), after one distance that is the usual one and a
-// distance of 0 for each further attempt: 6 percent after two, 2 after five, and 0.4 after 32, of which the oldest count
-// less.
+// distance of 0 for each further attempt: 6 percent after two, 2 after five, and 0.4 after 32, of which the oldest
+// count less.
 func leastSpread(attempts float64) float64 {
 	return tail{attempts: max(attempts, 1), excess: usualSpread}.quantile(0.2)
 }

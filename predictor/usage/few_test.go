@@ -8,8 +8,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
-// Two run times that are alike by chance promise no third: of stages whose run times differ by the usual 5 percent, most
-// thirds are within the interval that such two lead to, and it narrows as more are alike.
+// Two run times that are alike by chance promise no third: of stages whose run times differ by the usual 5 percent,
+// most thirds are within the interval that such two lead to, and it narrows as more are alike.
 func TestTwoAlikeRunTimesAreNoPromise(t *testing.T) {
 	t.Parallel()
 	alike := func(n int) (low, high float64) {

@@ -312,7 +312,7 @@ func TestMoreMemoryThanTheHostHasIsAFinalError(t *testing.T) {
 	_, err := h.submit(t, order{Do: "need", Bytes: quantity.TiB}, func(task *wire.Task) { task.MaxAttempts = 50 }).Wait(t)
 	var failed *temporal.ApplicationError
 	if !errors.As(err, &failed) || failed.Type() != wire.MemoryError ||
-		!strings.Contains(failed.Message(), "it had all of the 1 GiB that host") {
+		!strings.Contains(failed.Message(), "needs 2 GiB or more") {
 		t.Errorf("got %v, want a %s that names the size", err, wire.MemoryError)
 	}
 	if last := fmt.Sprintf("attempt %d: ", len(h.records())); failed != nil && !strings.Contains(failed.Message(), last) {

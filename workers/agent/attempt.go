@@ -104,7 +104,6 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	f, account := r.run(ctx, task, input)
 	ending, _ := ended(f)
 	ending.Grant, ending.Cost = r.grantOf(ending), r.cost(a.now())
-	ending = hadAll(ending, a.id, a.capacity().Memory)
 	ending = a.last(ending, sizing, try.Need(), try.State().GPUWait, task.Recommends)
 	record := try.Record(predictor.Pool, a.id, ending)
 	if r.gpus != nil {
@@ -145,8 +144,8 @@ func (a *Agent) unfit(size, base quantity.Size, need predictor.Need, fits bool) 
 	case need.OutOfMemory > 0 && need.LargestFailed >= memory:
 		ending.Outcome = predictor.OutOfMemory
 		ending.Message = fmt.Sprintf("it ran out of memory with %s, so it needs %s or more, and host %s has %s for all "+
-			"attempts; make the input smaller or add a larger host", need.LargestFailed,
-			need.LargestFailed*predictor.GrowAfterOutOfMemory, a.id, memory)
+			"attempts; make the input smaller, give the pool more memory (spillway dev --pool-memory) or add a larger host",
+			need.LargestFailed, need.LargestFailed*predictor.GrowAfterOutOfMemory, a.id, memory)
 	case missing != "" && (usual || a.elsewhere(wanted)):
 		ending.Outcome, ending.Cause, ending.Permanent = predictor.Lost, predictor.CauseNoGPU, false
 		if !usual { // the plan does not know of it, and may send it here again

@@ -145,12 +145,12 @@ func TestACommandFailsWithItsCause(t *testing.T) {
 	}{
 		{
 			"a failure that comes again", shell(`echo '{"retry": false}' >$SPILLWAY_REPORT; echo no such column; exit 2`),
-			predictor.Failed, predictor.CauseExit, `exit code 2: no such column; it reported {"retry": false} (not tried again, ` +
-				"although 2 of 3 attempts are left", 1,
+			predictor.Failed, predictor.CauseExit,
+			`exit code 2: no such column; it reported {"retry": false} (not tried again, although 2 of 3 attempts are left`, 1,
 		},
 		{
 			"memory that more would not help", shell(`echo '{"retry": false}' >$SPILLWAY_REPORT; ` + quarter),
-			predictor.OutOfMemory, predictor.CauseMemoryRefused, "attempt 5: the command ended", 5,
+			predictor.OutOfMemory, predictor.CauseMemoryRefused, "needs 2 GiB or more", 5,
 		},
 		{
 			"an exit code", shell("echo one; echo two >&2; exit 3"), predictor.Failed, predictor.CauseExit, "exit code 3: two",
@@ -182,7 +182,7 @@ func TestACommandFailsWithItsCause(t *testing.T) {
 		},
 		{
 			"memory that Python was refused", shell(quarter), predictor.OutOfMemory,
-			predictor.CauseMemoryRefused, "it had all of the 1 GiB that host", 5,
+			predictor.CauseMemoryRefused, "needs 2 GiB or more", 5,
 		},
 		{
 			"memory that it reports", shell(`echo '{"out_of_memory": "device"}' >$SPILLWAY_REPORT; sleep 0.1; exit 1`),
@@ -284,7 +284,7 @@ func TestAMemoryHogIsKilledAtItsLimitAndItsNeighbourLives(t *testing.T) {
 	_, err := hog.Wait(t)
 	var failed *temporal.ApplicationError
 	if !errors.As(err, &failed) || failed.Type() != wire.MemoryError ||
-		!strings.Contains(failed.Message(), "it had all of the 1 GiB that host") {
+		!strings.Contains(failed.Message(), "needs 2 GiB or more") {
 		t.Errorf("the hog: got %v, want a %s", err, wire.MemoryError)
 	}
 	if _, err := neighbour.Wait(t); err != nil {

@@ -156,20 +156,6 @@ func hostKilled(f finish) slot.Ending {
 	return ending
 }
 
-// hadAll makes the ending of an attempt that ran out of memory final where it had all that the host has: the next one
-// cannot have more. How much it asked for, the program has said or nobody knows.
-func hadAll(ending slot.Ending, host string, capacity quantity.Bytes) slot.Ending {
-	if ending.Outcome != predictor.OutOfMemory || ending.Cause == predictor.CauseDeviceMemory ||
-		ending.Grant.Memory < capacity {
-		return ending
-	}
-	ending.Permanent = true
-	ending.Message = fmt.Sprintf("%s; it had all of the %s that host %s has for attempts, so no further one could have "+
-		"more: make the input smaller, or give the pool more memory (spillway dev --pool-memory) or a larger host",
-		ending.Message, capacity, host)
-	return ending
-}
-
 // crashed tells what became of a child that went away by itself.
 func crashed(f finish) slot.Ending {
 	if f.exit == nil {

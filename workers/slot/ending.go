@@ -166,8 +166,8 @@ func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending)
 		text += fmt.Sprintf(" (%d of %s failed%s)", after.Failures, words.Count(allowed, "attempt"),
 			uncounted(attempt, after))
 	case kind == wire.StageError && ending.Permanent && after.Failures < allowed:
-		text += fmt.Sprintf(" (not tried again, although %d of %d attempts are left: the next one would fail in the same way)",
-			allowed-after.Failures, allowed)
+		text += fmt.Sprintf(" (not tried again, although %d of %d attempts are left: the next one would fail in the same "+
+			"way)", allowed-after.Failures, allowed)
 	}
 	options := temporal.ApplicationErrorOptions{NonRetryable: final, Details: []any{detail}}
 	switch {
@@ -200,8 +200,8 @@ func next(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) pre
 	return ""
 }
 
-// uncounted tells which of so many attempts are none of those that failed, so that the number of the attempt and what is
-// allowed of them go together; empty where all of them failed.
+// uncounted tells which of so many attempts are none of those that failed, so that the number of the attempt and what
+// is allowed of them go together; empty where all of them failed.
 func uncounted(attempt int, after wire.Heartbeat) string {
 	others := attempt - after.Failures
 	memory := min(after.OutOfMemory, others)

@@ -153,9 +153,10 @@ func TestAnErrorTellsStageTaskAttemptMessageAndStack(t *testing.T) {
 	if !errors.As(err, &failed) {
 		t.Fatalf("got %v, want an application error", err)
 	}
-	want4 := "stage score, task score-1, attempt 4: boom (2 of 2 attempts failed; 2 more got lost, which counts for nothing)"
-	if failed.Message() != want4 {
-		t.Errorf("message: got %q, want %q", failed.Message(), want4)
+	told := "stage score, task score-1, attempt 4: boom (2 of 2 attempts failed; 2 more got lost, which counts for " +
+		"nothing)"
+	if failed.Message() != told {
+		t.Errorf("message: got %q, want %q", failed.Message(), told)
 	}
 	var got Failure
 	if err := failed.Details(&got); err != nil {
