@@ -89,6 +89,7 @@ func TestTheMemoryOfGPUsIsNotAddedUp(t *testing.T) {
 		"small ones take both":        {[]Claim{claim(small, 9)}, []int{2}},
 		"what runs on the large one":  {[]Claim{runsOn(small, "GPU-0", 2)}, []int{2}},
 		"the large one is held":       {[]Claim{runsOn(small, "GPU-0", 1), claim(large, 9)}, []int{1, 1}},
+		"a first slot that waits":     {[]Claim{claim(large, 1), claim(large, 1), claim(large, 1)}, []int{1, 1, 1}},
 		"what runs, nobody knows how": {[]Claim{runsOn(small, "", 1), claim(large, 9)}, []int{1, 1}},
 	} {
 		var got []int
@@ -98,6 +99,13 @@ func TestTheMemoryOfGPUsIsNotAddedUp(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+	// The sum of what is asked for is more than there is, and a small one is free all the same.
+	got := Hosts([]plan.Host{gpuHost(1, 1, 1, 3)}, []Claim{
+		claim(asking(1, 1), 2), claim(asking(1, 3), 1), claim(asking(1, 3), 1),
+	})
+	if got[0].Total != 2 {
+		t.Errorf("beside a slot that waits: %+v, want two", got[0])
 	}
 	// A stage with work has a slot in any case, so the second of large ones waits on the host: no further one does.
 	held := runsOn(small, "GPU-0", 1)
@@ -153,7 +161,7 @@ func assignable(gpus []plan.GPU, sizes []quantity.Size) bool {
 }
 
 // What is placed can be run at once, but for the first slot of a stage, which it has in any case, and who is given no
-// further slot could not be given one.
+// further slot could not be given one while fewer slots than GPUs are placed.
 func TestWhatGPUsHaveRoomForIsGivenAndNothingElse(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -191,8 +199,15 @@ func TestWhatGPUsHaveRoomForIsGivenAndNothingElse(t *testing.T) {
 		if !assignable(host.GPUs, placed) {
 			t.Fatalf("%v are placed on %v", placed, host.GPUs)
 		}
+		// The first slot of a stage that finds no GPU free waits for one on the host, where it is counted with one: a host
+		// admits attempts by number.
+		counted := 0
+		for _, slots := range given {
+			counted += slots.Total
+		}
 		for i, slots := range given {
-			if more := append(slices.Clone(placed), claims[i].Size); slots.Limited && assignable(host.GPUs, more) {
+			more := append(slices.Clone(placed), claims[i].Size)
+			if slots.Limited && counted < len(host.GPUs) && assignable(host.GPUs, more) {
 				t.Fatalf("%s has %d of %d slots beside %v, and %v have one more", claims[i].Size, slots.Total, claims[i].Tasks,
 					placed, host.GPUs)
 			}

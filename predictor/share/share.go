@@ -244,7 +244,7 @@ func (s *stage) roomiest(rooms []*room, force bool) *room {
 // memory is a question to each of them, see devices.
 func fits(size, left quantity.Size) bool {
 	size.GPU = quantity.Milli(size.WholeGPUs()) * quantity.Core
-	size.GPUMemory, size.DeviceClass = 0, ""
+	size.GPUMemory, left.GPUMemory, size.DeviceClass = 0, 0, "" // the sum may be less than nothing beside a first slot
 	return size.Fits(left)
 }
 

@@ -226,11 +226,9 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	}
 	defer room.release()
 	who := predictor.GPUHolder{Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number}
-	asked := a.now()
 	if r.gpus, err = a.gpus.take(ctx, r.need, who); err != nil {
 		if f.stopped, f.reason = slot.Stopped(ctx); ctx.Err() == nil {
-			f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseNoGPU, err.Error()
-			f.gpuWait = a.now().Sub(asked)
+			f.stopped, f.cause, f.reason, f.gpuWait = predictor.Lost, predictor.CauseNoGPU, err.Error(), gpuPatience
 		}
 		account.queue = r.try.Queue(a.now())
 		return f, account

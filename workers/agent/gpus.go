@@ -172,30 +172,34 @@ func (g *gpus) never(need device.Need) string {
 	return why
 }
 
-// take gives an attempt its GPUs, and waits a little where other programs use them. An error wraps errNoGPU and says
-// which GPU is why not to be had.
+// take gives an attempt its GPUs. It waits for other attempts that have them, and for gpuPatience where other programs
+// use them. An error wraps errNoGPU and says which GPU is why not to be had.
 func (g *gpus) take(ctx context.Context, need device.Need, who predictor.GPUHolder) (*gpuHold, error) {
 	if need.Count == 0 {
 		return &gpuHold{}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, gpuPatience)
-	defer cancel()
-	told, why := "", ""
+	told, since := false, time.Now() // since when others than attempts are in the way
 	for {
+		why, ours := "", false
 		err := g.look(ctx)
-		switch {
-		case err == nil:
+		if err == nil {
 			var hold *gpuHold
 			if hold, why = g.choose(need, who); hold != nil {
 				return hold, nil
 			}
-		case ctx.Err() == nil || why == "": // what stands is not known: it may be in use
-			why = err.Error()
+			ours = g.ours(need)
+		} else {
+			why = err.Error() // how they stand is not known: they may be in use
 		}
-		if told == "" { // once: how much others hold changes all the time
-			told = why
+		switch now := time.Now(); {
+		case ours:
+			since = now
+		case !told: // once: how much others hold changes all the time
+			told = true
 			g.logger.WarnContext(ctx, "an attempt waits for a GPU", "run", who.Run, "task", who.Task, "attempt", who.Attempt,
 				"reason", why)
+		case now.Sub(since) >= gpuPatience:
+			return nil, fmt.Errorf("%w: %s", errNoGPU, why)
 		}
 		select {
 		case <-ctx.Done():
@@ -203,6 +207,21 @@ func (g *gpus) take(ctx context.Context, need device.Need, who predictor.GPUHold
 		case <-time.After(gpuPause):
 		}
 	}
+}
+
+// ours reports whether other attempts alone keep the GPUs of a need from being had: as these end by themselves, that is
+// waited for however long they go on.
+func (g *gpus) ours(need device.Need) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	given := slices.Clone(g.now)
+	for i, d := range given {
+		if g.held[d.UUID] != nil {
+			given[i].Free, given[i].Used, given[i].Processes = d.Memory, 0, nil
+		}
+	}
+	_, why := device.Choose(given, nil, need)
+	return why == ""
 }
 
 func (g *gpus) choose(need device.Need, who predictor.GPUHolder) (hold *gpuHold, why string) {

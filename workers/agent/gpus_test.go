@@ -324,6 +324,40 @@ func TestAGPUThatAnotherProgramFillsIsWaitedForAndNamed(t *testing.T) {
 	})
 }
 
+// Another attempt may have the only GPU that is large enough for hours: that is no reason to give up.
+func TestAGPUThatAnotherAttemptHasIsWaitedForAsLongAsThatGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		driver := newCards(2, 40*quantity.GiB)
+		driver.states[0].Memory, driver.states[0].Free = 80*quantity.GiB, 80*quantity.GiB
+		g := known(t, driver)
+		large := device.Need{Count: 1, Memory: 60 * quantity.GiB}
+		first, err := g.take(t.Context(), large, predictor.GPUHolder{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		driver.hold(0, 100, 70*quantity.GiB) // as it does itself
+		go func() {
+			time.Sleep(9 * gpuPatience)
+			driver.hold(0, 100, 0)
+			g.give(first)
+		}()
+		began := time.Now()
+		second, err := g.take(t.Context(), large, predictor.GPUHolder{})
+		if err != nil || !slices.Equal(second.uuids, first.uuids) || time.Since(began) < 9*gpuPatience {
+			t.Fatalf("after %s: %+v, %v", time.Since(began), second, err)
+		}
+		driver.hold(1, 4242, 39*quantity.GiB) // a stranger has the other one: the large one alone is waited for
+		ctx, cancel := context.WithTimeout(t.Context(), 3*gpuPatience)
+		defer cancel()
+		began = time.Now()
+		if _, err := g.take(ctx, device.Need{Count: 1}, predictor.GPUHolder{}); err == nil ||
+			time.Since(began) != 3*gpuPatience {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
+}
+
 func TestAGPUThatFallsOffTheBusIsOfferedNoMore(t *testing.T) {
 	t.Parallel()
 	driver := newCards(2, 80*quantity.GiB)
