@@ -124,7 +124,7 @@ func (j Journey) Draw() (drawn Drawn, known bool) {
 	drawn = Drawn{make([]float64, resamples), make([]float64, resamples)}
 	for i := range resamples {
 		end, dollars := j.once(i, means, random)
-		drawn.ends[i], drawn.dollars[i] = end, dollars
+		drawn.ends[i], drawn.dollars[i] = atMost(end, longestRun), atMost(dollars, fact.MaxCost.USD())
 	}
 	slices.Sort(drawn.ends)
 	slices.Sort(drawn.dollars)
@@ -161,6 +161,15 @@ func above(sorted []float64, most float64) float64 {
 func middle(sorted []float64) fact.Interval {
 	at := func(q float64) float64 { return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)] }
 	return fact.Interval{Low: at(0.1), Mid: at(0.5), High: at(0.9)}
+}
+
+// atMost is value, or bound where it is larger or no number: what is known of one kilobyte says so little of a terabyte
+// that a draw may overflow, and no time of what never ends is none.
+func atMost(value, bound float64) float64 {
+	if value < bound {
+		return value
+	}
+	return bound
 }
 
 // widen moves sorted values away from their middle, in the logarithm; 0 stays where it is.

@@ -101,7 +101,7 @@ func (c confidence) String() string {
 }
 
 // Type is the placeholder in the usage.
-func (c confidence) Type() string { return "probability" }
+func (c confidence) Type() string { return "PROBABILITY" }
 
 // Set reads "0.99" or "99%".
 func (c confidence) Set(text string) error {

@@ -36,9 +36,10 @@ func retryCommand(t *tool.Tool) *cobra.Command {
 		Long: `Start a run that has ended again, as a new run, with its input, its goal, and the build that is
 current now. Results of stages that succeeded are reused where their inputs are the same and their
 artifacts are still there; all else runs. With --from, nothing is reused of that stage and of those
-that were first scheduled after it. What is given of --deadline, --confidence, --budget and --minimise
-replaces that part of the goal: the new run has a budget of its own, to which the old one's cost is
-not charged. --app serves the fix first: the directory of an app, or the file of a chain. An app that
+that were first scheduled after it. What is given of --deadline, --confidence, --budget and
+--minimise replaces that part of the goal: the new run has a budget of its own, to which the old
+one's cost is not charged. --app serves the fix first: the directory of an app, or the file of a
+chain. An app that
 ` + "`spillway dev --app`" + ` watches needs no such word.
 
 On a terminal the new run is shown live until its end, as ` + "`spillway run`" + ` does; Ctrl-C leaves it

@@ -178,7 +178,8 @@ def test_who_is_out_of_a_gpus_memory_is_told_the_layer_and_what_would_fit(
     part = Parts(1, monkeypatch).parts[0]
     part.batch_samples, part.micro_batches, part.memory = 64, 4, 0
     part.optimizer = torch.optim.Adam(torch.nn.Linear(1, 1).parameters())
-    part.usage = lambda: {"parameters": GIB, "gradients": GIB, "optimizer": 0, "buffers": 0}  # type: ignore[method-assign]
+    taken = {"parameters": GIB, "gradients": GIB, "optimizer": 0, "buffers": 0}
+    part.usage = lambda: taken  # type: ignore[method-assign]
     part.device, part.keyed.layer, part.places = torch.device("cuda", 1), "second", {"second": "model.py:7"}
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 24 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: held)
