@@ -189,7 +189,7 @@ func TestEveryStepComputesOnCPUs(t *testing.T) {
 		"a step of the unsplit model beside one of plain PyTorch, medians":                                 1e3,
 		"a step of the unsplit model with dropout in 4 micro-batches beside one of plain PyTorch, medians": 1e3,
 		"a step of 4 parts on one device beside one of the unsplit model, medians":                         1e3,
-		"peak of a part that is farthest off: convolutions in two parts":                                   1e3,
+		"peak of a part that is farthest off: unsplit convolutions":                                        1e3,
 		"peak of a part that is farthest off: a transformer in two bounded parts":                          1e3,
 	} {
 		if value, told := figures[name]; !told || value > most {
@@ -444,7 +444,7 @@ func TestTheDriverIsAskedWithOldCLibraries(t *testing.T) {
 	want := device.Reading{Driver: "535.1", CUDA: "12.2", Devices: []device.State{{
 		Device: device.Device{
 			UUID: "GPU-12345678", Index: 0, Instance: -1, Minor: 0, Name: "NVIDIA T4", Class: "t4", Memory: 15 << 30,
-			Capability: "7.5",
+			Capability: "7.5", Bus: "00000000:3B:00.0", GPUInstance: -1,
 		},
 		Used: 1 << 30, Free: 14 << 30, Busy: 0.25, Watts: 30, Uncorrected: -1,
 	}}}

@@ -34,16 +34,16 @@ func peaks(ctx context.Context, s Setup, r *Recorder) error {
 	convolutions := recipe{
 		file: "others.py", function: "convolutions", data: "convolutions", batch: 64, microBatches: 4, steps: 6,
 	}
-	if s.Device == executor.CPU {
-		convolutions.batch, convolutions.microBatches, convolutions.steps = 32, 1, fewSteps
-	}
 	type trained struct {
 		name  string
 		how   recipe
 		parts int
 	}
 	cases := []trained{{"convolutions in two parts", convolutions, 2}}
-	if s.Device == executor.CUDA {
+	if s.Device == executor.CPU { // on a busy one a part may get almost nothing, of which any prediction is far off
+		convolutions.batch, convolutions.microBatches, convolutions.steps = 32, 1, fewSteps
+		cases = []trained{{"unsplit convolutions", convolutions, 1}}
+	} else {
 		unsplit := trained{"an unsplit transformer", s.tried(peaksTrials(), alone(peaksMicroBatches)).
 			recipe(peaksMicroBatches), 1}
 		if s.BFloat16 {

@@ -4,6 +4,7 @@
 
 typedef struct { unsigned long long total, free, used; } memory;
 typedef struct { unsigned gpu, memory; } utilization;
+typedef struct { char legacy[16]; unsigned domain, bus, device, kind, subsystem; char place[32]; } pci;
 
 int nvmlInit_v2(void) { return 0; }
 int nvmlInitWithFlags(unsigned flags) { return 0; }
@@ -15,6 +16,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **to) { *to = (void *)1; 
 int nvmlDeviceGetUUID(void *device, char *to, unsigned n) { strncpy(to, "GPU-12345678", n); return 0; }
 int nvmlDeviceGetName(void *device, char *to, unsigned n) { strncpy(to, "NVIDIA T4", n); return 0; }
 int nvmlDeviceGetMinorNumber(void *device, unsigned *to) { *to = 0; return 0; }
+int nvmlDeviceGetPciInfo_v3(void *device, pci *to) { strncpy(to->place, "00000000:3B:00.0", sizeof to->place); return 0; }
 int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) { *major = 7; *minor = 5; return 0; }
 int nvmlDeviceGetMemoryInfo(void *device, memory *to) {
 	to->total = 15ull << 30, to->free = 14ull << 30, to->used = 1ull << 30;
@@ -26,3 +28,4 @@ int nvmlDeviceGetTotalEccErrors(void *device, int kind, int counter, unsigned lo
 int nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count, void *to) { *count = 0; return 0; }
 int nvmlDeviceGetComputeRunningProcesses_v2(void *device, unsigned *count, void *to) { *count = 0; return 0; }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, void *to) { *count = 0; return 0; }
+int nvmlDeviceGetAccountingMode(void *device, int *mode) { return 3; }
