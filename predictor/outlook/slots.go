@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/spillway-ml/spillway/predictor/makespan"
 	"github.com/spillway-ml/spillway/predictor/plan"
 )
 
@@ -53,32 +54,23 @@ func (l Leg) schedule(running []float64, mean, slots float64, random *rand.Rand)
 		}
 		return max(end, longest*slower), max(longest, l.together(tasks, mean, random))
 	}
-	heap := slotHeap(slices.Sorted(slices.Values(running)))
-	scale := 1.0
-	if many > mostScheduled {
-		scale = float64(many) / mostScheduled
-		tasks, many = int(math.Ceil(float64(tasks)/scale)), mostScheduled
-		heap = heap.fewer(scale)
+	scale := max(1, float64(many)/mostScheduled)
+	tasks, many = int(math.Ceil(float64(tasks)/scale)), int(math.Round(float64(many)/scale))
+	var busy makespan.Slots
+	for _, seconds := range fewer(slices.Sorted(slices.Values(running)), scale) {
+		if busy.Len() < many {
+			busy.Add(1, makespan.Slot{Free: seconds, Takes: 1})
+		}
 	}
-	heap = heap[:min(len(heap), many)]
+	busy.Add(many-busy.Len(), makespan.Slot{Takes: 1})
 	if bulk := tasks - mostScheduled; bulk > 0 {
 		work, tasks = l.together(bulk, mean, random), mostScheduled
-		heap = append(heap, make([]float64, many-len(heap))...)
-		slices.Sort(heap)
-		heap.fill(work)
+		busy.Fill(work)
 	}
 	for range tasks {
 		took := l.drawn(mean, random.NormFloat64())
 		work += took
-		at := took
-		if len(heap) < many {
-			heap = heap.pushed(took)
-		} else {
-			at = heap[0] + took
-			heap[0] = at
-			heap.sink()
-		}
-		end = max(end, at)
+		end = max(end, busy.Take(took))
 	}
 	return end * slower, work * scale
 }
@@ -88,54 +80,12 @@ func (l Leg) together(n int, mean float64, random *rand.Rand) float64 {
 	return float64(n) * mean * math.Exp(l.Task*random.NormFloat64()/math.Sqrt(float64(n)))
 }
 
-// fill lets slots, by when they are free, do so much work that all are free at the same time, but those that are later.
-func (h slotHeap) fill(work float64) {
-	level := 0.0
-	for i := range h {
-		level = (work + level*float64(i) + h[i]) / float64(i+1)
-		work = 0
-		if i+1 == len(h) || level <= h[i+1] {
-			for k := range i + 1 {
-				h[k] = level
-			}
-			return
-		}
-	}
-}
-
-// slotHeap has the times at which slots are free, the first at its root.
-type slotHeap []float64
-
 // fewer keeps one of so many sorted times, from everywhere among them: what the first to be free stand for is not when
-// the others are.
-func (h slotHeap) fewer(scale float64) slotHeap {
-	kept := make(slotHeap, int(math.Round(float64(len(h))/scale)))
+// the others are. A scale of 1 keeps all.
+func fewer(times []float64, scale float64) []float64 {
+	kept := make([]float64, int(math.Round(float64(len(times))/scale)))
 	for i := range kept {
-		kept[i] = h[int((float64(i)+0.5)*float64(len(h))/float64(len(kept)))]
+		kept[i] = times[int((float64(i)+0.5)*float64(len(times))/float64(len(kept)))]
 	}
 	return kept
-}
-
-func (h slotHeap) pushed(at float64) slotHeap {
-	h = append(h, at)
-	for i := len(h) - 1; i > 0 && h[i] < h[(i-1)/2]; i = (i - 1) / 2 {
-		h[i], h[(i-1)/2] = h[(i-1)/2], h[i]
-	}
-	return h
-}
-
-func (h slotHeap) sink() {
-	for i := 0; ; {
-		least := i
-		for _, child := range []int{2*i + 1, 2*i + 2} {
-			if child < len(h) && h[child] < h[least] {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		h[i], h[least] = h[least], h[i]
-		i = least
-	}
 }
