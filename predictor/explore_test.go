@@ -22,8 +22,8 @@ func (p threaded) took(cpu quantity.Milli) (seconds, cores float64) {
 	return seconds, min(1/seconds, threads)
 }
 
-// explored runs attempts of half a minute with one core, so many at a time, and returns the shares of cores that they had, in their order,
-// and the explorations that were told.
+// explored runs attempts of half a minute with one core, so many at a time, and returns the shares of cores that they
+// had, in their order, and the explorations that were told.
 func explored(p threaded, attempts, together, hosts int, program string, goal predictor.Goal) (
 	shares []quantity.Milli, told []string,
 ) {
@@ -96,7 +96,10 @@ func TestWhetherMoreCoresHelpIsTriedWhereTheyAreIdle(t *testing.T) {
 		{"several at a time, and room for all", threaded{part: 0.95}, 3, 8, "python3", predictor.Goal{}, 2000, 2000, 1},
 		{"no core is idle", threaded{part: 0.95}, 2, 2, "python3", predictor.Goal{}, 1000, 1000, 0},
 		{"nobody pays for time", threaded{part: 0.95}, 1, 2, "python3", predictor.Goal{Minimise: fact.Cost}, 1000, 1000, 0},
-		{"a function in Go has threads at any size", threaded{part: 0.95}, 1, 2, predictor.GoProgram, predictor.Goal{}, 1000, 1000, 0},
+		{
+			"a function in Go has threads at any size", threaded{part: 0.95}, 1, 2, predictor.GoProgram, predictor.Goal{}, 1000,
+			1000, 0,
+		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

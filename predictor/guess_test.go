@@ -324,7 +324,9 @@ func TestAFirstAttemptBeginsWithWhatImportsTheSame(t *testing.T) {
 		like        string
 	}{
 		{
-			"same", []string{"heavytensors", "numpy"}, 70, 700,
+			"same",
+			[]string{"heavytensors", "numpy"},
+			70, 700,
 			"like 1 other stage with python3 that import heavytensors, numpy, and less so 2 more",
 		},
 		{"some", []string{"heavytensors", "yaml"}, 60, 700, "like 1 other stage that import some of the same modules"},

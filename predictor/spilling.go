@@ -175,7 +175,8 @@ const linger = fact.Instant(3 * time.Second)
 func (d *decider) backlog(w *work, o spill.Offer, limit int) spill.Backlog {
 	b := spill.Backlog{
 		Offer: o, Queued: w.queued[0], Refills: d.now-w.stage.Backlog < linger, Held: w.stage.Functions, Limit: limit,
-		Free: w.slots - w.running[fact.Pool], ValueOfTime: d.policy.ValueOfTime, Eased: spill.Eased(w.stage.Spared), Clock: d.memory.Clock,
+		Free: w.slots - w.running[fact.Pool], ValueOfTime: d.policy.ValueOfTime, Eased: spill.Eased(w.stage.Spared),
+		Clock: d.memory.Clock,
 	}
 	if b.Queued == 0 {
 		return b // nobody is asked

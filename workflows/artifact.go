@@ -26,9 +26,10 @@ func Progress(ctx context.Context, step int, metrics map[string]float64) {
 	activities.Progress(ctx, step, metrics)
 }
 
-// ProgressOf is Progress of a stage that knows how much there is to do: done of so many steps, rows or bytes are. So the
-// end of an attempt is predicted where others tell nothing of it: of the first, and of one with another number of rows.
-// A total below what is done is none, and one that changes counts from then on, the less surely the further it moves.
+// ProgressOf is Progress of a stage that knows how much there is to do: done of so many steps, rows or bytes are. So
+// the end of an attempt is predicted where others tell nothing of it: of the first, and of one with another number of
+// rows. A total below what is done is none, and one that changes counts from then on, the less surely the further it
+// moves.
 func ProgressOf(ctx context.Context, done, of int, metrics map[string]float64) {
 	activities.ProgressOf(ctx, done, of, metrics)
 }

@@ -68,7 +68,8 @@ func TestAHintTellsWhichAttemptsCannotGrow(t *testing.T) {
 	inImage := listing
 	inImage.Image = "registry.example/list"
 	imports := listing
-	imports.Arguments, imports.Program, imports.Imports = []string{"sh", "-c", "python3 a.py"}, "python3", []string{"torch"}
+	imports.Arguments = []string{"sh", "-c", "python3 a.py"}
+	imports.Program, imports.Imports = "python3", []string{"torch"}
 	plain := imports
 	plain.Imports = []string{}
 	for name, c := range map[string]struct {
@@ -84,7 +85,9 @@ func TestAHintTellsWhichAttemptsCannotGrow(t *testing.T) {
 		"a command in an image": {
 			spillway.NewPipeline("p", shell.Run), shell, inImage, `{}`, inImage.Image, nil, true,
 		},
-		"a program in Python": {spillway.NewPipeline("p", shell.Run), shell, imports, `{}`, "python3", imports.Imports, false},
+		"a program in Python": {
+			spillway.NewPipeline("p", shell.Run), shell, imports, `{}`, "python3", imports.Imports, false,
+		},
 		"one that imports no modules of others": {
 			spillway.NewPipeline("p", shell.Run), shell, plain, `{}`, "python3", plain.Imports, false,
 		},

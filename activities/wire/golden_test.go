@@ -28,7 +28,9 @@ var (
 		CPU: 1500, Memory: 96 * quantity.MiB, GPU: 250, GPUMemory: 2 * quantity.GiB,
 		DeviceClass: "h200",
 	}
-	goal        = predictor.Goal{Deadline: time.Minute, Confidence: 0.95, Budget: quantity.USD / 2, Minimise: predictor.Latency}
+	goal = predictor.Goal{
+		Deadline: time.Minute, Confidence: 0.95, Budget: quantity.USD / 2, Minimise: predictor.Latency,
+	}
 	ref         = activities.Ref{Digest: strings.Repeat("ab", 32), Bytes: 4096}
 	traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	guess       = predictor.Interval{Low: 1, Mid: 2.5, High: 4}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/prometheus/promql/parser"
+
 	"github.com/spillway-ml/spillway/activities/telemetry"
 )
 

@@ -65,8 +65,8 @@ type Goal struct {
 	Minimise Objective `json:"minimise,omitempty"`
 }
 
-// The probabilities with which a deadline can be asked to be met: below the least nothing is asked, and of what is rarer
-// than the most leaves out, the attempts that are remembered tell nothing.
+// The probabilities with which a deadline can be asked to be met: below the least nothing is asked, and of what is
+// rarer than the most leaves out, the attempts that are remembered tell nothing.
 const (
 	LeastConfidence = 0.5
 	UsualConfidence = 0.9

@@ -46,7 +46,9 @@ func speeds(attempts []*Attempt, known Known, most int) (c Comparison) {
 		alone, expected := known.times(a, usual, walls[len(walls)/2])
 		points[i] = Point{At: a.Cores, Venue: a.Venue, Actual: alone / a.Wall}
 		if expected.Low > 0 {
-			points[i].Predicted = fact.Interval{Low: alone / expected.High, Mid: alone / expected.Mid, High: alone / expected.Low}
+			points[i].Predicted = fact.Interval{
+				Low: alone / expected.High, Mid: alone / expected.Mid, High: alone / expected.Low,
+			}
 		}
 	}
 	c.count(points)

@@ -21,7 +21,8 @@ import (
 //	err := agenda.Run(ctx)
 //
 // Attempts hold what they are admitted with; a host is never asked whether it has the room that the plan counts on.
-// Environments of functions start cold, and stay warm for as long as the Agenda goes on. Nothing fails and nothing runs out of memory. An Agenda must not be used concurrently, but by what it calls.
+// Environments of functions start cold, and stay warm for as long as the Agenda goes on. Nothing fails and nothing runs
+// out of memory. An Agenda must not be used concurrently, but by what it calls.
 type Agenda struct {
 	stack   *Simulation
 	host    string

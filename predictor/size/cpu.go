@@ -173,10 +173,10 @@ func (c CPU) Late(left float64, ahead Ahead) bool {
 const longEnough = 1.0
 
 // tries is the share that an attempt is tried with because nothing tells how fast it is there; 0 for none. It is twice
-// the largest that was seen, where that is what attempts have and they use most of it: with as many threads as they have
-// cores nothing holds them back, and the curve ends there. It is tried where that many are idle, for all tasks, and where
-// an attempt that were as much faster as it can be at most would be cheaper by [Step]. Once one has ended at that share,
-// it is seen, and the curve decides; it is tried again when that is forgotten, after some hundred attempts.
+// the largest that was seen, where that is what attempts have and they use most of it: with as many threads as they
+// have cores nothing holds them back, and the curve ends there. It is tried where that many are idle, for all tasks,
+// and where an attempt that were as much faster as it can be at most would be cheaper by [Step]. Once one has ended at
+// that share, it is seen, and the curve decides; it is tried again when that is forgotten, after some hundred attempts.
 func (c CPU) tries(now quantity.Milli) quantity.Milli {
 	next := 2 * max(now, quantity.Core)
 	seen := quantity.Milli(math.Round(max(c.Speed.Most, 1) * float64(quantity.Core)))
@@ -192,7 +192,8 @@ func (c CPU) tries(now quantity.Milli) quantity.Milli {
 		return 0
 	}
 	faster := float64(next) / float64(now) * min(1, c.Rate.Cores()/now.Cores())
-	if hoped := c.time(now.Cores()) / faster * (max(next.Cores(), c.Bundled.Cores()) + c.Worth); hoped > c.cost(now)*(1-Step) {
+	hoped := c.time(now.Cores()) / faster * (max(next.Cores(), c.Bundled.Cores()) + c.Worth)
+	if hoped > c.cost(now)*(1-Step) {
 		return 0
 	}
 	return next
@@ -301,8 +302,8 @@ func (c CPU) compared(share quantity.Milli) string {
 	}
 	if most := max(c.Speed.Most, 1); share.Cores() > most && c.HeldBack == 0 {
 		seen := quantity.Milli(math.Round(most * float64(quantity.Core)))
-		return fmt.Sprintf("an exploration: on %s they have no more threads than that and use %s, and whether more make them "+
-			"faster is seen at no smaller size; so many cores are idle", cores(seen), c.Rate)
+		return fmt.Sprintf("an exploration: on %s they have no more threads than that and use %s, and whether more make "+
+			"them faster is seen at no smaller size; so many cores are idle", cores(seen), c.Rate)
 	}
 	other, held := quantity.Core, ""
 	switch {

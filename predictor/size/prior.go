@@ -98,15 +98,15 @@ var (
 
 // usualOf is what is thought of a process of this program that imports these modules (nil where that is not known).
 func usualOf(program string, imports []string) quantity.Bytes {
-	any := func(of []string) bool {
+	some := func(of []string) bool {
 		return slices.ContainsFunc(imports, func(name string) bool { return slices.Contains(of, name) })
 	}
 	switch {
 	case program == fact.GoProgram:
 		return goPeak
-	case any(learning):
+	case some(learning):
 		return learningPeak
-	case any(numbers):
+	case some(numbers):
 		return numbersPeak
 	case imports != nil && len(imports) == 0:
 		return barePeak

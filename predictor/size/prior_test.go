@@ -170,9 +170,14 @@ func TestAStageOfWhichNothingIsKnownBeginsWithWhatItsProgramAndItsModulesTake(t 
 		imports []string
 		want    quantity.Bytes
 	}{
-		{"python3", nil, 32}, {"python3", []string{}, 12}, {"python3", []string{"requests"}, 32},
-		{"python3", []string{"numpy", "requests"}, 64}, {"python3", []string{"numpy", "torch"}, 300},
-		{"sh", nil, 4}, {"java", nil, 32}, {fact.GoProgram, nil, 12},
+		{"python3", nil, 32},
+		{"python3", []string{}, 12},
+		{"python3", []string{"requests"}, 32},
+		{"python3", []string{"numpy", "requests"}, 64},
+		{"python3", []string{"numpy", "torch"}, 300},
+		{"sh", nil, 4},
+		{"java", nil, 32},
+		{fact.GoProgram, nil, 12},
 	} {
 		got := guessed(size.WeakPrior(test.program, test.imports), size.Experience{}, 0)
 		if got/quantity.MiB != test.want && got/quantity.MiB != test.want+1 { // rounded up

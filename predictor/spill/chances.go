@@ -51,9 +51,9 @@ const mostDrawn = 64
 // from those that were measured, and tasks are scheduled one by one, as queues do. What [Offer.Duration] says, the sum
 // of mean times divided by the slots, is passed every other time, and by far where few tasks are left or some are long.
 //
-// Each draw is a world with a mean of its own: that of n measured times, whose logarithms vary by s, is off by s/sqrt(n)
-// times a Student t of n + 1 degrees of freedom. A task is a measured one, smoothed with a normal kernel and shrunk such
-// that they vary by s again (Silverman and Young, The bootstrap: to smooth or not to smooth?, 1987,
+// Each draw is a world with a mean of its own: that of n measured times, whose logarithms vary by s, is off by
+// s/sqrt(n) times a Student t of n + 1 degrees of freedom. A task is a measured one, smoothed with a normal kernel and
+// shrunk such that they vary by s again (Silverman and Young, The bootstrap: to smooth or not to smooth?, 1987,
 // https://doi.org/10.1093/biomet/74.3.469): the longest that was seen is not the longest that there is.
 //
 // Of a stage of which no attempt has ended, one that has run for a seconds takes longer than x with the probability a/x
@@ -159,9 +159,9 @@ func (c *chances) met(n int) float64 {
 	return c.metAt[n]
 }
 
-// least is the smallest n that ends the backlog in time with the probability that is asked for. Where none does, because
-// a single task may take too long, it is the smallest that does so in the asked part of those cases in which the most
-// do: what no number of functions changes is no reason to have more.
+// least is the smallest n that ends the backlog in time with the probability that is asked for. Where none does,
+// because a single task may take too long, it is the smallest that does so in the asked part of those cases in which
+// the most do: what no number of functions changes is no reason to have more.
 func (c *chances) least() (n int, found bool) {
 	if c.met(0) >= c.asked {
 		return 0, true

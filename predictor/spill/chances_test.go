@@ -18,8 +18,8 @@ func drawnLogs(n int, spread float64, seed uint64) []float64 {
 	return logs
 }
 
-// TestChancesAreThoseOfServingTheTasksOneByOne holds the probability against a queue whose tasks are drawn from what the
-// measured ones were drawn from.
+// TestChancesAreThoseOfServingTheTasksOneByOne holds the probability against a queue whose tasks are drawn from what
+// the measured ones were drawn from.
 func TestChancesAreThoseOfServingTheTasksOneByOne(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -67,8 +67,8 @@ type Choice struct {
 	Eased Eased
 }
 
-// Eased is since when fewer slots than are held have been enough for deadlines, and how many at most meanwhile. The zero
-// value says that they have not.
+// Eased is since when fewer slots than are held have been enough for deadlines, and how many at most meanwhile. The
+// zero value says that they have not.
 type Eased struct {
 	Since fact.Instant
 	Most  int
@@ -201,8 +201,9 @@ func (b Backlog) byDeadline(run Waiting) (choice Choice, needed bool) {
 		asked = fmt.Sprintf(", less than the %s that is asked, which no number of functions meets",
 			words.Percent(run.Goal.Asked()))
 	}
-	return Choice{Slots: n, Reason: fmt.Sprintf("%s, which the pool alone meets with %s; %s in %s for %s, in time with %s%s",
-		left, words.Percent(alone), finishes(n), words.Seconds(b.Duration(n)), b.Price(n), words.Percent(with), asked)}, true
+	reason := fmt.Sprintf("%s, which the pool alone meets with %s; %s in %s for %s, in time with %s%s", left,
+		words.Percent(alone), finishes(n), words.Seconds(b.Duration(n)), b.Price(n), words.Percent(with), asked)
+	return Choice{Slots: n, Reason: reason}, true
 }
 
 func (b Backlog) notWorth(wait string) string {

@@ -105,7 +105,7 @@ func newSearch(h *History, stakes Stakes) *search {
 	for column := range h.Columns {
 		s.columns[column] = make([]float64, n)
 		for i := range n {
-			value := 0.0
+			var value float64
 			if i < rare {
 				value = h.Rare[i].Values[column]
 			} else {

@@ -323,7 +323,7 @@ func (h *History) Features() []Features {
 	found := make([]Features, len(h.Peaks)+len(h.Rare))
 	for at := range found {
 		for i, name := range h.Names {
-			value := 0.0
+			var value float64
 			if at < len(h.Peaks) {
 				value = h.Columns[i][at]
 			} else {

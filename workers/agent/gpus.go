@@ -180,7 +180,8 @@ func (g *gpus) take(ctx context.Context, need device.Need, who predictor.GPUHold
 	}
 	told, since := false, time.Now() // since when others than attempts are in the way
 	for {
-		why, ours := "", false
+		var why string
+		var ours bool
 		err := g.look(ctx)
 		if err == nil {
 			var hold *gpuHold

@@ -99,8 +99,8 @@ func (f Filter) Offer(devices []State, class string) (offered []State, kept []Ke
 				"CUDA_DEVICE_ORDER=PCI_BUS_ID", number)}}
 		}
 		if missing := Missing(devices, f.Visible); missing != "" {
-			kept = append(kept, Kept{Reason: fmt.Sprintf("CUDA_VISIBLE_DEVICES names the GPU %q, which is not among the %d that are "+
-				"there; those after it are not offered; nvidia-smi -L lists numbers and UUIDs", missing, len(devices))})
+			kept = append(kept, Kept{Reason: fmt.Sprintf("CUDA_VISIBLE_DEVICES names the GPU %q, which is not among the %d "+
+				"that are there; those after it are not offered; nvidia-smi -L lists numbers and UUIDs", missing, len(devices))})
 		}
 		devices = Visible(devices, f.Visible)
 	}

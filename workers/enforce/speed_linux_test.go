@@ -30,10 +30,10 @@ type worker struct {
 // TestMeasureSpeeds compares predicted with measured speed at half a core, one and two, of programs that are run five
 // times at one of these sizes and once at another, for every two sizes. What is measured is the ratio of medians of
 // fifteen rounds or more, in each of which a program runs once at every size. A run of half a second differs from the
-// next by up to a third where others share the processor, so a round in which they had more than mostTaken of the cores,
-// other machines included, is made again, at most mostRounds in all. A speed whose own confidence interval is wider than
-// a tenth judges no prediction: its rows are told as unresolved, and the test fails where these are more than a quarter.
-// SPILLWAY_UPDATE=1 keeps the attempts for the tests of predictor/usage.
+// next by up to a third where others share the processor, so a round in which they had more than mostTaken of the
+// cores, other machines included, is made again, at most mostRounds in all. A speed whose own confidence interval is
+// wider than a tenth judges no prediction: its rows are told as unresolved, and the test fails where these are more
+// than a quarter. SPILLWAY_UPDATE=1 keeps the attempts for the tests of predictor/usage.
 func TestMeasureSpeeds(t *testing.T) {
 	if os.Getenv("SPILLWAY_MEASURE") == "" {
 		t.Skip("SPILLWAY_MEASURE is not set")
@@ -89,13 +89,13 @@ func TestMeasureSpeeds(t *testing.T) {
 		t.Logf("%s: %d of %d rows are resolved, %d of these within 10 percent and all within %.0f; of %d rows the speed is "+
 			"not known to a tenth", mode, resolved, rows, resolved-missed, 100*worst, unresolved)
 		if unresolved > rows/4 {
-			t.Errorf("%s: %d of %d rows are unresolved, want a quarter at most: others had the cores, so measure again on an idle "+
-				"machine", mode, unresolved, rows)
+			t.Errorf("%s: %d of %d rows are unresolved, want a quarter at most: others had the cores, so measure again on an "+
+				"idle machine", mode, unresolved, rows)
 		}
 		// What else the host does meets the one attempt at a size as well, and nothing makes up for that.
 		if missed > resolved/8 || worst > 0.25 {
-			t.Errorf("%s: %d of %d resolved rows are off by more than 10 percent, one by %.0f; want an eighth at most, and none "+
-				"by more than 25", mode, missed, resolved, 100*worst)
+			t.Errorf("%s: %d of %d resolved rows are off by more than 10 percent, one by %.0f; want an eighth at most, and "+
+				"none by more than 25", mode, missed, resolved, 100*worst)
 		}
 		if os.Getenv("SPILLWAY_UPDATE") == "1" {
 			record(t, all)
@@ -224,8 +224,8 @@ func (m measured) tell(t *testing.T) (off []float64, unresolved int) {
 		fmt.Fprintf(&line, "s at %g; ", cores)
 	}
 	half, two := truth[0.5], truth[2]
-	t.Logf("%-34s measured %.2f (%.2f to %.2f) and %.2f (%.2f to %.2f), by %d of %d rounds, in %d of which others had more "+
-		"than %.0f percent of the cores: %s", m.Program, half.mid, half.low, half.high, two.mid, two.low, two.high,
+	t.Logf("%-34s measured %.2f (%.2f to %.2f) and %.2f (%.2f to %.2f), by %d of %d rounds, in %d of which others had "+
+		"more than %.0f percent of the cores: %s", m.Program, half.mid, half.low, half.high, two.mid, two.low, two.high,
 		len(m.rounds), m.made, m.loud, 100*mostTaken, line.String())
 	for _, five := range speedSizes {
 		for _, one := range speedSizes {

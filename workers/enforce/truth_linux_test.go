@@ -192,7 +192,8 @@ func TestASpeedRestsOnQuietRounds(t *testing.T) {
 	rounds := madeUp(draw, 24, 1.8, 0.01, 3)
 	kept, loud := quietest(rounds)
 	if len(kept) != 16 || loud != 0 {
-		t.Errorf("of 24 rounds, 8 of which are loud: %d are kept and %d of them loud, want the 16 that are quiet", len(kept), loud)
+		t.Errorf("of 24 rounds, 8 of which are loud: %d are kept and %d of them loud, want the 16 that are quiet", len(kept),
+			loud)
 	}
 	if got := speedOf(kept, 1, 0); math.Abs(got.mid-0.5) > 0.01 {
 		t.Errorf("at half a core: %.3f times as fast, want 0.5, as nobody else was there", got.mid)

@@ -50,11 +50,11 @@
 //
 // # Reports
 //
-// A program may write JSON lines to the file that $SPILLWAY_REPORT names: {"progress": 3, "metrics": {"loss": 0.2}} when
-// a step is done, {"result": {...}} with values for later stages, {"checkpoint": "state.pt"} with what another attempt
-// finds at $SPILLWAY_RESUME, and {"retry": false} when that would fail in the same way. One that knows how much there
-// is to do says so, in steps, rows or bytes: {"progress": 1200, "of": 5000}. Its end is predicted by that, also in its
-// first run and where the next input has another number of rows.
+// A program may write JSON lines to the file that $SPILLWAY_REPORT names: {"progress": 3, "metrics": {"loss": 0.2}}
+// when a step is done, {"result": {...}} with values for later stages, {"checkpoint": "state.pt"} with what another
+// attempt finds at $SPILLWAY_RESUME, and {"retry": false} when that would fail in the same way. One that knows how much
+// there is to do says so, in steps, rows or bytes: {"progress": 1200, "of": 5000}. Its end is predicted by that, also
+// in its first run and where the next input has another number of rows.
 //
 // # Values
 //

@@ -49,7 +49,8 @@ func TestAScriptBeginsWithWhatOneTookThatImportsTheSame(t *testing.T) {
 		return r.Stage.Name + " took " + r.Usage.PeakMemory.String() + ", expected " + quantity.Bytes(expected.Mid).String() +
 			", granted " + r.Grant.Memory.String() + " at its end: " + r.Predicted.Source
 	}
-	if want := "like 1 other stage with python3 that import heavytensors"; !strings.Contains(second.Predicted.Source, want) {
+	want := "like 1 other stage with python3 that import heavytensors"
+	if !strings.Contains(second.Predicted.Source, want) {
 		t.Errorf("want a prediction %q: %s", want, told(second))
 	}
 	if mid := quantity.Bytes(second.Predicted.Memory.Mid); mid < 40*quantity.MiB || mid > quantity.GiB {
@@ -58,7 +59,8 @@ func TestAScriptBeginsWithWhatOneTookThatImportsTheSame(t *testing.T) {
 	if second.Grant.Memory > quantity.GiB || first.Grant.Memory > quantity.GiB {
 		t.Errorf("want no part of the host: %s; first: %s", told(second), told(first))
 	}
-	if strings.Contains(plain.Predicted.Source, "heavytensors") || plain.Predicted.Memory.Mid > second.Predicted.Memory.Mid {
+	if strings.Contains(plain.Predicted.Source, "heavytensors") ||
+		plain.Predicted.Memory.Mid > second.Predicted.Memory.Mid {
 		t.Errorf("want less for a script that imports nothing heavy: %s", told(plain))
 	}
 }

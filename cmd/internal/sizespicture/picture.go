@@ -58,14 +58,15 @@ const style = `.ground{fill:#fff}.t{fill:#1b1f24}.m{fill:#57606a}.line{stroke:#d
 text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif}
 .h{font-size:15px;font-weight:600}.b{font-weight:600}.r{text-anchor:end}.c{text-anchor:middle}
 @media (prefers-color-scheme:dark){.ground{fill:#15181c}.t{fill:#e4e7eb}.m{fill:#9ba5b1}.line{stroke:#31373f}
-.frame{stroke:#6e7781}.band{fill:#7db3ee;fill-opacity:.28}.area{fill:#7db3ee;fill-opacity:.17}.mid{stroke:#7db3ee}.granted{stroke:#9ba5b1}
+.frame{stroke:#6e7781}.band{fill:#7db3ee;fill-opacity:.28}.area{fill:#7db3ee;fill-opacity:.17}
+.mid{stroke:#7db3ee}.granted{stroke:#9ba5b1}
 .pool{fill:#e4e7eb}.function{fill:#15181c;stroke:#eda25f}.killed{stroke:#f28b82}}
 `
 
 // Draw returns the picture of a run, this wide and as high as it takes: a row for each stage, with its peaks of memory
 // and its run times over what explains them, and how fast it is over the cores that it has where that is known or
-// several sizes were tried, side by side where there is room. Of many stages it draws the first, and says how many there
-// are besides.
+// several sizes were tried, side by side where there is room. Of many stages it draws the first, and says how many
+// there are besides.
 func Draw(run string, stages []hindsight.Stage, width int) []byte {
 	besides := max(0, len(stages)-mostStages)
 	stages = stages[:len(stages)-besides]

@@ -55,27 +55,76 @@ for line in open(os.devnull):
 		arguments       []string
 		want            imports.Program
 	}{
-		{"a program and what it imports of its own", "", []string{"python3", "fit.py", "--epochs", "3"}, imports.Program{Name: "python3", Imports: fit}},
-		{"only the standard library", "", []string{"python3", "-u", "-X", "dev", "plain.py"}, imports.Program{Name: "python3", Imports: []string{}}},
-		{"a directory in which it starts", "src", []string{"/usr/bin/python3.12", "main.py"}, imports.Program{Name: "python3.12", Imports: []string{"requests"}}},
-		{"a program in another directory", "", []string{"python", "src/main.py"}, imports.Program{Name: "python", Imports: []string{"requests"}}},
-		{"a module of the program", "", []string{"python3", "-m", "layers.attention"}, imports.Program{Name: "python3", Imports: []string{"einops", "opt_einsum"}}},
-		{"a module of others", "", []string{"python3", "-m", "pytest", "-q"}, imports.Program{Name: "python3", Imports: []string{"pytest"}}},
+		{
+			"a program and what it imports of its own", "", []string{"python3", "fit.py", "--epochs", "3"},
+			imports.Program{Name: "python3", Imports: fit},
+		},
+		{
+			"only the standard library", "", []string{"python3", "-u", "-X", "dev", "plain.py"},
+			imports.Program{Name: "python3", Imports: []string{}},
+		},
+		{
+			"a directory in which it starts", "src", []string{"/usr/bin/python3.12", "main.py"},
+			imports.Program{Name: "python3.12", Imports: []string{"requests"}},
+		},
+		{
+			"a program in another directory", "", []string{"python", "src/main.py"},
+			imports.Program{Name: "python", Imports: []string{"requests"}},
+		},
+		{
+			"a module of the program", "", []string{"python3", "-m", "layers.attention"},
+			imports.Program{Name: "python3", Imports: []string{"einops", "opt_einsum"}},
+		},
+		{
+			"a module of others", "", []string{"python3", "-m", "pytest", "-q"},
+			imports.Program{Name: "python3", Imports: []string{"pytest"}},
+		},
 		{"a text", "", []string{"python3", "-Ic", "import torch"}, imports.Program{Name: "python3", Imports: nil}},
-		{"a text that is read", "", []string{"python3", "-c", "import torch, json"}, imports.Program{Name: "python3", Imports: []string{"torch"}}},
+		{
+			"a text that is read", "", []string{"python3", "-c", "import torch, json"},
+			imports.Program{Name: "python3", Imports: []string{"torch"}},
+		},
 		{"a file that is not there", "", []string{"python3", "none.py"}, imports.Program{Name: "python3", Imports: nil}},
 		{"a file of the host", "", []string{"python3", "/opt/fit.py"}, imports.Program{Name: "python3", Imports: nil}},
 		{"what comes on standard input", "", []string{"python3"}, imports.Program{Name: "python3", Imports: nil}},
-		{"a launcher", "", []string{"torchrun", "--nproc-per-node", "2", "plain.py"}, imports.Program{Name: "torchrun", Imports: []string{}}},
+		{
+			"a launcher", "", []string{"torchrun", "--nproc-per-node", "2", "plain.py"},
+			imports.Program{Name: "torchrun", Imports: []string{}},
+		},
 		{"another program", "", []string{"./fit", "data.csv"}, imports.Program{Name: "fit", Imports: nil}},
-		{"a script of a shell", "", []string{"sh", "-e", "-c", "mkdir -p out\nA=1 nice -n 5 python3 \"fit.py\" > out/log # slow"}, imports.Program{Name: "python3", Imports: fit}},
-		{"a script that goes to a directory", "", []string{"bash", "-c", "cd src && python3 main.py"}, imports.Program{Name: "python3", Imports: []string{"requests"}}},
-		{"a script with two programs", "", []string{"sh", "-c", "python3 plain.py; python3 src/main.py"}, imports.Program{Name: "python3", Imports: []string{"requests"}}},
-		{"a script of which one program is not known", "", []string{"sh", "-c", "python3 fit.py; python3 $1"}, imports.Program{Name: "python3", Imports: nil}},
-		{"a script that runs one program", "", []string{"sh", "-c", "exec ./fit data.csv"}, imports.Program{Name: "fit", Imports: nil}},
-		{"a script of small programs", "", []string{"sh", "-c", "cat rows/* | uniq > all.txt; echo 'python3 fit.py'"}, imports.Program{Name: "sh", Imports: nil}},
-		{"a script of a builtin", "", []string{"sh", "-c", `echo "$1 $(($2 * $3))" > out.txt`, "sh", "a"}, imports.Program{Name: "sh", Imports: nil}},
-		{"a script that mainly runs something large", "", []string{"sh", "-c", "mkdir x\njava -jar fit.jar | grep loss"}, imports.Program{Name: "java", Imports: nil}},
+		{
+			"a script of a shell", "",
+			[]string{"sh", "-e", "-c", "mkdir -p out\nA=1 nice -n 5 python3 \"fit.py\" > out/log # slow"},
+			imports.Program{Name: "python3", Imports: fit},
+		},
+		{
+			"a script that goes to a directory", "", []string{"bash", "-c", "cd src && python3 main.py"},
+			imports.Program{Name: "python3", Imports: []string{"requests"}},
+		},
+		{
+			"a script with two programs", "", []string{"sh", "-c", "python3 plain.py; python3 src/main.py"},
+			imports.Program{Name: "python3", Imports: []string{"requests"}},
+		},
+		{
+			"a script of which one program is not known", "", []string{"sh", "-c", "python3 fit.py; python3 $1"},
+			imports.Program{Name: "python3", Imports: nil},
+		},
+		{
+			"a script that runs one program", "", []string{"sh", "-c", "exec ./fit data.csv"},
+			imports.Program{Name: "fit", Imports: nil},
+		},
+		{
+			"a script of small programs", "", []string{"sh", "-c", "cat rows/* | uniq > all.txt; echo 'python3 fit.py'"},
+			imports.Program{Name: "sh", Imports: nil},
+		},
+		{
+			"a script of a builtin", "", []string{"sh", "-c", `echo "$1 $(($2 * $3))" > out.txt`, "sh", "a"},
+			imports.Program{Name: "sh", Imports: nil},
+		},
+		{
+			"a script that mainly runs something large", "", []string{"sh", "-c", "mkdir x\njava -jar fit.jar | grep loss"},
+			imports.Program{Name: "java", Imports: nil},
+		},
 		{"a script in a file", "", []string{"sh", "run.sh"}, imports.Program{Name: "sh", Imports: nil}},
 		{"nothing", "", nil, imports.Program{}},
 	} {

@@ -179,7 +179,7 @@ func (s *scan) text(text string) {
 		}
 		switch words[0] {
 		case "import":
-			for _, name := range strings.Split(strings.Join(words[1:], " "), ",") {
+			for name := range strings.SplitSeq(strings.Join(words[1:], " "), ",") {
 				if fields := strings.Fields(name); len(fields) > 0 {
 					s.module(fields[0])
 				}
@@ -204,7 +204,7 @@ func (s *scan) from(words []string) {
 	} else {
 		s.module(module)
 	}
-	for _, name := range strings.Split(strings.Trim(strings.Join(words[at+1:], " "), "()"), ",") {
+	for name := range strings.SplitSeq(strings.Trim(strings.Join(words[at+1:], " "), "()"), ",") {
 		if fields := strings.Fields(name); len(fields) > 0 {
 			s.local(prefix+fields[0], places)
 		}

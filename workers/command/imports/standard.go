@@ -6,7 +6,7 @@ import "strings"
 // of Python 3.6 to 3.13, and __future__.
 var standard = func() map[string]bool {
 	names := map[string]bool{}
-	for _, name := range strings.Fields(`
+	for name := range strings.FieldsSeq(`
 __future__ __main__ abc aifc antigravity argparse array ast asynchat asyncio asyncore atexit audioop base64
 bdb binascii binhex bisect builtins bz2 cProfile calendar cgi cgitb chunk cmath cmd code codecs codeop
 collections colorsys compileall concurrent configparser contextlib contextvars copy copyreg crypt csv ctypes

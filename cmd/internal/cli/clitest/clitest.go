@@ -92,8 +92,9 @@ func (s *Stack) Stop() (err error) {
 func StartStack(t *testing.T, state string, apps ...web.App) *Stack {
 	t.Helper()
 	stack := &Stack{state: state, done: make(chan struct{}), Engine: webtest.New(web.Stack{
-		Version: "v0.1.0", PID: os.Getpid(), StartedAt: time.Now(), StateDir: state, Apps: apps, PoolCPUs: []int{0}, FunctionCPUs: []int{1},
-		Hosts: []predictor.Host{{ID: "local", PricePerHour: 44 * quantity.USD / 1000}},
+		Version: "v0.1.0", PID: os.Getpid(), StartedAt: time.Now(), StateDir: state, Apps: apps, PoolCPUs: []int{0},
+		FunctionCPUs: []int{1},
+		Hosts:        []predictor.Host{{ID: "local", PricePerHour: 44 * quantity.USD / 1000}},
 	})}
 	store, err := artifact.Open(t.TempDir())
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/spillway-ml/spillway/predictor/provision"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
