@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/spillway-ml/spillway/predictor/makespan"
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
@@ -192,5 +193,32 @@ func TestNoForecastIsLongerThanATimeCanBe(t *testing.T) {
 	finish := drawn.Finish()
 	if !known || finish.High > float64(math.MaxInt64/time.Second) || finish.Low >= finish.High {
 		t.Errorf("ends in %+v s, known %v: want a wide interval that is a time.Duration", finish, known)
+	}
+}
+
+// TestManySlotsWaitForTheLongestOfTheirTasks holds what is drawn of more slots than are scheduled against all of them.
+func TestManySlotsWaitForTheLongestOfTheirTasks(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		slots, tasks int
+		spread       float64
+	}{{200, 600, 0.5}, {1000, 2000, 0.5}, {1000, 5000, 0.8}} {
+		leg := Leg{Waiting: row.tasks, Task: row.spread}
+		random := rand.New(rand.NewPCG(1, 2))
+		drawn, served := make([]float64, 101), make([]float64, 101)
+		for i := range drawn {
+			drawn[i], _ = leg.schedule(nil, 1, float64(row.slots), random)
+			var all makespan.Slots
+			all.Add(row.slots, makespan.Slot{Takes: 1})
+			for range row.tasks {
+				served[i] = max(served[i], all.Take(leg.drawn(1, random.NormFloat64())))
+			}
+		}
+		slices.Sort(drawn)
+		slices.Sort(served)
+		if got, want := drawn[50], served[50]; math.Abs(got/want-1) > 0.15 {
+			t.Errorf("%d tasks on %d slots: half of the draws end within %.3g s, served one by one %.3g", row.tasks, row.slots,
+				got, want)
+		}
 	}
 }

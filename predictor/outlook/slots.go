@@ -43,9 +43,8 @@ func (l Leg) schedule(running []float64, mean, slots float64, random *rand.Rand)
 	for _, seconds := range running {
 		end = max(end, seconds)
 	}
-	if tasks <= many-len(running) { // all at once: the longest of n has the n-th root of a uniform number as its rank
-		u := math.Pow(random.Float64(), 1/float64(max(tasks, 1)))
-		longest := l.drawn(mean, math.Sqrt2*math.Erfinv(2*min(u, 1-1e-12)-1))
+	if tasks <= many-len(running) { // all at once
+		longest := l.longest(float64(max(tasks, 1)), mean, random)
 		if tasks == 0 {
 			return end, 0
 		}
@@ -67,12 +66,21 @@ func (l Leg) schedule(running []float64, mean, slots float64, random *rand.Rand)
 		work, tasks = l.together(bulk, mean, random), mostScheduled
 		busy.Fill(work)
 	}
-	for range tasks {
+	for ; tasks > 0; tasks-- {
 		took := l.drawn(mean, random.NormFloat64())
 		work += took
+		if scale > 1 && tasks <= busy.Len() { // the last that a slot takes, the longest of those for which it stands
+			took = l.longest(scale, mean, random)
+		}
 		end = max(end, busy.Take(took))
 	}
 	return end * slower, work * scale
+}
+
+// longest draws the longest of so many tasks: its rank is the n-th root of a uniform number.
+func (l Leg) longest(n, mean float64, random *rand.Rand) float64 {
+	u := math.Pow(random.Float64(), 1/n)
+	return l.drawn(mean, math.Sqrt2*math.Erfinv(2*min(u, 1-1e-12)-1))
 }
 
 // together is how long n tasks take one after another.

@@ -124,8 +124,8 @@ func ofScript(files fs.FS, directory, shell, script string) Program {
 // runs itself, and those that take about as much.
 var small = strings.Fields("[ : . cd echo eval exit export printf pwd read return set shift source test trap true " +
 	"false ulimit umask unset wait for case esac fi done basename cat chmod cp cut date dirname env expr find grep head " +
-	"hostname id ln ls mkdir mktemp mv nproc readlink realpath rm rmdir sed seq sleep stat tail tee touch tr uname uniq wc " +
-	"xargs")
+	"hostname id ln ls mkdir mktemp mv nproc readlink realpath rm rmdir sed seq sleep stat tail tee touch tr uname uniq " +
+	"wc xargs")
 
 // isName reports whether a word is one by which a program may be called, and nothing that is known in a run only.
 func isName(word string) bool { return word != "" && !strings.ContainsAny(word, "$<>{}[]*?=!") }
