@@ -72,6 +72,9 @@ func evaluateDeadlines(ctx context.Context, world backlogs.World, cases int, wit
 }
 
 func reportDeadlines(into *report, name string, done []backlogs.Case) {
+	if len(done) == 0 {
+		return // few backlogs are not of every kind
+	}
 	met := func(of func(backlogs.Case) backlogs.Outcome) (part, cost float64) {
 		best := 0.0
 		for _, c := range done {

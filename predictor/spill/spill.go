@@ -32,7 +32,7 @@ import (
 // Worked: N = 240, P = 1, w = f = 0.1 s, c = 0, class 1 GiB at $0.0000166667 per GiB-second and $0.0000002 per request.
 // T(0) = 24 s, T(1) = 240 / (10 + 10) = 12 s, k(1) = 120, M(1) = 120 x $0.00000187 = $0.000224. Twelve seconds at $1 an
 // hour are worth $0.0033, so one slot pays; at a price a thousand times as high, M(1) = $0.224, and none does.
-// TestSpillChoice holds the choice against brute force.
+// TestSpillChoice holds the choice without a goal against brute force; how a deadline chooses, Scatter tells.
 type Offer struct {
 	Tasks          float64 // N
 	Slots          int     // P
@@ -43,7 +43,8 @@ type Offer struct {
 	Class          quantity.Bytes
 	Venue          plan.FunctionVenue
 	Most           int // the largest n that limits allow
-	Scatter        Scatter
+	// Scatter is how run times differ; only the chances of deadlines need it.
+	Scatter Scatter
 }
 
 // NoPool stands for the time that no pool slot needs for anything: long enough to be avoided, short enough to be
