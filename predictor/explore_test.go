@@ -97,7 +97,11 @@ func TestWhetherMoreCoresHelpIsTriedWhereTheyAreIdle(t *testing.T) {
 		{"no core is idle", threaded{part: 0.95}, 2, 2, "python3", predictor.Goal{}, 1000, 1000, 0},
 		{"nobody pays for time", threaded{part: 0.95}, 1, 2, "python3", predictor.Goal{Minimise: fact.Cost}, 1000, 1000, 0},
 		{
-			"a function in Go has threads at any size", threaded{part: 0.95}, 1, 2, predictor.GoProgram, predictor.Goal{}, 1000,
+			"a function in Go has threads at any size",
+			threaded{part: 0.95},
+			1, 2, predictor.GoProgram,
+			predictor.Goal{},
+			1000,
 			1000, 0,
 		},
 	} {

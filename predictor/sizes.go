@@ -451,7 +451,11 @@ func (d *decider) ahead(w *work, wall float64) (ahead size.Ahead) {
 	}
 	times := w.stage.Model.Times(fact.Pool, w.stage.Slot.CPU.Cores())
 	for _, began := range slices.Sorted(slices.Values(w.begun)) {
-		part := min(times.Residual(max(0, d.now.Since(began)), wall)/wall, 1)
+		left, age := wall, max(0, d.now.Since(began))
+		if len(times.Values) > 0 {
+			left = memory.Remaining(times, age)
+		}
+		part := min(left/wall, 1)
 		ahead.Tasks, ahead.Longest = ahead.Tasks+part, max(ahead.Longest, part)
 	}
 	return ahead

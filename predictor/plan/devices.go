@@ -85,7 +85,7 @@ func (e Equipment) compare(other Equipment) int {
 // Equipped is which GPUs hosts have, each kind of host once.
 func Equipped(hosts []Host) (kinds []Equipment) {
 	for _, host := range hosts {
-		if all := host.equipment(true); len(all) > 0 {
+		if all := host.equipment(true, 1); len(all) > 0 {
 			kinds = append(kinds, all)
 		}
 	}
@@ -101,10 +101,11 @@ func (h Host) Has(size quantity.Size) int { return h.slots(size, false) }
 func (h Host) Could(size quantity.Size) int { return h.slots(size, true) }
 
 func (h Host) slots(size quantity.Size, all bool) int {
-	if size.WholeGPUs() == 0 { // most ask for none
+	count := size.WholeGPUs()
+	if count == 0 { // most ask for none
 		return math.MaxInt
 	}
-	return h.equipment(all).Slots(size)
+	return h.equipment(all, count).Slots(size)
 }
 
 // For is the capacity of the host for attempts of a size: the GPUs of its class, each with as much memory as all those
@@ -114,7 +115,7 @@ func (h Host) For(size quantity.Size) quantity.Size {
 	if count == 0 {
 		return h.Capacity
 	}
-	capacity, devices := h.Capacity, h.equipment(false).best(size.DeviceClass, count)
+	capacity, devices := h.Capacity, h.equipment(false, count).best(size.DeviceClass, count)
 	capacity.GPU, capacity.GPUMemory = quantity.Milli(len(devices))*quantity.Core, 0
 	if len(devices) > 0 {
 		each := devices[min(count, len(devices))-1]
@@ -123,12 +124,12 @@ func (h Host) For(size quantity.Size) quantity.Size {
 	return capacity
 }
 
-// equipment is the memory of each GPU of the host that works, or of all of them. A host that tells of no single ones
-// has them all of one size.
-func (h Host) equipment(all bool) Equipment {
+// equipment is the memory of each GPU of the host that works, or of all of them, of which an attempt may have so many.
+// A host that tells of no single ones has them all of one size.
+func (h Host) equipment(all bool, count int) Equipment {
 	e := Equipment{}
 	for _, d := range h.Devices() {
-		if all || d.Wrong == "" {
+		if (all || d.Wrong == "") && (count == 1 || !d.Part()) {
 			e[d.Class] = append(e[d.Class], d.Memory)
 		}
 	}

@@ -63,3 +63,18 @@ func TestKindsOfHostsAreToldOnce(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+func TestSeveralGPUsAreWholeOnes(t *testing.T) {
+	t.Parallel()
+	part := plan.GPU{UUID: "MIG-1", Class: "h100-20g", Memory: 20 * quantity.GiB, Profile: "3g.20gb"}
+	other := part
+	other.UUID = "MIG-2"
+	parts := host(part, other)
+	one, two := quantity.Size{GPU: quantity.Core}, quantity.Size{GPU: 2 * quantity.Core}
+	if got := parts.Has(one); got != 2 {
+		t.Errorf("two instances are %d slots of one, want 2", got)
+	}
+	if got := parts.Has(two); got != 0 {
+		t.Errorf("two instances are %d slots of two, want none: a program sees one of them", got)
+	}
+}

@@ -51,6 +51,10 @@ type Host struct {
 	At time.Time `json:"at"`
 }
 
+// Part reports whether it is an instance of a GPU that was divided (MIG). A program sees one of these only, so an
+// attempt of several GPUs has whole ones.
+func (g GPU) Part() bool { return g.Profile != "" }
+
 // GPU is one device of a host, or an instance of one, as its driver told it last.
 type GPU struct {
 	// UUID names it everywhere; Index is its number on its host, Instance that of a part of it (MIG), -1 for a whole one.

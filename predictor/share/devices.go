@@ -47,7 +47,8 @@ func (d devices) choose(size quantity.Size, number int) (best []int) {
 	}
 	byClass := map[string][]int{}
 	for i, gpu := range d.all {
-		if d.until[i] > number || gpu.Memory < least || size.DeviceClass != "" && size.DeviceClass != gpu.Class {
+		if d.until[i] > number || gpu.Memory < least || count > 1 && gpu.Part() ||
+			size.DeviceClass != "" && size.DeviceClass != gpu.Class {
 			continue
 		}
 		if some := byClass[gpu.Class]; len(some) < count {

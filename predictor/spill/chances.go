@@ -60,12 +60,13 @@ const mostDrawn = 64
 // as far as its age tells: nothing says of which order its time is.
 type chances struct {
 	Backlog
-	run    Waiting
-	asked  float64   // the probability that is asked for
-	spread float64   // standard deviation of the logarithms of tasks that are alike
-	tasks  []float64 // how long tasks are, evenly probable, sorted; one is 1 in the mean
-	slots  makespan.Slots
-	metAt  map[int]float64 // in which part of the worlds, as far as they were drawn
+	run      Waiting
+	asked    float64   // the probability that is asked for
+	spread   float64   // standard deviation of the logarithms of tasks that are alike
+	tasks    []float64 // how long tasks are, evenly probable, sorted; one is 1 in the mean
+	variance float64   // of tasks
+	slots    makespan.Slots
+	metAt    map[int]float64 // in which part of the worlds, as far as they were drawn
 }
 
 func (b Backlog) chances(run Waiting, asked float64) *chances {
@@ -103,6 +104,7 @@ func (b Backlog) chances(run Waiting, asked float64) *chances {
 	}
 	for i := range c.tasks {
 		c.tasks[i] *= float64(len(c.tasks)) / sum
+		c.variance += (c.tasks[i] - 1) * (c.tasks[i] - 1) / float64(len(c.tasks))
 	}
 	slices.Sort(c.tasks)
 	return c
@@ -113,15 +115,17 @@ const (
 	mostQuantiles = 1024
 	// largest keeps what is drawn a finite number.
 	largest = 20
-	// clearly is how many standard deviations are passed by nothing that is worth a thought.
-	clearly = 4
+	// clearly is how many standard deviations are passed by nothing that is worth a thought, where so many times are known
+	// that their mean is off by as good as a normal variable: by four once in some thousands.
+	clearly     = 4
+	leastToTell = 16
 )
 
 // clear reports whether the pool is done in time whatever happens, so that nothing needs to be drawn: list scheduling
 // takes no longer than the work divided by the slots and the longest task (Graham, 1969).
 func (c *chances) clear() bool {
 	n := float64(len(c.Scatter.Logs))
-	if n == 0 || c.Slots == 0 || c.Wait >= NoPool {
+	if n < leastToTell || c.Slots == 0 || c.Wait >= NoPool {
 		return false
 	}
 	square := c.spread*c.spread + c.Scatter.Inputs*c.Scatter.Inputs
@@ -224,7 +228,9 @@ func (c *chances) finish(n int, random *rand.Rand) (end float64) {
 
 // busy draws when the attempts end that run, and adds the slots of n of them, one for scale.
 func (c *chances) busy(left []float64, n int, slot makespan.Slot, scale float64, random *rand.Rand) (end float64) {
-	next := 0.5 // the slot in the middle of those it stands for
+	n = min(n, len(left))
+	scale = min(scale, float64(max(n, 1))) // at least one stands for any
+	next := 0.5                            // the slot in the middle of those it stands for
 	for i, seconds := range left {
 		slot.Free = seconds * c.task(random, 1)
 		end = max(end, slot.Free)
@@ -248,8 +254,7 @@ func (c *chances) serve(tasks, scale float64, random *rand.Rand) (end float64) {
 	left := int(math.Ceil(tasks / scale))
 	if bulk := float64(left - mostDrawn); bulk > 0 {
 		left = mostDrawn
-		variance := math.Expm1(c.spread*c.spread + c.Scatter.Inputs*c.Scatter.Inputs)
-		c.slots.Fill(bulk + math.Sqrt(bulk*variance/scale)*random.NormFloat64())
+		c.slots.Fill(max(0, bulk+math.Sqrt(bulk*c.variance/scale)*random.NormFloat64()))
 	}
 	for ; left > 0; left-- {
 		of := 1.0

@@ -151,3 +151,30 @@ func BenchmarkChances(b *testing.B) {
 		})
 	}
 }
+
+// TestMoreFunctionsAreSeldomWorse also where the pool is busy and some tasks wait for it alone: few slots that stand
+// for many are never none.
+func TestMoreFunctionsAreSeldomWorse(t *testing.T) {
+	t.Parallel()
+	for _, busy := range []int{1, 2, 8} {
+		o := Offer{
+			Tasks: 1000, Slots: busy, Wall: 10, Function: 10, Most: 1000,
+			Scatter: Scatter{Logs: drawnLogs(32, 0.3, 1), AtPool: make([]float64, busy), PoolOnly: 3},
+		}
+		for i := range o.Scatter.AtPool {
+			o.Scatter.AtPool[i] = 5
+		}
+		c := Backlog{Offer: o}.chances(Waiting{Due: 300}, 0.9)
+		before := 0.0
+		for n := 1; n <= 1000; n += 37 {
+			met := c.met(n)
+			if met < before-0.1 {
+				t.Errorf("%d functions beside %d busy slots are in time with %.2f, fewer with %.2f", n, busy, met, before)
+			}
+			before = max(before, met)
+		}
+		if before < 0.9 {
+			t.Errorf("beside %d busy slots at most %.2f are in time", busy, before)
+		}
+	}
+}

@@ -95,11 +95,20 @@ func (b Backlog) Choose() Choice {
 	b.Most = min(b.Queued, b.Limit)
 	picked, keep := b.wish()
 	picked.Slots = max(picked.Slots, min(keep, b.Limit))
-	picked = b.calm(picked)
+	if !b.spent() {
+		picked = b.calm(picked)
+	}
 	if change := picked.Slots - b.Held; picked.Slots > 0 && change != 0 && max(change, -change) < max(1, b.Held/4) {
 		picked.Slots = min(b.Held, b.Limit) // a slot more or less than a few is not worth a decision
 	}
 	return picked
+}
+
+// spent reports whether no run can pay for a slot any more.
+func (b Backlog) spent() bool {
+	return len(b.Runs) > 0 && !slices.ContainsFunc(b.Runs, func(run Waiting) bool {
+		return b.bounded(Choice{Slots: 1}, run).Slots > 0
+	})
 }
 
 // calm keeps slots that a deadline needed a moment ago.

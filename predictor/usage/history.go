@@ -189,7 +189,9 @@ func (h *History) AddTo(a Attempt, explains Term) bool {
 	for i := range h.Columns {
 		h.Columns[i][place] = row[i]
 	}
-	h.supersede(row[:len(h.Names)], explains)
+	if !a.Exceeded { // a retry tells more than what ran out of memory
+		h.supersede(row[:len(h.Names)], explains)
+	}
 	return true
 }
 

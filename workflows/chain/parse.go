@@ -127,7 +127,7 @@ func (c *chainReader) goal(node *yaml.Node) (goal predictor.Goal) {
 	c.fields(node, "goal", map[string]func(*yaml.Node){
 		"deadline": func(n *yaml.Node) { goal.Deadline = c.duration(n, "deadline") },
 		"confidence": func(n *yaml.Node) {
-			text, ok := c.text(n, "confidence", "0.95")
+			text, ok := c.plain(n, "confidence", "0.95")
 			value, err := strconv.ParseFloat(text, 64)
 			if ok && (err != nil || !(value >= predictor.LeastConfidence && value <= predictor.MostConfidence)) {
 				c.report(at(n), "confidence is %q; give the probability of meeting the deadline, %g to %g", text,

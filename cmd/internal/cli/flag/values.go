@@ -112,7 +112,7 @@ func (c confidence) Set(text string) error {
 		return err
 	}
 	if percent {
-		value /= 100
+		value = math.Round(value*1e9) / 1e11
 	}
 	if !(value >= predictor.LeastConfidence && value <= predictor.MostConfidence) {
 		return &fault.UsageError{Problem: "it is out of bounds", Hint: hint}
