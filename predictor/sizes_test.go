@@ -91,19 +91,19 @@ func TestSizes(t *testing.T) {
 			"41 attempts",
 		},
 		{
-			"memory is never below twice what small attempts take", 1, repeat(3, 10),
+			"small attempts have half as much again as they take", 1, repeat(3, 10),
 			quantity.Size{},
-			quantity.Size{CPU: 1000, Memory: 6 * quantity.MiB},
+			quantity.Size{CPU: 1000, Memory: 5 * quantity.MiB},
 			"10 attempts",
 		},
 		{
-			"nor below the policy's least", 1, repeat(1, 10),
+			"in whole MiB", 1, repeat(1, 10),
 			quantity.Size{},
 			quantity.Size{CPU: 1000, Memory: 2 * quantity.MiB},
 			"10 attempts",
 		},
 		{
-			"what takes more than a few MiB has 16 at least", 1, repeat(9, 10),
+			"what takes more than a few MiB has 16 at least", 1, repeat(12, 10),
 			quantity.Size{},
 			quantity.Size{CPU: 1000, Memory: 16 * quantity.MiB},
 			"10 attempts",

@@ -185,7 +185,7 @@ func DefaultPolicy() Policy {
 		Window:      64,
 		MaxWindow:   500,
 		Margin:      0.10,
-		MinMemory:   2 * quantity.MiB,
+		MinMemory:   quantity.MiB,
 		ErrorBound:  2,
 	}
 }

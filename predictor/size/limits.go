@@ -12,20 +12,21 @@ import (
 // every attempt would restart children and fill the ledger with decisions that change nothing.
 const Step = 0.10
 
-// leastLearned is the largest of the least limits: an attempt is given no less, or twice the most that was measured.
+// leastLearned is the largest of the least limits: an attempt is given no less, or half as much again as the most that
+// was measured.
 //
 // What a small process takes differs by as much as it is large: a page table, a library more, and what each CPU charges
-// in advance, 64 pages. A shell that starts programs takes 1.4 MiB, runs within 1 while the kernel reclaims, and is
-// killed within .5; 16 MiB for each left nineteen twentieths to spare.
+// in advance, 64 pages. A shell takes 660 KiB at most (cgroup v1), one that starts programs 1.4 MiB, and is killed where
+// it has .5; 16 MiB for each left nineteen twentieths to spare.
 const leastLearned = 16 * quantity.MiB
 
 // Least is the least limit of a stage of which this is the largest peak. Fixed says that its attempts run in
 // containers, which engines refuse to start with less than 6 MiB, or size themselves: they have the whole of it.
 func Least(largest quantity.Bytes, fixed bool) quantity.Bytes {
-	if fixed || largest <= 0 || largest >= leastLearned/2 {
+	if fixed || largest <= 0 || largest >= leastLearned {
 		return leastLearned
 	}
-	return RoundUp(2*largest, quantity.MiB)
+	return min(RoundUp(largest*3/2, quantity.MiB), leastLearned)
 }
 
 // Limits is what attempts of a stage are given: a size, and what its memory grows with.

@@ -186,13 +186,13 @@ func TestAStageOfWhichNothingIsKnownBeginsWithWhatItsProgramAndItsModulesTake(t 
 	}
 }
 
-func TestTheLeastLimitIsTwiceWhatSmallAttemptsTake(t *testing.T) {
+func TestTheLeastLimitIsHalfAsMuchAgainAsSmallAttemptsTake(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		largest float64
 		fixed   bool
 		want    quantity.Bytes
-	}{{0, false, 16}, {0.4, false, 1}, {0.9, false, 2}, {1.4, false, 3}, {6, false, 12}, {9, false, 16}, {1, true, 16}} {
+	}{{0, false, 16}, {0.6, false, 1}, {0.9, false, 2}, {1.4, false, 3}, {6, false, 9}, {11, false, 16}, {1, true, 16}} {
 		largest := quantity.Bytes(test.largest * float64(quantity.MiB))
 		if got := size.Least(largest, test.fixed); got != test.want*quantity.MiB {
 			t.Errorf("%s at most, fixed %v: got %s, want %d MiB", largest, test.fixed, got, test.want)
