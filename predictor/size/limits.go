@@ -16,8 +16,8 @@ const Step = 0.10
 // was measured.
 //
 // What a small process takes differs by as much as it is large: a page table, a library more, and what each CPU charges
-// in advance, 64 pages. A shell takes 660 KiB at most (cgroup v1), one that starts programs 1.4 MiB, and is killed where
-// it has .5; 16 MiB for each left nineteen twentieths to spare.
+// in advance, 64 pages. A shell takes 660 KiB at most (cgroup v1), one that starts programs 1.4 MiB, killed at .5;
+// 16 MiB for each left nineteen twentieths to spare.
 const leastLearned = 16 * quantity.MiB
 
 // Least is the least limit of a stage of which this is the largest peak. Fixed says that its attempts run in
