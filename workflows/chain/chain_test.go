@@ -125,7 +125,7 @@ func TestAChainDescribesItselfAsAnAppDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantPipeline := `{"name":"churn","validates":true,"goal":{"deadline_ns":1800000000000,
+	wantPipeline := `{"name":"churn","validates":true,"goal":{"deadline_ns":1800000000000,"confidence":0.95,
 	"budget_picodollars":2000000000000,"minimise":"cost"},
 	"bindings":[{"pipeline":"churn","subject":"data.new","filter":{"kind":"csv"},"max_runs":1,"goal":{}},
 	{"pipeline":"churn","schedule":"@daily","input":{"epochs":10},"goal":{}}],

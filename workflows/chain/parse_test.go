@@ -20,7 +20,7 @@ import (
 
 // churn is the chain of the package's comment.
 const churn = `name: churn
-goal: {deadline: 30m, budget: 2.00, minimise: cost}
+goal: {deadline: 30m, confidence: 0.95, budget: 2.00, minimise: cost}
 code: .
 python: {requirements: requirements.txt}
 environment: {PYTHONHASHSEED: 0}
@@ -247,6 +247,14 @@ func TestEachProblemIsNamedWithItsPlaceAndWhatToDo(t *testing.T) {
 		"an unknown objective": {
 			top("goal: {minimise: time}"),
 			`c.yaml:2:18: minimise is "time"; give cost or latency`,
+		},
+		"a confidence that is no probability": {
+			top("goal: {deadline: 5m, confidence: 95}"),
+			`c.yaml:2:34: confidence is "95"; give the probability of meeting the deadline, 0.5 to 0.999`,
+		},
+		"a confidence without a deadline": {
+			top("goal: {confidence: 0.95}"),
+			`c.yaml:2:7: confidence has no deadline to meet; give one, such as deadline: 10m`,
 		},
 		"an endless budget": {
 			top("goal: {budget: 1e9}"),
