@@ -13,10 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor/usage"
+
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/baseline"
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/replay"
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
-	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 func sizing() verb {

@@ -77,7 +77,7 @@ func (b backlog) serve(wanted func(queue) int) (out Outcome) {
 			}
 			going, waiting = append(going, next), waiting[1:]
 		}
-		to := (now/tick + 1) * tick
+		to := now.Truncate(tick) + tick
 		for _, r := range going {
 			to = min(to, r.ends)
 		}

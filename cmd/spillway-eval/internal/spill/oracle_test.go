@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/spillway-ml/spillway/predictor/provision"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )

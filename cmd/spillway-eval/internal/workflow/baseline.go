@@ -6,9 +6,10 @@ import (
 	"math"
 	"slices"
 
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/usage"
+
+	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
 )
 
 // Past is what has ended of one process, in the order in which it was complete.

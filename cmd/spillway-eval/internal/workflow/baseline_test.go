@@ -5,9 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor"
+
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/workflow"
-	"github.com/spillway-ml/spillway/predictor"
 )
 
 func near(got, want float64) bool { return math.Abs(got-want) <= 1e-9*math.Max(1, math.Abs(want)) }

@@ -9,8 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
 	"github.com/spillway-ml/spillway/predictor"
+
+	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
 )
 
 // LargestHost is the memory of the largest host, in bytes: no attempt is given more.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor/provision"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
@@ -25,7 +26,6 @@ import (
 	"knative.dev/serving/pkg/autoscaler/scaling"
 
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/spill"
-	"github.com/spillway-ml/spillway/predictor/provision"
 )
 
 // utilisation is Knative's default part of a pod's concurrency that is aimed at; the horizontal autoscaler is given the

@@ -4,8 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/spill"
 	"github.com/spillway-ml/spillway/predictor/provision"
+
+	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/spill"
 )
 
 // TestPodsFollowHowManyTasksAreAtWork has seven tasks at work for a while, then seventy, then none, on pods of one.
