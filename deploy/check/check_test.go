@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spillway-ml/spillway/activities/telemetry"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/spillway-ml/spillway/activities/telemetry"
 	"github.com/spillway-ml/spillway/deploy/check"
 )
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/prometheus/promql/parser"
-
 	"github.com/spillway-ml/spillway/activities/telemetry"
 )
 
