@@ -161,8 +161,8 @@ func TestTheGoalIsChangedByDraggingAndByTyping(t *testing.T) {
 		outlookOf("", predictor.Goal{Deadline: time.Duration(moved * 1e9)}).Summary))
 	b.Keep("run-dragged-1440-light")
 
-	// The budget is typed.
-	if err := chromedp.Do(b.Context, chromedp.Focus(`.goalform label:nth-of-type(2) input`)); err != nil {
+	// The budget, which comes after the deadline and its confidence, is typed.
+	if err := chromedp.Do(b.Context, chromedp.Focus(`.goalform label:nth-of-type(3) input`)); err != nil {
 		t.Fatal(err)
 	}
 	evaluate[bool](b, `(document.activeElement.select(), true)`)
