@@ -111,6 +111,7 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 		committed: map[string]quantity.Money{}, holders: map[holder][]string{},
 	}
 	m.Begin(snap.Term, d.now)
+	m.Pass(d.now)
 	d.plan = plan.Plan{Term: m.Term, Tick: m.Tick, At: snap.Now}
 	d.openHosts(snap.Hosts)
 	d.plan.Equipment = plan.Equipped(d.hosts)
