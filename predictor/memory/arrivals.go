@@ -43,6 +43,9 @@ type Arrivals struct {
 	Came []Came `json:"came,omitempty"`
 	// Forecaster knows all minutes that are over. It changes with every minute.
 	Forecaster *forecast.Forecaster `json:"forecaster"`
+
+	coming []float64 // what was said in a minute of those to come, see Coming
+	said   int64     // that minute
 }
 
 // Came is how many tasks came in a minute beside what was said of it a minute before.
@@ -188,6 +191,34 @@ func (a *arriving) lighten() (forgotten int) {
 // Arrivals returns what came at the stages of a model and what is forecast; nil where that is not followed. It is not
 // to be changed, and changes with the next event or time that is told.
 func (m *State) Arrivals(model string) *Arrivals { return m.arriving.stages[model] }
+
+// enoughMinutes is how many minutes must be known before a forecast of them is acted on: of fewer, what is thought
+// before anything was seen says as much.
+const enoughMinutes = 30
+
+// Coming is the chance that anything comes at the stages of a model in the minute that goes on, if nothing has yet, and
+// in each of the next; nil where less is known than enough to act on. It is not to be changed.
+func (m *State) Coming(model string) []float64 {
+	stage, now := m.arriving.stages[model], m.arriving.minute
+	if stage == nil || stage.Forecaster.Seen() < enoughMinutes {
+		return nil
+	}
+	if stage.said == now && stage.coming != nil {
+		return stage.coming
+	}
+	coming := make([]float64, 0, arrivalHorizon)
+	for i := range int64(arrivalHorizon) {
+		said := stage.Forecaster.At((fact.Instant(now+i) * arrivalMinute).Time())
+		if !said.Known() { // the time went back
+			return nil
+		}
+		coming = append(coming, said.Exceeds(0))
+	}
+	if !m.arriving.still { // what a copy shares is not the copy's to change
+		stage.coming, stage.said = coming, now
+	}
+	return coming
+}
 
 // savedArrivals is the JSON form of what arrives.
 type savedArrivals struct {
