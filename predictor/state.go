@@ -86,6 +86,14 @@ func (s State) Forecast(run string, now time.Time) (forecast outlook.Forecast, k
 	return outlook.ForecastOf(s.memory, run, now)
 }
 
+// Arriving tells what comes at a stage, minute by minute, and what is forecast; false where that is not followed.
+func (s State) Arriving(stage fact.StageID) (arriving memory.Arriving, followed bool) {
+	if s.memory == nil {
+		return memory.Arriving{}, false
+	}
+	return s.memory.Arriving(stage)
+}
+
 // MarshalJSON encodes the state for a checkpoint; equal states are equal bytes.
 func (s State) MarshalJSON() ([]byte, error) { return s.own().MarshalJSON() }
 

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/forecast"
@@ -266,3 +268,73 @@ func (s *savedArrivals) read() (a arriving) {
 	}
 	return a
 }
+
+// Arriving is how many tasks come at a stage, whatever its build and of all runs, minute by minute.
+type Arriving struct {
+	// Stage is the stage's own name.
+	Stage string `json:"stage"`
+	// Known is how many minutes were observed; a forecast is acted on from Enough on.
+	Known  int64 `json:"known_minutes"`
+	Enough int64 `json:"enough_minutes"`
+	// Now is the beginning of the minute that goes on, and Count how many tasks came in it until now.
+	Now   time.Time `json:"now"`
+	Count int       `json:"count"`
+	// Came are the latest minutes that are over, oldest first, at most an hour of them; those that nobody saw are missing.
+	Came []ArrivedMinute `json:"came"`
+	// Next are the minute that goes on and those that follow it, half an hour of them.
+	Next []ComingMinute `json:"next"`
+}
+
+// ArrivedMinute is one that is over.
+type ArrivedMinute struct {
+	// At is its beginning.
+	At    time.Time `json:"at"`
+	Tasks int       `json:"tasks"`
+	// Predicted is what was said of it a minute before: of eight in ten minutes the count is within. Nil where nothing was
+	// known.
+	Predicted *fact.Interval `json:"predicted_tasks,omitempty"`
+}
+
+// ComingMinute is one that is to come.
+type ComingMinute struct {
+	// At is its beginning.
+	At time.Time `json:"at"`
+	// Predicted is how many tasks are forecast, Chance how likely any comes at all, from 0 to 1.
+	Predicted fact.Interval `json:"predicted_tasks"`
+	Chance    float64       `json:"chance"`
+}
+
+// Arriving tells what comes at a stage; false where that is not followed.
+func (m *State) Arriving(stage fact.StageID) (arriving Arriving, followed bool) {
+	known := m.arriving.stages[stage.Model()]
+	if known == nil {
+		return Arriving{}, false
+	}
+	beginning := func(minute int64) time.Time { return (fact.Instant(minute) * arrivalMinute).Time() }
+	arriving = Arriving{
+		Stage: stage.Name, Known: known.Forecaster.Seen(), Enough: enoughMinutes,
+		Now: beginning(m.arriving.minute), Count: known.Count,
+		Came: make([]ArrivedMinute, 0, len(known.Came)), Next: make([]ComingMinute, 0, arrivalHorizon),
+	}
+	for _, came := range known.Came {
+		minute := ArrivedMinute{At: beginning(came.Minute), Tasks: came.Tasks}
+		if came.Known {
+			minute.Predicted = &fact.Interval{Low: tenths(came.Low), Mid: tenths(came.Mid), High: tenths(came.High)}
+		}
+		arriving.Came = append(arriving.Came, minute)
+	}
+	for i := range int64(arrivalHorizon) {
+		at := beginning(m.arriving.minute + i)
+		said := known.Forecaster.At(at)
+		if !said.Known() {
+			break
+		}
+		arriving.Next = append(arriving.Next, ComingMinute{At: at, Chance: milli(said.Exceeds(0)), Predicted: fact.Interval{
+			Low: tenths(said.Quantile(0.1)), Mid: tenths(said.Quantile(0.5)), High: tenths(said.Quantile(0.9)),
+		}})
+	}
+	return arriving, true
+}
+
+// tenths rounds a count of tasks to what says enough.
+func tenths[F float32 | float64](count F) float64 { return math.Round(10*float64(count)) / 10 }
