@@ -100,7 +100,8 @@ func (a *arriving) pass(minute int64) {
 			stage.over(quiet)
 		}
 		if passed < 0 {
-			stage.Last = min(stage.Last, minute)
+			stage.Last, stage.coming = min(stage.Last, minute), nil
+			stage.Came = slices.DeleteFunc(stage.Came, func(came Came) bool { return came.Minute >= minute })
 		}
 	}
 	a.minute = minute

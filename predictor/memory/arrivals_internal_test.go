@@ -103,10 +103,13 @@ func TestAClockThatGoesBackIsFollowedOnceItIsAnotherTime(t *testing.T) {
 	if got.Count != 1 || got.Last != minuteOf(209).Unix()/60 || !got.Forecaster.Newest().Equal(minuteOf(208)) {
 		t.Errorf("after the clock was set back it is %+v, newest %v; want it to be followed", got, got.Forecaster.Newest())
 	}
-	for _, came := range got.Came[1:] {
-		if came.Tasks != 1 {
-			t.Errorf("of minute %d it is remembered that %d tasks came, want 1", came.Minute, came.Tasks)
+	before := int64(0)
+	for _, came := range got.Came {
+		if came.Tasks != 1 || came.Minute <= before {
+			t.Errorf("of minute %d, after %d, it is remembered that %d tasks came, want 1 of a later one", came.Minute, before,
+				came.Tasks)
 		}
+		before = came.Minute
 	}
 	for _, nonsense := range []fact.Instant{0, -1, fact.At(time.Unix(1<<40, 0)), fact.At(time.Time{})} {
 		before := encoded(t, m)
