@@ -40,7 +40,9 @@ func idle(t *testing.T, snapshot func(now float64) predictor.Snapshot, started f
 func started0(run string) predictor.RunStarted { return started(run, -2, predictor.Goal{}) }
 
 // until is when the stage gave its last slot back, to the second, and what was said of it.
-func until(t *testing.T, state predictor.State, snapshot func(now float64) predictor.Snapshot) (at float64, why string) {
+func until(
+	t *testing.T, state predictor.State, snapshot func(now float64) predictor.Snapshot,
+) (at float64, why string) {
 	t.Helper()
 	var plan predictor.Plan
 	for now := 1.0; now < 2000; now++ {
@@ -110,7 +112,9 @@ type served struct {
 func (s served) cost() float64 { return 100 * (float64(s.starts)*4*1.04/3600 + s.idle.Hours()*0.04) }
 
 // serve lets a task come at each second that comes says, for days of which the last counts, decided every five seconds.
-func serve(days int, snapshot func(now float64) predictor.Snapshot, comes func(second int) bool) (last served, why string) {
+func serve(
+	days int, snapshot func(now float64) predictor.Snapshot, comes func(second int) bool,
+) (last served, why string) {
 	const second, day = 5, 24 * 3600
 	state := fold(predictor.State{}, started0("r"))
 	held, task, words := 0, 0, []string{}

@@ -42,8 +42,8 @@ func Fold(s State, e fact.Event) State {
 }
 
 // Pass says that it is this time now: a minute in which nothing came at a stage is known to be one only once it is over
-// (see [memory.State.Pass]). Decide says it too; whoever only folds calls it at least once a minute, and, while it takes
-// in what happened before, with the time at which each event was stored. It takes s over, as Fold does.
+// (see [memory.State.Pass]). Decide says it too; whoever only folds calls it at least once a minute, and, while it
+// takes in what happened before, with the time at which each event was stored. It takes s over, as Fold does.
 func Pass(s State, now time.Time) State {
 	m := s.own()
 	m.Pass(fact.At(now))

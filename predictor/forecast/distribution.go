@@ -82,8 +82,8 @@ func (d Distribution) asked(promised float64) float64 {
 }
 
 // Exceeds is the chance that the count is above some number of arrivals, which is rounded down: of 0, that anything
-// comes at all. It is the inverse of [Distribution.Quantile], asked midway between two whole counts. NaN where nothing is
-// known or count is NaN; 1 for a count below 0, and 0 for +Inf.
+// comes at all. It is the inverse of [Distribution.Quantile], asked midway between two whole counts. NaN where nothing
+// is known or count is NaN; 1 for a count below 0, and 0 for +Inf.
 func (d Distribution) Exceeds(count float64) float64 {
 	switch {
 	case !d.known || math.IsNaN(count):

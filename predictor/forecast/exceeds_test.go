@@ -51,8 +51,13 @@ func TestTheChanceOfMoreAtItsEdges(t *testing.T) {
 	f.Observe(minute(0), 3)
 	d := f.Ahead(1)
 	for _, one := range []struct{ count, want float64 }{
-		{-1, 1}, {math.Inf(-1), 1}, {math.Inf(1), 0}, {1e300, 0}, {math.NaN(), math.NaN()},
-		{0.5, d.Exceeds(0)}, {0.99, d.Exceeds(0)},
+		{-1, 1},
+		{math.Inf(-1), 1},
+		{math.Inf(1), 0},
+		{1e300, 0},
+		{math.NaN(), math.NaN()},
+		{0.5, d.Exceeds(0)},
+		{0.99, d.Exceeds(0)},
 	} {
 		if got := d.Exceeds(one.count); got != one.want && !(math.IsNaN(got) && math.IsNaN(one.want)) {
 			t.Errorf("more than %v come with a chance of %v, want %v", one.count, got, one.want)

@@ -67,7 +67,7 @@ type arriving struct {
 	// minute is the one that goes on, since 1970; 0 before any time was told.
 	minute int64
 	stages map[string]*Arrivals // by the name of the model
-	// most is how many stages are followed at most where less than maxArrivals have room in a checkpoint; 0 for maxArrivals.
+	// most is how many stages are followed at most where less than maxArrivals have room in a checkpoint; 0 for as many.
 	most int
 	// crowded is the last minute in which a stage found no room.
 	crowded int64

@@ -17,15 +17,16 @@ import (
 //
 //	T = Start / price
 //
-// the time for which keeping it costs as much as one start, it is kept for at least Trust T and given back after T/Trust
-// at the latest. Between these the forecast decides, at any moment anew.
+// the time for which keeping it costs as much as one start, it is kept for at least Trust T and given back after
+// T/Trust at the latest. Between these the forecast decides, at any moment anew.
 //
 // Theorem. Let x be how long there is nothing to do, with x known before, the cost is least at O = min(x price, Start).
 // Whatever is forecast, what is paid is at most 1 + 1/Trust times O.
 //
 // Proof. Let it be given back after w, Trust T <= w <= T/Trust. Where x < w, x price is paid: O where x <= T, and else
-// O = Start and x price < w price <= Start/Trust. Where x >= w, w price + Start is paid. For w <= T then O >= w price, as
-// x >= w and T >= w, and the ratio is 1 + T/w <= 1 + 1/Trust. For w > T, O = Start, and it is 1 + w/T <= 1 + 1/Trust.
+// O = Start and x price < w price <= Start/Trust. Where x >= w, w price + Start is paid. For w <= T then O >= w price,
+// as x >= w and T >= w, and the ratio is 1 + T/w <= 1 + 1/Trust. For w > T, O = Start, and it is 1 + w/T <= 1 +
+// 1/Trust.
 //
 // So the rule needs to remember nothing, and no forecast can break it. One that is certain and right leads to at most
 // 1 + Trust times O: it is given back at Trust T only where the rest of x is longer than T, for (1 + Trust) Start, and
@@ -103,9 +104,9 @@ func span(nanoseconds float64) time.Duration {
 //
 //	sum over k <= n of  S(k) ( q(k) Start - t(k) price )  > 0  for an n
 //
-// with q(k) the chance of step k, S(k) that nothing comes before it, and t(k) how long it is kept in it in the mean: the
-// best that can be done where the chances are right, because nothing else is learned until something comes. What comes
-// after T/Trust does not count.
+// with q(k) the chance of step k, S(k) that nothing comes before it, and t(k) how long it is kept in it in the mean:
+// the best that can be done where the chances are right, because nothing else is learned until something comes. What
+// comes after T/Trust does not count.
 func (i Idle) Decide(age time.Duration, steps []Step) Stay {
 	switch {
 	case age < i.Least():

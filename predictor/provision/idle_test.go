@@ -161,6 +161,7 @@ func TestWhatIsDecidedIsTheBestByTheForecast(t *testing.T) {
 func TestTheEdgesOfIdleTimes(t *testing.T) {
 	t.Parallel()
 	soon := []provision.Step{{Lasts: time.Minute, Chance: 1}}
+	late := []provision.Step{{Lasts: 6 * time.Minute}, {Lasts: time.Second, Chance: 1}}
 	for _, one := range []struct {
 		name  string
 		terms provision.Idle
@@ -179,7 +180,7 @@ func TestTheEdgesOfIdleTimes(t *testing.T) {
 		{"never", idleTerms(10, 0), 5 * time.Minute, []provision.Step{{time.Hour, 0}}, false},
 		{"soon, after T", idleTerms(10, 0), 15 * time.Minute, soon, true},
 		{"soon, after twice T", idleTerms(10, 0), 20 * time.Minute, soon, false},
-		{"too late to count", idleTerms(10, 0), 15 * time.Minute, []provision.Step{{6 * time.Minute, 0}, {time.Second, 1}}, false},
+		{"too late to count", idleTerms(10, 0), 15 * time.Minute, late, false},
 		{"a step of no length", idleTerms(10, 0), 15 * time.Minute, []provision.Step{{0, 1}}, false},
 		{"more than certain", idleTerms(10, 0), 15 * time.Minute, []provision.Step{{time.Minute, 2}}, true},
 		{"no chance at all", idleTerms(10, 0), 15 * time.Minute, []provision.Step{{time.Minute, math.NaN()}}, false},

@@ -363,8 +363,8 @@ func (a *Agent) touch() {
 	}
 }
 
-// obey takes over a plan: it remembers the sizings of the stages placed here, and for how many children there are slots,
-// resizes what runs and returns the slots.
+// obey takes over a plan: it remembers the sizings of the stages placed here, and for how many children there are
+// slots, resizes what runs and returns the slots.
 func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 	targets := placed(plan, a.id)
 	slots := make(map[build]int)

@@ -42,8 +42,8 @@ func Arrivals(run string, stages []predictor.Arriving, s Style) []string {
 		}
 		lines = append(lines, t.lines(s, "    ")...)
 	}
-	return append(lines, wrapped("", "tasks of all runs, whatever build; predicted: the middle 80%, of a minute that is over "+
-		"a minute before it", sizesPage(s))...)
+	return append(lines, wrapped("", "tasks of all runs, whatever build; predicted: the middle 80%, of a minute that is "+
+		"over a minute before it", sizesPage(s))...)
 }
 
 // arrivalsSummary writes how much of the latest minutes was as predicted.

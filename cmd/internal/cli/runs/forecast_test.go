@@ -41,8 +41,8 @@ func TestShowForecastTellsWhatCameAndWhatIsPredicted(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("%d %s", code, stderr)
 	}
-	clitest.Contains(t, "the table", stdout, "fit  80 tasks in 60 minutes, of which ", "minute", "predicted", "chance of any",
-		"2 so far", "tasks of all runs")
+	clitest.Contains(t, "the table", stdout, "fit  80 tasks in 60 minutes, of which ", "minute", "predicted",
+		"chance of any", "2 so far", "tasks of all runs")
 	code, stdout, stderr = show("--forecast", "--json")
 	var told struct {
 		Run    string

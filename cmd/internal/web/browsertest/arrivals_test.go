@@ -34,12 +34,13 @@ func TestWhatComesAtAStageIsDrawnBesideWhatWasPredicted(t *testing.T) {
 	serve(t, e, listener)
 	b.Open("http://" + listener.Addr().String() + "/runs/" + run)
 	b.Until(`document.querySelectorAll('.arrivals svg').length === 2`)
-	if told := evaluate[string](b, `document.querySelectorAll('.arrivals')[0].textContent`); !strings.Contains(told, "score") ||
-		!strings.Contains(told, "minutes as predicted; until ") || strings.Contains(told, "NaN") {
+	told := evaluate[string](b, `document.querySelectorAll('.arrivals')[0].textContent`)
+	if !strings.Contains(told, "score") || !strings.Contains(told, "minutes as predicted; until ") ||
+		strings.Contains(told, "NaN") {
 		t.Errorf("the picture says %q", told)
 	}
-	if told := evaluate[string](b, `document.querySelectorAll('.arrivals')[1].textContent`); !strings.Contains(told,
-		"By so little nothing is decided: 30 minutes have to be known") {
+	told = evaluate[string](b, `document.querySelectorAll('.arrivals')[1].textContent`)
+	if !strings.Contains(told, "By so little nothing is decided: 30 minutes have to be known") {
 		t.Errorf("of a stage that is hardly known, the picture says %q", told)
 	}
 	const bars = `document.querySelectorAll('.arrivals')[0].querySelectorAll('rect.pool').length`
