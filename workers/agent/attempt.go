@@ -41,7 +41,9 @@ type running struct {
 	live  target // set while the attempt goes on in it
 	gauge *gauge
 	used  quantity.Bytes // memory at the last look
-	last  quantity.Bytes // the limit of memory of a borrower when its work was over; 0 before
+	// earlier is the limit of memory before it was last raised, 0 where it never was; last what it was when the work of a
+	// borrower, or of one that was killed for memory, was over: what was not enough. 0 before.
+	earlier, last quantity.Bytes
 }
 
 // target is what an attempt runs in and what its limits are set on.
