@@ -22,9 +22,6 @@ const (
 	// is given back, so that another host may have it: seldom, as each time is a Record.
 	gpuPatience = 10 * time.Minute
 	gpuPause    = 500 * time.Millisecond
-	// mostGPUWait is for how long attempts of a task wait so altogether before it fails: a program that fills a GPU may
-	// never end, and somebody must be told.
-	mostGPUWait = time.Hour
 )
 
 // Driver tells of the GPUs of a host, as [device.Reader] does. It may be asked concurrently.
