@@ -85,12 +85,7 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 		impossible, found = a.unfit(s)
 	}
 	if found {
-		impossible = a.last(impossible, sizing, s.need, try.State().HostWait, task.Recommends)
-		if impossible.Outcome == predictor.Lost {
-			a.logger.WarnContext(ctx, "an attempt is given back", "run", task.Run, "task", task.ID, "reason",
-				impossible.Message)
-		}
-		return wire.Result{}, try.GiveBack(ctx, impossible)
+		return a.giveBack(ctx, try, s, a.last(impossible, sizing, s.need, try.State().HostWait, task.Recommends))
 	}
 	r := &running{
 		need:  needOf(s.size, sizing.Learned && s.need.LargestFailedGPU == 0),

@@ -2,9 +2,11 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/slot"
@@ -32,6 +34,23 @@ func (a *Agent) sized(sizing predictor.Sizing, need predictor.Need) sized {
 // mostHostWait is for how long attempts of a task wait altogether for a host that has what others do not before it
 // fails: a program that fills a GPU may never end, the larger hosts may be full, and somebody must be told.
 const mostHostWait = time.Hour
+
+// giveBack ends an attempt that this host does not begin. One that ends its task is told of in a Record, so that people
+// see why: it held nothing and took nothing, so it teaches no size. One that another host may run leaves none, as there
+// may be a hundred of them.
+func (a *Agent) giveBack(ctx context.Context, try *slot.Attempt, s sized, ending slot.Ending) (wire.Result, error) {
+	if !ending.Permanent {
+		a.logger.WarnContext(ctx, "an attempt is given back", "run", try.Task.Run, "task", try.Task.ID, "reason",
+			ending.Message)
+		return wire.Result{}, try.GiveBack(ctx, ending)
+	}
+	now := a.now()
+	record := try.Record(predictor.Pool, a.id, ending)
+	record.Grant = quantity.Size{}
+	record.Queue, record.At, record.Predicted = try.Queue(now), now, s.predicted
+	record.Usage.Input = try.Task.Input
+	return try.End(ctx, slot.Durable{Recorder: a.recorder}, record, ending, nil)
+}
 
 // unfit tells why an attempt cannot run on this host; found is false when it can. The ending is permanent where no host
 // that is known can run it.
