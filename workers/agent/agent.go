@@ -329,8 +329,9 @@ func (a *Agent) describe(ctx context.Context) {
 
 // Host describes the host as it stands now.
 func (a *Agent) Host() predictor.Host {
+	capacity, _ := a.gpus.usable(a.base)
 	return predictor.Host{
-		ID: a.id, Capacity: a.gpus.usable(a.base), GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
+		ID: a.id, Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
 		Free:         a.admission.free(),
 		PricePerHour: a.price, CPUs: slices.Clone(a.cpus),
 		Enforcement: string(a.enforcer.Mode()), At: a.now(),
