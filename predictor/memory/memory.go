@@ -51,6 +51,7 @@ const (
 	maxTasks    = 10_000_000 // of one hint or observation
 	maxProgram  = 128        // bytes of the name of one
 	maxImports  = 32         // modules of one
+	maxCalls    = 64         // stages of a run that are known beforehand
 	// maxAlike is how many stages at most tell what others may take: with more, those that nobody has run for long would
 	// count as much as those of today, and a tick would take longer.
 	maxAlike = 256
@@ -192,6 +193,18 @@ type Run struct {
 	Told     Told               `json:"told,omitzero"`
 	Active   fact.Instant       `json:"active"`           // last time anything happened
 	Stages   []fact.StageID     `json:"stages,omitempty"` // in order of first scheduling
+	// Calls are the stages that it calls and no others, by name; nil where that is not known.
+	Calls []string `json:"calls,omitempty"`
+}
+
+// Whole reports whether it is known to have called all stages that it calls.
+func (r *Run) Whole() bool {
+	for _, name := range r.Calls {
+		if !slices.ContainsFunc(r.Stages, func(id fact.StageID) bool { return id.Name == name }) {
+			return false
+		}
+	}
+	return len(r.Calls) > 0
 }
 
 // Told is what was once expected of a run, by which forecasts are judged at its end.

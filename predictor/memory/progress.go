@@ -110,8 +110,9 @@ func (p Progress) toDo(known *Model) (steps, off float64) {
 //
 //	f D (1 + D / S),   f = (sum of t^2 / s between marks - T^2 / S) / (marks - 1)
 //
-// with what is thought of f before, of which the second part is that of the mean itself. An attempt that is seen to
-// come no further for longer than between its steps is as slow as if the next one came now.
+// with what is thought of f before, of which the second part is that of the mean itself. Where no attempt of the stage
+// has ended, its parts may differ besides; see firstDoubt. An attempt that is seen to come no further for longer than
+// between its steps is as slow as if the next one came now.
 func (m *State) ByProgress(running Attempt, now fact.Instant) (told Paced, known bool) {
 	st, done := m.Stages[running.Stage], m.steps[running.Key]
 	if st == nil {
@@ -145,6 +146,9 @@ func (m *State) ByProgress(running Attempt, now fact.Instant) (told Paced, known
 	off *= pace // how many there will be is not certain either
 	late := max(0, stalled-took) / did * ahead
 	square += off*off + late*late
+	if !st.Model.ended() {
+		square += firstDoubt(pace, did, ahead)
+	}
 	whole := pace * ahead
 	deviation := math.Sqrt(square)
 	told.Then = Left{Mean: whole, Variation: max(deviation/whole, least)}
