@@ -119,3 +119,31 @@ func TestRoomIsAwaitedByTheProgressOfAFirstAttempt(t *testing.T) {
 		t.Errorf("want room in about 10 s:\n%s", why)
 	}
 }
+
+// TestProgressIsToldOfRunningAttempts has one that says how far it is and how much there is, one that says no more than
+// its steps, one that says nothing, and one that has ended.
+func TestProgressIsToldOfRunningAttempts(t *testing.T) {
+	t.Parallel()
+	state := steady(firstRun(4, 3), 0, 50)
+	state = fold(state, told("now", "train", 1, 7, 0, 50), started("other", 0, predictor.Goal{}),
+		hint("other", "train", 1, 0), start("other", "train", 0, 0), told("other", "train", 0, 1, 2, 50))
+	got := twinOf(t, state).Progress(after(50), "now")
+	if len(got) != 1 || len(got["now"]) != 2 {
+		t.Fatalf("got %+v, want two attempts of the run that was asked for", got)
+	}
+	first, second := got["now"][0], got["now"][1]
+	if first.Task != "train-0" || first.Attempt != 1 || first.Step != 500 || first.Of != 1000 ||
+		!about(first.Left, 50, 0.2) || first.Left.Low >= 45 || first.Left.High <= 55 {
+		t.Errorf("got %+v, want 500 of 1000 and about 50 s", first)
+	}
+	if second.Task != "train-1" || second.Step != 7 || second.Of != 0 || second.Left != (predictor.Interval{}) {
+		t.Errorf("got %+v, want 7 steps and no end", second)
+	}
+	ended := fold(state, record("now", "train", 0, 100, 100))
+	if got := ended.Progress(after(100), "now"); len(got["now"]) != 1 {
+		t.Errorf("once one has ended: %+v, want the other", got)
+	}
+	if got := state.Progress(after(50)); len(got) != 0 {
+		t.Errorf("of no run: %+v", got)
+	}
+}
