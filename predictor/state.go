@@ -88,6 +88,9 @@ func (s State) Progress(now time.Time, runs ...string) map[string][]outlook.Prog
 	return outlook.ProgressOf(s.memory, fact.At(now), asked)
 }
 
+// StateVersion is the version of what MarshalJSON writes; UnmarshalJSON reads it and earlier ones.
+const StateVersion = memory.SavedVersion
+
 // MarshalJSON encodes the state for a checkpoint; equal states are equal bytes.
 func (s State) MarshalJSON() ([]byte, error) { return s.own().MarshalJSON() }
 
