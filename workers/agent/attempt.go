@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -30,6 +31,10 @@ type running struct {
 	need     device.Need    // of the host's GPUs
 	gpus     *gpuHold       // that it has, from its admission on
 	planned  bool           // it has told of a split training; only samples look at it
+	// lines takes what it prints, from the start of its processes on; crowded says that it was told there that it was
+	// refused processes. Only who supervises it looks at them.
+	lines   activities.Output
+	crowded bool
 
 	mu    sync.Mutex
 	grant quantity.Size
@@ -198,21 +203,21 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 	began := a.now()
 	account.began = began
 	kills := memoryKills()
-	lines := a.output(r.source())
-	c.output.attach(lines)
+	r.lines = a.output(r.source())
+	c.output.attach(r.lines)
 	f = r.supervise(ctx, c, task, input)
 	now := a.now()
 	if f.answer != nil && f.exit == nil {
 		c.output.drain()
-	}
-	if err := closeOutput(ctx, lines); err != nil {
-		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "task", task.ID, "error", err)
 	}
 	if f.answer != nil && f.answer.BeganAt.After(began) { // the child has the same clock
 		account.start += f.answer.BeganAt.Sub(began)
 		account.began = f.answer.BeganAt
 	}
 	account.usage = r.usage(&f, c.process, now.Sub(began), now, task.Input)
+	if err := closeOutput(ctx, r.lines); err != nil {
+		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "task", task.ID, "error", err)
+	}
 	f.hostKills = memoryKills() > kills
 	f.grant, f.peak = r.held(), account.usage.PeakMemory
 	r.detach()
