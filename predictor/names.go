@@ -171,6 +171,8 @@ type (
 	Outlook = outlook.Outlook
 	// Alternative is one way to finish a run.
 	Alternative = outlook.Alternative
+	// Progress is how far a running attempt is by its own word.
+	Progress = outlook.Progress
 )
 
 // RelativeError is [usage.RelativeError].

@@ -96,7 +96,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 	return map[wire.Kind]wire.Message{
 		wire.KindRunStarted: {Event: predictor.RunStarted{
 			Run: "digits-1", Pipeline: "digits", App: "digits", Build: "f9310f35b488", Goal: goal, Input: []byte(`{"shards":6}`),
-			InputBytes: 12, Features: map[string]float64{"shards": 6},
+			InputBytes: 12, Features: map[string]float64{"shards": 6}, Stages: []string{"load", "score"},
 			Event: "1", At: at,
 			EventAt: at.Add(-time.Second), RetryOf: "digits-0", Traceparent: traceparent,
 		}},

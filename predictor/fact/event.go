@@ -95,7 +95,10 @@ type RunStarted struct {
 	// Features are the numbers of the encoded input, by name, and the values of its categories (usage.Category); nil where
 	// it has none, or the engine did not tell.
 	Features map[string]float64 `json:"features,omitempty"`
-	Event    string             `json:"event,omitempty"` // ID of the event that triggered the run
+	// Stages are those that the run calls and no others, by name, where its code says so beforehand, as a chain's does; nil
+	// where it does not. Some of them it may not call.
+	Stages []string `json:"stages,omitempty"`
+	Event  string   `json:"event,omitempty"` // ID of the event that triggered the run
 	// EventAt is when that event was published; the zero time when none was.
 	EventAt time.Time `json:"event_at,omitzero"`
 	// RetryOf is the run that this one tries again; empty for none.
