@@ -18,7 +18,7 @@ func Summary(m Model, s Style) []string {
 	lines := []string{s.cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)),
 		s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
 	if run.Error != "" {
-		lines = append(lines, "  error     "+Clean(run.Error))
+		lines = append(lines, "  error     "+failure(run))
 	}
 	if run.Notice != "" {
 		lines = append(lines, wrapped("  notice    ", run.Notice, s.page())...)
