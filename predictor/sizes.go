@@ -131,7 +131,7 @@ func (d *decider) sizing(w *work) size.Sizing {
 		s.Base.CPU = d.cpu(w, s.Base.CPU)
 	}
 	s.Stage, s.Attempts = st.ID, known.Attempts
-	s.Duration, s.Speed = needs.Wall, needs.Speed
+	s.Duration, s.Speed, s.AtFunctions = needs.Wall, needs.Speed, known.AtFunctions()
 	s.Wall, s.WallFallen = known.Wall(), known.WallFallen
 	s.Live = d.liveSize(st, s)
 	return s

@@ -158,6 +158,25 @@ func (m *Model) slowdown(by usage.Duration, cores float64) float64 {
 	return took / expected
 }
 
+// AtFunctions is by what factor attempts take longer at functions than what is learned at the pool lets expect there, of
+// their inputs and with their cores; 0 where none has ended there. The mean of the logarithms of n counts as n beside
+// the pool's word, which counts as two: one is a draw.
+func (m *Model) AtFunctions() float64 {
+	there, by := m.Walls[fact.Function], m.Duration()
+	if len(there.Values) == 0 {
+		return 0
+	}
+	cores := there.Reference()
+	there = m.Times(fact.Function, cores)
+	sum, n := 0.0, float64(usualTimes)
+	for i, took := range there.Values {
+		if expected, known := by.At(there.FeaturesOf(i)); known && took > 0 {
+			sum, n = sum+math.Log(took/expected.Mid/m.Speed().Slower(by.Cores, cores)), n+1
+		}
+	}
+	return math.Exp(sum / n)
+}
+
 // normal80 is the 90th percentile of the standard normal distribution.
 const normal80 = 1.2815515655446004
 
