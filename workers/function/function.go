@@ -13,13 +13,14 @@
 //     (1,000 environments each 10 s) is not modelled.
 //   - Payloads: 6 MB synchronous, 1 MB asynchronous, 6 MB answers; 50 MB of zip, 250 MB unzipped, 10,000 files and
 //     directories.
-//   - Memory, on Linux: the resident memory of the environment's process group is sampled each 50 ms, and an
-//     environment found above its memory size is killed. What a process takes and gives back between two samples is
-//     reported but not punished, pages shared between processes count once for each, and processes that leave the
-//     group are not seen. Go programs also get GOMEMLIMIT at 90% of the memory size, so that they collect garbage
-//     before they are killed. There is no cgroup: the kernel does not stop the allocation itself.
-//   - CPU: environments share [Options.CPUs]. The share that AWS gives in proportion to memory (one vCPU for each
-//     1,769 MB) is not enforced.
+//   - Memory: where this process can make cgroups (package workers/enforce), the kernel kills an environment that
+//     exceeds its memory size, with all that it started. Elsewhere on Linux the resident memory of the environment's
+//     process group is sampled each 50 ms, and an environment found above its memory size is killed: what a process takes
+//     and gives back between two samples is reported but not punished, pages shared between processes count once for each,
+//     and processes that leave the group are not seen. Go programs also get GOMEMLIMIT at 90% of the memory size, so that
+//     they collect garbage before they are killed.
+//   - CPU: environments share [Options.CPUs]; where there are cgroups, each has at most its share in proportion to memory,
+//     one vCPU for each 1,769 MB, from its start on, and never more than this machine has.
 //   - Files: each environment has a temporary directory of its own (TMPDIR), not a file system of its own.
 //   - Asynchronous invocations wait in memory, not in a durable queue.
 //
@@ -44,6 +45,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -69,6 +71,9 @@ type Options struct {
 	// CPUs are the numbers of the CPUs that environments may use; nil means all that this process may use. See
 	// [spawn.Options].
 	CPUs []int
+	// Enforcement is how environments are held to their sizes; empty means the best that this machine offers. With
+	// [enforce.None] memory is sampled and CPU not held.
+	Enforcement enforce.Mode
 	// User is as whom environments run; nil means as this process's user. It must be able to reach Dir.
 	User *spawn.User
 	// patience is how long the next bytes of a body may take to come; zero means 30 s. Tests have less.
@@ -104,7 +109,8 @@ type Host struct {
 	log     *slog.Logger
 	store   *store
 	spawner *spawn.Spawner
-	meter   *meter
+	holder  *holder
+	meter   *meter // nil where the kernel holds memory
 	mux     *http.ServeMux
 	handler http.Handler // the mux, behind a guard
 	// unproven holds a place for each body that arrives from a caller of whom nothing is proven yet.
@@ -158,21 +164,32 @@ func New(opts Options) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.close())
 	}
-	spawner, err := spawn.New(spawn.Options{CPUs: opts.CPUs, User: opts.User})
+	holder, err := openHolder(st.dir, opts)
 	if err != nil {
 		return nil, errors.Join(err, st.close())
+	}
+	spawner, err := spawn.New(spawn.Options{CPUs: opts.CPUs, User: opts.User})
+	if err != nil {
+		return nil, errors.Join(err, holder.enforcer.Close(), st.close())
 	}
 	h := &Host{
 		opts:         opts,
 		log:          opts.Logger,
 		store:        st,
 		spawner:      spawner,
-		meter:        newMeter(),
+		holder:       holder,
 		unproven:     make(chan struct{}, maxUnproven),
 		closing:      make(chan struct{}),
 		functions:    make(map[string]*function),
 		codes:        make(map[string]*code),
 		environments: make(map[*environment]struct{}),
+	}
+	if !holder.memory || !holder.cpu {
+		opts.Logger.Warn("functions are not held to their sizes by the kernel", "mode", holder.enforcer.Mode(),
+			"cpu_held", holder.cpu, "memory_held", holder.memory, "memory_sampled", !holder.memory)
+	}
+	if !holder.memory {
+		h.meter = newMeter()
 	}
 	for _, c := range configs {
 		h.functions[c.Name] = &function{config: c, code: h.holdLocked(st.codeDir(c.Name, c.CodeSHA256))}
@@ -252,7 +269,7 @@ func (h *Host) Close() error {
 	h.work.Wait()
 	h.meter.close()
 	h.spawner.Close()
-	return h.store.close()
+	return errors.Join(h.holder.enforcer.Close(), h.store.close())
 }
 
 // isClosing reports whether Close has been called.

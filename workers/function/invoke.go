@@ -151,6 +151,7 @@ func (h *Host) initialize(env *environment, id string) (answer, ending, error) {
 		return answer{}, exited, err
 	}
 	a, end := env.awaitReady(id, h.opts.InitTimeout)
+	env.look()
 	if end != finished {
 		env.kill()
 		<-env.exited

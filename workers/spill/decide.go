@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
 
@@ -20,20 +21,12 @@ const (
 	// maxPayload is what a synchronous invoke takes.
 	// Source: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 	maxPayload = 6 << 20
-	// perCore is the memory at which a function has one vCPU; CPU grows with memory.
-	// Source: https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
-	perCore = 1769 * quantity.MiB
 	// initAllowance is what an invoke may take on top of the stage's timeout: deployment is done, an environment may have
 	// to start.
 	initAllowance = 10 * time.Second
 	// nearClass is the share of the class at which a killed function is taken to have run out of memory.
 	nearClass = 0.9
 )
-
-// sizeOf returns the size of a function with this much memory.
-func sizeOf(memory quantity.Bytes) quantity.Size {
-	return quantity.Size{CPU: quantity.Milli(int64(memory) * int64(quantity.Core) / int64(perCore)), Memory: memory}
-}
 
 // needed returns how much memory an attempt shall have at a function, at least.
 func needed(
@@ -42,9 +35,10 @@ func needed(
 	memory = row.size.Memory
 	if row.sizing.Stage.Name != "" {
 		// A size that the venue does not have must show, so the capacity is one that cuts nothing.
-		var size quantity.Size
-		size, expected, _ = row.sizing.For(need, quantity.Size{CPU: sizeOf(venue.MaxMemory).CPU, Memory: quantity.TiB})
-		memory = max(memory, size.Memory+predictor.FunctionOverhead)
+		var wanted quantity.Size
+		capacity := quantity.Size{CPU: size.OfClass(venue.MaxMemory).CPU, Memory: quantity.TiB}
+		wanted, expected, _ = row.sizing.For(need, capacity)
+		memory = max(memory, wanted.Memory+predictor.FunctionOverhead)
 	}
 	if need.OutOfMemory > 0 {
 		memory = max(memory, need.LargestFailed*predictor.GrowAfterOutOfMemory)
@@ -119,13 +113,16 @@ func overBudget(format string, arguments ...any) slot.Ending {
 	return ending
 }
 
-// slower is how much longer than expected of the pool an invoke may take, as a function may have less of a core.
+// slower is how much longer than expected of the pool an invoke may take, at least.
 const slower = 2
 
-// longest is how long an invoke is expected to take at most; as long as it may when nothing is known.
-func longest(venue predictor.FunctionVenue, timeout time.Duration, expected predictor.Prediction) time.Duration {
+// longest is how long an invoke is expected to take at most; as long as it may when nothing is known. A class with less
+// than half of a core takes as much longer than the pool as it has less than a whole one.
+func longest(
+	venue predictor.FunctionVenue, class quantity.Bytes, timeout time.Duration, expected predictor.Prediction,
+) time.Duration {
 	limit := limitOf(venue, timeout)
-	if wall := slower * expected.Wall.High; wall > 0 && wall < limit.Seconds() {
+	if wall := max(slower, 1/size.ClassCores(class)) * expected.Wall.High; wall > 0 && wall < limit.Seconds() {
 		return time.Duration(wall * float64(time.Second))
 	}
 	return limit

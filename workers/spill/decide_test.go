@@ -265,3 +265,23 @@ func TestALogIsWhatTheFunctionPrinted(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestAnInvokeMayTakeAsMuchLongerAsItsClassHasLessOfACore(t *testing.T) {
+	t.Parallel()
+	expected := predictor.Prediction{Wall: predictor.Interval{High: 100}}
+	for _, tt := range []struct {
+		class   quantity.Bytes
+		timeout time.Duration
+		want    time.Duration
+	}{
+		{512 * quantity.MiB, 0, 345507 * time.Millisecond},
+		{1769 * quantity.MiB, 0, 200 * time.Second},
+		{10240 * quantity.MiB, 0, 200 * time.Second},
+		{512 * quantity.MiB, time.Minute, time.Minute},
+	} {
+		got := longest(venue, tt.class, tt.timeout, expected).Truncate(time.Millisecond)
+		if got != tt.want {
+			t.Errorf("%s within %s: got %s, want %s", tt.class, tt.timeout, got, tt.want)
+		}
+	}
+}

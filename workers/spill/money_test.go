@@ -62,7 +62,7 @@ func TestAnInvokeHasTheTimeAndTheMoneyThatItNeeds(t *testing.T) {
 		class := rapid.SampledFrom(venue.Classes).Draw(t, "class")
 		timeout := time.Duration(rapid.IntRange(0, 100).Draw(t, "timeout in s")) * time.Second
 		wall := predictor.Interval{High: rapid.Float64Range(0, 1000).Draw(t, "high")}
-		expected := longest(venue, timeout, predictor.Prediction{Wall: wall})
+		expected := longest(venue, class, timeout, predictor.Prediction{Wall: wall})
 		full := venue.Price(class, venue.ColdStart+limitOf(venue, timeout))
 		left := quantity.Money(rapid.Int64Range(0, int64(full)).Draw(t, "left"))
 		need := needs(venue, class, timeout, expected, left)

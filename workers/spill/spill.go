@@ -26,6 +26,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
@@ -220,13 +221,13 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	var answer wire.Answer
 	if ending.Outcome == "" {
 		c.class = class(w.venue, row, try.Need())
-		ending, answer = w.call(ctx, try, &c, input, longest(w.venue, task.Timeout, predicted))
+		ending, answer = w.call(ctx, try, &c, input, longest(w.venue, c.class, task.Timeout, predicted))
 	}
 	w.print(ctx, try, c)
 	if c.ended.IsZero() {
 		c.ended = w.now()
 	}
-	ending.Grant = sizeOf(c.class)
+	ending.Grant = size.OfClass(c.class)
 	ending.Cost = cost(w.venue, c, task.Timeout)
 	record := try.Record(predictor.Function, c.function, ending)
 	record.Queue, record.At, record.Predicted = c.queue, c.ended, predicted
@@ -271,7 +272,7 @@ func (w *Worker) call(
 	left, isBounded := try.Left()
 	c.within = bound(w.venue, c.class, task.Timeout, left, isBounded)
 	payload, err := json.Marshal(wire.Invoke{Version: wire.Version, Start: wire.StartAttempt{
-		Task: task, Attempt: try.Number, Input: input, Grant: sizeOf(c.class), Resume: try.State().Checkpoint,
+		Task: task, Attempt: try.Number, Input: input, Grant: size.OfClass(c.class), Resume: try.State().Checkpoint,
 		Bound: c.within,
 	}})
 	if err != nil {
@@ -298,7 +299,7 @@ func (w *Worker) call(
 	known := try.Need()
 	w.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
-		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked), Grant: sizeOf(c.class),
+		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked), Grant: size.OfClass(c.class),
 		Input: known.Input, Features: c.lasts.RestsOn(known.Features), At: c.invoked,
 	})
 	invoking, cancel := context.WithTimeout(ctx, patience(w.venue, task.Timeout))

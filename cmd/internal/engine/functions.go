@@ -78,7 +78,8 @@ func (v *venues) startFunctionHost(ctx context.Context) (string, error) {
 	host, err := function.New(function.Options{
 		Dir: filepath.Join(v.config.StateDir, "functions"), Secret: v.servers.Keys().FunctionSecret(),
 		Concurrency: v.config.Functions.Concurrency,
-		ColdStart:   v.config.Functions.ColdStart, CPUs: v.config.Functions.CPUs, User: v.config.StageUser, Logger: v.logger,
+		ColdStart:   v.config.Functions.ColdStart, CPUs: v.config.Functions.CPUs, Enforcement: v.config.Limits,
+		User: v.config.StageUser, Logger: v.logger,
 	})
 	if err != nil {
 		return "", err
