@@ -9,9 +9,9 @@
 // # What is enforced and what is not
 //
 //   - Time: a function's timeout and the limit on its init kill the environment.
-//   - Concurrency: the account's limit and reserved concurrency refuse with 429. AWS's rate of scaling out
-//     (1,000 environments each 10 s) is not modelled.
-//   - Payloads: 6 MB synchronous, 1 MB asynchronous, 6 MB answers; 50 MB of zip, 250 MB unzipped, 10,000 files and
+//   - Concurrency: the account's limit refuses with 429, and so does the rate at which a function may gain environments
+//     (1,000 each 10 s). That on requests (10 a second for each of those) is not modelled.
+//   - Payloads: 6 MB, and 6 MB answers; 50 MB of zip, 250 MB unzipped, 10,000 files and
 //     directories.
 //   - Memory: where this process can make cgroups (package workers/enforce), the kernel kills an environment that
 //     exceeds its memory size, with all that it started. Elsewhere on Linux the resident memory of the environment's
@@ -22,7 +22,8 @@
 //   - CPU: environments share [Options.CPUs]; where there are cgroups, each has at most its share in proportion to memory,
 //     one vCPU for each 1,769 MB, from its start on, and never more than this machine has.
 //   - Files: each environment has a temporary directory of its own (TMPDIR), not a file system of its own.
-//   - Asynchronous invocations wait in memory, not in a durable queue.
+//
+// There are no asynchronous invocations, and no reserved concurrency: nobody here calls for them.
 //
 // # Who may call
 //
@@ -62,6 +63,8 @@ type Options struct {
 	// Concurrency is the account's limit: how many invocations may run at a time, over all functions. Zero means
 	// 1000, the limit of a new AWS account.
 	Concurrency int
+	// ScaleOut is how many environments each function may gain in 10 s. Zero means 1000, the rate on AWS.
+	ScaleOut int
 	// ColdStart is added before a new environment starts, and counted and reported as part of its init, because a
 	// local process starts much faster than an environment on AWS. Zero means none.
 	ColdStart time.Duration
@@ -89,13 +92,14 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("no directory for functions: set Dir")
 	case o.Secret == "":
 		return o, errors.New("no secret, with which callers sign their requests: set Secret")
-	case o.KeepAlive < 0 || o.Concurrency < 0 || o.ColdStart < 0 || o.InitTimeout < 0:
-		return o, fmt.Errorf("negative option: keep alive %v, concurrency %d, cold start %v, init timeout %v; zero means "+
-			"the default",
-			o.KeepAlive, o.Concurrency, o.ColdStart, o.InitTimeout)
+	case o.KeepAlive < 0 || o.Concurrency < 0 || o.ScaleOut < 0 || o.ColdStart < 0 || o.InitTimeout < 0:
+		return o, fmt.Errorf("negative option: keep alive %v, concurrency %d, scale out %d, cold start %v, init timeout %v; "+
+			"zero means the default",
+			o.KeepAlive, o.Concurrency, o.ScaleOut, o.ColdStart, o.InitTimeout)
 	}
 	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Minute)
 	o.Concurrency = cmp.Or(o.Concurrency, 1000)
+	o.ScaleOut = min(cmp.Or(o.ScaleOut, 1000), 1_000_000)
 	o.InitTimeout = cmp.Or(o.InitTimeout, 10*time.Second)
 	o.patience = cmp.Or(o.patience, 30*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -113,10 +117,11 @@ type Host struct {
 	meter   *meter // nil where the kernel holds memory
 	mux     *http.ServeMux
 	handler http.Handler // the mux, behind a guard
-	// unproven holds a place for each body that arrives from a caller of whom nothing is proven yet.
-	unproven chan struct{}
-	closing  chan struct{}  // closed by Close
-	work     sync.WaitGroup // requests, environments, events, the reaper
+	// These hold a place for each body that arrives from a caller of whom nothing is proven yet.
+	unproven, unprovenUploads chan struct{}
+
+	closing chan struct{}  // closed by Close
+	work    sync.WaitGroup // requests, environments, the reaper
 
 	admin sync.Mutex // held over each change of a function, with its files; taken before mu
 
@@ -125,7 +130,7 @@ type Host struct {
 	functions    map[string]*function
 	codes        map[string]*code // by directory
 	environments map[*environment]struct{}
-	events       int // asynchronous invocations that wait or run
+	busy         int // invocations that run
 }
 
 // FunctionStats counts what one function did since its host started.
@@ -142,7 +147,7 @@ type FunctionStats struct {
 	Cold int64
 	// Warm counts the invocations that found an idle environment.
 	Warm int64
-	// Throttled counts the invocations refused for lack of concurrency.
+	// Throttled counts the invocations refused for lack of concurrency, or of the right to another environment.
 	Throttled int64
 	// OOM counts the environments killed because they exceeded their memory size.
 	OOM int64
@@ -173,16 +178,18 @@ func New(opts Options) (*Host, error) {
 		return nil, errors.Join(err, holder.enforcer.Close(), st.close())
 	}
 	h := &Host{
-		opts:         opts,
-		log:          opts.Logger,
-		store:        st,
-		spawner:      spawner,
-		holder:       holder,
-		unproven:     make(chan struct{}, maxUnproven),
-		closing:      make(chan struct{}),
-		functions:    make(map[string]*function),
-		codes:        make(map[string]*code),
-		environments: make(map[*environment]struct{}),
+		opts:     opts,
+		log:      opts.Logger,
+		store:    st,
+		spawner:  spawner,
+		holder:   holder,
+		unproven: make(chan struct{}, maxUnproven),
+		closing:  make(chan struct{}),
+
+		unprovenUploads: make(chan struct{}, maxUnprovenUploads),
+		functions:       make(map[string]*function),
+		codes:           make(map[string]*code),
+		environments:    make(map[*environment]struct{}),
 	}
 	if !holder.memory || !holder.cpu {
 		opts.Logger.Warn("functions are not held to their sizes by the kernel", "mode", holder.enforcer.Mode(),
@@ -247,8 +254,7 @@ func (h *Host) Stats() []FunctionStats {
 	return all
 }
 
-// Close kills every environment, drops the asynchronous invocations that still wait, and returns when nothing of
-// the host runs any more. The functions stay in Dir. Requests that are in progress end with an error.
+// Close kills every environment, and returns when nothing of the host runs any more. The functions stay in Dir. Requests that are in progress end with an error.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -260,9 +266,6 @@ func (h *Host) Close() error {
 	close(h.closing)
 	for env := range h.environments {
 		env.kill()
-	}
-	if h.events > 0 {
-		h.log.Warn("asynchronous invocations dropped", "count", h.events)
 	}
 	h.mu.Unlock()
 
