@@ -95,8 +95,10 @@ func unreached(ctx context.Context, err error, what string) slot.Ending {
 		outcome, reason := slot.Stopped(ctx)
 		return slot.Ending{Outcome: outcome, Message: reason}
 	case errors.Is(err, activities.ErrThrottled):
-		return refused("the venue takes no more invokes now: %s: %v", what, err)
-	case errors.Is(err, activities.ErrTooLarge), what == "deploy":
+		return because(predictor.CauseThrottled, refused("the venue takes no more invokes now: %s: %v", what, err))
+	case errors.Is(err, activities.ErrTooLarge):
+		return because(predictor.CausePayload, refused("%s: %v", what, err))
+	case what == "deploy":
 		return refused("%s: %v", what, err)
 	default:
 		return slot.Ending{
@@ -108,8 +110,12 @@ func unreached(ctx context.Context, err error, what string) slot.Ending {
 
 // overBudget is the ending of an attempt that a function may not run because of what it costs: the pool may be cheaper.
 func overBudget(format string, arguments ...any) slot.Ending {
-	ending := refused(format, arguments...)
-	ending.Cause = predictor.CauseBudget
+	return because(predictor.CauseBudget, refused(format, arguments...))
+}
+
+// because gives an ending its cause.
+func because(cause predictor.Cause, ending slot.Ending) slot.Ending {
+	ending.Cause = cause
 	return ending
 }
 
@@ -232,15 +238,21 @@ func died(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAn
 			Outcome: predictor.TimedOut, ToPool: !bounded(venue, task.Timeout),
 			Message: "the function ran into its time limit: " + message,
 		}
-	case said.Type == "Runtime.OutOfMemory",
+	case a.ErrorType == "Runtime.OutOfMemory", said.Type == "Runtime.OutOfMemory",
 		strings.Contains(said.Message, "signal: killed") && float64(a.PeakMemory) >= nearClass*float64(a.Memory):
 		return slot.Ending{
 			Outcome: predictor.OutOfMemory,
 			Message: fmt.Sprintf("the function was killed with %s of its %s used: %s", a.PeakMemory, a.Memory, message),
 		}
+	case said.Type == "Function.ResponseSizeTooLarge":
+		return because(predictor.CausePayload, refused("its answer is too large: %s", said.Message))
 	default:
+		cause := predictor.CauseExit
+		if strings.Contains(said.Message, "signal: killed") {
+			cause = predictor.CauseSignal
+		}
 		return slot.Ending{
-			Outcome: predictor.Failed, Cause: predictor.CauseExit,
+			Outcome: predictor.Failed, Cause: cause,
 			Message: "the function's process ended: " + message, Stack: panicked(a.Log),
 		}
 	}

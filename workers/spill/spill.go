@@ -232,6 +232,7 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	record := try.Record(predictor.Function, c.function, ending)
 	record.Queue, record.At, record.Predicted = c.queue, c.ended, predicted
 	record.Cold, record.Start, record.Usage = c.answer.Init > 0, started(c), usageOf(c, answer, task.Input)
+	record.Init, record.Billed = c.answer.Init, c.answer.Billed
 	return try.End(ctx, slot.Durable{Recorder: w.recorder, Keeper: w.keeper}, record, ending, answer.Output)
 }
 
@@ -280,8 +281,8 @@ func (w *Worker) call(
 			wire.Answer{}
 	}
 	if len(payload) > maxPayload {
-		return refused("its payload of %s is over the %s that a function takes; pass an artifact instead",
-			quantity.Bytes(len(payload)), quantity.Bytes(maxPayload)), wire.Answer{}
+		return because(predictor.CausePayload, refused("its payload of %s is over the %s that a function takes; pass an "+
+			"artifact instead", quantity.Bytes(len(payload)), quantity.Bytes(maxPayload))), wire.Answer{}
 	}
 	c.function, err = w.functions.Ensure(ctx, task.Stage.App, task.Stage.Build, c.class)
 	if err != nil {
