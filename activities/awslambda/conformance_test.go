@@ -21,6 +21,7 @@ import (
 	"time"
 
 	awslambdago "github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -64,14 +65,20 @@ type (
 		Dir string `json:"dir,omitempty"`
 	}
 	reply struct {
-		PID int    `json:"pid"`
-		Var string `json:"var,omitempty"`
-		Pad string `json:"pad,omitempty"`
+		PID     int    `json:"pid"`
+		Var     string `json:"var,omitempty"`
+		Pad     string `json:"pad,omitempty"`
+		Request string `json:"request,omitempty"`
+		ARN     string `json:"arn,omitempty"`
+		LeftMS  int64  `json:"left_ms,omitempty"`
 	}
 )
 
-func handle(_ context.Context, in order) (reply, error) {
+func handle(ctx context.Context, in order) (reply, error) {
 	out := reply{PID: os.Getpid(), Var: os.Getenv("TEST_VAR")}
+	if name, ok := strings.CutPrefix(in.Op, "variable "); ok {
+		out.Var = os.Getenv(name)
+	}
 	switch in.Op {
 	case "sleep":
 		time.Sleep(time.Duration(in.N) * time.Millisecond)
@@ -96,6 +103,15 @@ func handle(_ context.Context, in order) (reply, error) {
 		out.Pad = strings.Repeat("x", in.N)
 	case "print":
 		fmt.Println("hello from the function")
+	case "print much":
+		fmt.Println(strings.Repeat("x", 100<<10))
+	case "context":
+		if known, ok := lambdacontext.FromContext(ctx); ok {
+			out.Request, out.ARN = known.AwsRequestID, known.InvokedFunctionArn
+		}
+		if deadline, ok := ctx.Deadline(); ok {
+			out.LeftMS = time.Until(deadline).Milliseconds()
+		}
 	}
 	return out, nil
 }
