@@ -37,6 +37,7 @@ type environment struct {
 	exited chan struct{}    // closed when the process has exited and been collected
 
 	group *enforce.Group // holds the processes to their size from the launch on; nil where the kernel holds nothing
+	limit quantity.Bytes // of the group's memory
 
 	idleSince time.Time // guarded by Host.mu
 
@@ -44,8 +45,9 @@ type environment struct {
 	pid       int // 0 before the start
 	reaped    bool
 	exitErr   error
-	peak      int64 // the most memory that it was seen to take, in bytes
-	outOfRoom bool  // killed because it exceeded its memory size
+	peak      int64          // the most memory that it was seen to take, in bytes
+	counted   quantity.Bytes // the kernel's own peak at the last look
+	outOfRoom bool           // killed because it exceeded its memory size
 	initError []byte
 	current   *invocation
 	asked     bool // the runtime has asked for an invocation at least once
@@ -168,11 +170,12 @@ func (h *Host) launchIn(env *environment, tmp string) (wait func(), err error) {
 // other thread forks while the bootstrap is being written holds it open for writing until it executes its own
 // program (https://go.dev/issue/22315).
 func (h *Host) startProcess(env *environment, api, tmp string, sink *os.File) (*exec.Cmd, error) {
-	group, err := h.holder.group(quantity.Bytes(env.config.MemoryMB) * quantity.MiB)
+	size := h.holder.within(quantity.Bytes(env.config.MemoryMB) * quantity.MiB)
+	group, err := h.holder.group(size)
 	if err != nil {
 		return nil, fmt.Errorf("start an environment of %s: %w", env.config.Name, err)
 	}
-	env.group = group
+	env.group, env.limit = group, size.Memory
 	start := (*exec.Cmd).Start
 	if group != nil {
 		start = group.Start
@@ -276,6 +279,14 @@ func (e *environment) look() (outOfRoom bool) {
 			e.peak = max(e.peak, peakResident(e.pid))
 		}
 		return e.outOfRoom
+	}
+	counted := e.group.Peak()
+	e.mu.Lock()
+	same := counted > 0 && counted == e.counted && counted < e.limit-e.limit/16
+	e.counted = counted
+	e.mu.Unlock()
+	if same {
+		return false
 	}
 	usage, err := e.group.Usage()
 	e.mu.Lock()
