@@ -620,7 +620,7 @@ func TestALargeBinaryIsDeployedAndAKilledHostLeavesNoEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	endpoint, kill := startHost(t, exe, dir)
+	endpoint, kill, _ := startHost(t, exe, dir)
 	hc := &http.Client{Transport: &http.Transport{}}
 	defer hc.CloseIdleConnections()
 	padding := make([]byte, 3<<20)
@@ -641,16 +641,17 @@ func TestALargeBinaryIsDeployedAndAKilledHostLeavesNoEnvironment(t *testing.T) {
 	}
 	gone(t, out.PID)
 
-	endpoint, kill = startHost(t, exe, dir)
-	defer kill()
+	endpoint, _, stop := startHost(t, exe, dir)
+	defer stop() // which removes what the killed one left, too
 	again := invoker(t, awslambda.Options{Client: client(endpoint, hc)})
 	if _, out := invoke(t, again, ensure(t, again, b, 512), order{}); out.PID == 0 {
 		t.Error("the restarted host does not run the function")
 	}
 }
 
-// startHost starts a function host in a process of its own and returns its address and a function that kills it.
-func startHost(t *testing.T, exe, dir string) (endpoint string, kill func()) {
+// startHost starts a function host in a process of its own and returns its address, a function that kills it and one that
+// ends it in good order.
+func startHost(t *testing.T, exe, dir string) (endpoint string, kill, stop func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), exe)
 	cmd.Env = append(os.Environ(), hostVar+"="+dir)
@@ -669,13 +670,19 @@ func startHost(t *testing.T, exe, dir string) (endpoint string, kill func()) {
 	if _, err := fmt.Fscanln(out, &endpoint); err != nil {
 		t.Fatalf("address of the host: %v", err)
 	}
-	return endpoint, func() {
+	kill = func() {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Error(err)
 		}
 		_ = cmd.Wait() // it was killed
 		_ = in.Close()
 	}
+	stop = func() {
+		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+			t.Errorf("end the host: %v", err)
+		}
+	}
+	return endpoint, kill, stop
 }
 
 // gone waits until a process has ended.
