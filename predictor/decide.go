@@ -79,6 +79,7 @@ type work struct {
 	oldest  fact.Instant        // start of the oldest running attempt at the pool
 	begun   []fact.Instant      // starts of all of these, in no order
 	wall    float64             // seconds a task takes at the pool; a guess when nothing is known
+	taking  taking              // what is known of that
 	wait    float64             // seconds until a host has room for one of the tasks that wait; 0 while one has
 	// usualWall is what tasks take of stages that are alike, in seconds; 0 until somebody asks.
 	usualWall float64
@@ -113,7 +114,9 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 	m.Begin(snap.Term, d.now)
 	d.plan = plan.Plan{Term: m.Term, Tick: m.Tick, At: snap.Now}
 	d.openHosts(snap.Hosts)
-	d.plan.Equipment = plan.Equipped(d.hosts)
+	if len(d.hosts) > 1 { // one alone knows what it has
+		d.plan.Kinds = plan.Kinds(d.hosts)
+	}
 	m.Forget(d.hosts, d.functions.MaxDuration)
 	d.gather()
 	return d
@@ -210,12 +213,41 @@ func (d *decider) estimate(w *work) {
 
 // time fills in what a task takes with a share of cores.
 func (d *decider) time(w *work, cpu quantity.Milli) {
-	if mean, _, known := w.stage.Model.Pool(cpu); known {
-		w.wall = mean * d.relative(w, fact.Pool)
-	} else if w.wall = d.usualWall(w); w.oldest > 0 {
-		w.wall = max(w.wall, d.now.Since(w.oldest))
+	switch w.taking = d.takingOf(w, cpu); {
+	case w.taking.pace.Attempts > 0:
+		w.wall = w.taking.mean
+	case w.taking.known:
+		w.wall = w.taking.mean * d.relative(w, fact.Pool)
+	default:
+		if w.wall = d.usualWall(w); w.oldest > 0 {
+			w.wall = max(w.wall, d.now.Since(w.oldest))
+		}
 	}
 	w.wall = max(w.wall, 0.001)
+}
+
+// taking is how many seconds tasks of a stage take at the pool, as attempts tell that have ended, or else those that
+// run.
+type taking struct {
+	mean      float64
+	variation float64 // of one task
+	known     bool
+	pace      memory.Pace // the zero value where attempts have ended
+}
+
+func (d *decider) takingOf(w *work, cpu quantity.Milli) (t taking) {
+	if t.mean, t.variation, t.known = w.stage.Model.Pool(cpu); t.known || w.oldest == 0 {
+		return t
+	}
+	if t.pace, t.known = d.memory.PaceOf(w.stage.ID, cpu.Cores(), d.now); t.known {
+		t.mean, t.variation = t.pace.Mean(), math.Sqrt(math.Expm1(t.pace.Spread*t.pace.Spread))
+	}
+	return t
+}
+
+// of is how far tasks lie from the mean that so many tasks let it be known by: what none of them knows, they share.
+func (t taking) of(tasks float64) float64 {
+	return math.Hypot(t.variation, math.Sqrt(math.Expm1(t.pace.Doubt*t.pace.Doubt)*max(tasks, 1)))
 }
 
 // relative is by what factor the tasks that wait take longer than those that ended at a venue did, by their inputs.

@@ -74,6 +74,8 @@ func (d *decider) rest(r *memory.Run) outlook.Rest {
 	}
 	forecast, known := State{d.memory}.Forecast(r.ID, time.Unix(0, int64(d.now)))
 	switch {
+	case known && alike == 0 && r.Whole() && forecast.Cost == (fact.Interval{}):
+		left.Missing = "no attempt has ended yet: what a task costs is not known"
 	case known:
 		left.Finish, left.Total, left.Runs, left.ByHistory = forecast.Finish, forecast.Cost, forecast.Runs, true
 		for _, w := range works {
@@ -203,10 +205,10 @@ func (d *decider) room(courses []outlook.Course) func([]int) bool {
 // course follows a stage of the run. known is false while nothing is known about how long a task takes.
 func (d *decider) course(w *work, run string) (c outlook.Course, known bool) {
 	st := w.stage
-	mean, variation, known := st.Model.Pool(w.size.CPU)
-	if !known {
+	if !w.taking.known {
 		return outlook.Course{}, false
 	}
+	mean, variation := w.taking.mean, w.taking.of(1)
 	by := st.Model.Duration()
 	if by.Feature == usage.InputBytes && w.input() > 0 && !st.Model.WallFallen {
 		variation = by.Variation() // what inputs explain is in the mean

@@ -84,9 +84,8 @@ func (d *decider) explainSlots() {
 			From: words.Count(w.stage.Slots, "slot"), To: words.Count(w.slots, "slot"),
 			Reason: d.slotsReason(w), Inputs: w.inputs(),
 		}
-		_, variation, known := w.stage.Model.Pool(w.size.CPU)
-		if known && w.slots > 0 && w.demand() > 0 && w.wait < spill.NoPool {
-			decision.Predicted, decision.PredictedUnit = spill.Spread(w.poolEnds(), variation, float64(w.demand())), "seconds"
+		if tasks := float64(w.demand()); w.taking.known && w.slots > 0 && tasks > 0 && w.wait < spill.NoPool {
+			decision.Predicted, decision.PredictedUnit = spill.Spread(w.poolEnds(), w.taking.of(tasks), tasks), "seconds"
 		}
 		d.decide(decision)
 	}
@@ -98,7 +97,7 @@ func (w *work) inputs() map[string]float64 {
 		"running_tasks": float64(w.running[fact.Pool]), "slot_cores": w.size.CPU.Cores(),
 		"slot_memory_bytes": float64(w.size.Memory),
 	}
-	if _, _, known := w.stage.Model.Pool(w.size.CPU); known {
+	if w.taking.known {
 		inputs["wall_seconds"] = w.wall
 	}
 	return inputs
@@ -130,11 +129,15 @@ func (d *decider) slotsReason(w *work) string {
 	case w.slots < w.stage.Slots && !w.limited:
 		return work + ": no more slots are needed"
 	}
-	switch _, _, known := w.stage.Model.Pool(w.size.CPU); {
-	case known && w.wait >= spill.NoPool:
-		work += fmt.Sprintf(", %s each", words.Seconds(w.wall))
-	case known:
-		work += fmt.Sprintf(", %s each: done in %s at the pool", words.Seconds(w.wall), words.Seconds(w.poolEnds()))
+	each := words.Seconds(w.wall) + " each"
+	if w.taking.pace.Attempts > 0 {
+		each = "about " + each + " by their progress"
+	}
+	switch {
+	case w.taking.known && w.wait >= spill.NoPool:
+		work += ", " + each
+	case w.taking.known:
+		work += fmt.Sprintf(", %s: done in %s at the pool", each, words.Seconds(w.poolEnds()))
 	default:
 		work += "; no attempt has ended yet to tell how long one takes"
 	}

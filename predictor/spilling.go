@@ -205,7 +205,10 @@ func (d *decider) scatter(w *work, o spill.Offer) spill.Scatter {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(st.ID.Queue())) // never fails
 	s := spill.Scatter{Logs: times.Residuals(by), PoolOnly: w.queued[1], Seed: hash.Sum64()}
-	if len(times.Values) == 0 && w.oldest > 0 {
+	switch {
+	case w.taking.pace.Attempts > 0:
+		s.Doubt = w.taking.pace.Doubt
+	case len(times.Values) == 0 && w.oldest > 0:
 		s.Oldest = d.now.Since(w.oldest)
 	}
 	if by.Feature == usage.InputBytes {
@@ -273,8 +276,8 @@ func (d *decider) setFunctions(w *work, o spill.Offer, picked spill.Choice) {
 		decision.Inputs["value_of_time_usd_per_hour"] = d.policy.ValueOfTime.USD()
 		decision.Inputs["class_bytes"] = float64(o.Class)
 		if !o.Never(picked.Slots) {
-			_, variation, _ := st.Model.Pool(w.size.CPU)
-			decision.Predicted, decision.PredictedUnit = spill.Spread(o.Duration(picked.Slots), variation, o.Tasks), "seconds"
+			decision.PredictedUnit = "seconds"
+			decision.Predicted = spill.Spread(o.Duration(picked.Slots), w.taking.of(o.Tasks), o.Tasks)
 		}
 	}
 	d.decide(decision)
@@ -322,13 +325,16 @@ const tiedFor = 2
 // offer prices functions for the stage. known is false while nothing is known about how long a task takes; where a run
 // has a deadline that the age of those that run brings nearer, that is something.
 func (d *decider) offer(w *work) (o spill.Offer, why spill.Refusal, known bool) {
-	mean, _, known := w.stage.Model.Pool(w.size.CPU)
+	mean, known := w.taking.mean, w.taking.known
 	if !known && (w.oldest == 0 || math.IsInf(w.slack, 1)) {
 		return spill.Offer{}, "", false
 	}
 	atPool := w.stage.Model.Times(fact.Pool, w.size.CPU.Cores())
 	longest := max(atPool.Quantile(0.99), mean) * d.relative(w, fact.Pool)
-	if !known {
+	switch {
+	case w.taking.pace.Attempts > 0:
+		longest = w.taking.pace.High()
+	case !known:
 		longest = w.wall
 	}
 	demand := spill.Demand{

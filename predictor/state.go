@@ -76,6 +76,21 @@ func (s State) Forecast(run string, now time.Time) (forecast outlook.Forecast, k
 	return outlook.ForecastOf(s.memory, run, now)
 }
 
+// Progress is how far the attempts of these runs are that go on and say so, by run: see [outlook.ProgressOf].
+func (s State) Progress(now time.Time, runs ...string) map[string][]outlook.Progress {
+	if s.memory == nil || len(runs) == 0 {
+		return nil
+	}
+	asked := make(map[string]bool, len(runs))
+	for _, run := range runs {
+		asked[run] = true
+	}
+	return outlook.ProgressOf(s.memory, fact.At(now), asked)
+}
+
+// StateVersion is the version of what MarshalJSON writes; UnmarshalJSON reads it and earlier ones.
+const StateVersion = memory.SavedVersion
+
 // MarshalJSON encodes the state for a checkpoint; equal states are equal bytes.
 func (s State) MarshalJSON() ([]byte, error) { return s.own().MarshalJSON() }
 

@@ -26,7 +26,7 @@ func foldedState(t *testing.T) predictor.State {
 }
 
 // TestAStateIsStoredAsItsVersionSays compares the checkpoint of a recorded stream with that of its version. What is
-// stored in another way, or means something else, is another version: raise savedVersion, read the one before as what
+// stored in another way, or means something else, is another version: raise SavedVersion, read the one before as what
 // it meant, and let SPILLWAY_UPDATE=1 write the file of the new one. That of a version is never written twice.
 func TestAStateIsStoredAsItsVersionSays(t *testing.T) {
 	t.Parallel()
@@ -48,7 +48,7 @@ func TestAStateIsStoredAsItsVersionSays(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, gotValue); diff != "" {
-		t.Errorf("a checkpoint of version %d (-as it was +as it is): raise savedVersion in memory/memory.go\n%s",
+		t.Errorf("a checkpoint of version %d (-as it was +as it is): raise SavedVersion in memory/memory.go\n%s",
 			stored.Version, diff)
 	}
 }

@@ -132,7 +132,7 @@ func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
 	}
 	s.revision = entry.Revision()
 	c, err := decodeCheckpoint(entry.Value())
-	stored, own := stateVersion(entry.Value()), ownVersion()
+	stored, own := stateVersion(entry.Value()), predictor.StateVersion
 	switch {
 	case err == nil && 0 < stored && stored < own:
 		if _, err := s.bucket.Put(ctx, formerKey(stored), entry.Value()); err != nil {
@@ -174,15 +174,6 @@ func stateVersion(data []byte) int {
 		return 0
 	}
 	return outer.State.Version
-}
-
-// ownVersion is the version of the states that this build writes.
-func ownVersion() int {
-	data, err := encodeCheckpoint(checkpoint{})
-	if err != nil {
-		return 0
-	}
-	return stateVersion(data)
 }
 
 // save replaces the checkpoint by c. It wraps ErrSuperseded when a leader of a later term has saved one.

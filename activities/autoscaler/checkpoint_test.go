@@ -192,7 +192,7 @@ func TestWhoGoesBackToAnEarlierBuildFindsWhatThatKnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own, other := fmt.Sprintf(`"state":{"v":%d,`, ownVersion()), fmt.Sprintf(`"state":{"v":%d,`, version)
+		own, other := fmt.Sprintf(`"state":{"v":%d,`, predictor.StateVersion), fmt.Sprintf(`"state":{"v":%d,`, version)
 		if !bytes.Contains(data, []byte(own)) {
 			t.Fatalf("no version %s in %s", own, data)
 		}
@@ -204,11 +204,11 @@ func TestWhoGoesBackToAnEarlierBuildFindsWhatThatKnew(t *testing.T) {
 		}
 	}
 
-	put(wire.StateKey, written(20, ownVersion()+1))
+	put(wire.StateKey, written(20, predictor.StateVersion+1))
 	if got, err := load(); !errors.Is(err, errCheckpoint) {
 		t.Errorf("a checkpoint of a later build: %+v, %v, want %v", got, err, errCheckpoint)
 	}
-	put(formerKey(ownVersion()), written(10, ownVersion())) // as the later build has kept it
+	put(formerKey(predictor.StateVersion), written(10, predictor.StateVersion)) // as the later build has kept it
 	got, err := load()
 	if err != nil || got.Sequence != 10 || asJSON(t, got.State) != asJSON(t, state) {
 		t.Errorf("beside a checkpoint of a later build: sequence %d, %v, want what this one knew at 10", got.Sequence, err)
@@ -220,12 +220,12 @@ func TestWhoGoesBackToAnEarlierBuildFindsWhatThatKnew(t *testing.T) {
 		t.Errorf("its own: sequence %d, %v, want 30", got.Sequence, err)
 	}
 
-	earlier := written(40, ownVersion()-1)
+	earlier := written(40, predictor.StateVersion-1)
 	put(wire.StateKey, earlier)
 	if got, err = load(); err != nil || got.Sequence != 40 {
 		t.Errorf("a checkpoint of an earlier build: sequence %d, %v, want 40", got.Sequence, err)
 	}
-	kept, err := v.bucket.Get(t.Context(), formerKey(ownVersion()-1))
+	kept, err := v.bucket.Get(t.Context(), formerKey(predictor.StateVersion-1))
 	if err != nil || !bytes.Equal(kept.Value(), earlier) {
 		t.Errorf("kept for the earlier build: %v, want what it had written", err)
 	}

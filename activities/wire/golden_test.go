@@ -96,7 +96,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 	return map[wire.Kind]wire.Message{
 		wire.KindRunStarted: {Event: predictor.RunStarted{
 			Run: "digits-1", Pipeline: "digits", App: "digits", Build: "f9310f35b488", Goal: goal, Input: []byte(`{"shards":6}`),
-			InputBytes: 12, Features: map[string]float64{"shards": 6},
+			InputBytes: 12, Features: map[string]float64{"shards": 6}, Stages: []string{"load", "score"},
 			Event: "1", At: at,
 			EventAt: at.Add(-time.Second), RetryOf: "digits-0", Traceparent: traceparent,
 		}},
@@ -167,7 +167,7 @@ func plainMessages() map[string]any {
 		"task":   &task,
 		"result": &wire.Result{Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794},
 		"heartbeat": &wire.Heartbeat{
-			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, GPUWait: time.Minute,
+			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, HostWait: time.Minute,
 			Spent: 77_664, Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Of: 50,
 			Metrics: map[string]float64{"loss": 0.25},
 		},

@@ -54,6 +54,7 @@ func TestAttackWhatABuildTellsHasNamesThatCanBePrinted(t *testing.T) {
 		predictor.RunStarted{Run: "a", Pipeline: odd, At: at},
 		predictor.RunStarted{Run: "a", App: odd, At: at},
 		predictor.RunStarted{Run: "a", RetryOf: odd, At: at},
+		predictor.RunStarted{Run: "a", Stages: []string{"load", odd}, At: at},
 		predictor.RunEnded{Run: odd, At: at},
 		predictor.GoalChanged{Run: odd, At: at},
 		predictor.Scheduled{Run: odd, Stage: stage, At: at},

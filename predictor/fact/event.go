@@ -95,7 +95,10 @@ type RunStarted struct {
 	// Features are the numbers of the encoded input, by name, and the values of its categories (usage.Category); nil where
 	// it has none, or the engine did not tell.
 	Features map[string]float64 `json:"features,omitempty"`
-	Event    string             `json:"event,omitempty"` // ID of the event that triggered the run
+	// Stages are those that the run calls and no others, by name, where its code says so beforehand, as a chain's does; nil
+	// where it does not. Some of them it may not call.
+	Stages []string `json:"stages,omitempty"`
+	Event  string   `json:"event,omitempty"` // ID of the event that triggered the run
 	// EventAt is when that event was published; the zero time when none was.
 	EventAt time.Time `json:"event_at,omitzero"`
 	// RetryOf is the run that this one tries again; empty for none.
@@ -312,6 +315,8 @@ const (
 	CauseImpossible Cause = "impossible"
 	// CauseNoGPU says that its host had no GPU for it: none that works or suits, or other programs use them.
 	CauseNoGPU Cause = "no_gpu"
+	// CauseNoMemory says that its host has less memory than it needs, and another has more.
+	CauseNoMemory Cause = "no_memory"
 	// CauseCancelled says that its run was cancelled.
 	CauseCancelled Cause = "cancelled"
 	// CauseHostLost says that its host or supervisor went away: a crash, a reclaimed spot instance, a drain.

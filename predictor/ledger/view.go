@@ -42,6 +42,9 @@ type RunView struct {
 	Input string `json:"input_digest,omitempty"`
 	// Stages are in the order in which the run first scheduled them.
 	Stages []StageView `json:"stages"`
+	// Progress is how far its running attempts are by their own word, those that end last first, 64 at most: of a run that
+	// goes on, where an engine shows it, and in no ledger.
+	Progress []predictor.Progress `json:"progress,omitempty"`
 	// Totals are sums over all stages.
 	Totals Totals `json:"totals"`
 	// Decisions is how many decisions concerned the run: its windows, or the stages of its build while it ran.

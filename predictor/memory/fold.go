@@ -55,6 +55,9 @@ func (m *State) runStarted(e fact.RunStarted) {
 	}
 	r.Known, r.App, r.Pipeline, r.Goal, r.Started = true, e.App, e.Pipeline, fact.SaneGoal(e.Goal), fact.At(e.At)
 	r.Input, r.Features = min(max(0, e.InputBytes), fact.MaxPeakMemory), usage.Few(e.Features)
+	if len(e.Stages) <= maxCalls {
+		r.Calls = e.Stages
+	}
 }
 
 func (m *State) runEnded(e fact.RunEnded) {

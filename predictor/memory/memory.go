@@ -51,6 +51,7 @@ const (
 	maxTasks    = 10_000_000 // of one hint or observation
 	maxProgram  = 128        // bytes of the name of one
 	maxImports  = 32         // modules of one
+	maxCalls    = 64         // stages of a run that are known beforehand
 	// maxAlike is how many stages at most tell what others may take: with more, those that nobody has run for long would
 	// count as much as those of today, and a tick would take longer.
 	maxAlike = 256
@@ -192,6 +193,18 @@ type Run struct {
 	Told     Told               `json:"told,omitzero"`
 	Active   fact.Instant       `json:"active"`           // last time anything happened
 	Stages   []fact.StageID     `json:"stages,omitempty"` // in order of first scheduling
+	// Calls are the stages that it calls and no others, by name; nil where that is not known.
+	Calls []string `json:"calls,omitempty"`
+}
+
+// Whole reports whether it is known to have called all stages that it calls.
+func (r *Run) Whole() bool {
+	for _, name := range r.Calls {
+		if !slices.ContainsFunc(r.Stages, func(id fact.StageID) bool { return id.Name == name }) {
+			return false
+		}
+	}
+	return len(r.Calls) > 0
 }
 
 // Told is what was once expected of a run, by which forecasts are judged at its end.
@@ -388,7 +401,7 @@ type saved struct {
 	Begins bool `json:"begins,omitempty"`
 }
 
-// savedVersion is the version that MarshalJSON writes, and oldestVersion the oldest that UnmarshalJSON reads: what was
+// SavedVersion is the version that MarshalJSON writes, and oldestVersion the oldest that UnmarshalJSON reads: what was
 // learned is in no stream any more, so no upgrade may forget it. Version 2 has other names for what a size waits for
 // before it shrinks, which begins anew; version 3 does not know how often attempts are lost; up to version 4
 // attempts that ran out of memory were counted twice; version 5 knows run times without what was known of their
@@ -396,7 +409,7 @@ type saved struct {
 // earlier runs more than how long they and their stages took, and of how many tasks, and version 8 the inputs of tasks
 // that are done, nor whether forecasts of costs held.
 const (
-	savedVersion  = 9
+	SavedVersion  = 9
 	oldestVersion = 2
 	// countedOnce is the version from which an attempt that ran out of memory is counted once.
 	countedOnce = 5
@@ -409,7 +422,7 @@ const (
 // MarshalJSON encodes what is remembered for a checkpoint; equal memories are equal bytes.
 func (m *State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(saved{
-		Version: savedVersion, Begins: true,
+		Version: SavedVersion, Begins: true,
 		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.leased,
 		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth, CostWidth: m.CostWidth, Given: m.Given,
 		Steps:  m.steps,
@@ -433,9 +446,9 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &from); err != nil {
 		return fmt.Errorf("decode state: %w", err)
 	}
-	if from.Version < oldestVersion || from.Version > savedVersion {
+	if from.Version < oldestVersion || from.Version > SavedVersion {
 		return fmt.Errorf("decode state: version %d, this build reads %d to %d; fold the events from the start instead",
-			from.Version, oldestVersion, savedVersion)
+			from.Version, oldestVersion, SavedVersion)
 	}
 	read := New()
 	read.Term, read.Tick, read.now, read.Clock = from.Term, from.Tick, from.Now, from.Clock

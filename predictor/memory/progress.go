@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 )
@@ -30,6 +31,31 @@ type Progress struct {
 	Marked   int          `json:"marked,omitempty"`
 	MarkedAt fact.Instant `json:"marked_at,omitempty"`
 	Paces    float64      `json:"paces,omitempty"`
+	// Task is the attempt's task and Number which of its attempts it is, for people; empty where an earlier build has
+	// followed it.
+	Task   string `json:"task,omitempty"`
+	Number int    `json:"number,omitempty"`
+}
+
+// maxTask is how many bytes the name of a task may have that is kept with its progress.
+const maxTask = 256
+
+// Reporting is an attempt that runs and says how far it is.
+type Reporting struct {
+	Attempt
+	Progress
+}
+
+// Reporting are all attempts that run and say how far they are, by key.
+func (m *State) Reporting() []Reporting {
+	found := make([]Reporting, 0, len(m.steps))
+	for key, one := range m.steps {
+		if running, known := m.Attempts[key]; known && running.Runs() {
+			found = append(found, Reporting{Attempt: running, Progress: one})
+		}
+	}
+	slices.SortFunc(found, func(a, b Reporting) int { return cmp.Compare(a.Key, b.Key) })
+	return found
 }
 
 // What is thought of the pace before it is known: the time between two marks is a tenth more or less than the mean, two
@@ -84,6 +110,9 @@ func (m *State) progressed(key uint64, e fact.Sampled) {
 		}
 	}
 	now.Step, now.At, now.Seen = e.Step, at, max(now.Seen, at)
+	if len(e.Task) <= maxTask {
+		now.Task, now.Number = e.Task, e.Attempt
+	}
 	now.total(e.Of)
 	m.steps[key] = now
 }
@@ -110,8 +139,9 @@ func (p Progress) toDo(known *Model) (steps, off float64) {
 //
 //	f D (1 + D / S),   f = (sum of t^2 / s between marks - T^2 / S) / (marks - 1)
 //
-// with what is thought of f before, of which the second part is that of the mean itself. An attempt that is seen to
-// come no further for longer than between its steps is as slow as if the next one came now.
+// with what is thought of f before, of which the second part is that of the mean itself. Where no attempt of the stage
+// has ended, its parts may differ besides; see firstDoubt. An attempt that is seen to come no further for longer than
+// between its steps is as slow as if the next one came now.
 func (m *State) ByProgress(running Attempt, now fact.Instant) (told Paced, known bool) {
 	st, done := m.Stages[running.Stage], m.steps[running.Key]
 	if st == nil {
@@ -145,6 +175,9 @@ func (m *State) ByProgress(running Attempt, now fact.Instant) (told Paced, known
 	off *= pace // how many there will be is not certain either
 	late := max(0, stalled-took) / did * ahead
 	square += off*off + late*late
+	if !st.Model.ended() {
+		square += firstDoubt(pace, did, ahead)
+	}
 	whole := pace * ahead
 	deviation := math.Sqrt(square)
 	told.Then = Left{Mean: whole, Variation: max(deviation/whole, least)}

@@ -17,7 +17,8 @@ import (
 
 // Forecast is what is expected of a run that goes on.
 type Forecast struct {
-	// Finish is in how many seconds from now it ends, and Cost what it will have cost altogether by then, in US dollars.
+	// Finish is in how many seconds from now it ends, and Cost what it will have cost altogether by then, in US dollars;
+	// the zero Cost where that is not known.
 	Finish, Cost fact.Interval
 	// Runs is on how many earlier runs of its pipeline this rests; 0 where none went like it so far.
 	Runs int
@@ -40,7 +41,7 @@ func ForecastOf(m *memory.State, run string, now time.Time) (forecast Forecast, 
 		return Forecast{}, false
 	}
 	journey, basis, runs := JourneyOf(m, r, fact.At(now))
-	if len(journey.Ways) == 0 {
+	if len(journey.Ways) == 0 && !(r.Whole() && journey.told()) {
 		return Forecast{}, false // what follows is not known
 	}
 	drawn, known := journey.Draw()
@@ -54,11 +55,14 @@ func ForecastOf(m *memory.State, run string, now time.Time) (forecast Forecast, 
 		if leg.Waiting > 0 && !(leg.Rate > 0) && !(leg.Price > 0) {
 			forecast.Free[r.Stages[i]] = leg.taking(journey.With)
 		}
+		if len(journey.Ways) == 0 && leg.goes() && !(leg.Rate > 0) { // nothing says what its tasks cost
+			forecast.Cost = fact.Interval{}
+		}
 	}
 	if r.Goal.Deadline > 0 {
 		forecast.Late = drawn.Later(r.Goal.Deadline.Seconds() - fact.At(now).Since(r.Started))
 	}
-	if r.Goal.Budget > 0 {
+	if r.Goal.Budget > 0 && forecast.Cost.High > 0 {
 		forecast.Dear = drawn.Dearer(r.Goal.Budget.USD())
 	}
 	return forecast, true
@@ -73,6 +77,8 @@ func (l Leg) taking(with map[string]float64) float64 {
 		return l.Mean.Expected(with)
 	case l.Whole.Known():
 		return l.Whole.Expected(with)
+	case l.Pace.Attempts > 0:
+		return l.Pace.Mean()
 	}
 	return 0
 }
@@ -111,6 +117,9 @@ func JourneyOf(m *memory.State, r *memory.Run, now fact.Instant) (j Journey, bas
 		}
 		leg.part = 1 / float64(max(1, part.Scheduled+part.Further))
 		leg.fed(st.Model, part.Load, loads)
+		if pace, known := m.PaceOf(id, st.Slot.CPU.Cores(), now); known {
+			leg.Pace, leg.Task = pace, pace.Spread
+		}
 		if part.Load.Busy > 0 {
 			leg.Rate = part.Cost.USD() / part.Load.Busy
 		}
@@ -130,7 +139,18 @@ func JourneyOf(m *memory.State, r *memory.Run, now fact.Instant) (j Journey, bas
 	if pipeline == r.Key() {
 		runs = len(earlier)
 	}
+	if len(earlier) == 0 {
+		return j, j.basis(), runs
+	}
 	return j, basisOf(r, earlier, pipeline), runs
+}
+
+// basis says what a forecast rests on where no run went like this one before.
+func (j Journey) basis() string {
+	if slices.ContainsFunc(j.Called, func(l Leg) bool { return l.Pace.Attempts > 0 }) {
+		return "the progress of its own tasks"
+	}
+	return "its own tasks"
 }
 
 // basisOf says what a forecast rests on, for people.

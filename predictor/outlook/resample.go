@@ -69,6 +69,8 @@ type Leg struct {
 	Busy     float64
 	Relative float64
 	Grown    map[string]float64
+	// Pace is how long a task takes where nothing but the progress of those that run tells; the zero value elsewhere.
+	Pace memory.Pace
 	// part is 1 divided by how many tasks a called stage has.
 	part float64
 	// doubt is how far the logarithms of the means lie apart that are drawn.
@@ -289,7 +291,7 @@ func (w Way) last() float64 {
 // by the tasks that have ended (of two estimates, each counts as the inverse of its variance), and by how long those
 // run that go on (each draw as often as it would have let them run so long).
 func (l Leg) means(with map[string]float64, random *rand.Rand) []float64 {
-	if l.Waiting+len(l.Running) == 0 || !l.Mean.Known() && l.Done == 0 {
+	if !l.goes() || !l.Mean.Known() && l.Done == 0 && l.Pace.Attempts == 0 {
 		return nil
 	}
 	known := make(map[string]float64, len(with)+len(l.Grown)+1)
@@ -298,8 +300,12 @@ func (l Leg) means(with map[string]float64, random *rand.Rand) []float64 {
 	known[TaskPart] = l.part
 	draws := make([]float64, resamples)
 	if !l.Mean.Known() {
+		mean, noise := l.Pace.Log, l.Pace.Doubt
+		if l.Done > 0 {
+			mean, noise = l.seen(), l.noise()
+		}
 		for i := range draws {
-			draws[i] = l.seen() + l.noise()*random.NormFloat64()
+			draws[i] = mean + noise*random.NormFloat64()
 		}
 		return l.outlived(draws, random)
 	}
@@ -318,6 +324,16 @@ func (l Leg) means(with map[string]float64, random *rand.Rand) []float64 {
 		}
 	}
 	return l.outlived(draws, random)
+}
+
+// goes reports whether the stage has tasks that wait or run.
+func (l Leg) goes() bool { return l.Waiting+len(l.Running) > 0 }
+
+// told reports whether something tells how long each called stage that has work goes on.
+func (j Journey) told() bool {
+	return !slices.ContainsFunc(j.Called, func(l Leg) bool {
+		return l.goes() && l.Done == 0 && l.Pace.Attempts == 0 && !l.Mean.Known() && !l.Whole.Known()
+	})
 }
 
 // noise is how far the mean of the tasks that are done lies from that of many with their inputs, in the logarithm.
@@ -390,7 +406,7 @@ func (l Leg) drawn(mean, normal float64) float64 { return drawn(mean, l.Task, no
 
 // rest draws in how many seconds the stage is done, where tasks take mean seconds in the mean, and what that costs.
 func (l Leg) rest(mean float64, with map[string]float64, random *rand.Rand) (seconds, dollars float64) {
-	if l.Waiting+len(l.Running) == 0 {
+	if !l.goes() {
 		return 0, 0
 	}
 	if !(mean > 0) {
@@ -423,6 +439,9 @@ func (l Leg) goesOn(one Going, mean float64, random *rand.Rand) float64 {
 	}
 	part, said := lasts.Heeds(one.Told, one.Age), math.Log1p(one.Told.Now.Variation*one.Told.Now.Variation)
 	told := one.Told.Now.Mean * math.Exp(math.Sqrt(said)*random.NormFloat64()-said/2)
+	if l.Pace.Attempts > 0 { // what tasks take is known by that alone
+		part = 1
+	}
 	return math.Pow(left, 1-part) * math.Pow(told, part)
 }
 

@@ -1,6 +1,7 @@
 package spill
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -21,8 +22,9 @@ type Scatter struct {
 	AtPool, AtVenue []float64
 	// PoolOnly is how many tasks wait besides that functions do not take.
 	PoolOnly int
-	// Oldest is for how many seconds the oldest attempt has run where none has ended yet.
-	Oldest float64
+	// Oldest is for how many seconds the oldest attempt has run where none has ended yet. Doubt is how well their mean is
+	// known by the progress of those that run: the standard deviation of its logarithm; 0 where nobody tells.
+	Oldest, Doubt float64
 	// Seed makes the same values give the same chances, and close values close ones.
 	Seed uint64
 }
@@ -275,7 +277,7 @@ func (c *chances) mean(random *rand.Rand) float64 {
 		t := random.NormFloat64() / math.Sqrt(max(cube*cube*cube, 1e-3))
 		return math.Exp(min(max(c.spread*t/math.Sqrt(n), -largest), largest))
 	}
-	longer := math.Exp(spreadUnseen * random.NormFloat64())
+	longer := math.Exp(cmp.Or(c.Scatter.Doubt, spreadUnseen) * random.NormFloat64())
 	if outlived := c.Scatter.Oldest / c.Wall; longer < outlived {
 		longer = outlived / (1 - random.Float64())
 	}

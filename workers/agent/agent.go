@@ -159,7 +159,7 @@ type Agent struct {
 	sizings   map[predictor.StageID]predictor.Sizing     // of the stages that are placed here
 	trainings map[predictor.StageID][]predictor.Training // of the same
 	toLoss    map[string]time.Duration                   // of the same, by device class
-	equipment []predictor.Equipment                      // which GPUs hosts have, as the plan tells
+	kinds     []predictor.Kind                           // of hosts, as the plan tells
 	running   map[*running]struct{}
 }
 
@@ -329,8 +329,9 @@ func (a *Agent) describe(ctx context.Context) {
 
 // Host describes the host as it stands now.
 func (a *Agent) Host() predictor.Host {
+	capacity, _ := a.gpus.usable(a.base)
 	return predictor.Host{
-		ID: a.id, Capacity: a.gpus.usable(a.base), GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
+		ID: a.id, Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
 		Free:         a.admission.free(),
 		PricePerHour: a.price, CPUs: slices.Clone(a.cpus),
 		Enforcement: string(a.enforcer.Mode()), At: a.now(),
@@ -396,7 +397,7 @@ func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 		toLoss[class.DeviceClass] = class.Mean
 	}
 	before := a.sizings
-	a.sizings, a.trainings, a.toLoss, a.equipment = sizings, trainings, toLoss, plan.Equipment
+	a.sizings, a.trainings, a.toLoss, a.kinds = sizings, trainings, toLoss, plan.Kinds
 	a.mu.Unlock()
 	for _, r := range runs {
 		stage := r.try.Task.Stage

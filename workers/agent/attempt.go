@@ -1,12 +1,9 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +38,9 @@ type running struct {
 	live  target // set while the attempt goes on in it
 	gauge *gauge
 	used  quantity.Bytes // memory at the last look
-	last  quantity.Bytes // the limit of memory of a borrower when its work was over; 0 before
+	// earlier is the limit of memory before it was last raised, 0 where it never was; last what it was when the work of a
+	// borrower, or of one that was killed for memory, was over: what was not enough. 0 before.
+	earlier, last quantity.Bytes
 }
 
 // target is what an attempt runs in and what its limits are set on.
@@ -78,39 +77,32 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	if sizing.Base.GPU > 0 {
 		a.gpus.await(ctx)
 	}
-	size, predicted, fits := sizing.For(try.Need(), a.gpus.capacity(a.base, sizing.Base))
-	size = rounded(size)
-	impossible, found := a.unfit(size, sizing.Base, try.Need(), fits)
+	s := a.sized(sizing, try.Need())
+	impossible, found := a.unfit(s)
 	if task.Recommends && !task.Command && !found {
-		size, predicted = a.recommended(ctx, try, input, size, predicted)
-		size = rounded(size)
-		impossible, found = a.unfit(size, sizing.Base, try.Need(), true)
+		s.size, s.predicted = a.recommended(ctx, try, input, s.size, s.predicted)
+		s.size, s.fits = rounded(s.size), true
+		impossible, found = a.unfit(s)
 	}
 	if found {
-		impossible = a.last(impossible, sizing, try.Need(), try.State().GPUWait, task.Recommends)
-		if impossible.Outcome == predictor.Lost {
-			a.logger.WarnContext(ctx, "an attempt is given back", "run", task.Run, "task", task.ID, "reason",
-				impossible.Message)
-		}
-		return wire.Result{}, try.GiveBack(ctx, impossible)
+		return a.giveBack(ctx, try, s, a.last(impossible, sizing, s.need, try.State().HostWait, task.Recommends))
 	}
-	need := needOf(size, sizing.Learned && try.Need().LargestFailedGPU == 0)
 	r := &running{
-		need:  need,
-		agent: a, try: try, admitted: size, expected: quantity.Bytes(predicted.Memory.High), grant: size,
+		need:  needOf(s.size, sizing.Learned && s.need.LargestFailedGPU == 0),
+		agent: a, try: try, admitted: s.size, expected: quantity.Bytes(s.predicted.Memory.High), grant: s.size,
 		fixed: task.Recommends, borrows: sizing.Borrows() && !task.Recommends && a.enforcer.Mode() != enforce.None,
 		recalled: make(chan struct{}, 1),
 	}
 	f, account := r.run(ctx, task, input)
 	ending, _ := ended(f)
 	ending.Grant, ending.Cost = r.grantOf(ending), r.cost(a.now())
-	ending = a.last(ending, sizing, try.Need(), try.State().GPUWait, task.Recommends)
+	ending = a.last(ending, sizing, s.need, try.State().HostWait, task.Recommends)
 	record := try.Record(predictor.Pool, a.id, ending)
 	if r.gpus != nil {
 		record.GPUs = r.gpus.uuids
 	}
 	record.Queue, record.Start, record.Cold = account.queue, account.start, account.cold
-	record.At, record.Usage, record.Predicted = a.now(), account.usage, predicted
+	record.At, record.Usage, record.Predicted = a.now(), account.usage, s.predicted
 	if !account.began.IsZero() {
 		record.Settle = max(record.At.Sub(account.began)-account.usage.Wall, 0)
 	}
@@ -119,90 +111,6 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 		output = f.answer.Output
 	}
 	return try.End(ctx, slot.Durable{Recorder: a.recorder, Keeper: a.keeper}, record, ending, output)
-}
-
-// unfit tells why an attempt of a size cannot run on this host; found is false when it can. Base is what its stage is
-// sized with: the leader knows which hosts have the GPUs of that.
-//
-// An attempt whose GPUs are not here is given back where another host has them, and where it asks for what its stage
-// asks for: then the plan gives the stage no slot here any more, and the task waits until a host has them. One that
-// asks for more than that, as it ran out of memory or as its stage says so, and for more than any host has, can never
-// run.
-func (a *Agent) unfit(size, base quantity.Size, need predictor.Need, fits bool) (ending slot.Ending, found bool) {
-	ending = slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseImpossible, Permanent: true, Grant: size}
-	wanted := size
-	missing := a.gpus.never(needOf(size, false))
-	failed := need.LargestFailedGPU
-	ranOut := need.OutOfMemory > 0 && failed > 0
-	if missing == "" && !fits && ranOut { // it has had all that its GPUs have: only larger ones have more
-		wanted.GPUMemory = max(wanted.GPUMemory, quantity.MoreThanWhole(failed))
-		missing = a.gpus.never(needOf(wanted, false))
-	}
-	usual := !ranOut && needOf(size, false) == needOf(rounded(base), false) // what its stage asks for
-	memory := a.base.Memory
-	switch {
-	case need.OutOfMemory > 0 && need.LargestFailed >= memory:
-		ending.Outcome = predictor.OutOfMemory
-		ending.Message = fmt.Sprintf("it ran out of memory with %s, so it needs %s or more, and host %s has %s for all "+
-			"attempts; make the input smaller, give the pool more memory (spillway dev --pool-memory) or add a larger host",
-			need.LargestFailed, need.LargestFailed*predictor.GrowAfterOutOfMemory, a.id, memory)
-	case missing != "" && (usual || a.elsewhere(wanted)):
-		ending.Outcome, ending.Cause, ending.Permanent = predictor.Lost, predictor.CauseNoGPU, false
-		if !usual { // the plan does not know of it, and may send it here again
-			ending.GPUWait = slot.NoGPUDelay
-		}
-		ending.Message = fmt.Sprintf("host %s cannot give it its GPUs, so it waits for a host that can: %s", a.id, missing)
-	case size.GPU > 0 && ranOut && (missing != "" || !fits):
-		ending.Outcome, ending.Cause = predictor.OutOfMemory, predictor.CauseDeviceMemory
-		ending.Message = fmt.Sprintf("it ran out of GPU memory with %s on %s GPU, and host %s has no more to give, nor has "+
-			"any other: %s; make the batch smaller, ask for more GPUs or for some with more memory, or split the model over "+
-			"several (spillway train --partitions)", failed, size.GPU, a.id, cmp.Or(missing, "it had all GPUs"))
-	case missing != "":
-		ending.Message = fmt.Sprintf("no host has the GPUs that it is sized with, and host %s says: %s", a.id, missing)
-	case !fits:
-		ending.Message = fmt.Sprintf("it needs %s, and host %s has %s for all attempts", size, a.id, a.capacity())
-	default:
-		return slot.Ending{}, false
-	}
-	return ending, true
-}
-
-// last makes an ending the last one where a further attempt could not help: it ran out of all the memory that there is,
-// which the next one would only find out anew, or it has waited long enough for a GPU that other programs use. Need is
-// what was known before it, waited for how long those before it waited for a GPU, and recommends says that its stage
-// decides its sizes.
-func (a *Agent) last(
-	ending slot.Ending, sizing predictor.Sizing, need predictor.Need, waited time.Duration, recommends bool,
-) slot.Ending {
-	switch {
-	case ending.Cause == predictor.CauseNoGPU:
-		if waited += ending.GPUWait; waited >= mostGPUWait {
-			ending.Outcome, ending.Permanent = predictor.Failed, true
-			ending.Message += fmt.Sprintf("; it has waited for %s on hosts that had none for it, and is given up: end what "+
-				"uses them (spillway top), or ask for other GPUs", waited.Round(time.Minute))
-		}
-	case ending.Outcome == predictor.OutOfMemory && !ending.Permanent && !recommends:
-		need.OutOfMemory++
-		if ending.Cause == predictor.CauseDeviceMemory {
-			need.LargestFailedGPU = max(need.LargestFailedGPU, ending.Grant.GPUMemory)
-		} else {
-			need.LargestFailed = max(need.LargestFailed, ending.Grant.Memory)
-		}
-		size, _, fits := sizing.For(need, a.gpus.capacity(a.base, sizing.Base))
-		impossible, found := a.unfit(rounded(size), sizing.Base, need, fits)
-		if found && impossible.Permanent {
-			ending.Permanent = true
-			ending.Message += "; " + impossible.Message
-		}
-	}
-	return ending
-}
-
-// elsewhere reports whether another host has the GPUs that an attempt of a size asks for, as far as the plan tells.
-func (a *Agent) elsewhere(size quantity.Size) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.ContainsFunc(a.equipment, func(e predictor.Equipment) bool { return e.Slots(size) > 0 })
 }
 
 // run admits the attempt, runs it in a child and gives both back.

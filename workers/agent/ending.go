@@ -98,7 +98,7 @@ func classified(f finish) (ending slot.Ending, reusable bool) {
 	case f.stopped != "":
 		refused := f.stopped == predictor.Failed && f.cause == predictor.CauseBudget
 		return slot.Ending{
-			Outcome: f.stopped, Cause: f.cause, Message: f.reason, Permanent: refused, GPUWait: f.gpuWait,
+			Outcome: f.stopped, Cause: f.cause, Message: f.reason, Permanent: refused, HostWait: f.gpuWait,
 		}, false
 	case f.kills > 0: // also when the stage lived on and says that a program which it ran was killed
 		return slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Message: killed(f)}, false

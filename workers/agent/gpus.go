@@ -22,9 +22,6 @@ const (
 	// is given back, so that another host may have it: seldom, as each time is a Record.
 	gpuPatience = 10 * time.Minute
 	gpuPause    = 500 * time.Millisecond
-	// mostGPUWait is for how long attempts of a task wait so altogether before it fails: a program that fills a GPU may
-	// never end, and somebody must be told.
-	mostGPUWait = time.Hour
 )
 
 // Driver tells of the GPUs of a host, as [device.Reader] does. It may be asked concurrently.
@@ -265,12 +262,12 @@ func (g *gpus) room(capacity quantity.Size) quantity.Size {
 	return with(capacity, g.now)
 }
 
-// usable is the same without the GPUs that do not work now.
-func (g *gpus) usable(capacity quantity.Size) quantity.Size {
+// usable is the same without the GPUs that do not work now, and the number of the reading that tells of them: whoever
+// takes it over takes none that began earlier after it.
+func (g *gpus) usable(capacity quantity.Size) (size quantity.Size, reading int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	working := slices.DeleteFunc(slices.Clone(g.now), func(d device.State) bool { return d.Wrong != "" })
-	return with(capacity, working)
+	return with(capacity, working(g.now)), g.applied
 }
 
 func with(capacity quantity.Size, devices []device.State) quantity.Size {

@@ -79,6 +79,20 @@ func (g *gauge) memory() (taken quantity.Bytes, ok bool) {
 	return usage.WorkingSet, err == nil
 }
 
+// killed looks whether the kernel has killed a process of the attempt for memory. Where the numbers cannot be read,
+// nothing is known of a kill.
+func (g *gauge) killed() bool {
+	usage, err := g.group.Usage()
+	return err == nil && usage.OutOfMemory > 0
+}
+
+// charged is the most that the kernel has counted against the attempt's limit, file cache included.
+func (g *gauge) charged() quantity.Bytes {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last.Peak
+}
+
 // kills is how many processes of the attempt the kernel has killed for memory.
 func (g *gauge) kills() int64 {
 	g.mu.Lock()
@@ -183,7 +197,7 @@ func (r *running) usage(
 	}
 	usage := gauge.usage(f.answer, state, wall, now)
 	f.kills, f.enforced = gauge.kills(), gauge.counted
-	r.closeLoan(f.kills > 0, usage.PeakMemory, now)
+	r.closeLoan(f.kills > 0, usage.PeakMemory, gauge.charged(), now)
 	usage.Input = input
 	if f.answer != nil {
 		usage.Output = quantity.Bytes(len(f.answer.Output)) + f.answer.Written

@@ -23,6 +23,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/chain"
 	"github.com/spillway-ml/spillway/workflows/runs"
@@ -499,5 +500,31 @@ func wait(tb testing.TB, happened <-chan struct{}) {
 	case <-happened:
 	case <-time.After(time.Minute):
 		tb.Fatal("the task that goes on was not stopped")
+	}
+}
+
+// TestARunTellsWhichStagesItCalls: with no other to follow, what is known of these tells when it ends.
+func TestARunTellsWhichStagesItCalls(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		whole bool
+		want  []string
+	}{{true, []string{"prepare", "train", "pick"}}, {false, nil}} {
+		churned := packed(t, mustParse(t, churn))
+		var started predictor.RunStarted
+		ports := runs.Ports{Stages: churned.Stages(), Whole: c.whole, Tell: func(event predictor.Event) {
+			if e, ok := event.(predictor.RunStarted); ok {
+				started = e
+			}
+		}}
+		env := environment(t, churned, echo)
+		env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+		env.ExecuteWorkflow(churned.Name(), json.RawMessage(`{"epochs":5.0}`))
+		if err := env.GetWorkflowError(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c.want, started.Stages); diff != "" || started.Run == "" {
+			t.Errorf("a run of %q where its stages are all: %v (-want +told):\n%s", started.Run, c.whole, diff)
+		}
 	}
 }

@@ -49,6 +49,8 @@ type Ports struct {
 	App, Build string
 	// Stages are those that app.Main lists.
 	Stages []AnyStage
+	// Whole says that a run calls no other stages than these, but all of them unless it fails: its code is a list of them.
+	Whole bool
 	// Window is the number of tasks of one run and stage in flight at first, for runs that do not say so themselves (those
 	// of earlier engines); 0 means the policy's default.
 	Window int
@@ -131,6 +133,11 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 		Event: memo[string](info, EventMemo), Input: preview(in.Args, inputPreview),
 		InputBytes: sizeOf(in.Args), Features: featuresOf(in.Args),
 		EventAt: r.options.EventAt, RetryOf: r.options.RetryOf, Traceparent: r.options.Traceparent,
+	}
+	if i.ports.Whole {
+		for _, stage := range i.ports.Stages {
+			started.Stages = append(started.Stages, stage.Name())
+		}
 	}
 	if r.tell != nil && !workflow.IsReplaying(ctx) { // by each part: the loop forgets what is older than two weeks
 		r.tell(started)

@@ -39,7 +39,8 @@ type chainWorkers struct {
 // run polls the workflow queue of a chain until ctx ends or polling fails for good.
 func (w *chainWorkers) run(ctx context.Context, id buildID, c chain.Chain) error {
 	ports := runs.Ports{
-		App: id.app, Build: id.build, Stages: c.Stages(), Window: w.window, Tell: w.recorder.Tell, Find: w.results.Find,
+		App: id.app, Build: id.build, Stages: c.Stages(), Whole: true, Window: w.window,
+		Tell: w.recorder.Tell, Find: w.results.Find,
 		End: func(ctx context.Context, over runs.Ended) error {
 			return w.recorder.End(ctx, over.Started, over.Ended, over.Done)
 		},

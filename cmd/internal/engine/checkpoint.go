@@ -14,6 +14,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,8 +27,9 @@ import (
 )
 
 const (
-	// checkpointFile is the file below the state directory in which the observer keeps what it has taken in.
-	checkpointFile = "observer.checkpoint"
+	// checkpointPattern are the files below the state directory in which observers keep what they have taken in, each
+	// version its own: see checkpointFile. Up to 2026-11-26 it was observer.checkpoint for all.
+	checkpointPattern = "observer*.checkpoint"
 	// checkpointVersion is the version of that file, but for what others write into it, who have versions of their own.
 	checkpointVersion = 1
 	// checkpointEvery is how often it is written at most, and checkpointShare which part of the time that may take: of
@@ -36,6 +39,11 @@ const (
 	// maxCheckpoint bounds what is read, in bytes: a damaged length must not take all memory.
 	maxCheckpoint = 1 << 30
 )
+
+// checkpointFile is the file of this version. An engine of an earlier version that comes back finds its own as it left
+// it, and reads from the stream what came since: it cannot read this one, and the stream forgets.
+var checkpointFile = fmt.Sprintf("observer-%d.%d.%d.checkpoint", checkpointVersion, ledger.CheckpointVersion,
+	predictor.StateVersion)
 
 // checkpointHeader begins the file: the version, the length of the rest, and its SHA-256.
 const checkpointHeader = "spillway observer checkpoint %08d %016d %064x\n"
@@ -211,21 +219,54 @@ func decodeCheckpoint(r *bytes.Reader) (c *checkpoint, err error) {
 }
 
 // openCheckpoint returns what an observer can go on with on this stream, and nil where all that the stream has is to be
-// taken in; reason says why a file is of no use.
+// taken in: of the files beside path, its own, the one that was written last of those that it can read. reason says why
+// the newest is of no use where none is.
 func openCheckpoint(ctx context.Context, js jetstream.JetStream, path string) (c *checkpoint, reason, err error) {
-	c, reason = readCheckpoint(path)
-	if c == nil || reason != nil {
-		return nil, reason, nil
+	for _, name := range checkpointsBeside(path) {
+		c, why := readCheckpoint(name)
+		if c == nil {
+			reason = cmp.Or(reason, why)
+			continue
+		}
+		same, err := loop.Has(ctx, js, c.at.Sequence, c.at.Stored)
+		if err != nil {
+			return nil, nil, err
+		}
+		if same {
+			return c, nil, nil
+		}
+		reason = cmp.Or(reason, fmt.Errorf("read %s: it is of another stream, or that has lost its last messages: message "+
+			"%d, stored at %s, is not in it", name, c.at.Sequence, c.at.Stored.UTC().Format(time.RFC3339)))
 	}
-	same, err := loop.Has(ctx, js, c.at.Sequence, c.at.Stored)
-	if err != nil {
-		return nil, nil, err
+	return nil, reason, nil
+}
+
+// checkpointsBeside are the files of checkpoints in the directory of path, the one that was written last first.
+func checkpointsBeside(path string) []string {
+	names, _ := filepath.Glob(filepath.Join(filepath.Dir(path), checkpointPattern)) // the pattern is no bad one
+	written := make(map[string]time.Time, len(names))
+	for _, name := range names {
+		if info, err := os.Stat(name); err == nil {
+			written[name] = info.ModTime()
+		}
 	}
-	if !same {
-		return nil, fmt.Errorf("read %s: it is of another stream, or that has lost its last messages: message %d, "+
-			"stored at %s, is not in it", path, c.at.Sequence, c.at.Stored.UTC().Format(time.RFC3339)), nil
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(written[b].Compare(written[a]), strings.Compare(b, a))
+	})
+	return names
+}
+
+// forgetCheckpoints removes the files beside path but for the one of another version that was written last: that is of
+// the engine that was here before this one.
+func forgetCheckpoints(path string) error {
+	others := slices.DeleteFunc(checkpointsBeside(path), func(name string) bool { return name == path })
+	var failed error
+	for i, name := range others {
+		if i > 0 {
+			failed = errors.Join(failed, os.Remove(name))
+		}
 	}
-	return c, nil, nil
+	return failed
 }
 
 // keepCheckpoints keeps what the observer has taken in until ctx ends, and then once more.
@@ -259,5 +300,8 @@ func (o *observer) keepCheckpoint(path string, last position) (position, error) 
 	if err != nil || !some {
 		return last, err
 	}
-	return now.at, now.write(path)
+	if err := now.write(path); err != nil {
+		return last, err
+	}
+	return now.at, forgetCheckpoints(path)
 }

@@ -325,3 +325,78 @@ func TestAFileOfAnotherStreamIsNotGoneOnWith(t *testing.T) {
 		c.tell(story("s", 2, dawn)...)
 	}
 }
+
+// TestAnUpgradeAndAStepBackForgetNothing has an engine of before, whose file has the one name of all, then this one,
+// then a later one, whose file this one cannot read, and then this one again: each goes on from what it or the one
+// before knew, and reads what came since.
+func TestAnUpgradeAndAStepBackForgetNothing(t *testing.T) {
+	t.Parallel()
+	c := newChronicle(t)
+	directory := t.TempDir()
+	path := filepath.Join(directory, checkpointFile)
+	written := func(name string, at int) string {
+		full := filepath.Join(directory, name)
+		when := dawn.Add(time.Duration(at) * time.Minute)
+		if err := os.Chtimes(full, when, when); err != nil {
+			t.Fatal(err)
+		}
+		return full
+	}
+	keep := func(o *observer, as string, at int) string {
+		t.Helper()
+		if _, err := o.keepCheckpoint(path, position{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path, filepath.Join(directory, as)); err != nil {
+			t.Fatal(err)
+		}
+		return written(as, at)
+	}
+	c.tell(story("a", 3, dawn)...)
+	o, _, _ := c.started(path)
+	before := keep(o, "observer.checkpoint", 1)
+
+	o, read, reason := c.started(path)
+	if read != 0 || reason != nil {
+		t.Errorf("after an upgrade %d messages are read again: %v; want none", read, reason)
+	}
+	keep(o, checkpointFile, 2)
+
+	more := story("b", 3, dawn.Add(time.Hour))
+	c.tell(more...)
+	o, _, _ = c.started(path)
+	own, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := keep(o, "observer-2.9.99.checkpoint", 3)
+	data, err := os.ReadFile(later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = bytes.Replace(data, []byte(" 00000001 "), []byte(" 00000002 "), 1)
+	for name, content := range map[string][]byte{later: data, path: own} {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	written(checkpointFile, 2)
+	written("observer-2.9.99.checkpoint", 3)
+
+	back, read, reason := c.started(path)
+	if reason != nil || read == 0 || read > len(more) {
+		t.Errorf("after a step back %d messages are read: %v; want the %d that came since, at most", read, reason, len(more))
+	}
+	if !bytes.Equal(known(t, back), known(t, o)) {
+		t.Error("after a step back an observer knows something else")
+	}
+	if _, err := back.keepCheckpoint(path, position{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(before); !os.IsNotExist(err) {
+		t.Errorf("the file of two engines ago is still there: %v", err)
+	}
+	if kept, err := os.ReadFile(later); err != nil || !bytes.Equal(kept, data) {
+		t.Errorf("the file of the later engine is not as it was: %v", err)
+	}
+}

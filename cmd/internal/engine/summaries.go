@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/ledgerstore"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
@@ -33,6 +34,16 @@ func (o *observer) views(runs ...ledger.Snapshot) []ledger.RunView {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ledger.Learn(runs...)
+	var going []string
+	for i := range views {
+		if views[i].State == predictor.RunRunning {
+			going = append(going, views[i].Run)
+		}
+	}
+	told := o.state.Progress(time.Now(), going...)
+	for i := range views {
+		views[i].Progress = told[views[i].Run]
+	}
 	return views
 }
 

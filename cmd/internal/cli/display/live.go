@@ -1,6 +1,7 @@
 package display
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,7 +36,7 @@ func Live(m Model, s Style) []string {
 	}
 	for i, stage := range m.Run.Stages {
 		lines = append(lines, rows[i])
-		if line := progressLine(stage, s); line != "" {
+		if line := progressLine(m.Run, stage, s); line != "" {
 			lines = append(lines, line)
 		}
 	}
@@ -179,19 +180,11 @@ func liveCells(stage ledger.StageView, s Style) []string {
 	}
 }
 
-// doneOf says how far an attempt is: "step 3", or "1200 of 5000 (24%)" where it told how many there are.
-func doneOf(step, of int) string {
-	if of <= 0 {
-		return "step " + strconv.Itoa(step)
-	}
-	return fmt.Sprintf("%d of %d (%d%%)", step, of, int(100*float64(step)/float64(of)))
-}
-
 // progressLine shows what a long stage reported of itself last, and failures; empty when there is nothing to show.
-func progressLine(stage ledger.StageView, s Style) string {
+func progressLine(run ledger.RunView, stage ledger.StageView, s Style) string {
 	var parts []string
-	if stage.Step > 0 {
-		parts = append(parts, doneOf(stage.Step, stage.Of))
+	if said := progressOf(run, stage.Name); said != "" || stage.Step > 0 {
+		parts = append(parts, cmp.Or(said, doneOf(stage.Step, stage.Of)))
 		for _, name := range slices.Sorted(maps.Keys(stage.Metrics)) {
 			parts = append(parts, fmt.Sprintf("%s %s", Clean(name), strconv.FormatFloat(stage.Metrics[name], 'g', 4, 64)))
 		}

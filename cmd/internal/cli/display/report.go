@@ -70,7 +70,8 @@ type ReportReuse struct {
 	SavedUSD     float64 `json:"saved_usd"`
 }
 
-// ReportStage is what one stage queued, ran, used and cost.
+// ReportStage is what one stage queued, ran, used and cost. Progress is how far its running attempts are by their own
+// word; none where they say nothing.
 type ReportStage struct {
 	Name             string                            `json:"name"`
 	QueueSeconds     float64                           `json:"queue_seconds"`
@@ -87,6 +88,7 @@ type ReportStage struct {
 	Predicted        StagePrediction                   `json:"predicted"`
 	Actual           StageActual                       `json:"actual"`
 	CostUSD          float64                           `json:"cost_usd"`
+	Progress         []predictor.Progress              `json:"progress,omitempty"`
 }
 
 // StagePrediction is what was expected of one attempt of a stage.
@@ -154,7 +156,9 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 		}
 	}
 	for _, stage := range run.Stages {
-		report.Stages = append(report.Stages, reportStage(stage))
+		reported := reportStage(stage)
+		reported.Progress = stageProgress(run, stage.Name)
+		report.Stages = append(report.Stages, reported)
 	}
 	totals := run.Totals
 	report.Totals = ReportTotals{

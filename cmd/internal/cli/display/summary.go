@@ -33,6 +33,7 @@ func Summary(m Model, s Style) []string {
 		lines = append(lines, breakdownLine(*m.Breakdown, s)...)
 	}
 	lines = append(lines, stageSummary(run, s)...)
+	lines = append(lines, progressLines(run, s)...)
 	lines = append(lines, gpuLines(run, s)...)
 	for _, stage := range run.Stages {
 		if stage.Failed > 0 {

@@ -170,17 +170,17 @@ func runTable(o Overview, s Style) []string {
 	return lines
 }
 
-// stageTable has a line for each stage that has work, the busiest first.
+// stageTable has a line for each stage that has work, the busiest first, and one for what it says of its progress.
 func stageTable(o Overview, s Style) []string {
 	type row struct {
-		run   string
+		run   ledger.RunView
 		stage ledger.StageView
 	}
 	var rows []row
 	for _, run := range o.Runs {
 		for _, stage := range run.Stages {
 			if stage.Running > 0 || queued(stage) > 0 || stage.Slots[predictor.Pool]+stage.Slots[predictor.Function] > 0 {
-				rows = append(rows, row{run.Run, stage})
+				rows = append(rows, row{run, stage})
 			}
 		}
 	}
@@ -191,10 +191,10 @@ func stageTable(o Overview, s Style) []string {
 	t.terminal = s.columns()
 	for _, one := range rows {
 		stage := one.stage
-		use := o.Use[one.run][stage.Name]
+		use := o.Use[one.run.Run][stage.Name]
 		name := Clean(stage.Name)
 		if len(o.Runs) > 1 {
-			name += " " + Clean(one.run)
+			name += " " + Clean(one.run.Run)
 		}
 		t.add(name, strconv.Itoa(queued(stage)), strconv.Itoa(stage.Running),
 			fmt.Sprintf("%d/%d", stage.Done, tasksOf(stage)),
@@ -205,7 +205,15 @@ func stageTable(o Overview, s Style) []string {
 	if len(rows) == 0 {
 		return []string{"no stage has work"}
 	}
-	return t.lines(s, "")
+	table := t.lines(s, "")
+	lines := table[:1:1]
+	for i, one := range rows {
+		lines = append(lines, table[i+1])
+		if said := progressOf(one.run, one.stage.Name); said != "" {
+			lines = append(lines, s.paint(dim, s.cut("  "+said, s.columns())))
+		}
+	}
+	return lines
 }
 
 // queued is how many tasks of a stage wait.

@@ -71,6 +71,16 @@ export interface Stage {
   metrics?: Record<string, number>;
 }
 
+/** How far a running attempt is by its own word, and in how many seconds it ends by that. */
+export interface Progress {
+  stage: string;
+  task: string;
+  attempt: number;
+  step: number;
+  of?: number;
+  left_seconds?: Interval;
+}
+
 /** What was taken from earlier runs, and what it cost when it was made. */
 export interface Reuse {
   tasks: number;
@@ -108,6 +118,8 @@ export interface Run {
   event_at?: string;
   retry_of?: string;
   stages: Stage[] | null;
+  /** How far its running attempts are by their own word, those that end last first. */
+  progress?: Progress[];
   totals: {
     queue_seconds: number;
     start_seconds: number;

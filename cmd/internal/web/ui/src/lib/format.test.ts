@@ -3,6 +3,7 @@ import type { Goal, Run, RunTotals } from './api';
 import {
   against,
   basis,
+  progressOf,
   between,
   bytes,
   clean,
@@ -199,4 +200,14 @@ it('lists of numbers take a line each, and all else of a result a level a line',
     '{\n  "confusion": [\n    [13, 0],\n    [-1.5e-7, 2]\n  ],\n  "names": [\n    "[ 1, 2 ]"\n  ],\n  "none": []\n}',
   );
   expect(readable('text')).toBe('"text"');
+});
+
+it('progress of running attempts says how far the last is and when it ends', () => {
+  const left_seconds = { low: 190, mid: 245, high: 320 };
+  const train = { stage: 'train', task: 'train-0', attempt: 1, step: 312, of: 1000, left_seconds };
+  expect(progressOf([train, { ...train, task: 'train-1' }], 'train')).toBe(
+    '312 of 1,000 (31%), 4m05s left (3m10s to 5m20s), and 1 other',
+  );
+  expect(progressOf([{ stage: 'train', task: 'train-0', attempt: 1, step: 1234 }], 'train')).toBe('step 1,234');
+  expect([progressOf([train], 'score'), progressOf(undefined, 'train')]).toEqual(['', '']);
 });

@@ -1,5 +1,5 @@
 // Numbers as the command line writes them: see cmd/internal/cli/display and predictor/quantity.
-import type { Goal, Interval, Prediction, Run, RunTotals, Size, Stage, Venue } from './api';
+import type { Goal, Interval, Prediction, Progress, Run, RunTotals, Size, Stage, Venue } from './api';
 
 /** What stands for a value that is not known. */
 export const unknown = '–';
@@ -114,6 +114,27 @@ export const between = (of: Interval, write: (value: number) => string) =>
 /** What a forecast rests on: "rests on its own tasks and 4 earlier runs"; empty where that is not told. */
 export const basis = (of: Prediction) =>
   of.basis ? `rests on ${of.basis}` : of.runs ? `rests on ${count(of.runs, 'earlier run')}` : '';
+
+/** How far an attempt is: "step 3", "312 of 1,000 (31%)". */
+const doneOf = (step: number, of: number | undefined) =>
+  of
+    ? `${step.toLocaleString('en')} of ${of.toLocaleString('en')} (${Math.floor((100 * step) / of)}%)`
+    : `step ${step.toLocaleString('en')}`;
+
+/**
+ * How far the attempt of a stage is that ends last: "312 of 1,000 (31%), 4m05s left (3m10s to 5m20s), and 2 others".
+ * Empty where none says anything.
+ */
+export function progressOf(told: Progress[] | undefined, stage: string): string {
+  const [last, ...others] = (told ?? []).filter((p) => p.stage === stage);
+  if (!last) return '';
+  const left = last.left_seconds;
+  return (
+    doneOf(last.step, last.of) +
+    (isKnown(left) ? `, ${seconds(left.mid)} left (${range(left, seconds)})` : '') +
+    (others.length ? `, and ${count(others.length, 'other')}` : '')
+  );
+}
 
 /** How probable it is that a goal is missed: "83% likely to be missed"; empty where it will probably be kept. */
 export const missing = (probability: number | undefined) =>
