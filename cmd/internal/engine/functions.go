@@ -129,7 +129,7 @@ func (l lambdaFunctions) Invoke(ctx context.Context, name string, payload []byte
 	return activities.FunctionAnswer{
 		Payload: answer.Payload, Error: answer.FunctionError, Log: answer.LogTail,
 		ErrorType: answer.Report.ErrorType,
-		Init: answer.Report.InitDuration, Duration: answer.Report.Duration, Billed: answer.Report.BilledDuration,
+		Init:      answer.Report.InitDuration, Duration: answer.Report.Duration, Billed: answer.Report.BilledDuration,
 		Memory:     quantity.Bytes(answer.Report.MemorySizeMB) * quantity.MiB,
 		PeakMemory: quantity.Bytes(answer.Report.MaxMemoryMB) * quantity.MiB,
 	}, nil
