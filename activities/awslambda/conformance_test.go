@@ -649,8 +649,8 @@ func TestALargeBinaryIsDeployedAndAKilledHostLeavesNoEnvironment(t *testing.T) {
 	}
 }
 
-// startHost starts a function host in a process of its own and returns its address, a function that kills it and one that
-// ends it in good order.
+// startHost starts a function host in a process of its own and returns its address, a function that kills it and one
+// that ends it in good order.
 func startHost(t *testing.T, exe, dir string) (endpoint string, kill, stop func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), exe)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -128,8 +129,9 @@ func plain(payload string, change func(*lambda.InvokeInput, site)) func(*testing
 }
 
 // logged invokes with the tail of the log, and shows that.
-func logged(pick func(site) string, in order, show func(tail string, r awslambda.Report) string) func(*testing.T,
-	site) behaviour {
+func logged(
+	pick func(site) string, in order, show func(tail string, r awslambda.Report) string,
+) func(*testing.T, site) behaviour {
 	return func(t *testing.T, s site) behaviour {
 		t.Helper()
 		a, _ := invoke(t, s.iv, pick(s), in)
@@ -274,8 +276,9 @@ func ofLogs() []documented {
 					whole(cold.Report), whole(warm.Report))}
 			}, behaviour{Status: 200, Says: "true 0s true true"},
 		},
-		{"the ID of the request is the caller's, the function's and the log's", pageContext, func(t *testing.T,
-			s site) behaviour {
+		{"the ID of the request is the caller's, the function's and the log's", pageContext, func(
+			t *testing.T, s site,
+		) behaviour {
 			t.Helper()
 			out, err := s.client.Invoke(t.Context(), &lambda.InvokeInput{
 				FunctionName: &s.large, Payload: []byte(`{"op":"context"}`), LogType: types.LogTypeTail,
@@ -317,7 +320,7 @@ func ofEnvironments() []documented {
 			_, second := invoke(t, s.iv, s.large, order{Op: "error"})
 			_, third := invoke(t, s.iv, s.large, order{})
 			_ = second // its code failed, which is no reason for a new environment
-			return behaviour{Status: 200, Says: fmt.Sprint(first.PID == third.PID)}
+			return behaviour{Status: 200, Says: strconv.FormatBool(first.PID == third.PID)}
 		}, behaviour{Status: 200, Says: "true"}},
 	}
 }
@@ -397,8 +400,8 @@ func bootstrapZip(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// TestTheHostBehavesAsAWSDocumentsIt goes through what AWS documents of the API, with the SDK's own client and functions
-// made with aws-lambda-go. What the host leaves out on purpose is in TestWhatTheHostLeavesOutItRefuses.
+// TestTheHostBehavesAsAWSDocumentsIt goes through what AWS documents of the API, with the SDK's own client and
+// functions made with aws-lambda-go. What the host leaves out on purpose is in TestWhatTheHostLeavesOutItRefuses.
 func TestTheHostBehavesAsAWSDocumentsIt(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, function.Options{})

@@ -12,9 +12,9 @@ import (
 	"github.com/spillway-ml/spillway/activities/access"
 )
 
-// maxUnproven and maxUnprovenUploads bound the bodies that arrive at a time from callers of whom nothing is proven yet:
-// 96 MB of payloads in memory, and 70 MB of code. They do not bound those who sign the digest of their body as a header:
-// that is verified before their body is read.
+// maxUnproven and maxUnprovenUploads bound the bodies that arrive at a time from callers of whom nothing is proven
+// yet: 96 MB of payloads in memory, and 70 MB of code. They do not bound those who sign the digest of their body as a
+// header: that is verified before their body is read.
 const maxUnproven, maxUnprovenUploads = 16, 1
 
 // arrival is the body of a request on its way in. Nothing that a request says may be acted on before prove has returned

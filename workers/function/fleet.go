@@ -27,8 +27,8 @@ type code struct {
 }
 
 // Reasons of a refusal for lack of concurrency, as the Invoke API names them:
-// https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html (TooManyRequestsException). Which one stands for the rate
-// of scaling out is not documented.
+// https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html (TooManyRequestsException). Which one stands for the
+// rate of scaling out is not documented.
 const (
 	reasonAccount = "ConcurrentInvocationLimitExceeded"
 	reasonRate    = "FunctionInvocationRateLimitExceeded"

@@ -15,12 +15,12 @@
 //     directories.
 //   - Memory: where this process can make cgroups (package workers/enforce), the kernel kills an environment that
 //     exceeds its memory size, with all that it started. Elsewhere on Linux the resident memory of the environment's
-//     process group is sampled each 50 ms, and an environment found above its memory size is killed: what a process takes
-//     and gives back between two samples is reported but not punished, pages shared between processes count once for each,
-//     and processes that leave the group are not seen. Go programs also get GOMEMLIMIT at 90% of the memory size, so that
-//     they collect garbage before they are killed.
-//   - CPU: environments share [Options.CPUs]; where there are cgroups, each has at most its share in proportion to memory,
-//     one vCPU for each 1,769 MB, from its start on, and never more than this machine has.
+//     process group is sampled each 50 ms, and an environment found above its memory size is killed: what a process
+//     takes and gives back between two samples is reported but not punished, pages shared between processes count once
+//     for each, and processes that leave the group are not seen. Go programs also get GOMEMLIMIT at 90% of the memory
+//     size, so that they collect garbage before they are killed.
+//   - CPU: environments share [Options.CPUs]; where there are cgroups, each has at most its share in proportion to
+//     memory, one vCPU for each 1,769 MB, from its start on, and never more than this machine has.
 //   - Files: each environment has a temporary directory of its own (TMPDIR), not a file system of its own.
 //
 // There are no asynchronous invocations, and no reserved concurrency: nobody here calls for them.
@@ -254,7 +254,8 @@ func (h *Host) Stats() []FunctionStats {
 	return all
 }
 
-// Close kills every environment, and returns when nothing of the host runs any more. The functions stay in Dir. Requests that are in progress end with an error.
+// Close kills every environment, and returns when nothing of the host runs any more. The functions stay in Dir.
+// Requests that are in progress end with an error.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {

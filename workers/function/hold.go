@@ -55,7 +55,7 @@ func (h *holder) within(memory quantity.Bytes) quantity.Size {
 }
 
 // group makes the group of an environment of this size; nil where the kernel holds nothing.
-func (h *holder) group(size quantity.Size) (*enforce.Group, error) {
+func (h *holder) group(within quantity.Size) (*enforce.Group, error) {
 	if h.enforcer.Mode() == enforce.None {
 		return nil, nil //nolint:nilnil // no group is what there is then
 	}
@@ -63,7 +63,7 @@ func (h *holder) group(size quantity.Size) (*enforce.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := group.Resize(size); err != nil {
+	if _, err := group.Resize(within); err != nil {
 		return nil, errors.Join(err, removeGroup(group))
 	}
 	return group, nil

@@ -300,8 +300,8 @@ func (w *Worker) call(
 	known := try.Need()
 	w.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
-		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked), Grant: size.OfClass(c.class),
-		Input: known.Input, Features: c.lasts.RestsOn(known.Features), At: c.invoked,
+		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked),
+		Grant: size.OfClass(c.class), Input: known.Input, Features: c.lasts.RestsOn(known.Features), At: c.invoked,
 	})
 	invoking, cancel := context.WithTimeout(ctx, patience(w.venue, task.Timeout))
 	defer cancel()
