@@ -274,7 +274,8 @@ func ofLogs() []documented {
 				}
 				return behaviour{Status: 200, Says: fmt.Sprint(cold.Report.InitDuration > 0, warm.Report.InitDuration,
 					whole(cold.Report), whole(warm.Report))}
-			}, behaviour{Status: 200, Says: "true 0s true true"},
+			},
+			behaviour{Status: 200, Says: "true 0s true true"},
 		},
 		{"the ID of the request is the caller's, the function's and the log's", pageContext, func(
 			t *testing.T, s site,
