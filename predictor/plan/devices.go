@@ -14,19 +14,10 @@ import (
 // Equipment is which GPUs a host has, also those that do not work now: the memory of each by class, the largest first.
 type Equipment map[string][]quantity.Bytes
 
-// Each is what an attempt of a size asks of each of its GPUs, in bytes; 0 where it does not say.
-func Each(size quantity.Size) quantity.Bytes {
-	count := quantity.Bytes(size.WholeGPUs())
-	if count == 0 {
-		return 0
-	}
-	return (size.GPUMemory + count - 1) / count
-}
-
 // Slots is how many attempts of a size the GPUs have room for at once, whoever has them now: each with as many as it
 // asks for, of one class, and each of these with its part of the memory. For a size without GPUs it is [math.MaxInt].
 func (e Equipment) Slots(size quantity.Size) (slots int) {
-	count, least := size.WholeGPUs(), Each(size)
+	count, least := size.WholeGPUs(), size.MemoryOfEachGPU()
 	if count == 0 {
 		return math.MaxInt
 	}

@@ -57,6 +57,9 @@ type Options struct {
 	StateDir string
 	// Enforcement is how sizes are held; empty means the best way that the host offers.
 	Enforcement enforce.Mode
+	// Processes is how many processes and threads an attempt may have, where the host can hold it to that; 0 means
+	// [enforce.DefaultProcesses].
+	Processes int
 	// Capacity is what the children may hold together. Zero memory means 80% of the memory that is available now, zero CPU
 	// one core for each of CPUs.
 	Capacity quantity.Size
@@ -179,7 +182,9 @@ func New(options Options) (*Agent, error) {
 		changed: make(chan struct{}, 1),
 		sizings: make(map[predictor.StageID]predictor.Sizing), running: make(map[*running]struct{}),
 	}
-	enforcer, err := enforce.Open(enforce.Options{StateDir: options.StateDir, Mode: options.Enforcement, Logger: a.logger})
+	enforcer, err := enforce.Open(enforce.Options{
+		StateDir: options.StateDir, Mode: options.Enforcement, Processes: options.Processes, Logger: a.logger,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("make an agent: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -17,10 +18,10 @@ import (
 
 // running is one attempt between its admission and its end.
 type running struct {
-	agent *Agent
-	try   *slot.Attempt
-	room  *reservation
-
+	// What follows stays as it is once its processes start.
+	agent    *Agent
+	try      *slot.Attempt
+	room     *reservation
 	admitted quantity.Size  // the grant it began with
 	expected quantity.Bytes // the most memory that nine of ten like it use; 0 where that is not known
 	began    time.Time      // when it was admitted
@@ -28,8 +29,12 @@ type running struct {
 	borrows  bool           // it may take more memory than it holds, where that is free: see lend.go
 	recalled chan struct{}  // what it is lent is asked for
 	need     device.Need    // of the host's GPUs
-	gpus     *gpuHold       // that it has, from its admission on
-	planned  bool           // it has told of a split training; only samples look at it
+	gpus     *gpuHold       // that it has
+
+	// Only who supervises it looks at these.
+	planned bool              // it has told of a split training
+	lines   activities.Output // takes what it prints, from the start of its processes on
+	crowded bool              // it was told there that it was refused processes
 
 	mu    sync.Mutex
 	grant quantity.Size
@@ -41,6 +46,17 @@ type running struct {
 	// earlier is the limit of memory before it was last raised, 0 where it never was; last what it was when the work of a
 	// borrower, or of one that was killed for memory, was over: what was not enough. 0 before.
 	earlier, last quantity.Bytes
+}
+
+// newRunning is an attempt that this host is to run with this size.
+func (a *Agent) newRunning(try *slot.Attempt, s sized, sizing predictor.Sizing) *running {
+	return &running{
+		agent: a, try: try, admitted: s.size, expected: quantity.Bytes(s.predicted.Memory.High), grant: s.size,
+		need:     needOf(s.size, sizing.Learned && s.need.LargestFailedGPU == 0),
+		fixed:    try.Task.Recommends,
+		borrows:  sizing.Borrows() && !try.Task.Recommends && a.enforcer.Mode() != enforce.None,
+		recalled: make(chan struct{}, 1),
+	}
 }
 
 // target is what an attempt runs in and what its limits are set on.
@@ -87,30 +103,31 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	if found {
 		return a.giveBack(ctx, try, s, a.last(impossible, sizing, s.need, try.State().HostWait, task.Recommends))
 	}
-	r := &running{
-		need:  needOf(s.size, sizing.Learned && s.need.LargestFailedGPU == 0),
-		agent: a, try: try, admitted: s.size, expected: quantity.Bytes(s.predicted.Memory.High), grant: s.size,
-		fixed: task.Recommends, borrows: sizing.Borrows() && !task.Recommends && a.enforcer.Mode() != enforce.None,
-		recalled: make(chan struct{}, 1),
-	}
+	r := a.newRunning(try, s, sizing)
 	f, account := r.run(ctx, task, input)
 	ending, _ := ended(f)
 	ending.Grant, ending.Cost = r.grantOf(ending), r.cost(a.now())
 	ending = a.last(ending, sizing, s.need, try.State().HostWait, task.Recommends)
-	record := try.Record(predictor.Pool, a.id, ending)
-	if r.gpus != nil {
-		record.GPUs = r.gpus.uuids
-	}
-	record.Queue, record.Start, record.Cold = account.queue, account.start, account.cold
-	record.At, record.Usage, record.Predicted = a.now(), account.usage, s.predicted
-	if !account.began.IsZero() {
-		record.Settle = max(record.At.Sub(account.began)-account.usage.Wall, 0)
-	}
 	var output json.RawMessage
 	if f.answer != nil {
 		output = f.answer.Output
 	}
+	record := r.record(ending, account, s.predicted)
 	return try.End(ctx, slot.Durable{Recorder: a.recorder, Keeper: a.keeper}, record, ending, output)
+}
+
+// record is the Record of the attempt, which has just ended.
+func (r *running) record(ending slot.Ending, account account, predicted predictor.Prediction) predictor.Record {
+	record := r.try.Record(predictor.Pool, r.agent.id, ending)
+	if r.gpus != nil {
+		record.GPUs = r.gpus.uuids
+	}
+	record.Queue, record.Start, record.Cold = account.queue, account.start, account.cold
+	record.At, record.Usage, record.Predicted = r.agent.now(), account.usage, predicted
+	if !account.began.IsZero() {
+		record.Settle = max(record.At.Sub(account.began)-account.usage.Wall, 0)
+	}
+	return record
 }
 
 // run admits the attempt, runs it in a child and gives both back.
@@ -198,21 +215,21 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 	began := a.now()
 	account.began = began
 	kills := memoryKills()
-	lines := a.output(r.source())
-	c.output.attach(lines)
+	r.lines = a.output(r.source())
+	c.output.attach(r.lines)
 	f = r.supervise(ctx, c, task, input)
 	now := a.now()
 	if f.answer != nil && f.exit == nil {
 		c.output.drain()
-	}
-	if err := closeOutput(ctx, lines); err != nil {
-		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "task", task.ID, "error", err)
 	}
 	if f.answer != nil && f.answer.BeganAt.After(began) { // the child has the same clock
 		account.start += f.answer.BeganAt.Sub(began)
 		account.began = f.answer.BeganAt
 	}
 	account.usage = r.usage(&f, c.process, now.Sub(began), now, task.Input)
+	if err := closeOutput(ctx, r.lines); err != nil {
+		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "task", task.ID, "error", err)
+	}
 	f.hostKills = memoryKills() > kills
 	f.grant, f.peak = r.held(), account.usage.PeakMemory
 	r.detach()

@@ -132,18 +132,17 @@ func rounded(size quantity.Size) quantity.Size {
 	if size.GPU <= 0 {
 		return size.WithGPUs(quantity.GPUs{})
 	}
-	size.GPU = (size.GPU + quantity.Core - 1) / quantity.Core * quantity.Core
+	size.GPU = quantity.Milli(size.WholeGPUs()) * quantity.Core
 	return size
 }
 
 // needOf is what an attempt of a size asks of single devices.
 func needOf(size quantity.Size, learned bool) device.Need {
-	count := int((size.GPU + quantity.Core - 1) / quantity.Core)
-	if count <= 0 {
+	count := size.WholeGPUs()
+	if count == 0 {
 		return device.Need{}
 	}
-	each := (size.GPUMemory + quantity.Bytes(count) - 1) / quantity.Bytes(count)
-	return device.Need{Count: count, Class: size.DeviceClass, Memory: each, Learned: learned}
+	return device.Need{Count: count, Class: size.DeviceClass, Memory: size.MemoryOfEachGPU(), Learned: learned}
 }
 
 // capacity is that of the host for attempts of a size: see [predictor.Host.For]. GPUs that do not work now count.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"sync"
@@ -100,6 +101,13 @@ func (g *gauge) kills() int64 {
 	return g.last.OutOfMemory
 }
 
+// refused is how many processes and threads the kernel has not started because the attempt had as many as it may.
+func (g *gauge) refused() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last.ForksRefused
+}
+
 // usage returns what the attempt took. Answer is what the child said, nil when it said nothing; state is how its
 // process ended, nil while it lives. The kernel's numbers count more than the child's own.
 func (g *gauge) usage(answer *wire.Answer, state *os.ProcessState, wall time.Duration, now time.Time) quantity.Usage {
@@ -149,6 +157,7 @@ func (r *running) sample() {
 	if !ok {
 		return
 	}
+	r.tellCrowded(gauge.refused())
 	r.mu.Lock()
 	r.used = l.memory
 	held := r.grant
@@ -184,6 +193,18 @@ func (r *running) sample() {
 	})
 }
 
+// tellCrowded says once, where the attempt's own lines are, that it was refused processes: it may go on for hours with
+// fewer workers than it was told to have.
+func (r *running) tellCrowded(refused int64) {
+	if refused == 0 || r.crowded || r.lines == nil {
+		return
+	}
+	r.crowded = true
+	text := refusedForks(refused, r.agent.enforcer.Processes())
+	_, _ = fmt.Fprintf(r.lines.Stderr(), "spillway: %s\n", text) // it never fails
+	r.agent.logger.Warn("an attempt was refused processes", "run", r.try.Task.Run, "task", r.try.Task.ID, "reason", text)
+}
+
 // usage is what the attempt took, with what the end of its process adds; f is told what the kernel killed.
 func (r *running) usage(
 	f *finish, process *exec.Cmd, wall time.Duration, now time.Time, input quantity.Bytes,
@@ -197,6 +218,8 @@ func (r *running) usage(
 	}
 	usage := gauge.usage(f.answer, state, wall, now)
 	f.kills, f.enforced = gauge.kills(), gauge.counted
+	f.forksRefused, f.processes = gauge.refused(), r.agent.enforcer.Processes()
+	r.tellCrowded(f.forksRefused)
 	r.closeLoan(f.kills > 0, usage.PeakMemory, gauge.charged(), now)
 	usage.Input = input
 	if f.answer != nil {
