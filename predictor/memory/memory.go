@@ -36,6 +36,7 @@ type State struct {
 	// CostWidth the same of what they cost.
 	Cores               usage.Series
 	RunWidth, CostWidth float64
+	Full                Full // what functions showed of their venue
 	recent              recent
 	followed            int // stages that have a live
 }
@@ -396,6 +397,7 @@ type saved struct {
 	RunWidth float64                 `json:"run_width,omitempty"`
 	// CostWidth came with version 9.
 	CostWidth float64 `json:"cost_width,omitempty"`
+	Full      Full    `json:"full,omitzero"`
 	Recent    []byte  `json:"recent,omitempty"`
 	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
 	Begins bool `json:"begins,omitempty"`
@@ -425,6 +427,7 @@ func (m *State) MarshalJSON() ([]byte, error) {
 		Version: SavedVersion, Begins: true,
 		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.leased,
 		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth, CostWidth: m.CostWidth, Given: m.Given,
+		Full:   m.Full,
 		Steps:  m.steps,
 		Stages: slices.SortedFunc(maps.Values(m.Stages), func(a, b *Stage) int { return fact.CompareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) }),
@@ -496,6 +499,9 @@ func (m *State) UnmarshalJSON(data []byte) error {
 		read.load()
 	}
 	read.Cores, read.RunWidth, read.CostWidth = from.Cores, from.RunWidth, from.CostWidth
+	if from.Full.Slots > 0 {
+		read.Full = Full{Slots: min(from.Full.Slots, maxAttempts), At: min(from.Full.At, read.Clock)}
+	}
 	if !from.Begins {
 		read.begin()
 	}
