@@ -35,6 +35,11 @@ func (f Full) Room(slots int, clock fact.Instant) int {
 	return min(slots, f.Slots<<doublings)
 }
 
+// sane is what may be believed of one that was read.
+func (f Full) sane(clock fact.Instant) Full {
+	return Full{Slots: min(max(0, f.Slots), maxAttempts), At: min(max(0, f.At), clock)}
+}
+
 // recent reports whether a refusal at that time counts as one with the last.
 func (f Full) recent(clock fact.Instant) bool { return f.Slots > 0 && clock-f.At < oneRefusal }
 

@@ -55,8 +55,17 @@ func TestRefusalsOfOneBurstCountOnce(t *testing.T) {
 		m.Clock += fact.Instant(10 * time.Millisecond)
 	}
 	m.throttled(fact.Record{Venue: fact.Function, Outcome: fact.Refused, Cause: fact.CausePayload})
-	if want := (Full{Slots: 50, At: fact.Instant(time.Minute)}); m.Full != want {
+	want := Full{Slots: 50, At: fact.Instant(time.Minute)}
+	if m.Full != want {
 		t.Errorf("got %+v, want %+v", m.Full, want)
+	}
+	text, err := m.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := New()
+	if err := again.UnmarshalJSON(text); err != nil || again.Full != want {
+		t.Errorf("from a checkpoint: got %+v, %v, want %+v", again.Full, err, want)
 	}
 }
 

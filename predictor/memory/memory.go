@@ -499,9 +499,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 		read.load()
 	}
 	read.Cores, read.RunWidth, read.CostWidth = from.Cores, from.RunWidth, from.CostWidth
-	if from.Full.Slots > 0 {
-		read.Full = Full{Slots: min(from.Full.Slots, maxAttempts), At: min(from.Full.At, read.Clock)}
-	}
+	read.Full = from.Full.sane(read.Clock)
 	if !from.Begins {
 		read.begin()
 	}
