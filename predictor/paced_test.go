@@ -147,3 +147,31 @@ func TestProgressIsToldOfRunningAttempts(t *testing.T) {
 		t.Errorf("of no run: %+v", got)
 	}
 }
+
+// TestRunTimesAtFunctionsAreExpectedByThoseThatEndedThere has functions with one core that take half as long again as
+// the pool with one: the first of them is a draw, of many it is half as long again.
+func TestRunTimesAtFunctionsAreExpectedByThoseThatEndedThere(t *testing.T) {
+	t.Parallel()
+	atFunctions := func(ended int) float64 {
+		state := predictor.State{}
+		for i := range 10 {
+			line := record("earlier", "score", i, -1000+float64(i), 10)
+			line.Grant = quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}
+			state = fold(state, line)
+		}
+		for i := range ended {
+			line := record("earlier", "score", 100+i, -900+float64(i), 15)
+			line.Venue, line.Grant = predictor.Function, quantity.Size{CPU: quantity.Core, Memory: 1769 * quantity.MiB}
+			state = fold(state, line)
+		}
+		plan, _ := predictor.Decide(fold(state, started("now", 0, predictor.Goal{}), hint("now", "score", 1, 0)), laptop(1, 4))
+		if len(plan.Sizings) != 1 {
+			t.Fatalf("got %d sizings", len(plan.Sizings))
+		}
+		return plan.Sizings[0].AtFunctions
+	}
+	if none, one, many := atFunctions(0), atFunctions(1), atFunctions(30); none != 0 || one < 1.1 || one > 1.2 ||
+		many < 1.4 || many > 1.52 {
+		t.Errorf("after none, one and thirty: %v, %v and %v times as long; want 0, about 1.14 and nearly 1.5", none, one, many)
+	}
+}

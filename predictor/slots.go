@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor/calm"
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
@@ -25,8 +26,9 @@ func (d *decider) shareHosts() {
 			Wall:   w.wall, Slack: w.slack,
 		}
 		st := w.stage
-		kept, then := share.Held{Slots: st.Slots, Eased: st.Eased, Most: st.Most}.Keep(claim.Needed(), d.memory.Clock)
-		st.Eased, st.Most = then.Eased, then.Most
+		held := share.Held{Slots: st.Slots, Eased: calm.Eased{Since: st.Eased, Most: st.Most}}
+		kept, then := held.Keep(claim.Needed(), d.memory.Clock)
+		st.Eased, st.Most = then.Since, then.Most
 		w.idle = claim.Needed() == 0
 		switch {
 		case w.doubted > 0, w.idle && d.age(w) >= d.policy.IdleAfter:

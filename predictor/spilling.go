@@ -175,7 +175,7 @@ const linger = fact.Instant(3 * time.Second)
 func (d *decider) backlog(w *work, o spill.Offer, limit int) spill.Backlog {
 	b := spill.Backlog{
 		Offer: o, Queued: w.queued[0], Refills: d.now-w.stage.Backlog < linger, Held: w.stage.Functions, Limit: limit,
-		Free: w.slots - w.running[fact.Pool], ValueOfTime: d.policy.ValueOfTime, Eased: spill.Eased(w.stage.Spared),
+		Free: w.slots - w.running[fact.Pool], ValueOfTime: d.policy.ValueOfTime, Eased: w.stage.Spared,
 		Clock: d.memory.Clock,
 	}
 	if b.Queued == 0 {
@@ -244,7 +244,7 @@ func (w *work) inputsLeft() memory.Inputs {
 // and stage, and only when the backlog is worth it.
 func (d *decider) setFunctions(w *work, o spill.Offer, picked spill.Choice) {
 	st := w.stage
-	w.functions, st.Spared = picked.Slots, memory.Spared(picked.Eased)
+	w.functions, st.Spared = picked.Slots, picked.Eased
 	if picked.Slots > 0 {
 		st.Class = o.Class
 		w.finish = o.Duration(picked.Slots)

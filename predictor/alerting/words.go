@@ -22,13 +22,13 @@ func lateMessage(r Reading) string {
 	case passed:
 		return fmt.Sprintf("run %s is past its deadline of %s: %s have passed, and how long the rest takes is not known; "+
 			"give it more time: spillway goal %s --deadline %s",
-			r.Run, deadline, span(r.Elapsed), r.Run, flagSpan(2*r.Elapsed))
+			r.Run, deadline, span(r.Elapsed), r.Run, DeadlineFlag(2*r.Elapsed))
 	default:
 		text = fmt.Sprintf("run %s is expected to end after %s, past its deadline of %s; %s have passed",
 			r.Run, between(r.Finish, span), deadline, span(r.Elapsed))
 	}
 	text += fmt.Sprintf("; give it more time: spillway goal %s --deadline %s", r.Run,
-		flagSpan(max(r.Finish.High, r.Elapsed)))
+		DeadlineFlag(max(r.Finish.High, r.Elapsed)))
 	if r.Goal.Budget > 0 {
 		text += fmt.Sprintf(", or more than its budget of %s", r.Goal.Budget)
 	}
@@ -48,9 +48,13 @@ func dearMessage(r Reading) string {
 			"more: spillway goal %s --budget %s",
 			r.Run, r.Spent, r.Goal.Budget, r.Run, BudgetFlag(2*spent))
 	}
-	return fmt.Sprintf("run %s is expected to cost %s, more than its budget of %s; %s is spent; give it more: spillway "+
-		"goal %s --budget %s",
-		r.Run, between(r.Cost, dollars), r.Goal.Budget, r.Spent, r.Run, BudgetFlag(r.Cost.High))
+	already := ""
+	if r.Spent > 0 { // else no attempt has ended, which costs something all the same
+		already = fmt.Sprintf("; %s is spent", r.Spent)
+	}
+	return fmt.Sprintf("run %s is expected to cost %s, more than its budget of %s%s; give it more: spillway goal %s "+
+		"--budget %s",
+		r.Run, between(r.Cost, dollars), r.Goal.Budget, already, r.Run, BudgetFlag(r.Cost.High))
 }
 
 // inTimeMessage tells that the deadline is no longer at risk.
@@ -97,8 +101,9 @@ func span(seconds float64) string {
 	return short(time.Duration(max(seconds, 0) * float64(time.Second)).Round(step))
 }
 
-// flagSpan is a deadline to give: a tenth more than what is expected, in steps that people would write.
-func flagSpan(seconds float64) string {
+// DeadlineFlag is what to give to --deadline where so many seconds are expected: a tenth more, in steps that people
+// would write.
+func DeadlineFlag(seconds float64) string {
 	wanted := time.Duration(min(max(1.1*seconds, 1), 1e9) * float64(time.Second))
 	step := time.Second
 	switch {

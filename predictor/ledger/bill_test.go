@@ -96,3 +96,37 @@ func TestStaticSizesArePricedAsThePoolWouldHaveBeen(t *testing.T) {
 		t.Errorf("of a declared size (-want +got):\n%s", diff)
 	}
 }
+
+// TestARunThatGoesOnCostsWhatItsAttemptsHave has an attempt that ended, one that holds a fourth of a host, and one at
+// functions, of which nothing is known before its end.
+func TestARunThatGoesOnCostsWhatItsAttemptsHave(t *testing.T) {
+	t.Parallel()
+	l := ledger.New()
+	begun := func(task string, venue predictor.Venue, at float64) predictor.AttemptStarted {
+		return predictor.AttemptStarted{
+			Run: "r", Stage: predictor.StageID{App: "app", Build: "b1", Name: "train"}, Task: task, Attempt: 1, Venue: venue,
+			Host: "h", Grant: quantity.Size{CPU: 1000, Memory: quantity.GiB}, At: after(at),
+		}
+	}
+	for _, event := range []predictor.Event{
+		run("r"), held("h", 0, 10, 4*quantity.USD),
+		predictor.Scheduled{Run: "r", Stage: begun("t0", "", 0).Stage, Tasks: 3, At: after(0)},
+		begun("t0", predictor.Pool, 0), line("r", "train", "t0", predictor.Pool, "h", 0, 5, cent),
+		begun("t1", predictor.Pool, 10), begun("t2", predictor.Function, 10),
+	} {
+		l.Apply(event)
+	}
+	for _, c := range []struct{ at, hours float64 }{{10, 0}, {10 + 36, 0.01}, {10 + 360, 0.1}} {
+		view, _ := l.Run("r")
+		l.Accrue(&view, after(c.at))
+		want := cent + quantity.USD.Times(c.hours)
+		if view.Totals.Cost != want || view.Stages[0].Cost != want || view.Actual.Cost != want {
+			t.Errorf("at %v s: %s, of its stage %s, want %s", c.at, view.Totals.Cost, view.Stages[0].Cost, want)
+		}
+	}
+	l.Apply(predictor.RunEnded{Run: "r", State: predictor.RunCancelled, At: after(500)})
+	view, _ := l.Run("r")
+	if l.Accrue(&view, after(1000)); view.Totals.Cost != cent {
+		t.Errorf("a run that is over costs %s, want %s", view.Totals.Cost, cent)
+	}
+}

@@ -38,6 +38,28 @@ func (l *Ledger) Accruing(now time.Time) (accruing []Accruing) {
 	return accruing
 }
 
+// Accrue adds to the view of a run that goes on what its running attempts have cost until now, as Accruing tells it.
+func (l *Ledger) Accrue(view *RunView, now time.Time) {
+	a := l.runs[view.Run]
+	if a == nil || a.dropped || a.ended() {
+		return
+	}
+	for key := range a.running { // sums of whole numbers do not depend on their order
+		place, known := a.detail.places[key]
+		if !known {
+			continue
+		}
+		one := a.detail.attempts.at(int(place))
+		of, known := l.accruing(one, spend.Nanoseconds(now))
+		at := slices.IndexFunc(view.Stages, func(st StageView) bool { return st.Name == one.stage.id.Name })
+		if known && at >= 0 {
+			view.Stages[at].Cost += of.Span.Pool
+			view.Totals.Cost += of.Span.Pool
+			view.Actual.Cost += of.Span.Pool
+		}
+	}
+}
+
 // accruing is what an attempt that goes on has cost until now; known is false for what is not paid for by the hour, or
 // not any more.
 func (l *Ledger) accruing(attempt *attempt, now int64) (of Accruing, known bool) {

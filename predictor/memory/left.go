@@ -68,17 +68,11 @@ func (m *State) Goes(running Attempt, now fact.Instant, age float64, times usage
 	return math.Pow(left, 1-part) * math.Pow(told.Now.Mean, part)
 }
 
-// What is thought of the spread of run times before it is known: a quarter, two times in three, worth two of them.
-const (
-	usualSpread = 0.25
-	usualTimes  = 2
-)
-
 // usual is how long attempts take that took such times, with what is thought of their spread before.
 func usual(times usage.Times) Lasting {
 	mean, variation := times.Mean()
 	n := float64(len(times.Values))
-	square := (n*math.Log1p(variation*variation) + usualTimes*usualSpread*usualSpread) / (n + usualTimes)
+	square := (n*math.Log1p(variation*variation) + usage.UsualScatterTimes*usage.UsualScatter*usage.UsualScatter) / (n + usage.UsualScatterTimes)
 	return Lasting{Median: max(mean, leastSpread) * math.Exp(-square/2), Spread: math.Sqrt(square)}
 }
 
@@ -156,6 +150,25 @@ func (m *Model) slowdown(by usage.Duration, cores float64) float64 {
 		return m.Speed().Slower(cmp.Or(by.Cores, 1), cores)
 	}
 	return took / expected
+}
+
+// AtFunctions is by what factor attempts take longer at functions than what is learned at the pool lets expect there, of
+// their inputs and with their cores; 0 where none has ended there. The mean of the logarithms of n counts as n beside
+// the pool's word, which counts as two: one is a draw.
+func (m *Model) AtFunctions() float64 {
+	there, by := m.Walls[fact.Function], m.Duration()
+	if len(there.Values) == 0 {
+		return 0
+	}
+	cores := there.Reference()
+	there = m.Times(fact.Function, cores)
+	sum, n := 0.0, float64(usage.UsualScatterTimes)
+	for i, took := range there.Values {
+		if expected, known := by.At(there.FeaturesOf(i)); known && took > 0 {
+			sum, n = sum+math.Log(took/expected.Mid/m.Speed().Slower(by.Cores, cores)), n+1
+		}
+	}
+	return math.Exp(sum / n)
 }
 
 // normal80 is the 90th percentile of the standard normal distribution.

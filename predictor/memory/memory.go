@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor/calm"
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
@@ -82,7 +83,7 @@ type Stage struct {
 	Most     int          `json:"most,omitempty"`
 	Settling Settling     `json:"settling,omitzero"`
 	// Spared is since when fewer function slots have been enough for deadlines.
-	Spared Spared `json:"spared,omitzero"`
+	Spared calm.Eased `json:"spared,omitzero"`
 	// CPUAt is the clock when the share of cores of a slot changed last; 0 before.
 	CPUAt fact.Instant `json:"cpu_at,omitempty"`
 	// Withheld says that pool slots are kept back because functions end a task before the pool has room for it; Released
@@ -94,13 +95,6 @@ type Stage struct {
 	Looked fact.Instant `json:"looked,omitempty"`
 
 	Model *Model `json:"-"` // that of its name, under every build
-}
-
-// Spared is since when fewer function slots than a stage has have been enough, by the clock, and how many at most
-// meanwhile. The zero value says that they have not.
-type Spared struct {
-	Since fact.Instant `json:"since,omitempty"`
-	Most  int          `json:"most,omitempty"`
 }
 
 // Settling says since when less than what a stage holds has been enough. The zero value says that it is not.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // Pace is how long tasks take of a stage of which no attempt has ended, by the progress of those that run at the pool;
@@ -40,7 +41,7 @@ const firstPart = 1.0 / 8
 // of [State.ByProgress] for what is known of the pace, with s^2 / 8 for each whole attempt.
 func firstDoubt(pace, did, ahead float64) float64 {
 	all := did + ahead
-	return usualSpread * usualSpread * firstPart * all * pace * pace * ahead * (1 + ahead/did)
+	return usage.UsualScatter * usage.UsualScatter * firstPart * all * pace * pace * ahead * (1 + ahead/did)
 }
 
 // ended reports whether any attempt of the stage has, of which the run time is known.
@@ -96,7 +97,7 @@ func (m *State) PaceOf(id fact.StageID, cores float64, now fact.Instant) (pace P
 
 // paceBy weighs the logarithms of times that are known with these variances.
 func paceBy(logs, variances []float64) (pace Pace) {
-	square := usualSpread * usualSpread
+	square := usage.UsualScatter * usage.UsualScatter
 	for range 2 { // with the usual spread of tasks first, and then with what they tell of it
 		sum, weights := 0.0, 0.0
 		for i, log := range logs {
@@ -104,11 +105,11 @@ func paceBy(logs, variances []float64) (pace Pace) {
 			sum, weights = sum+weight*log, weights+weight
 		}
 		pace = Pace{Attempts: len(logs), Log: sum / weights, Doubt: math.Sqrt(1 / weights), Spread: math.Sqrt(square)}
-		square = usualTimes * usualSpread * usualSpread
+		square = usage.UsualScatterTimes * usage.UsualScatter * usage.UsualScatter
 		for i, log := range logs {
 			square += max(0, (log-pace.Log)*(log-pace.Log)-variances[i])
 		}
-		square /= usualTimes + float64(len(logs))
+		square /= usage.UsualScatterTimes + float64(len(logs))
 	}
 	return pace
 }

@@ -366,17 +366,10 @@ func explained(load memory.Load, slots float64) float64 {
 	return max(load.Longest, load.Busy/slots+(1-1/max(1, slots))*load.Busy/float64(load.Done)/2)
 }
 
-// usualScatter is how far the logarithms of a stage's run times usually lie from their mean in one run, and is worth so
-// many tasks: a quarter more or less, two times in three.
-const (
-	usualScatter      = 0.25
-	usualScatterCount = 2
-)
-
-// scatterOf is how far they lie from it by what runs tell, but for what their inputs explain: tasks take longer by so
-// large a power of these.
+// scatterOf is how far the logarithms of a stage's run times lie from their mean in one run, by what runs tell, but for
+// what their inputs explain: tasks take longer by so large a power of these.
 func scatterOf(loads []memory.Load, power float64) float64 {
-	squares, count := usualScatterCount*usualScatter*usualScatter, float64(usualScatterCount)
+	squares, count := usage.UsualScatterTimes*usage.UsualScatter*usage.UsualScatter, float64(usage.UsualScatterTimes)
 	for _, load := range loads {
 		explained := power * power * load.Fed.Variance() * float64(load.Fed.Tasks)
 		squares, count = squares+max(0, load.Scatter-explained), count+float64(max(0, load.Done-1))

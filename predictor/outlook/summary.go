@@ -23,7 +23,10 @@ func (o Outlook) Summarise() (feasible bool, summary string) {
 		case overspent:
 			summary = fmt.Sprintf("a budget of %s is spent already (%s); give more than that", o.Goal.Budget, usd(o.Spent))
 		case o.Elapsed > 0:
-			summary += fmt.Sprintf("; %s have passed and %s is spent", words.Seconds(o.Elapsed), usd(o.Spent))
+			summary += fmt.Sprintf("; %s have passed", words.Seconds(o.Elapsed))
+			if o.Spent > 0 { // else no attempt has ended, which costs something all the same
+				summary += fmt.Sprintf(" and %s is spent", usd(o.Spent))
+			}
 		}
 		return !past && !overspent, summary
 	}

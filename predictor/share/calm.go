@@ -3,6 +3,7 @@ package share
 import (
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor/calm"
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/plan"
 )
@@ -18,10 +19,7 @@ const (
 // Held is how many slots a stage holds, and whether it needs as many.
 type Held struct {
 	Slots int
-	// Eased is the clock since when fewer slots than Slots were needed, and Most how many at most meanwhile; both are 0
-	// while that is not so.
-	Eased fact.Instant
-	Most  int
+	calm.Eased
 }
 
 // Keep is how many slots a stage that needs so many now keeps while there is room, and whether it needs as many then.
@@ -36,14 +34,10 @@ func (h Held) Keep(needed int, clock fact.Instant) (kept int, then Held) {
 	if needed+max(1, h.Slots/calmStep) > h.Slots {
 		return h.Slots, then
 	}
-	clock = max(1, clock)
-	then.Eased, then.Most = h.Eased, h.Most
-	if then.Eased == 0 {
-		then.Eased, then.Most = clock, 0
-	}
-	then.Most = max(then.Most, needed)
-	if clock-then.Eased < calmFor {
+	most, long, eased := h.Fewer(needed, clock, calmFor)
+	then.Eased = eased
+	if !long {
 		return h.Slots, then
 	}
-	return then.Most, Held{Slots: h.Slots, Eased: clock, Most: needed}
+	return most, then
 }

@@ -37,6 +37,8 @@ type Sizing struct {
 	Duration usage.Duration `json:"duration,omitzero"`
 	// Speed brings it, and Wall, to the size that an attempt is given.
 	Speed usage.Speed `json:"speed,omitzero"`
+	// AtFunctions is by what factor attempts take longer at functions than that lets expect; 0 where none has ended there.
+	AtFunctions float64 `json:"at_functions,omitempty"`
 	// Wall is the same of one of which nothing is known, in seconds: the middle 80 percent of what came lately.
 	Wall fact.Interval `json:"wall_seconds"`
 	// WallFallen says that predictions of the run time were off by more than the bound, so that Wall is all that came, and
@@ -178,7 +180,7 @@ func (s Sizing) For(need Need, capacity quantity.Size) (size quantity.Size, expe
 	default:
 		size.Memory = capacity.Memory
 	}
-	expected.Wall = s.wallOf(need, size.CPU)
+	expected.Wall = s.wallOf(need, size.CPU.Cores())
 	return size, expected, fits
 }
 
@@ -192,13 +194,23 @@ func devices(size, capacity quantity.Size) quantity.Bytes {
 	return capacity.GPUMemory / all * min(quantity.Bytes(size.WholeGPUs()), all)
 }
 
+// FunctionWall is the run time that is expected of an attempt at a function of this class.
+func (s Sizing) FunctionWall(need Need, class quantity.Bytes) fact.Interval {
+	expected := s.wallOf(need, ClassCores(class))
+	if s.AtFunctions > 0 {
+		expected.Low, expected.Mid = expected.Low*s.AtFunctions, expected.Mid*s.AtFunctions
+		expected.High *= s.AtFunctions
+	}
+	return expected
+}
+
 // wallOf is the run time that is expected of an attempt at the pool with so many cores.
-func (s Sizing) wallOf(need Need, cpu quantity.Milli) fact.Interval {
+func (s Sizing) wallOf(need Need, cores float64) fact.Interval {
 	expected, known := s.Duration.At(need.Values())
 	if !known || s.WallFallen {
 		expected = s.Wall
 	}
-	return s.Speed.Brought(expected, s.Duration.Cores, cpu.Cores())
+	return s.Speed.Brought(expected, s.Duration.Cores, cores)
 }
 
 // reliefAt is the part of its memory at which a running attempt is given more, and reliefStep how much more at once.
@@ -242,6 +254,7 @@ func Follow(held, peak, free quantity.Bytes) quantity.Bytes {
 func (s Sizing) Predicting(next Sizing) Sizing {
 	s.Floor, s.Expected, s.Attempts, s.Live = next.Floor, next.Expected, next.Attempts, next.Live
 	s.Duration, s.Speed, s.Wall, s.WallFallen = next.Duration, next.Speed, next.Wall, next.WallFallen
+	s.AtFunctions = next.AtFunctions
 	if s.Learned && next.Learned {
 		s.Most = next.Most
 	}

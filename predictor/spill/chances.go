@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/makespan"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // Scatter is how far the run times of a backlog's tasks lie from what they take in the mean, and how long what runs
@@ -29,13 +30,8 @@ type Scatter struct {
 	Seed uint64
 }
 
-// What is thought of the spread of run times before it is known: a quarter, two times in three, worth two of them. What
-// tasks take that nobody has seen is known to a factor of e as often.
-const (
-	usualSpread  = 0.25
-	usualTimes   = 2
-	spreadUnseen = 1.0
-)
+// spreadUnseen is how far what tasks take that nobody has seen is known: to a factor of e, two times in three.
+const spreadUnseen = 1.0
 
 // How often a backlog is drawn: so often that it may be late in a handful of the worlds, which counts them to within
 // half. Where it is late in none of the first, by which one in a thousand is misled, it is drawn no further.
@@ -81,7 +77,7 @@ func (b Backlog) chances(run Waiting, asked float64) *chances {
 	for _, log := range logs {
 		square += (log - centre) * (log - centre)
 	}
-	c.spread = math.Sqrt((square + usualTimes*usualSpread*usualSpread) / (n + usualTimes))
+	c.spread = math.Sqrt((square + usage.UsualScatterTimes*usage.UsualScatter*usage.UsualScatter) / (n + usage.UsualScatterTimes))
 	if c.clear() {
 		c.metAt[0] = 1
 		return c

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor/calm"
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/words"
@@ -29,7 +30,7 @@ type Backlog struct {
 	// Held is how many function slots the stage has, Limit how many the venue has for it. Eased is since when fewer have
 	// been enough, Clock the time now.
 	Held, Limit int
-	Eased       Eased
+	Eased       calm.Eased
 	Clock       fact.Instant
 	// Free is how many pool slots have nothing to do.
 	Free int
@@ -64,14 +65,7 @@ type Choice struct {
 	// Run is the one whose goal decided; empty when none is known.
 	Run string
 	// Eased is what the next choice is to know of this one.
-	Eased Eased
-}
-
-// Eased is since when fewer slots than are held have been enough for deadlines, and how many at most meanwhile. The
-// zero value says that they have not.
-type Eased struct {
-	Since fact.Instant
-	Most  int
+	Eased calm.Eased
 }
 
 // calmFor is for how long fewer slots must have been enough: each task that ends tells something else of those that
@@ -117,16 +111,11 @@ func (b Backlog) calm(picked Choice) Choice {
 	if !limited || picked.Slots >= b.Held || b.Function >= b.Duration(0) {
 		return picked
 	}
-	clock := max(1, b.Clock)
-	if b.Eased.Since == 0 {
-		b.Eased = Eased{Since: clock}
+	most, long, eased := b.Eased.Fewer(picked.Slots, b.Clock, calmFor)
+	if !long {
+		most = b.Held
 	}
-	b.Eased.Most = max(b.Eased.Most, picked.Slots)
-	if clock-b.Eased.Since < calmFor {
-		picked.Slots, picked.Eased = min(b.Held, b.Limit), b.Eased
-		return picked
-	}
-	picked.Slots, picked.Eased = min(b.Eased.Most, b.Held, b.Limit), Eased{Since: clock, Most: picked.Slots}
+	picked.Slots, picked.Eased = min(most, b.Held, b.Limit), eased
 	return picked
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor/calm"
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/usage"
@@ -51,27 +52,27 @@ func TestTheGoalOfARunChoosesItsFunctions(t *testing.T) {
 		{"one more than is held is no news", func(b *Backlog) { b.Held = 7 }, Waiting{}, 8, "are worth"},
 		{
 			"slots that are held stay while they help", func(b *Backlog) {
-				b.Held, b.Eased, b.Clock = 3, Eased{Since: 1}, 11*second
+				b.Held, b.Eased, b.Clock = 3, calm.Eased{Since: 1}, 11*second
 			},
 			Waiting{Goal: deadline, Left: 52.4, Limited: true},
 			1, "well within",
 		},
 		{
 			"even where they have not for a moment", func(b *Backlog) {
-				b.Held, b.Eased, b.Clock = 3, Eased{Since: 1}, 9*second
+				b.Held, b.Eased, b.Clock = 3, calm.Eased{Since: 1}, 9*second
 			},
 			Waiting{Goal: deadline, Left: 120, Limited: true},
 			3, "well within",
 		},
 		{
 			"as many as were needed of late", func(b *Backlog) {
-				b.Held, b.Eased, b.Clock = 3, Eased{Since: 1, Most: 2}, 11*second
+				b.Held, b.Eased, b.Clock = 3, calm.Eased{Since: 1, Most: 2}, 11*second
 			},
 			Waiting{Goal: deadline, Left: 120, Limited: true},
 			2, "well within",
 		},
 		{
-			"and go once they do not", func(b *Backlog) { b.Held, b.Eased, b.Clock = 3, Eased{Since: 1}, 11*second },
+			"and go once they do not", func(b *Backlog) { b.Held, b.Eased, b.Clock = 3, calm.Eased{Since: 1}, 11*second },
 			Waiting{Goal: deadline, Left: 120, Limited: true},
 			0, "well within",
 		},

@@ -240,6 +240,13 @@ func (t *Times) valid() bool {
 	return true
 }
 
+// What is thought of how far run times of a stage lie apart before it is known: their logarithms by UsualScatter, a
+// quarter more or less two times in three, which is worth UsualScatterTimes of them.
+const (
+	UsualScatter      = 0.25
+	UsualScatterTimes = 2
+)
+
 // Residuals are the logarithms of the run times relative to what d says of their inputs; those of which it says nothing
 // are left out.
 func (t *Times) Residuals(d Duration) []float64 { return t.relative(d) }

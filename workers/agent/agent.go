@@ -466,6 +466,7 @@ func (a *Agent) sizingOf(task wire.Task) predictor.Sizing {
 // begin notes that an attempt runs in live from now on, and says so.
 func (a *Agent) begin(r *running, live target) {
 	now := a.attend(r, live)
+	r.try.Began(now)
 	task, need := r.try.Task, r.try.Need()
 	a.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,

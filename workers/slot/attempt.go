@@ -455,6 +455,15 @@ func (a *Attempt) accrue(now time.Time) {
 	a.state.Running = a.accrues.cost(a.accrues.lasted)
 }
 
+// Began notes that the user's code is about to run: until now the attempt has waited, as for room.
+func (a *Attempt) Began(now time.Time) {
+	a.keeping.Lock()
+	defer a.keeping.Unlock()
+	a.kept.Waits, a.kept.Waited = false, max(now.Sub(a.taken), 0)
+	a.kept.Lived = max(now.Sub(a.taken), a.kept.Lived)
+	a.journal.update(a.entry, a.kept)
+}
+
 // writeDown notes in the journal what the attempt has cost, and for how long it goes on.
 func (a *Attempt) writeDown(state wire.Heartbeat) {
 	a.mu.Lock()

@@ -46,8 +46,11 @@ const (
 	entryHead          = 3
 )
 
-// lostMessage says what became of an attempt of a former self.
-const lostMessage = "the process that ran the attempt ended without a word; the task is taken again"
+// lostMessage says what became of an attempt of a former self, waitedMessage what did of one that it had not begun.
+const (
+	lostMessage   = "the process that ran the attempt ended without a word; the task is taken again"
+	waitedMessage = "the process in which the task waited to begin ended without a word; the task is taken again"
+)
 
 // Journal keeps on disk which attempts a supervisor has in hand, so that whoever comes after a crash can give them back
 // at once: without it, their tasks wait until Temporal misses their heartbeat. Nothing is synced: after a loss of
@@ -92,10 +95,25 @@ type line struct {
 	// Lived is for how long it had been in hand when that was written last, at each heartbeat: whoever gives it back may
 	// come days later. 0 in an entry of an earlier version.
 	Lived time.Duration `json:"lived_ns,omitempty"`
+	// Waits says that the user's code has not begun, as while the attempt waits for room; Waited is for how long it had
+	// been in hand when it did. An entry of an earlier version tells neither.
+	Waits  bool          `json:"waits,omitempty"`
+	Waited time.Duration `json:"waited_ns,omitempty"`
+}
+
+// waited is for how much of the time in hand the user's code did not run.
+func (l line) waited() time.Duration {
+	if l.Waits {
+		return max(l.Lived, 0)
+	}
+	return max(min(l.Waited, l.Lived), 0)
 }
 
 // message says what became of the attempt if it is lost, and for how long it is billed.
 func (l line) message() string {
+	if l.Waits {
+		return waitedMessage
+	}
 	if l.Lasted == 0 {
 		return lostMessage
 	}
@@ -136,10 +154,10 @@ func (j *Journal) take(a *Attempt, token []byte) (entry int) {
 	a.kept = line{
 		Version: wire.Version, Token: token, Task: a.Task, Attempt: a.Number, PoolOnly: a.PoolOnly,
 		ScheduledAt: a.ScheduledAt, Queue: a.queued,
-		Spent: a.state.Spent, Lived: max(time.Since(a.taken), 1),
+		Spent: a.state.Spent, Lived: max(time.Since(a.taken), 1), Waits: true,
 	}
 	grown := a.kept // to the longest that update can write
-	grown.Running, grown.Lasted, grown.Lived = math.MaxInt64, math.MaxInt64, math.MaxInt64
+	grown.Running, grown.Lasted, grown.Lived, grown.Waited = math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64
 	longest, err := json.Marshal(grown)
 	if err != nil || entryHead+len(longest) > entryBytes {
 		j.logger.Debug("an attempt is not written down", "task", a.Task.ID, "bytes", len(longest), "error", err)
@@ -328,7 +346,7 @@ func decodeEntry(entry []byte) (kept line, err error) {
 	return kept, nil
 }
 
-// record makes the Record of a lost attempt durable. Where the attempt has one already, the first one counts.
+// record makes the Record of a lost attempt durable: what it did not run, it waited. Where the attempt has one already, the first one counts.
 func (j *Journal) record(ctx context.Context, recorder activities.Recorder, kept line) error {
 	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
 	defer cancel()
@@ -336,8 +354,8 @@ func (j *Journal) record(ctx context.Context, recorder activities.Recorder, kept
 	return recorder.Record(ctx, predictor.Record{
 		Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.ID, Attempt: kept.Attempt, Venue: j.venue,
 		Host:     j.host,
-		PoolOnly: kept.PoolOnly, ScheduledAt: kept.ScheduledAt, Queue: kept.Queue, At: time.Now(),
-		Usage:   quantity.Usage{Wall: kept.Lived},
+		PoolOnly: kept.PoolOnly, ScheduledAt: kept.ScheduledAt, Queue: kept.Queue + kept.waited(), At: time.Now(),
+		Usage:   quantity.Usage{Wall: kept.Lived - kept.waited()},
 		Outcome: predictor.Lost, Cause: predictor.CauseHostLost, Error: kept.message(), Cost: kept.Running,
 	})
 }

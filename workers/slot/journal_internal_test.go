@@ -37,6 +37,7 @@ func TestWhatIsWrittenDownHasRoomToGrow(t *testing.T) {
 		}
 		written++
 		a.kept.Running, a.kept.Lasted, a.kept.Lived = quantity.Money(math.MaxInt64), math.MaxInt64, math.MaxInt64
+		a.kept.Waited = math.MaxInt64
 		j.update(entry, a.kept)
 		text, err := os.ReadFile(names[0])
 		if err != nil {

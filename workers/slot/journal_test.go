@@ -132,6 +132,7 @@ func TestAnAttemptThatEndedWithItsProcessIsBilledForWhatItCanHaveTaken(t *testin
 		}
 		if a.Number == 1 {
 			a.Accrue(ctx, func(lasted time.Duration) quantity.Money { return quantity.Money(lasted) })
+			a.Began(before)
 			close(begun)
 			<-end // the former self never comes to the end of it
 		}
@@ -164,6 +165,68 @@ func TestAnAttemptThatEndedWithItsProcessIsBilledForWhatItCanHaveTaken(t *testin
 		t.Error(err)
 	}
 	close(end)
+}
+
+// TestWhatOnlyWaitedIsNotToldAsComputed leaves an attempt that waits for room, and one that had waited before it ran.
+func TestWhatOnlyWaitedIsNotToldAsComputed(t *testing.T) {
+	t.Parallel()
+	const waited = time.Hour // before it was begun
+	for name, began := range map[string]bool{"it waits": false, "it has begun": true} {
+		f, c := slottest.Start(t)
+		dir := filepath.Join(t.TempDir(), "attempts")
+		former, records := openJournal(t, dir, "a"), &kept{}
+		begun, end := make(chan struct{}), make(chan struct{})
+		w := start(t, c, func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+			journal, taken := former, time.Now()
+			if _, known := records.first(); known {
+				journal = nil
+			} else {
+				taken = taken.Add(-2 * waited)
+			}
+			a, err := slot.Begin(ctx, task, input, journal, taken)
+			if err != nil {
+				return wire.Result{}, err
+			}
+			if a.Number == 1 {
+				if began {
+					a.Began(taken.Add(waited))
+					a.Risk(ctx, 40) // which writes down for how long it has run
+				}
+				close(begun)
+				<-end
+			}
+			ending := slot.Ending{Outcome: predictor.Succeeded}
+			return a.End(ctx, slot.Durable{Recorder: records}, a.Record(predictor.Pool, "h", ending), ending, input)
+		})
+		set(t, w, 2, false)
+		a := f.Submit(t, stage.Queue(), task("score-1"), "in")
+		<-begun
+		if err := former.Close(false); err != nil {
+			t.Error(err)
+		}
+		next := openJournal(t, dir, "b")
+		next.GiveBack(t.Context(), c, records)
+		if _, err := a.Wait(t); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		record, _ := records.first()
+		least, ran := 2*waited, time.Duration(0)
+		if began {
+			least, ran = waited, waited
+		}
+		if record.Outcome != predictor.Lost || record.Queue < least || record.Queue > least+10*time.Minute ||
+			record.Usage.Wall < ran || record.Usage.Wall > ran+ran/4 {
+			t.Errorf("%s: it is told to have waited for %v and run for %v; want %v and %v", name, record.Queue,
+				record.Usage.Wall, least, ran)
+		}
+		if said := strings.Contains(record.Error, "waited to begin"); said == began {
+			t.Errorf("%s: the Record says %q", name, record.Error)
+		}
+		if err := next.Close(true); err != nil {
+			t.Error(err)
+		}
+		close(end)
+	}
 }
 
 // TestAnAttemptThatHasItsRecordGetsNoOther ends attempts before their journal is opened again: what was answered needs

@@ -72,6 +72,9 @@ func refusedBefore(
 	venue predictor.FunctionVenue, row granted, task wire.Task, need predictor.Need,
 ) (slot.Ending, predictor.Prediction) {
 	memory, expected := needed(venue, row, need)
+	if row.sizing.Stage.Name != "" {
+		expected.Wall = row.sizing.FunctionWall(need, class(venue, row, need))
+	}
 	if largest := min(venue.MaxMemory, venue.Classes[len(venue.Classes)-1]); memory > largest {
 		return refused("it needs %s, and the largest function has %s", memory, largest), expected
 	}

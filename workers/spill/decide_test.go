@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -263,5 +264,25 @@ func TestALogIsWhatTheFunctionPrinted(t *testing.T) {
 		"1 Duration: 2 ms"
 	if got, want := printed(log), "one\n\tEND RequestId: of its own\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestARunTimeAtAFunctionIsPredictedForItsClass has attempts of ten seconds with one core, and functions that took half
+// as long again: the small class has a bit more than half a core.
+func TestARunTimeAtAFunctionIsPredictedForItsClass(t *testing.T) {
+	t.Parallel()
+	sizing := predictor.Sizing{
+		Stage: predictor.StageID{App: "app", Name: "score"},
+		Base:  quantity.Size{CPU: quantity.Core, Memory: quantity.GiB / 2},
+		Wall:  predictor.Interval{Low: 9, Mid: 10, High: 11}, WallFallen: true,
+		Duration: usage.Duration{Attempts: 9, Level: 10, Cores: 1},
+		Speed:    usage.Speed{Busy: 1, Most: 1, Far: 2, Sizes: 2},
+	}
+	_, at := refusedBefore(venue, granted{sizing: sizing}, wire.Task{}, predictor.Need{})
+	sizing.AtFunctions = 1.5
+	_, slower := refusedBefore(venue, granted{sizing: sizing}, wire.Task{}, predictor.Need{})
+	if at.Wall.Mid < 14 || at.Wall.Mid > 20 || math.Abs(slower.Wall.Mid/at.Wall.Mid-1.5) > 1e-9 || slower.Wall.Low >= slower.Wall.Mid ||
+		slower.Wall.High <= slower.Wall.Mid {
+		t.Errorf("predicted %+v, and %+v where functions took half as long again", at.Wall, slower.Wall)
 	}
 }

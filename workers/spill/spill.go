@@ -295,6 +295,7 @@ func (w *Worker) call(
 		try.Risk(ctx, highest) // it goes on and is billed also when this process ends
 	}
 	c.invoked = w.now()
+	try.Began(c.invoked)
 	known := try.Need()
 	w.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,

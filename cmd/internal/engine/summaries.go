@@ -40,9 +40,11 @@ func (o *observer) views(runs ...ledger.Snapshot) []ledger.RunView {
 			going = append(going, views[i].Run)
 		}
 	}
-	told := o.state.Progress(time.Now(), going...)
+	now := time.Now()
+	told := o.state.Progress(now, going...)
 	for i := range views {
 		views[i].Progress = told[views[i].Run]
+		o.ledger.Accrue(&views[i], now)
 	}
 	return views
 }

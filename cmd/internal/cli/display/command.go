@@ -19,9 +19,17 @@ func CommandEnd(run ledger.RunView) string {
 	}
 	line += ", " + run.Totals.Cost.String()
 	if run.Error != "" {
-		line += ": " + Clean(run.Error)
+		line += ": " + failure(run)
 	}
 	return line
+}
+
+// failure is why a run failed, without advice where moreMoney gives it with a number.
+func failure(run ledger.RunView) string {
+	if moreMoney(run) != "" {
+		return Clean(strings.Replace(run.Error, wire.RaiseBudget, "", 1))
+	}
+	return Clean(run.Error)
 }
 
 // moreMoney is the --budget with which a run that has failed for want of money is worth another try: twice what it had,
@@ -84,10 +92,11 @@ func Retry(before, now ledger.RunView, most int, lost timeline.Attempt) string {
 	case is.Failed > was.Failed:
 		return fmt.Sprintf("attempt %d failed%s; it is tried again", is.Attempts, of)
 	case is.Lost > was.Lost && lost.Cause == predictor.CauseBudget:
-		return fmt.Sprintf("attempt %d was stopped: %s; `spillway goal %s --budget USD` gives the run more", is.Attempts,
-			Clean(lost.Error), Clean(now.Run))
+		return fmt.Sprintf("attempt %d was stopped: %s", is.Attempts, Clean(lost.Error))
 	case is.Lost > was.Lost && lost.Cause != "" && lost.Cause != predictor.CauseHostLost:
 		return fmt.Sprintf("attempt %d was lost: %s; it is tried again", is.Attempts, Clean(lost.Error))
+	case is.Lost > was.Lost && lost.Task != "" && lost.Wall == 0:
+		return fmt.Sprintf("attempt %d waited at a host that was lost; its task is taken again", is.Attempts)
 	case is.Lost > was.Lost:
 		return fmt.Sprintf("attempt %d was lost with its host; it is tried again", is.Attempts)
 	default:

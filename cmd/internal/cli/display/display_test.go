@@ -186,9 +186,9 @@ func TestWhatIsExpectedIsSaidWithAWarningWhereTheGoalWillProbablyBeMissed(t *tes
 		warning string
 	}{
 		{"both", func(*ledger.RunView) {}, "warning: it will probably miss " + late + " and its budget of $0.5000 (71%); " +
-			"`spillway goal digits-7f3a9c` shows what else could be had, and --deadline 1m35s --budget 0.82 there gives enough"},
+			"`spillway goal digits-7f3a9c` shows what else could be had, and --deadline 1m50s --budget 0.90 there gives enough"},
 		{"late", func(run *ledger.RunView) { run.Predicted.Dear = 0.5 }, "warning: it will probably miss " + late +
-			"; `spillway goal digits-7f3a9c` shows what else could be had, and --deadline 1m35s there gives enough"},
+			"; `spillway goal digits-7f3a9c` shows what else could be had, and --deadline 1m50s there gives enough"},
 		{"neither", func(run *ledger.RunView) { run.Predicted.Late, run.Predicted.Dear = 0.5, 0 }, ""},
 		{"another goal", func(run *ledger.RunView) { run.Goal = predictor.Goal{} }, ""},
 	} {
@@ -508,7 +508,7 @@ func TestALogOfAllRunsKnowsTheLatestOnly(t *testing.T) {
 
 func TestAnAlertOfTheEngineNamesNoRun(t *testing.T) {
 	t.Parallel()
-	line := display.NewLog(begin).Alert(alerting.LedgerFailing(errors.New("no space"), begin))
+	line := strings.Join(display.NewLog(begin).Alert(alerting.LedgerFailing(errors.New("no space"), begin)), "\n")
 	if !strings.Contains(line, "  alert: the ledger of costs could not be kept: no space") {
 		t.Errorf("got %q", line)
 	}

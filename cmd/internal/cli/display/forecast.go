@@ -2,11 +2,9 @@ package display
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
-	"time"
 
+	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
@@ -31,6 +29,48 @@ func Expected(run ledger.RunView) []string {
 	return lines
 }
 
+// Misses tells once that a run will probably miss its goal: what is expected of it warns of that, and so does the alert
+// that comes of the same, each with advice of its own. The zero value has said nothing.
+type Misses struct{ told, warned map[alerting.Kind]bool }
+
+// Expected is as the function, without a warning where alerts have said all that it would.
+func (m *Misses) Expected(run ledger.RunView) []string {
+	lines := Expected(run)
+	news := false
+	for _, kind := range missedBy(run, run.Predicted) {
+		news = news || !m.told[kind]
+		if m.warned == nil {
+			m.warned = map[alerting.Kind]bool{}
+		}
+		m.warned[kind] = true
+	}
+	if warned := warningOf(run, run.Predicted) != ""; warned && !news {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
+}
+
+// News reports whether an alert of the run is to be told: of a kind of which was warned, the first is not.
+func (m *Misses) News(alert alerting.Alert) bool {
+	if m.told == nil {
+		m.told = map[alerting.Kind]bool{}
+	}
+	first := !m.told[alert.Kind]
+	m.told[alert.Kind] = true
+	return !first || !m.warned[alert.Kind]
+}
+
+// missedBy are the kinds of alerts that a forecast warns of.
+func missedBy(run ledger.RunView, told ledger.RunPrediction) (kinds []alerting.Kind) {
+	if told.Late > warned && run.Goal.Deadline > 0 {
+		kinds = append(kinds, alerting.KindDeadlineAtRisk)
+	}
+	if told.Dear > warned && run.Goal.Budget > 0 {
+		kinds = append(kinds, alerting.KindBudgetAtRisk)
+	}
+	return kinds
+}
+
 // basisOf says what a forecast rests on; empty where that is not known.
 func basisOf(told ledger.RunPrediction) string {
 	switch {
@@ -49,39 +89,18 @@ const warned = 0.5
 // warningOf says that a run will probably miss its goal, and what can be done; empty where it will probably not.
 func warningOf(run ledger.RunView, told ledger.RunPrediction) string {
 	var misses, flags []string
-	if told.Late > warned && run.Goal.Deadline > 0 {
-		misses = append(misses, fmt.Sprintf("its deadline of %s (%.0f%%)", duration(run.Goal.Deadline), 100*told.Late))
-		flags = append(flags, "--deadline "+duration(enough(told.FinishSeconds.High)))
-	}
-	if told.Dear > warned && run.Goal.Budget > 0 {
+	for _, kind := range missedBy(run, told) {
+		if kind == alerting.KindDeadlineAtRisk {
+			misses = append(misses, fmt.Sprintf("its deadline of %s (%.0f%%)", duration(run.Goal.Deadline), 100*told.Late))
+			flags = append(flags, "--deadline "+alerting.DeadlineFlag(told.FinishSeconds.High))
+			continue
+		}
 		misses = append(misses, fmt.Sprintf("its budget of %s (%.0f%%)", run.Goal.Budget, 100*told.Dear))
-		flags = append(flags, "--budget "+enoughDollars(told.Cost.High))
+		flags = append(flags, "--budget "+alerting.BudgetFlag(told.Cost.High))
 	}
 	if len(misses) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("warning: it will probably miss %s; `spillway goal %s` shows what else could be had, and %s there "+
 		"gives enough", strings.Join(misses, " and "), Clean(run.Run), strings.Join(flags, " "))
-}
-
-// enough is so many seconds, rounded up to a time that people would give.
-func enough(s float64) time.Duration {
-	step := 1.0
-	switch {
-	case s >= 3600:
-		step = 300
-	case s >= 60:
-		step = 5
-	}
-	return time.Duration(math.Ceil(s/step)*step) * time.Second
-}
-
-// enoughDollars writes an amount of US dollars for a flag, rounded up to two digits.
-func enoughDollars(usd float64) string {
-	if !(usd > 0) {
-		return "0"
-	}
-	places := 1 - int(math.Floor(math.Log10(usd)))
-	scale := math.Pow(10, float64(places))
-	return strconv.FormatFloat(math.Ceil(usd*scale-1e-9)/scale, 'f', max(places, 0), 64)
 }

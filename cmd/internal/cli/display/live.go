@@ -60,7 +60,7 @@ func header(m Model, s Style) []string {
 	} else if !Ended(m.Run) {
 		now += "  predicted: unknown until an earlier run matches"
 	}
-	cost := fmt.Sprintf("cost %s (pool %s/h)", m.Run.Totals.Cost, m.HostPrice)
+	cost := fmt.Sprintf("cost %s (pool %s/h)", spent(m.Run.Totals.Cost, !Ended(m.Run)), m.HostPrice)
 	if expected := m.Run.Predicted.Cost; known(expected) {
 		cost += fmt.Sprintf("  predicted %s to %s", money(expected.Low), money(expected.High))
 	}
@@ -176,7 +176,7 @@ func liveCells(stage ledger.StageView, s Style) []string {
 	return []string{
 		cut(Clean(stage.Name), nameWidth), s.bar(stage.Done, total, barWidth), fmt.Sprintf("%d/%d", stage.Done, total), ran,
 		fmt.Sprintf("%d+%d", stage.Slots[predictor.Pool], stage.Slots[predictor.Function]), memoryAt(stage, venue),
-		stage.Cost.String(),
+		spent(stage.Cost, stage.Running > 0),
 	}
 }
 

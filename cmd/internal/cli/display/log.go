@@ -28,6 +28,7 @@ type logged struct {
 	started  map[string]bool
 	finished map[string]bool
 	expected bool // what is expected of it
+	misses   Misses
 	over     bool
 	ended    time.Time // of one that is over
 }
@@ -59,8 +60,9 @@ func (l *Log) Run(view ledger.RunView) []string {
 	}
 	if l.stages {
 		now := view.StartedAt.Add(time.Duration(view.Actual.Seconds * float64(time.Second)))
-		if expected := Expected(view); len(expected) > 0 && !said.expected && !Ended(view) {
-			said.expected = true
+		if !said.expected && !Ended(view) {
+			expected := said.misses.Expected(view)
+			said.expected = len(expected) > 0
 			for _, line := range expected {
 				lines = append(lines, l.clock(now)+"  "+line)
 			}
@@ -132,12 +134,15 @@ func (l *Log) Decision(decision predictor.Decision) string {
 	return l.clock(decision.At) + "  " + change(decision)
 }
 
-// Alert returns the line of an alert.
-func (l *Log) Alert(alert alerting.Alert) string {
-	if alert.Run == "" { // what the engine has lost
-		return fmt.Sprintf("%s  alert: %s", l.clock(alert.At), Clean(alert.Message))
+// Alert returns the line of an alert; none for one that says what was said of its run.
+func (l *Log) Alert(alert alerting.Alert) []string {
+	if said := l.runs[alert.Run]; said != nil && !said.misses.News(alert) {
+		return nil
 	}
-	return fmt.Sprintf("%s  alert: run %s: %s", l.clock(alert.At), Clean(alert.Run), Clean(alert.Message))
+	if alert.Run == "" { // what the engine has lost
+		return []string{fmt.Sprintf("%s  alert: %s", l.clock(alert.At), Clean(alert.Message))}
+	}
+	return []string{fmt.Sprintf("%s  alert: run %s: %s", l.clock(alert.At), Clean(alert.Run), Clean(alert.Message))}
 }
 
 func (l *Log) clock(at time.Time) string {

@@ -16,7 +16,10 @@ func Outlook(o predictor.Outlook, s Style) []string {
 	lines := []string{
 		"run       " + Clean(o.Run),
 		"goal      " + goal(o.Goal),
-		fmt.Sprintf("so far    %s, %s", seconds(o.Elapsed), money(o.Spent)),
+		"so far    " + seconds(o.Elapsed),
+	}
+	if o.Spent > 0 { // else no attempt has ended, which costs something all the same
+		lines[2] += ", " + money(o.Spent)
 	}
 	if o.Summary != "" {
 		summary := wrapped("outlook   ", o.Summary, s.page())

@@ -18,7 +18,7 @@ func Summary(m Model, s Style) []string {
 	lines := []string{s.cut(fmt.Sprintf("%s %s", Clean(run.Pipeline), Clean(run.Run)),
 		s.columns()-len(stateWord(run.State))-1) + " " + s.state(run.State)}
 	if run.Error != "" {
-		lines = append(lines, "  error     "+Clean(run.Error))
+		lines = append(lines, "  error     "+failure(run))
 	}
 	if run.Notice != "" {
 		lines = append(lines, wrapped("  notice    ", run.Notice, s.page())...)
@@ -97,7 +97,7 @@ func stageSummary(run ledger.RunView, s Style) []string {
 		}
 		tasks := fmt.Sprintf("%d+%d", stage.Tasks[predictor.Pool], stage.Tasks[predictor.Function])
 		t.add(s.cut(Clean(stage.Name), nameWidth), tasks, wait, longest, seconds(stage.RunSeconds), seconds(stage.CPUSeconds),
-			memoryAt(stage, predictor.Pool), memoryAt(stage, predictor.Function), stage.Cost.String())
+			memoryAt(stage, predictor.Pool), memoryAt(stage, predictor.Function), spent(stage.Cost, stage.Running > 0 && !Ended(run)))
 	}
 	lines := append([]string{""}, t.lines(s, "  ")...)
 	const columns = "pool+fn: tasks done at each; wait: the middle of one task's; run, CPU: sums; memory: peak/granted"
@@ -141,7 +141,7 @@ func compare(m Model, s Style) []string {
 	}
 	rows := [][3]string{
 		{"time", seconds(m.Wall().Seconds()), predictedTime},
-		{"cost", m.Run.Totals.Cost.String(), predictedCost},
+		{"cost", spent(m.Run.Totals.Cost, !Ended(m.Run)), predictedCost},
 	}
 	if accuracy, found := Accuracy(m.Run.Result); found {
 		rows = append(rows, [3]string{"accuracy", strconv.FormatFloat(accuracy, 'f', 4, 64), "unknown"})

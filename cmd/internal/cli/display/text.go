@@ -127,6 +127,14 @@ func money(usd float64) string {
 	return amount.String()
 }
 
+// spent writes what attempts cost, some of which may go on; "-" where nothing is known of those yet.
+func spent(cost quantity.Money, goesOn bool) string {
+	if cost == 0 && goesOn {
+		return "-"
+	}
+	return cost.String()
+}
+
 // Count writes n things, each of which is one: "1 stage", "2 stages".
 func Count(n int, one string) string {
 	if n == 1 {

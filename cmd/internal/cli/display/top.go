@@ -161,7 +161,7 @@ func runTable(o Overview, s Style) []string {
 	for _, run := range o.Runs[:min(topRuns, len(o.Runs))] {
 		t.add(Clean(run.Run), GoalInShort(run, o.Now), seconds(Model{Now: o.Now, Run: run}.Wall().Seconds()),
 			middle(expected(run).FinishSeconds, seconds),
-			run.Totals.Cost.String(), middle(expected(run).Cost, money))
+			spent(run.Totals.Cost, !Ended(run)), middle(expected(run).Cost, money))
 	}
 	lines := t.lines(s, "")
 	if hidden := len(o.Runs) - topRuns; hidden > 0 {

@@ -88,7 +88,7 @@ func Why(e Explained, m Model, s Style) []string {
 // stageWhy explains what one stage holds.
 func stageWhy(e Explained, stage ledger.StageView, m Model, s Style) []string {
 	lines := []string{s.paint(bold, "stage "+Clean(stage.Name)) +
-		fmt.Sprintf("  %d of %s done, %s", stage.Done, Count(tasksOf(stage), "task"), stage.Cost)}
+		fmt.Sprintf("  %d of %s done, %s", stage.Done, Count(tasksOf(stage), "task"), spent(stage.Cost, stage.Running > 0))}
 	t := newTable("", "predicted", "came", "median error")
 	t.add("time", estimate(stage.PredictedWall, seconds), orDash(orUnknown(seconds)(stage.ActualWall)),
 		orDash(median(stage.WallError, stage.WallErrors)))

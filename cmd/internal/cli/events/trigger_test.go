@@ -42,7 +42,7 @@ func TestATriggerSaysWhatIsExpectedOfTheRun(t *testing.T) {
 		"trigger digits --id first": "",
 		"trigger digits --id next":  expected,
 		"trigger digits --id late --deadline 30s": expected + "warning: it will probably miss its deadline of 30s (90%); " +
-			"`spillway goal digits-late` shows what else could be had, and --deadline 1m40s there gives enough\n",
+			"`spillway goal digits-late` shows what else could be had, and --deadline 1m50s there gives enough\n",
 	} {
 		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, append(strings.Fields(args), "--state", state)...)
 		_, said, _ := strings.Cut(stdout, "\n")

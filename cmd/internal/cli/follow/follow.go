@@ -86,7 +86,7 @@ func (v *Viewer) Take(message client.Message) {
 	case message.Alert != nil && message.Alert.Run == v.model.Run.Run:
 		v.model.Alerts = append(v.model.Alerts, *message.Alert)
 		if v.screen == nil {
-			v.append(v.log.Alert(*message.Alert))
+			v.append(v.log.Alert(*message.Alert)...)
 		}
 	}
 }

@@ -276,14 +276,18 @@ func TestEveryFailedAttemptButTheLastIsTold(t *testing.T) {
 			timeline.Attempt{Cause: predictor.CauseHostLost, Error: "gone"},
 			"attempt 2 was lost with its host; it is tried again",
 		},
+		"a host at which it waited": {
+			view(1, 1, 0, 0), view(2, 1, 0, 1),
+			timeline.Attempt{Task: "t", Cause: predictor.CauseHostLost, Error: "gone"},
+			"attempt 2 waited at a host that was lost; its task is taken again",
+		},
 		"nobody says why": {
 			view(1, 1, 0, 0), view(2, 1, 0, 1), none, "attempt 2 was lost with its host; it is tried again",
 		},
 		"a budget that is used up": {
 			view(0, 0, 0, 0), view(1, 0, 0, 1),
 			timeline.Attempt{Cause: predictor.CauseBudget, Error: "the run has not answered yet: it is taken again"},
-			"attempt 1 was stopped: the run has not answered yet: it is taken again; `spillway goal r --budget USD` gives " +
-				"the run more",
+			"attempt 1 was stopped: the run has not answered yet: it is taken again",
 		},
 		"a host without memory": {
 			view(0, 0, 0, 0), view(1, 0, 0, 1),

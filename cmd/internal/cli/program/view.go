@@ -42,6 +42,7 @@ type View struct {
 	waits   bool      // it was said that no attempt has begun
 	// expected says that it was said when the run is expected to end.
 	expected bool
+	misses   display.Misses
 	retries  display.Retries
 	working  sync.WaitGroup
 	told     chan error // how the log ended
@@ -63,7 +64,7 @@ func NewView(ctx context.Context, t *tool.Tool, s *session.Session, most int, as
 // Take begins to follow the log with the run's first message, and says once when the run is expected to end and for how
 // much, and why an attempt is followed by another.
 func (v *View) Take(message client.Message) {
-	if message.Alert != nil && message.Alert.Run == v.model.Run.Run {
+	if message.Alert != nil && message.Alert.Run == v.model.Run.Run && v.misses.News(*message.Alert) {
 		v.note("alert: %s", display.CleanLine(message.Alert.Message))
 	}
 	if message.Away {
@@ -87,8 +88,9 @@ func (v *View) Take(message client.Message) {
 	for _, again := range v.retries.Tell(before, v.model.Run, v.most, lost) {
 		v.note("%s", again)
 	}
-	if lines := display.Expected(v.model.Run); len(lines) > 0 && !v.expected && !display.Ended(v.model.Run) {
-		v.expected = true
+	if !v.expected && !display.Ended(v.model.Run) {
+		lines := v.misses.Expected(v.model.Run)
+		v.expected = len(lines) > 0
 		for _, line := range lines {
 			v.note("%s", line)
 		}

@@ -187,7 +187,9 @@ func followAll(ctx context.Context, calls *client.Client, output *lines, since t
 				output.printf("%s\n", display.Own(log.Decision(*message.Decision)))
 			}
 		case message.Alert != nil:
-			output.printf("%s\n", display.Own(log.Alert(*message.Alert)))
+			for _, line := range log.Alert(*message.Alert) {
+				output.printf("%s\n", display.Own(line))
+			}
 		}
 		return nil
 	})

@@ -67,6 +67,10 @@ export function dollars(usd: number): string {
 /** Picodollars, the unit of all amounts of money in the API. */
 export const money = (picodollars: number) => dollars(picodollars / 1e12);
 
+/** What attempts cost, some of which may go on: nothing is known of those yet where that is 0. */
+export const spent = (picodollars: number, goesOn: boolean) =>
+  picodollars === 0 && goesOn ? unknown : money(picodollars);
+
 /** A number without needless digits: "1", "0.25". */
 export const plain = (value: number) => String(Number(value.toPrecision(4)));
 

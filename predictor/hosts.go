@@ -1,0 +1,98 @@
+package predictor
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// largestHost is the capacity of the host with the most memory, then cores; zero without hosts.
+func (d *decider) largestHost() quantity.Size {
+	return largest(d.hosts, func(h plan.Host) quantity.Size { return h.Capacity })
+}
+
+// largestFor is the capacity of the largest host that has such GPUs as an attempt of the size asks for, with those; for
+// who asks for none, and where no host has them, that of the largest host.
+func (d *decider) largestFor(asked quantity.Size) quantity.Size {
+	return largest(d.hostsFor(asked), func(h plan.Host) quantity.Size { return h.For(asked) })
+}
+
+// freestFor is the room of the host with the most free memory, then cores, of those that have such GPUs as an attempt
+// of the size asks for; zero without hosts.
+func (d *decider) freestFor(asked quantity.Size) quantity.Size {
+	return largest(d.hostsFor(asked), func(h plan.Host) quantity.Size { return h.Free })
+}
+
+// hostsFor are the hosts that have the GPUs that an attempt of the size asks for, or, where none has so much memory,
+// those with the largest of its class; all of them where none has any.
+func (d *decider) hostsFor(asked quantity.Size) []plan.Host {
+	if asked.GPU <= 0 || len(d.hosts) == 0 {
+		return d.hosts
+	}
+	var some []plan.Host
+	for _, host := range d.hosts {
+		if host.Has(asked) > 0 {
+			some = append(some, host)
+		}
+	}
+	if len(some) > 0 {
+		return some
+	}
+	asked.GPUMemory = 0
+	most := quantity.Bytes(0)
+	for _, host := range d.hosts {
+		if host.Has(asked) == 0 {
+			continue
+		}
+		room := host.For(asked)
+		each := room.GPUMemory / quantity.Bytes(room.GPU/quantity.Core)
+		switch {
+		case each > most:
+			some, most = []plan.Host{host}, each
+		case each == most:
+			some = append(some, host)
+		}
+	}
+	if len(some) == 0 {
+		return d.hosts
+	}
+	return some
+}
+
+// equipped reports whether a host has as many GPUs as an attempt of the size asks for, whatever their memory.
+func (d *decider) equipped(asked quantity.Size) bool {
+	asked.GPUMemory = 0
+	return slices.ContainsFunc(d.hosts, func(h plan.Host) bool { return h.Has(asked) > 0 })
+}
+
+// lacking says which GPUs no host has that an attempt of the size asks for; empty when one has them.
+func (d *decider) lacking(asked quantity.Size) string {
+	for _, host := range d.hosts {
+		if host.Has(asked) > 0 {
+			return ""
+		}
+	}
+	if len(d.hosts) == 0 || asked.GPU <= 0 {
+		return ""
+	}
+	only := quantity.Size{GPU: asked.GPU, GPUMemory: asked.GPUMemory, DeviceClass: asked.DeviceClass}
+	text := "no host with a valid lease has what it asks for: " + strings.TrimPrefix(only.String(), "0 cores, 0 B, ")
+	for _, host := range d.hosts {
+		if host.GPUsUnknown {
+			return text + "; the driver of the GPUs of " + host.ID + " has not answered yet"
+		}
+	}
+	return text
+}
+
+func largest(hosts []plan.Host, of func(plan.Host) quantity.Size) quantity.Size {
+	if len(hosts) == 0 {
+		return quantity.Size{}
+	}
+	return of(slices.MaxFunc(hosts, func(a, b plan.Host) int {
+		return cmp.Or(cmp.Compare(of(a).Memory, of(b).Memory), cmp.Compare(of(a).CPU, of(b).CPU), -cmp.Compare(a.ID, b.ID))
+	}))
+}
