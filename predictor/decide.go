@@ -114,7 +114,9 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 	m.Begin(snap.Term, d.now)
 	d.plan = plan.Plan{Term: m.Term, Tick: m.Tick, At: snap.Now}
 	d.openHosts(snap.Hosts)
-	d.plan.Equipment = plan.Equipped(d.hosts)
+	if len(d.hosts) > 1 { // one alone knows what it has
+		d.plan.Kinds = plan.Kinds(d.hosts)
+	}
 	m.Forget(d.hosts, d.functions.MaxDuration)
 	d.gather()
 	return d

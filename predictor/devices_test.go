@@ -142,8 +142,15 @@ func TestWhatRunsOnALargeGPUKeepsThatAndNoOther(t *testing.T) {
 		if told := strings.Join(reasons(plan), "\n"); slots != want || !strings.Contains(told, test.limited) {
 			t.Errorf("%s: %d slots for large ones, want %d: %s", name, slots, want, told)
 		}
-		if got := plan.Equipment; len(got) != 1 || got[0].String() != "3 h100 with 80 GiB and 40 GiB" {
-			t.Errorf("%s: equipment %v", name, got)
+		if plan.Kinds != nil {
+			t.Errorf("%s: kinds %v, want none of a host alone", name, plan.Kinds)
+		}
+		other := laptop(1, 1).Hosts[0]
+		other.ID = "other"
+		snap.Hosts = append(snap.Hosts, other)
+		plan, _ = predictor.Decide(state, snap)
+		if got := plan.Kinds; len(got) != 2 || got[1].GPUs.String() != "3 h100 with 80 GiB and 40 GiB" {
+			t.Errorf("%s: kinds %v", name, got)
 		}
 	}
 }

@@ -100,6 +100,7 @@ const (
 	CauseStart         = fact.CauseStart
 	CauseImpossible    = fact.CauseImpossible
 	CauseNoGPU         = fact.CauseNoGPU
+	CauseNoMemory      = fact.CauseNoMemory
 	CauseCancelled     = fact.CauseCancelled
 	CauseHostLost      = fact.CauseHostLost
 	CauseBudget        = fact.CauseBudget
@@ -129,8 +130,9 @@ type (
 	Host = plan.Host
 	// GPU is one of its devices.
 	GPU = plan.GPU
-	// Equipment is which of them one host has.
+	// Equipment is which of them one host has, Kind what hosts of a kind have for attempts.
 	Equipment = plan.Equipment
+	Kind      = plan.Kind
 	// GPUHolder is the attempt that has it.
 	GPUHolder = plan.GPUHolder
 	// GPUProcess is a process that computes on it.

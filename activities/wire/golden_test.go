@@ -166,7 +166,7 @@ func plainMessages() map[string]any {
 		"task":   &task,
 		"result": &wire.Result{Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794},
 		"heartbeat": &wire.Heartbeat{
-			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, GPUWait: time.Minute,
+			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, HostWait: time.Minute,
 			Spent: 77_664, Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Of: 50,
 			Metrics: map[string]float64{"loss": 0.25},
 		},

@@ -80,8 +80,9 @@ type Heartbeat struct {
 	LargestFailed quantity.Bytes `json:"largest_failed_bytes,omitempty"`
 	// LargestFailedGPU is the same for device memory.
 	LargestFailedGPU quantity.Bytes `json:"largest_failed_gpu_bytes,omitempty"`
-	// GPUWait is for how long the attempts that ended last, one after another, waited on hosts that had no GPU for them.
-	GPUWait time.Duration `json:"gpu_wait_ns,omitempty"`
+	// HostWait is for how long the attempts that ended last, one after another, waited on hosts that had no GPU, or too
+	// little memory, for them. Its JSON name is from when GPUs alone were waited for.
+	HostWait time.Duration `json:"gpu_wait_ns,omitempty"`
 	// Spent is what earlier attempts cost, Running what this one has cost so far: if it is lost, that is what it is taken
 	// to have cost.
 	Spent   quantity.Money `json:"spent_picodollars,omitempty"`

@@ -315,6 +315,8 @@ const (
 	CauseImpossible Cause = "impossible"
 	// CauseNoGPU says that its host had no GPU for it: none that works or suits, or other programs use them.
 	CauseNoGPU Cause = "no_gpu"
+	// CauseNoMemory says that its host has less memory than it needs, and another has more.
+	CauseNoMemory Cause = "no_memory"
 	// CauseCancelled says that its run was cancelled.
 	CauseCancelled Cause = "cancelled"
 	// CauseHostLost says that its host or supervisor went away: a crash, a reclaimed spot instance, a drain.

@@ -224,8 +224,12 @@ const (
 	starvedSamples = 10   // in a row
 )
 
-// ranOut takes the grant that was not enough.
+// ranOut takes the grant that was not enough. One that was granted nothing did not begin: the attempts before it have
+// told what it was refused for.
 func (m *Model) ranOut(e fact.Record) {
+	if e.Grant.IsZero() {
+		return
+	}
 	m.OutOfMemory++
 	if e.Cause == fact.CauseDeviceMemory {
 		if failed := min(e.Grant.GPUMemory, fact.MaxPeakMemory); failed > 0 {

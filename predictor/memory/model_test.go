@@ -55,7 +55,9 @@ func TestATextThatExplainsRunTimesAloneIsKept(t *testing.T) {
 func TestAnAttemptThatRanOutOfMemoryIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	var m Model
-	m.learn(fact.Record{Venue: fact.Pool, Outcome: fact.OutOfMemory, Cause: fact.CauseMemoryLimit}, false, 0)
+	m.learn(fact.Record{
+		Venue: fact.Pool, Outcome: fact.OutOfMemory, Cause: fact.CauseMemoryLimit, Grant: quantity.Size{CPU: quantity.Core},
+	}, false, 0)
 	if m.OutOfMemory != 1 || m.Attempts != 1 {
 		t.Errorf("got %d of %d attempts out of memory, want 1 of 1", m.OutOfMemory, m.Attempts)
 	}

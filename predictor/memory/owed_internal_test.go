@@ -77,3 +77,19 @@ func TestTasksThatAreOverAreNoWork(t *testing.T) {
 		}
 	}
 }
+
+// What was refused before it began held nothing: that so much is not enough was told by the attempts before it.
+func TestAnAttemptThatDidNotBeginIsNoKill(t *testing.T) {
+	t.Parallel()
+	var m Model
+	e := fact.Record{Venue: fact.Pool, Outcome: fact.OutOfMemory, Cause: fact.CauseImpossible, Next: fact.NextNothing}
+	m.learn(e, false, 1)
+	if m.OutOfMemory != 0 {
+		t.Errorf("%d attempts ran out of memory, want none", m.OutOfMemory)
+	}
+	e.Cause, e.Next, e.Grant = fact.CauseMemoryLimit, "", quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}
+	m.learn(e, false, 2)
+	if m.OutOfMemory != 1 {
+		t.Errorf("%d attempts ran out of memory, want the one that was killed", m.OutOfMemory)
+	}
+}

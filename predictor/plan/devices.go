@@ -14,19 +14,10 @@ import (
 // Equipment is which GPUs a host has, also those that do not work now: the memory of each by class, the largest first.
 type Equipment map[string][]quantity.Bytes
 
-// Each is what an attempt of a size asks of each of its GPUs, in bytes; 0 where it does not say.
-func Each(size quantity.Size) quantity.Bytes {
-	count := quantity.Bytes(size.WholeGPUs())
-	if count == 0 {
-		return 0
-	}
-	return (size.GPUMemory + count - 1) / count
-}
-
 // Slots is how many attempts of a size the GPUs have room for at once, whoever has them now: each with as many as it
 // asks for, of one class, and each of these with its part of the memory. For a size without GPUs it is [math.MaxInt].
 func (e Equipment) Slots(size quantity.Size) (slots int) {
-	count, least := size.WholeGPUs(), Each(size)
+	count, least := size.WholeGPUs(), size.MemoryOfEachGPU()
 	if count == 0 {
 		return math.MaxInt
 	}
@@ -82,15 +73,34 @@ func (e Equipment) compare(other Equipment) int {
 	return 0
 }
 
-// Equipped is which GPUs hosts have, each kind of host once.
-func Equipped(hosts []Host) (kinds []Equipment) {
+// Kind is what hosts of one kind have for attempts, whoever holds it now: which GPUs, and how much memory the one of
+// them has that has most. An attempt takes as much CPU as there is, so that is no kind.
+type Kind struct {
+	// Memory is what attempts may hold together on the largest of these hosts.
+	Memory quantity.Bytes `json:"memory_bytes"`
+	// GPUs are those of each of these hosts, also those that do not work now; nil where they have none.
+	GPUs Equipment `json:"gpus,omitempty"`
+}
+
+// Takes reports whether an attempt can be run there that asks for the GPUs of a size and has run out of memory with so
+// much, 0 where it has not.
+func (k Kind) Takes(size quantity.Size, failed quantity.Bytes) bool {
+	return k.Memory > failed && k.GPUs.Slots(size) > 0
+}
+
+// Kinds are the kinds of hosts, in an order of their own.
+func Kinds(hosts []Host) (kinds []Kind) {
 	for _, host := range hosts {
+		kind := Kind{Memory: host.Capacity.Memory}
 		if all := host.equipment(true, 1); len(all) > 0 {
-			kinds = append(kinds, all)
+			kind.GPUs = all
 		}
+		kinds = append(kinds, kind)
 	}
-	slices.SortFunc(kinds, Equipment.compare)
-	return slices.CompactFunc(kinds, func(a, b Equipment) bool { return a.compare(b) == 0 })
+	slices.SortFunc(kinds, func(a, b Kind) int {
+		return cmp.Or(a.GPUs.compare(b.GPUs), cmp.Compare(b.Memory, a.Memory)) // the largest is kept
+	})
+	return slices.CompactFunc(kinds, func(a, b Kind) bool { return a.GPUs.compare(b.GPUs) == 0 })
 }
 
 // Has is how many slots of a size the working GPUs of the host have room for, whoever has them now: see

@@ -53,14 +53,42 @@ func TestWhatAHostHasRoomForIsAskedOfSingleGPUs(t *testing.T) {
 
 func TestKindsOfHostsAreToldOnce(t *testing.T) {
 	t.Parallel()
+	with := func(memory quantity.Bytes, h plan.Host) plan.Host {
+		h.Capacity.Memory = memory * gib
+		return h
+	}
 	a, b := host(gpu("h100", 80), gpu("h100", 40)), host(gpu("h100", 40), gpu("h100", 80))
-	got := plan.Equipped([]plan.Host{host(gpu("t4", 16)), a, {ID: "cpu"}, b})
-	want := []plan.Equipment{{"h100": {80 * gib, 40 * gib}}, {"t4": {16 * gib}}}
+	got := plan.Kinds([]plan.Host{
+		with(8, host(gpu("t4", 16))), with(16, a), with(2, plan.Host{ID: "cpu"}), with(32, b), with(64, plan.Host{ID: "large"}),
+	})
+	want := []plan.Kind{
+		{Memory: 64 * gib},
+		{Memory: 32 * gib, GPUs: plan.Equipment{"h100": {80 * gib, 40 * gib}}},
+		{Memory: 8 * gib, GPUs: plan.Equipment{"t4": {16 * gib}}},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if text := got[0].String(); text != "2 h100 with 80 GiB and 40 GiB" {
+	if text := got[1].GPUs.String(); text != "2 h100 with 80 GiB and 40 GiB" {
 		t.Error(text)
+	}
+	one := quantity.Size{}.WithGPUs(quantity.GPUs{Count: 1})
+	for name, test := range map[string]struct {
+		size   quantity.Size
+		failed quantity.Bytes
+		want   []bool
+	}{
+		"one that has not failed":    {quantity.Size{}, 0, []bool{true, true, true}},
+		"one that needs most":        {quantity.Size{}, 32 * gib, []bool{true, false, false}},
+		"one that needs a GPU, too":  {one, 31 * gib, []bool{false, true, false}},
+		"one that had all there is":  {quantity.Size{}, 64 * gib, []bool{false, false, false}},
+		"one that needs a large GPU": {one.WithGPUs(quantity.GPUs{Count: 1, Memory: 60 * gib}), 0, []bool{false, true, false}},
+	} {
+		for i, kind := range got {
+			if takes := kind.Takes(test.size, test.failed); takes != test.want[i] {
+				t.Errorf("%s: kind %d takes it: %t, want %t", name, i, takes, test.want[i])
+			}
+		}
 	}
 }
 

@@ -212,9 +212,9 @@ type Plan struct {
 	Trainings []PastTraining `json:"trainings,omitempty"`
 	// TimesToLoss say how often attempts are lost, sorted by device class. A class without a row has UsualTimeToLoss.
 	TimesToLoss []TimeToLoss `json:"times_to_loss,omitempty"`
-	// Equipment is which GPUs hosts with a valid lease have, each kind of host once, so that who cannot have its GPUs on
-	// one host knows whether another can give them.
-	Equipment []Equipment `json:"equipment,omitempty"`
+	// Kinds are those of the hosts with a valid lease, so that who cannot have its GPUs or its memory on one host knows
+	// whether another can give them; none where one host is alone.
+	Kinds []Kind `json:"kinds,omitempty"`
 	// Decisions are the rows that changed in this plan, each with its reason.
 	Decisions []Decision `json:"decisions,omitempty"`
 }

@@ -60,6 +60,15 @@ func (s Size) WholeGPUs() int {
 	return int((s.GPU-1)/Core + 1)
 }
 
+// MemoryOfEachGPU is what who asks for s takes of each of its GPUs, in bytes: 0 where it does not say, or asks for none.
+func (s Size) MemoryOfEachGPU() Bytes {
+	count := Bytes(s.WholeGPUs())
+	if count == 0 {
+		return 0
+	}
+	return (s.GPUMemory + count - 1) / count
+}
+
 // IsZero reports whether s is no room at all.
 func (s Size) IsZero() bool { return s == Size{} }
 

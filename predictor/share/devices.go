@@ -41,7 +41,7 @@ func newDevices(host plan.Host) devices {
 // needs them: where attempts of one device each fit at all, they fit when each takes the smallest that holds it. Nil
 // where too few are free.
 func (d devices) choose(size quantity.Size, number int) (best []int) {
-	count, least := size.WholeGPUs(), plan.Each(size)
+	count, least := size.WholeGPUs(), size.MemoryOfEachGPU()
 	if count == 0 {
 		return nil
 	}

@@ -137,7 +137,7 @@ func assignable(gpus []plan.GPU, sizes []quantity.Size) bool {
 	if len(sizes) == 0 {
 		return true
 	}
-	count, least := sizes[0].WholeGPUs(), plan.Each(sizes[0])
+	count, least := sizes[0].WholeGPUs(), sizes[0].MemoryOfEachGPU()
 	var choose func(from int, chosen []int) bool
 	choose = func(from int, chosen []int) bool {
 		if len(chosen) == count {

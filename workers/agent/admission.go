@@ -21,6 +21,7 @@ import (
 // until then: what is held and what is lent are never more than the capacity.
 type admission struct {
 	capacity quantity.Size
+	reading  int    // of the GPUs in the capacity: see [admission.limit]
 	changed  func() // told after what is held has changed
 	callIn   func() // told that somebody waits for nothing but what is lent; it must not block
 
@@ -174,10 +175,15 @@ func (a *admission) owed() (owed []*reservation, memory quantity.Bytes) {
 	return owed, memory
 }
 
-// limit makes the capacity another: a GPU was lost, or works again. What is held stays.
-func (a *admission) limit(capacity quantity.Size) {
+// limit makes the capacity another, as the reading of this number tells: a GPU was lost, or works again. What is held
+// stays. Who looked earlier may come later, and is not heard then.
+func (a *admission) limit(capacity quantity.Size, reading int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if reading < a.reading {
+		return
+	}
+	a.reading = reading
 	if a.capacity != capacity {
 		a.capacity = capacity
 		a.admit()

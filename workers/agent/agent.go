@@ -57,6 +57,9 @@ type Options struct {
 	StateDir string
 	// Enforcement is how sizes are held; empty means the best way that the host offers.
 	Enforcement enforce.Mode
+	// Processes is how many processes and threads an attempt may have, where the host can hold it to that; 0 means
+	// [enforce.DefaultProcesses].
+	Processes int
 	// Capacity is what the children may hold together. Zero memory means 80% of the memory that is available now, zero CPU
 	// one core for each of CPUs.
 	Capacity quantity.Size
@@ -159,7 +162,7 @@ type Agent struct {
 	sizings   map[predictor.StageID]predictor.Sizing     // of the stages that are placed here
 	trainings map[predictor.StageID][]predictor.Training // of the same
 	toLoss    map[string]time.Duration                   // of the same, by device class
-	equipment []predictor.Equipment                      // which GPUs hosts have, as the plan tells
+	kinds     []predictor.Kind                           // of hosts, as the plan tells
 	running   map[*running]struct{}
 }
 
@@ -179,7 +182,9 @@ func New(options Options) (*Agent, error) {
 		changed: make(chan struct{}, 1),
 		sizings: make(map[predictor.StageID]predictor.Sizing), running: make(map[*running]struct{}),
 	}
-	enforcer, err := enforce.Open(enforce.Options{StateDir: options.StateDir, Mode: options.Enforcement, Logger: a.logger})
+	enforcer, err := enforce.Open(enforce.Options{
+		StateDir: options.StateDir, Mode: options.Enforcement, Processes: options.Processes, Logger: a.logger,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("make an agent: %w", err)
 	}
@@ -329,8 +334,9 @@ func (a *Agent) describe(ctx context.Context) {
 
 // Host describes the host as it stands now.
 func (a *Agent) Host() predictor.Host {
+	capacity, _ := a.gpus.usable(a.base)
 	return predictor.Host{
-		ID: a.id, Capacity: a.gpus.usable(a.base), GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
+		ID: a.id, Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
 		Free:         a.admission.free(),
 		PricePerHour: a.price, CPUs: slices.Clone(a.cpus),
 		Enforcement: string(a.enforcer.Mode()), At: a.now(),
@@ -396,7 +402,7 @@ func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 		toLoss[class.DeviceClass] = class.Mean
 	}
 	before := a.sizings
-	a.sizings, a.trainings, a.toLoss, a.equipment = sizings, trainings, toLoss, plan.Equipment
+	a.sizings, a.trainings, a.toLoss, a.kinds = sizings, trainings, toLoss, plan.Kinds
 	a.mu.Unlock()
 	for _, r := range runs {
 		stage := r.try.Task.Stage

@@ -320,6 +320,34 @@ func TestMoreMemoryThanTheHostHasIsAFinalError(t *testing.T) {
 	}
 }
 
+// An attempt that ends its task before it begins is known by a Record, as every other: without one nobody could see why
+// its run failed. It held nothing, so it teaches no size.
+func TestAnAttemptThatIsRefusedForGoodLeavesARecord(t *testing.T) {
+	t.Parallel()
+	h := start(t, 1, nil)
+	_, err := h.submit(t, order{Do: "need", Bytes: quantity.TiB}, func(task *wire.Task) {
+		task.Recommends, task.MaxAttempts = true, 50 // who decides its sizes is told only by the next attempt
+	}).Wait(t)
+	var failed *temporal.ApplicationError
+	if !errors.As(err, &failed) || !failed.NonRetryable() {
+		t.Fatalf("got %v, want a final failure", err)
+	}
+	records := h.records()
+	last := records[len(records)-1]
+	want := predictor.Record{
+		Run: "r", Pipeline: "p", Stage: stage, Task: "score-1", Attempt: len(records), Venue: predictor.Pool, Host: "h1",
+		Outcome: predictor.OutOfMemory, Cause: predictor.CauseImpossible, Next: predictor.NextNothing,
+		Features: last.Features, ScheduledAt: last.ScheduledAt, Queue: last.Queue, At: last.At,
+		Error: last.Error, Predicted: last.Predicted,
+	}
+	if diff := cmp.Diff(want, last); diff != "" || last.At.IsZero() || last.Queue < 0 {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !strings.Contains(failed.Message(), fmt.Sprintf("attempt %d: %s", len(records), last.Error)) {
+		t.Errorf("the task failed with %q, its last Record says %q", failed.Message(), last.Error)
+	}
+}
+
 func TestAStageMayDecideItsOwnSizes(t *testing.T) {
 	t.Parallel()
 	h := start(t, 1, nil)

@@ -1,15 +1,13 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -20,10 +18,10 @@ import (
 
 // running is one attempt between its admission and its end.
 type running struct {
-	agent *Agent
-	try   *slot.Attempt
-	room  *reservation
-
+	// What follows stays as it is once its processes start.
+	agent    *Agent
+	try      *slot.Attempt
+	room     *reservation
 	admitted quantity.Size  // the grant it began with
 	expected quantity.Bytes // the most memory that nine of ten like it use; 0 where that is not known
 	began    time.Time      // when it was admitted
@@ -31,8 +29,12 @@ type running struct {
 	borrows  bool           // it may take more memory than it holds, where that is free: see lend.go
 	recalled chan struct{}  // what it is lent is asked for
 	need     device.Need    // of the host's GPUs
-	gpus     *gpuHold       // that it has, from its admission on
-	planned  bool           // it has told of a split training; only samples look at it
+	gpus     *gpuHold       // that it has
+
+	// Only who supervises it looks at these.
+	planned bool              // it has told of a split training
+	lines   activities.Output // takes what it prints, from the start of its processes on
+	crowded bool              // it was told there that it was refused processes
 
 	mu    sync.Mutex
 	grant quantity.Size
@@ -41,7 +43,20 @@ type running struct {
 	live  target // set while the attempt goes on in it
 	gauge *gauge
 	used  quantity.Bytes // memory at the last look
-	last  quantity.Bytes // the limit of memory of a borrower when its work was over; 0 before
+	// earlier is the limit of memory before it was last raised, 0 where it never was; last what it was when the work of a
+	// borrower, or of one that was killed for memory, was over: what was not enough. 0 before.
+	earlier, last quantity.Bytes
+}
+
+// newRunning is an attempt that this host is to run with this size.
+func (a *Agent) newRunning(try *slot.Attempt, s sized, sizing predictor.Sizing) *running {
+	return &running{
+		agent: a, try: try, admitted: s.size, expected: quantity.Bytes(s.predicted.Memory.High), grant: s.size,
+		need:     needOf(s.size, sizing.Learned && s.need.LargestFailedGPU == 0),
+		fixed:    try.Task.Recommends,
+		borrows:  sizing.Borrows() && !try.Task.Recommends && a.enforcer.Mode() != enforce.None,
+		recalled: make(chan struct{}, 1),
+	}
 }
 
 // target is what an attempt runs in and what its limits are set on.
@@ -78,131 +93,41 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	if sizing.Base.GPU > 0 {
 		a.gpus.await(ctx)
 	}
-	size, predicted, fits := sizing.For(try.Need(), a.gpus.capacity(a.base, sizing.Base))
-	size = rounded(size)
-	impossible, found := a.unfit(size, sizing.Base, try.Need(), fits)
+	s := a.sized(sizing, try.Need())
+	impossible, found := a.unfit(s)
 	if task.Recommends && !task.Command && !found {
-		size, predicted = a.recommended(ctx, try, input, size, predicted)
-		size = rounded(size)
-		impossible, found = a.unfit(size, sizing.Base, try.Need(), true)
+		s.size, s.predicted = a.recommended(ctx, try, input, s.size, s.predicted)
+		s.size, s.fits = rounded(s.size), true
+		impossible, found = a.unfit(s)
 	}
 	if found {
-		impossible = a.last(impossible, sizing, try.Need(), try.State().GPUWait, task.Recommends)
-		if impossible.Outcome == predictor.Lost {
-			a.logger.WarnContext(ctx, "an attempt is given back", "run", task.Run, "task", task.ID, "reason",
-				impossible.Message)
-		}
-		return wire.Result{}, try.GiveBack(ctx, impossible)
+		return a.giveBack(ctx, try, s, a.last(impossible, sizing, s.need, try.State().HostWait, task.Recommends))
 	}
-	need := needOf(size, sizing.Learned && try.Need().LargestFailedGPU == 0)
-	r := &running{
-		need:  need,
-		agent: a, try: try, admitted: size, expected: quantity.Bytes(predicted.Memory.High), grant: size,
-		fixed: task.Recommends, borrows: sizing.Borrows() && !task.Recommends && a.enforcer.Mode() != enforce.None,
-		recalled: make(chan struct{}, 1),
-	}
+	r := a.newRunning(try, s, sizing)
 	f, account := r.run(ctx, task, input)
 	ending, _ := ended(f)
 	ending.Grant, ending.Cost = r.grantOf(ending), r.cost(a.now())
-	ending = a.last(ending, sizing, try.Need(), try.State().GPUWait, task.Recommends)
-	record := try.Record(predictor.Pool, a.id, ending)
-	if r.gpus != nil {
-		record.GPUs = r.gpus.uuids
-	}
-	record.Queue, record.Start, record.Cold = account.queue, account.start, account.cold
-	record.At, record.Usage, record.Predicted = a.now(), account.usage, predicted
-	if !account.began.IsZero() {
-		record.Settle = max(record.At.Sub(account.began)-account.usage.Wall, 0)
-	}
+	ending = a.last(ending, sizing, s.need, try.State().HostWait, task.Recommends)
 	var output json.RawMessage
 	if f.answer != nil {
 		output = f.answer.Output
 	}
+	record := r.record(ending, account, s.predicted)
 	return try.End(ctx, slot.Durable{Recorder: a.recorder, Keeper: a.keeper}, record, ending, output)
 }
 
-// unfit tells why an attempt of a size cannot run on this host; found is false when it can. Base is what its stage is
-// sized with: the leader knows which hosts have the GPUs of that.
-//
-// An attempt whose GPUs are not here is given back where another host has them, and where it asks for what its stage
-// asks for: then the plan gives the stage no slot here any more, and the task waits until a host has them. One that
-// asks for more than that, as it ran out of memory or as its stage says so, and for more than any host has, can never
-// run.
-func (a *Agent) unfit(size, base quantity.Size, need predictor.Need, fits bool) (ending slot.Ending, found bool) {
-	ending = slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseImpossible, Permanent: true, Grant: size}
-	wanted := size
-	missing := a.gpus.never(needOf(size, false))
-	failed := need.LargestFailedGPU
-	ranOut := need.OutOfMemory > 0 && failed > 0
-	if missing == "" && !fits && ranOut { // it has had all that its GPUs have: only larger ones have more
-		wanted.GPUMemory = max(wanted.GPUMemory, quantity.MoreThanWhole(failed))
-		missing = a.gpus.never(needOf(wanted, false))
+// record is the Record of the attempt, which has just ended.
+func (r *running) record(ending slot.Ending, account account, predicted predictor.Prediction) predictor.Record {
+	record := r.try.Record(predictor.Pool, r.agent.id, ending)
+	if r.gpus != nil {
+		record.GPUs = r.gpus.uuids
 	}
-	usual := !ranOut && needOf(size, false) == needOf(rounded(base), false) // what its stage asks for
-	memory := a.base.Memory
-	switch {
-	case need.OutOfMemory > 0 && need.LargestFailed >= memory:
-		ending.Outcome = predictor.OutOfMemory
-		ending.Message = fmt.Sprintf("it ran out of memory with %s, so it needs %s or more, and host %s has %s for all "+
-			"attempts; make the input smaller, give the pool more memory (spillway dev --pool-memory) or add a larger host",
-			need.LargestFailed, need.LargestFailed*predictor.GrowAfterOutOfMemory, a.id, memory)
-	case missing != "" && (usual || a.elsewhere(wanted)):
-		ending.Outcome, ending.Cause, ending.Permanent = predictor.Lost, predictor.CauseNoGPU, false
-		if !usual { // the plan does not know of it, and may send it here again
-			ending.GPUWait = slot.NoGPUDelay
-		}
-		ending.Message = fmt.Sprintf("host %s cannot give it its GPUs, so it waits for a host that can: %s", a.id, missing)
-	case size.GPU > 0 && ranOut && (missing != "" || !fits):
-		ending.Outcome, ending.Cause = predictor.OutOfMemory, predictor.CauseDeviceMemory
-		ending.Message = fmt.Sprintf("it ran out of GPU memory with %s on %s GPU, and host %s has no more to give, nor has "+
-			"any other: %s; make the batch smaller, ask for more GPUs or for some with more memory, or split the model over "+
-			"several (spillway train --partitions)", failed, size.GPU, a.id, cmp.Or(missing, "it had all GPUs"))
-	case missing != "":
-		ending.Message = fmt.Sprintf("no host has the GPUs that it is sized with, and host %s says: %s", a.id, missing)
-	case !fits:
-		ending.Message = fmt.Sprintf("it needs %s, and host %s has %s for all attempts", size, a.id, a.capacity())
-	default:
-		return slot.Ending{}, false
+	record.Queue, record.Start, record.Cold = account.queue, account.start, account.cold
+	record.At, record.Usage, record.Predicted = r.agent.now(), account.usage, predicted
+	if !account.began.IsZero() {
+		record.Settle = max(record.At.Sub(account.began)-account.usage.Wall, 0)
 	}
-	return ending, true
-}
-
-// last makes an ending the last one where a further attempt could not help: it ran out of all the memory that there is,
-// which the next one would only find out anew, or it has waited long enough for a GPU that other programs use. Need is
-// what was known before it, waited for how long those before it waited for a GPU, and recommends says that its stage
-// decides its sizes.
-func (a *Agent) last(
-	ending slot.Ending, sizing predictor.Sizing, need predictor.Need, waited time.Duration, recommends bool,
-) slot.Ending {
-	switch {
-	case ending.Cause == predictor.CauseNoGPU:
-		if waited += ending.GPUWait; waited >= mostGPUWait {
-			ending.Outcome, ending.Permanent = predictor.Failed, true
-			ending.Message += fmt.Sprintf("; it has waited for %s on hosts that had none for it, and is given up: end what "+
-				"uses them (spillway top), or ask for other GPUs", waited.Round(time.Minute))
-		}
-	case ending.Outcome == predictor.OutOfMemory && !ending.Permanent && !recommends:
-		need.OutOfMemory++
-		if ending.Cause == predictor.CauseDeviceMemory {
-			need.LargestFailedGPU = max(need.LargestFailedGPU, ending.Grant.GPUMemory)
-		} else {
-			need.LargestFailed = max(need.LargestFailed, ending.Grant.Memory)
-		}
-		size, _, fits := sizing.For(need, a.gpus.capacity(a.base, sizing.Base))
-		impossible, found := a.unfit(rounded(size), sizing.Base, need, fits)
-		if found && impossible.Permanent {
-			ending.Permanent = true
-			ending.Message += "; " + impossible.Message
-		}
-	}
-	return ending
-}
-
-// elsewhere reports whether another host has the GPUs that an attempt of a size asks for, as far as the plan tells.
-func (a *Agent) elsewhere(size quantity.Size) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.ContainsFunc(a.equipment, func(e predictor.Equipment) bool { return e.Slots(size) > 0 })
+	return record
 }
 
 // run admits the attempt, runs it in a child and gives both back.
@@ -290,21 +215,21 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 	began := a.now()
 	account.began = began
 	kills := memoryKills()
-	lines := a.output(r.source())
-	c.output.attach(lines)
+	r.lines = a.output(r.source())
+	c.output.attach(r.lines)
 	f = r.supervise(ctx, c, task, input)
 	now := a.now()
 	if f.answer != nil && f.exit == nil {
 		c.output.drain()
-	}
-	if err := closeOutput(ctx, lines); err != nil {
-		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "task", task.ID, "error", err)
 	}
 	if f.answer != nil && f.answer.BeganAt.After(began) { // the child has the same clock
 		account.start += f.answer.BeganAt.Sub(began)
 		account.began = f.answer.BeganAt
 	}
 	account.usage = r.usage(&f, c.process, now.Sub(began), now, task.Input)
+	if err := closeOutput(ctx, r.lines); err != nil {
+		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "task", task.ID, "error", err)
+	}
 	f.hostKills = memoryKills() > kills
 	f.grant, f.peak = r.held(), account.usage.PeakMemory
 	r.detach()

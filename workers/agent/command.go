@@ -174,6 +174,7 @@ func (r *running) launch(
 	if l.grace <= 0 {
 		l.grace = usualGrace
 	}
+	r.lines = l.lines
 	l.output.attach(l.lines)
 	program.Command.Stdout, program.Command.Stderr = &l.output.out, &l.output.err
 	program.Command.WaitDelay = exitGrace

@@ -79,6 +79,27 @@ func (h *host) command(t *testing.T, id string, c wire.Command, edit func(*wire.
 	return h.frontend.Submit(t, stage.Queue(), task, c)
 }
 
+// A program that was refused processes says "resource temporarily unavailable", or goes on with fewer workers.
+func TestAnAttemptThatIsRefusedProcessesIsToldWhy(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h, printed, _ := startWithStore(t, 1, func(o *Options) { o.Processes, o.SampleEvery = 8, time.Hour })
+	const fork = `for i in 1 2 3 4 5 6 7 8 9 10; do sleep 60 & done; `
+	const why = "to start a process or thread for it, as it had the 8 that an attempt may have at once"
+	_, err := h.command(t, "fails", shell(fork+"exit 3"), nil).Wait(t)
+	record := h.records()[0]
+	if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(record.Error, why) {
+		t.Errorf("it failed with %v, and its Record says %q; want %q", err, record.Error, why)
+	}
+	// a shell that cannot fork ends; in another one it goes on
+	if _, err := h.command(t, "goes on", shell("sh -c '"+fork+"' || true"), nil).Wait(t); err != nil {
+		t.Errorf("it failed with %v", err)
+	}
+	if text := printed("goes on", 1); strings.Count(text, why) != 1 {
+		t.Errorf("it printed %q, want once %q", text, why)
+	}
+}
+
 func TestACommandLeavesItsOutputsReportsAndLines(t *testing.T) {
 	t.Parallel()
 	h, printed, state := startWithStore(t, 1, func(o *Options) { o.SampleEvery = time.Hour })

@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 	"github.com/spillway-ml/spillway/workers/slot"
 	"github.com/spillway-ml/spillway/workers/termination"
 )
@@ -34,6 +35,10 @@ type finish struct {
 	// process of the host's meanwhile.
 	kills     int64
 	hostKills bool
+	// forksRefused is how many processes and threads the kernel did not start for it, as it had all the processes that an
+	// attempt may have.
+	forksRefused int64
+	processes    int
 	// enforced says that the kernel held the attempt to its grant.
 	enforced bool
 	// grant is what the attempt held in the end, peak the most memory that it took.
@@ -69,18 +74,33 @@ func statusOf(state *os.ProcessState) *status {
 // by itself, without a panic, is in a known state and is used again.
 func ended(f finish) (ending slot.Ending, reusable bool) {
 	ending, reusable = classified(f)
-	return elsewhere(ending, f), reusable
+	return crowded(refusedElsewhere(ending, f), f), reusable
+}
+
+// crowded tells an attempt that has failed that it was refused processes: what it says itself of that ("resource
+// temporarily unavailable", "can't start new thread") does not tell why.
+func crowded(ending slot.Ending, f finish) slot.Ending {
+	if f.forksRefused > 0 && ending.Outcome != predictor.Succeeded {
+		ending.Message += "; " + refusedForks(f.forksRefused, f.processes)
+	}
+	return ending
+}
+
+// refusedForks says how often a process or thread was not started.
+func refusedForks(refused int64, most int) string {
+	return fmt.Sprintf("the kernel refused %s to start a process or thread for it, as it had the %d that an attempt may "+
+		"have at once: let it start fewer workers or threads", words.Count(int(refused), "time"), most)
 }
 
 // unused is how many times what it took an attempt was granted whose grant is not what it lacked. A Java that takes its
 // heap from its limit is refused memory at a quarter of it.
 const unused = 8
 
-// elsewhere makes it count when memory was refused to an attempt that had taken little of its own: where the kernel
+// refusedElsewhere makes it count when memory was refused to an attempt that had taken little of its own: where the kernel
 // holds a limit it refuses nothing, it kills. A bare MemoryError of Python, as of an array of a petabyte, was tried
 // eleven times, with 8 MiB at first and 8 GiB at last, of which it took 7 (TestAnAttemptEndsAsWhatWasSeenSays). A
 // program that sizes itself by its grant may still do with more, so it is tried again as often as it may fail.
-func elsewhere(ending slot.Ending, f finish) slot.Ending {
+func refusedElsewhere(ending slot.Ending, f finish) slot.Ending {
 	if ending.Cause != predictor.CauseMemoryRefused || !f.enforced || f.peak <= 0 || f.peak > f.grant.Memory/unused {
 		return ending
 	}
@@ -98,7 +118,7 @@ func classified(f finish) (ending slot.Ending, reusable bool) {
 	case f.stopped != "":
 		refused := f.stopped == predictor.Failed && f.cause == predictor.CauseBudget
 		return slot.Ending{
-			Outcome: f.stopped, Cause: f.cause, Message: f.reason, Permanent: refused, GPUWait: f.gpuWait,
+			Outcome: f.stopped, Cause: f.cause, Message: f.reason, Permanent: refused, HostWait: f.gpuWait,
 		}, false
 	case f.kills > 0: // also when the stage lived on and says that a program which it ran was killed
 		return slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Message: killed(f)}, false

@@ -22,9 +22,6 @@ const (
 	// is given back, so that another host may have it: seldom, as each time is a Record.
 	gpuPatience = 10 * time.Minute
 	gpuPause    = 500 * time.Millisecond
-	// mostGPUWait is for how long attempts of a task wait so altogether before it fails: a program that fills a GPU may
-	// never end, and somebody must be told.
-	mostGPUWait = time.Hour
 )
 
 // Driver tells of the GPUs of a host, as [device.Reader] does. It may be asked concurrently.
@@ -135,18 +132,17 @@ func rounded(size quantity.Size) quantity.Size {
 	if size.GPU <= 0 {
 		return size.WithGPUs(quantity.GPUs{})
 	}
-	size.GPU = (size.GPU + quantity.Core - 1) / quantity.Core * quantity.Core
+	size.GPU = quantity.Milli(size.WholeGPUs()) * quantity.Core
 	return size
 }
 
 // needOf is what an attempt of a size asks of single devices.
 func needOf(size quantity.Size, learned bool) device.Need {
-	count := int((size.GPU + quantity.Core - 1) / quantity.Core)
-	if count <= 0 {
+	count := size.WholeGPUs()
+	if count == 0 {
 		return device.Need{}
 	}
-	each := (size.GPUMemory + quantity.Bytes(count) - 1) / quantity.Bytes(count)
-	return device.Need{Count: count, Class: size.DeviceClass, Memory: each, Learned: learned}
+	return device.Need{Count: count, Class: size.DeviceClass, Memory: size.MemoryOfEachGPU(), Learned: learned}
 }
 
 // capacity is that of the host for attempts of a size: see [predictor.Host.For]. GPUs that do not work now count.
@@ -265,12 +261,12 @@ func (g *gpus) room(capacity quantity.Size) quantity.Size {
 	return with(capacity, g.now)
 }
 
-// usable is the same without the GPUs that do not work now.
-func (g *gpus) usable(capacity quantity.Size) quantity.Size {
+// usable is the same without the GPUs that do not work now, and the number of the reading that tells of them: whoever
+// takes it over takes none that began earlier after it.
+func (g *gpus) usable(capacity quantity.Size) (size quantity.Size, reading int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	working := slices.DeleteFunc(slices.Clone(g.now), func(d device.State) bool { return d.Wrong != "" })
-	return with(capacity, working)
+	return with(capacity, working(g.now)), g.applied
 }
 
 func with(capacity quantity.Size, devices []device.State) quantity.Size {

@@ -147,7 +147,7 @@ func TestAnotherLayoutOfInstancesIsOffered(t *testing.T) {
 		if err := g.look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := g.usable(quantity.Size{}).String(); got != step.want {
+		if got, _ := g.usable(quantity.Size{}); got.String() != step.want {
 			t.Errorf("step %d: %s, want %s", i, got, step.want)
 		}
 	}

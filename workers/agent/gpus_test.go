@@ -445,20 +445,20 @@ func TestWhoWantsMoreGPUsThanWorkIsGivenBackAfterAWhile(t *testing.T) {
 		}
 		go func() { // it works again in time
 			time.Sleep(gpuPatience)
-			a.limit(capacity)
+			a.limit(capacity, 2)
 			time.Sleep(2 * gpuPatience)
 			first.release()
 		}()
 		less := capacity
 		less.GPU = quantity.Core
-		a.limit(less)
+		a.limit(less, 1)
 		began := time.Now()
 		second, err := a.reserve(t.Context(), two)
 		if waited := time.Since(began); err != nil || waited != 3*gpuPatience {
 			t.Fatalf("after %s: %v", waited, err)
 		}
 		second.release()
-		a.limit(less)
+		a.limit(less, 3)
 		began = time.Now()
 		_, err = a.reserve(t.Context(), two)
 		if waited := time.Since(began); !errors.Is(err, errNoGPU) || waited < gpuPatience || waited > 2*gpuPatience {
@@ -558,5 +558,25 @@ func TestASlowReadingIsNotAppliedAfterANewerOne(t *testing.T) {
 	g.apply(t.Context(), slow, number, time.Now())
 	if peak := hold.peak; peak != 0 {
 		t.Errorf("a peak of %s, which was another's", peak)
+	}
+}
+
+// A look that began earlier and came later told of a GPU that was lost since, and the host admitted attempts to it
+// until the next change.
+func TestACapacityIsNotOverwrittenByAnEarlierOne(t *testing.T) {
+	t.Parallel()
+	driver := newCards(2, 80*quantity.GiB)
+	g := known(t, driver)
+	a := &admission{changed: func() {}}
+	both, early := g.usable(of(4, 100))
+	driver.replace(driver.states[:1])
+	if err := g.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	one, late := g.usable(of(4, 100))
+	a.limit(one, late)
+	a.limit(both, early)
+	if both.GPU != 2*quantity.Core || one.GPU != quantity.Core || a.capacity != one {
+		t.Errorf("the capacity is %s, want %s, which was told later than %s", a.capacity, one, both)
 	}
 }

@@ -154,43 +154,58 @@ func (r *running) lend() {
 }
 
 // hold holds the attempt to its grant and this loan, and notes what is lent then: more than that where the kernel could
-// not take away what it has taken. The caller holds mu.
+// not take away what it has taken, and what was lent before where the limit stays as it is. The caller holds mu.
 func (r *running) hold(lent quantity.Bytes) {
 	limit := r.grant
 	limit.Memory += lent
-	held, err := r.live.group.Resize(limit)
-	if err != nil {
-		r.agent.logger.Warn("a running attempt keeps its limits", "task", r.try.Task.ID, "error", err)
-		return
+	if memory, ok := r.limitTo(limit); ok {
+		r.lent = memory - r.grant.Memory
 	}
-	r.lent = max(held.Memory-r.grant.Memory, lent)
 }
 
-// closeLoan makes the grant of an attempt that is over what it has taken: all that it might take where it was killed
-// for more, and what was not enough.
-func (r *running) closeLoan(killed bool, peak quantity.Bytes, now time.Time) {
-	if !r.borrows {
+// closeLoan makes the grant of an attempt that is over what it has taken, and no more than that where it borrowed. One
+// that was killed for memory held what was not enough: see [notEnough]. Charged is the most that the kernel counted
+// against the limit, peak the most that could not be taken away.
+func (r *running) closeLoan(killed bool, peak, charged quantity.Bytes, now time.Time) {
+	if !r.borrows && !killed {
 		return
 	}
 	r.mu.Lock()
 	r.last = r.limit().Memory
+	if killed {
+		r.last = notEnough(r.last, r.earlier, charged)
+	}
+	last := r.last
 	r.mu.Unlock()
 	r.change(now, func(held, free quantity.Size) quantity.Size {
-		limit := held.Memory + r.lent
-		held.Memory = min(predictor.Follow(held.Memory, peak, free.Memory), limit)
 		if killed {
-			held.Memory = limit
+			held.Memory = last
+		} else {
+			held.Memory = min(predictor.Follow(held.Memory, peak, free.Memory), last)
 		}
 		return held
 	})
+}
+
+// notEnough is the limit at which an attempt was killed, of the one that it had in the end and the one before that was
+// raised to it, 0 where none was: the one that the most that was charged is closer to. A limit that is raised between a
+// kill and its being noticed was never passed by anybody, and would be taken for what the next attempt must exceed,
+// which no host can where it was all of one.
+//
+// Compared is what is closer, as a kernel charges pages in batches, and some let what dies charge beyond its limit.
+func notEnough(limit, earlier, charged quantity.Bytes) quantity.Bytes {
+	if 0 < earlier && earlier < limit && charged-earlier < limit-charged {
+		return earlier
+	}
+	return limit
 }
 
 // grantOf is what an attempt held that ended so: one that ran out of memory all that it might take, whoever refused it
 // more, since that is what was not enough.
 func (r *running) grantOf(ending slot.Ending) quantity.Size {
 	held := r.held()
-	if ending.Outcome == predictor.OutOfMemory && ending.Cause != predictor.CauseDeviceMemory {
-		held.Memory = max(held.Memory, r.last)
+	if ending.Outcome == predictor.OutOfMemory && ending.Cause != predictor.CauseDeviceMemory && r.last > 0 {
+		held.Memory = r.last
 	}
 	return held
 }

@@ -589,7 +589,11 @@ func TestAnAttemptThatCannotRunHereSaysWhyAndWhetherItWaits(t *testing.T) {
 	equipped := &Agent{id: "h", base: of(4, 100), gpus: known(t, newCards(2, 80*gib))}
 	beside := &Agent{
 		id: "h", base: of(4, 100), gpus: known(t, newCards(2, 80*gib)),
-		equipment: []predictor.Equipment{{"h100": {80 * gib, 80 * gib}}, {"h200": {141 * gib}, "h100": {94 * gib}}},
+		kinds: []predictor.Kind{
+			{Memory: 100 * quantity.MiB, GPUs: predictor.Equipment{"h100": {80 * gib, 80 * gib}}},
+			{Memory: 100 * quantity.MiB, GPUs: predictor.Equipment{"h200": {141 * gib}, "h100": {94 * gib}}},
+			{Memory: 400 * quantity.MiB},
+		},
 	}
 	for _, tt := range []struct {
 		name       string
@@ -606,6 +610,30 @@ func TestAnAttemptThatCannotRunHereSaysWhyAndWhetherItWaits(t *testing.T) {
 			predictor.Need{OutOfMemory: 1, LargestFailed: 100 * quantity.MiB},
 			false,
 			predictor.OutOfMemory, "needs 200 MiB or more",
+		},
+		{
+			"one that outgrew the host, and another has more", beside, of(1, 100), of(1, 10),
+			predictor.Need{OutOfMemory: 1, LargestFailed: 100 * quantity.MiB},
+			false,
+			predictor.Lost, "it waits for a host that has more: up to 400 MiB",
+		},
+		{
+			"one that outgrew the host, and the larger ones have no GPU", beside, h100(0), h100(0),
+			predictor.Need{OutOfMemory: 1, LargestFailed: 100 * quantity.MiB},
+			false,
+			predictor.OutOfMemory, "no other host has more for it",
+		},
+		{
+			"one that outgrew the largest host", beside, of(1, 100), of(1, 10),
+			predictor.Need{OutOfMemory: 2, LargestFailed: 400 * quantity.MiB},
+			false,
+			predictor.OutOfMemory, "needs 800 MiB or more",
+		},
+		{
+			"one that outgrew the hosts with its GPUs", beside, h100(90 * gib), h100(0),
+			predictor.Need{OutOfMemory: 2, LargestFailed: 100 * quantity.MiB},
+			false,
+			predictor.OutOfMemory, "no other host has more for it",
 		},
 		{
 			"what its stage asks for", bare, h100(0), h100(0),
@@ -635,44 +663,60 @@ func TestAnAttemptThatCannotRunHereSaysWhyAndWhetherItWaits(t *testing.T) {
 		},
 		{"it had a part of one", equipped, h100(80 * gib), h100(0), ranOut, true, "", ""},
 	} {
-		got, found := tt.agent.unfit(tt.size, tt.base, tt.need, tt.fits)
+		got, found := tt.agent.unfit(sized{size: tt.size, base: tt.base, need: tt.need, fits: tt.fits})
 		if found != (tt.want != "") || found && got.Outcome != tt.outcome || !strings.Contains(got.Message, tt.want) ||
 			found && got.Permanent != (tt.outcome != predictor.Lost) ||
-			(got.GPUWait > 0) != (got.Outcome == predictor.Lost && tt.agent == beside) { // the plan may send it here again
+			(got.HostWait > 0) != (got.Outcome == predictor.Lost && tt.agent == beside) { // the plan may send it here again
 			t.Errorf("%s: got %v %+v, want %s: %q", tt.name, found, got, tt.outcome, tt.want)
 		}
 	}
 }
 
-// Another program may hold a GPU for ever: who waits for it is told so in the end.
-func TestAWaitForAGPUThatOthersFillHasAnEnd(t *testing.T) {
+// Another program may hold a GPU for ever, and larger hosts may be full for as long: who waits for them is told so in
+// the end.
+func TestAWaitForAnotherHostHasAnEnd(t *testing.T) {
 	t.Parallel()
 	a := &Agent{id: "h", base: of(4, 100), gpus: known(t, newCards(1, quantity.GiB))}
-	waited, given := time.Duration(0), 0
-	for state := (wire.Heartbeat{}); ; given++ {
-		ending := a.last(slot.Ending{
-			Outcome: predictor.Lost, Cause: predictor.CauseNoGPU, GPUWait: gpuPatience, Message: "used by process 4242",
-		}, predictor.Sizing{}, predictor.Need{}, state.GPUWait, false)
-		after, err := slot.Conclude(wire.Task{}, 1, state, ending)
-		waited += gpuPatience
-		var failed *temporal.ApplicationError
-		if !errors.As(err, &failed) || !strings.Contains(failed.Message(), "used by process 4242") || waited > 2*mostGPUWait {
-			t.Fatalf("after %s: %v", waited, err)
-		}
-		if failed.NonRetryable() {
-			if !strings.Contains(failed.Message(), "it has waited for 1h0m0s on hosts that had none for it") {
-				t.Error(failed.Message())
+	for _, tt := range []struct {
+		ending slot.Ending
+		given  int
+		want   []string
+	}{
+		{
+			slot.Ending{Cause: predictor.CauseNoGPU, HostWait: gpuPatience, Message: "used by process 4242"},
+			5,
+			[]string{"used by process 4242", "it has waited for 1h0m0s on hosts that had none for it"},
+		},
+		{
+			slot.Ending{Cause: predictor.CauseNoMemory, HostWait: slot.ElsewhereDelay, Message: "it waits for a host"},
+			119,
+			[]string{"it waits for a host", "it has waited for 1h0m0s, and is given up: make room on the larger hosts"},
+		},
+	} {
+		tt.ending.Outcome = predictor.Lost
+		given := 0
+		for state := (wire.Heartbeat{}); ; given++ {
+			after, err := slot.Conclude(wire.Task{}, 1, state,
+				a.last(tt.ending, predictor.Sizing{}, predictor.Need{}, state.HostWait, false))
+			var failed *temporal.ApplicationError
+			if !errors.As(err, &failed) || !strings.Contains(failed.Message(), tt.want[0]) || given > tt.given {
+				t.Fatalf("%s after %d times: %v", tt.ending.Cause, given, err)
 			}
-			break
+			if failed.NonRetryable() {
+				if !strings.Contains(failed.Message(), tt.want[1]) {
+					t.Error(failed.Message())
+				}
+				break
+			}
+			state = after
 		}
-		state = after
+		if given != tt.given {
+			t.Errorf("%s: given back %d times, want %d", tt.ending.Cause, given, tt.given)
+		}
 	}
-	if waited != mostGPUWait || given != 5 {
-		t.Errorf("given back %d times in %s", given, waited)
-	}
-	after, _ := slot.Conclude(wire.Task{}, 1, wire.Heartbeat{GPUWait: mostGPUWait}, slot.Ending{Outcome: predictor.Lost})
-	if after.GPUWait != 0 {
-		t.Errorf("%s is remembered of an attempt that got one", after.GPUWait)
+	after, _ := slot.Conclude(wire.Task{}, 1, wire.Heartbeat{HostWait: mostHostWait}, slot.Ending{Outcome: predictor.Lost})
+	if after.HostWait != 0 {
+		t.Errorf("%s is remembered of an attempt that got one", after.HostWait)
 	}
 }
 

@@ -87,12 +87,7 @@ func (r *running) change(now time.Time, decide func(held, free quantity.Size) qu
 	limit.Memory = wanted + lent
 	memory := limit.Memory // that the kernel allows
 	if limit != before {
-		held, err := r.live.group.Resize(limit)
-		if err != nil {
-			r.agent.logger.Warn("a running attempt keeps its limits", "task", r.try.Task.ID, "error", err)
-			memory = before.Memory
-		}
-		memory = max(memory, held.Memory)
+		memory, _ = r.limitTo(limit)
 	}
 	if memory != size.Memory+lent {
 		size, lent = r.room.resize(func(now, _ quantity.Size) quantity.Size {
@@ -105,6 +100,29 @@ func (r *running) change(now time.Time, decide func(held, free quantity.Size) qu
 	if limit != before {
 		r.tell()
 	}
+}
+
+// limitTo makes the kernel hold the attempt to another limit, and returns the memory that it allows then: more than was
+// asked for where the attempt has taken more, and what it was where ok is false. The caller holds mu.
+//
+// Once the kernel has killed the attempt for memory, its memory is not raised: more helps nobody, and its Record would
+// say that so much was not enough. A kill that comes between the look and the raise is for [notEnough].
+func (r *running) limitTo(limit quantity.Size) (memory quantity.Bytes, ok bool) {
+	before := r.limit().Memory
+	raised := limit.Memory > before
+	late := raised && r.gauge.killed()
+	if late {
+		limit.Memory = before
+	}
+	held, err := r.live.group.Resize(limit)
+	if err != nil {
+		r.agent.logger.Warn("a running attempt keeps its limits", "task", r.try.Task.ID, "error", err)
+		return max(before, held.Memory), false
+	}
+	if raised && !late {
+		r.earlier = before
+	}
+	return max(limit.Memory, held.Memory), !late
 }
 
 // booked is the memory that an attempt holds of what the kernel allows, while this much is lent of it: what it gives up

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"sync"
@@ -79,11 +80,32 @@ func (g *gauge) memory() (taken quantity.Bytes, ok bool) {
 	return usage.WorkingSet, err == nil
 }
 
+// killed looks whether the kernel has killed a process of the attempt for memory. Where the numbers cannot be read,
+// nothing is known of a kill.
+func (g *gauge) killed() bool {
+	usage, err := g.group.Usage()
+	return err == nil && usage.OutOfMemory > 0
+}
+
+// charged is the most that the kernel has counted against the attempt's limit, file cache included.
+func (g *gauge) charged() quantity.Bytes {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last.Peak
+}
+
 // kills is how many processes of the attempt the kernel has killed for memory.
 func (g *gauge) kills() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.last.OutOfMemory
+}
+
+// refused is how many processes and threads the kernel has not started because the attempt had as many as it may.
+func (g *gauge) refused() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last.ForksRefused
 }
 
 // usage returns what the attempt took. Answer is what the child said, nil when it said nothing; state is how its
@@ -135,6 +157,7 @@ func (r *running) sample() {
 	if !ok {
 		return
 	}
+	r.tellCrowded(gauge.refused())
 	r.mu.Lock()
 	r.used = l.memory
 	held := r.grant
@@ -170,6 +193,18 @@ func (r *running) sample() {
 	})
 }
 
+// tellCrowded says once, where the attempt's own lines are, that it was refused processes: it may go on for hours with
+// fewer workers than it was told to have.
+func (r *running) tellCrowded(refused int64) {
+	if refused == 0 || r.crowded || r.lines == nil {
+		return
+	}
+	r.crowded = true
+	text := refusedForks(refused, r.agent.enforcer.Processes())
+	_, _ = fmt.Fprintf(r.lines.Stderr(), "spillway: %s\n", text) // it never fails
+	r.agent.logger.Warn("an attempt was refused processes", "run", r.try.Task.Run, "task", r.try.Task.ID, "reason", text)
+}
+
 // usage is what the attempt took, with what the end of its process adds; f is told what the kernel killed.
 func (r *running) usage(
 	f *finish, process *exec.Cmd, wall time.Duration, now time.Time, input quantity.Bytes,
@@ -183,7 +218,9 @@ func (r *running) usage(
 	}
 	usage := gauge.usage(f.answer, state, wall, now)
 	f.kills, f.enforced = gauge.kills(), gauge.counted
-	r.closeLoan(f.kills > 0, usage.PeakMemory, now)
+	f.forksRefused, f.processes = gauge.refused(), r.agent.enforcer.Processes()
+	r.tellCrowded(f.forksRefused)
+	r.closeLoan(f.kills > 0, usage.PeakMemory, gauge.charged(), now)
 	usage.Input = input
 	if f.answer != nil {
 		usage.Output = quantity.Bytes(len(f.answer.Output)) + f.answer.Written

@@ -126,6 +126,16 @@ func value(text []byte, key string) int64 {
 	return 0
 }
 
+// forksRefused counts the processes and threads that were not started for pids.max, in v1 as in v2; 0 before Linux 4.8,
+// which does not tell, and without the controller.
+func (d directory) forksRefused() int64 {
+	text, err := os.ReadFile(d.file("pids.events"))
+	if err != nil {
+		return 0
+	}
+	return value(text, "max")
+}
+
 // parsePIDs reads one process ID per line. Zero, which stands for a process outside this PID namespace, is left out,
 // and so is self: the thread that forks is in the group for a moment and must not be killed with it.
 func parsePIDs(text []byte, self int) []int {

@@ -47,7 +47,9 @@ const (
 	None    Mode = "none"
 )
 
-// DefaultProcesses is how many processes and threads a group may have when [Options] says nothing.
+// DefaultProcesses is how many processes and threads a group may have when [Options] says nothing: a loader of data with
+// 16 workers of 128 threads each has half of that, and a fork bomb an eighth of the 32,768 IDs that a kernel gives out
+// at least, so the host can still start a shell.
 const DefaultProcesses = 4096
 
 const (
@@ -110,10 +112,11 @@ func (opts Options) validate() error {
 
 // An Enforcer owns the groups of one owner on this host. Its methods may be called concurrently.
 type Enforcer struct {
-	mode  Mode
-	limit quantity.Size
-	tree  tree
-	owner *owner
+	mode      Mode
+	limit     quantity.Size
+	processes int
+	tree      tree
+	owner     *owner
 
 	mu     sync.Mutex
 	groups map[string]*Group
@@ -153,7 +156,7 @@ func Open(opts Options) (*Enforcer, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Enforcer{mode: mode, owner: o, groups: make(map[string]*Group)}
+	e := &Enforcer{mode: mode, processes: opts.Processes, owner: o, groups: make(map[string]*Group)}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	name := treeName(directory)
@@ -204,6 +207,9 @@ func (e *Enforcer) Mode() Mode { return e.mode }
 // Limit returns the largest size that [Group.Resize] accepts: what the host has or, where that is less, what the
 // cgroups around this process allow. It is read once, by [Open].
 func (e *Enforcer) Limit() quantity.Size { return e.limit }
+
+// Processes is how many processes and threads a group may have; in [None] nothing holds it to that.
+func (e *Enforcer) Processes() int { return e.processes }
 
 var groupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 

@@ -109,9 +109,13 @@ func TestAForkBombIsContainedAndKilled(t *testing.T) {
 				}
 				return len(seen) >= 8
 			})
+			eventually(t, "a fork to be refused", func() bool { return usage(t, g).ForksRefused > 0 })
 			resize(t, g, quantity.Size{CPU: enforce.MinimumCPU, Memory: 512 * quantity.MiB}) // killing it must not take longer
-			if err := g.Kill(t.Context()); err != nil {
+			if err := errors.Join(g.Kill(t.Context()), g.ResetPeak()); err != nil {
 				t.Fatal(err)
+			}
+			if u := usage(t, g); u.ForksRefused != 0 {
+				t.Errorf("forks refused after a reset: got %d, want none", u.ForksRefused)
 			}
 			for pid := range seen {
 				if alive(pid) && strings.Contains(environ(pid), helperVar+"=bomb") {

@@ -397,6 +397,9 @@ func (g *legacyGroup) read() (reading, error) {
 			r.usage.Read, r.usage.Written = parseLegacyIO(text)
 		}
 	}
+	if d, mounted := g.by["pids"]; mounted {
+		r.usage.ForksRefused = d.forksRefused()
+	}
 	d, mounted := g.by["memory"]
 	if !mounted {
 		return r, nil

@@ -7,7 +7,7 @@ import (
 )
 
 // Usage is what a group takes and has taken. Times and amounts of input and output count from the group's creation;
-// peaks and kills from the last [Group.ResetPeak]. A field that the mode cannot tell is zero.
+// peaks, kills and refusals from the last [Group.ResetPeak]. A field that the mode cannot tell is zero.
 type Usage struct {
 	// CPU is the processor time of all processes of the group, also those that have ended.
 	CPU time.Duration
@@ -32,6 +32,9 @@ type Usage struct {
 	PeakWorkingSet quantity.Bytes
 	// OutOfMemory is how many processes the kernel killed for lack of memory, within the group's limit or the host's.
 	OutOfMemory int64
+	// ForksRefused is how many processes and threads the kernel did not start because the group had as many as it may: see
+	// [Enforcer.Processes].
+	ForksRefused int64
 	// Read and Written count bytes of block devices; what the file cache answers is not counted.
 	Read, Written quantity.Bytes
 	// Processes is the number of processes now; threads are not counted.
@@ -49,8 +52,8 @@ type Pressure struct {
 	Full time.Duration
 }
 
-// reading is what one look at the kernel's numbers tells. Usage holds them without peaks; kills count from the group's
-// creation.
+// reading is what one look at the kernel's numbers tells. Usage holds them without peaks; kills and refusals count from
+// the group's creation.
 type reading struct {
 	usage       Usage
 	reclaimable quantity.Bytes // file cache that the kernel drops first
@@ -61,6 +64,7 @@ type reading struct {
 type peaks struct {
 	before     quantity.Bytes // the kernel's peak at a reset that it could not follow
 	kills      int64          // at the reset
+	refused    int64          // forks, at the reset
 	memory     quantity.Bytes // the highest that was seen
 	workingSet quantity.Bytes // the highest that was seen
 	cache      quantity.Bytes // the most reclaimable cache that was seen
@@ -79,12 +83,13 @@ func (p *peaks) observe(r reading) Usage {
 	}
 	u.PeakWorkingSet = max(p.workingSet, u.Peak-p.cache)
 	u.OutOfMemory = max(u.OutOfMemory-p.kills, 0)
+	u.ForksRefused = max(u.ForksRefused-p.refused, 0)
 	return u
 }
 
 // reset starts anew from r, read after the reset; followed tells whether the kernel's own peak has restarted.
 func (p *peaks) reset(r reading, followed bool) {
-	*p = peaks{kills: r.usage.OutOfMemory}
+	*p = peaks{kills: r.usage.OutOfMemory, refused: r.usage.ForksRefused}
 	if !followed {
 		p.before = r.peak
 	}

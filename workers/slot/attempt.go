@@ -314,8 +314,9 @@ func (a *Attempt) End(
 	return wire.Result{}, err
 }
 
-// GiveBack closes an attempt that its venue does not begin: there is no Record of it, and what the next one must know
-// is left for it. The error is what the handler returns.
+// GiveBack closes an attempt that its venue does not begin and another may: there is no Record of it, and what the next
+// one must know is left for it. The error is what the handler returns. One that ends its task has a Record: see
+// [Attempt.End].
 func (a *Attempt) GiveBack(ctx context.Context, ending Ending) error {
 	a.Close()
 	after, err := Conclude(a.Task, a.Number, a.State(), ending)

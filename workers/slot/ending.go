@@ -18,9 +18,9 @@ import (
 // the task is at fault. Temporal's own pause would double with each attempt, whatever ended it.
 const lostDelay = 100 * time.Millisecond
 
-// NoGPUDelay is the same for one whose host had no GPU for it: each time is told, and that another program ends or a
-// plan has heard of a lost GPU takes longer.
-const NoGPUDelay = 30 * time.Second
+// ElsewhereDelay is the same for one whose host had no GPU, or too little memory, for it: each time is told, and that
+// another program ends, another host has room or a plan has heard of a lost GPU takes longer.
+const ElsewhereDelay = 30 * time.Second
 
 // Limits on what an error carries into a workflow's history.
 const (
@@ -45,12 +45,18 @@ type Ending struct {
 	// ToPool says that this venue cannot help but the pool may: the task is refused although the attempt counts as its
 	// Outcome says.
 	ToPool bool
-	// GPUWait is for how long it waited for a GPU that nobody uses, where it got none: see [predictor.CauseNoGPU].
-	GPUWait time.Duration
+	// HostWait is for how long it waited for what its host did not have for it: see [predictor.CauseNoGPU] and
+	// [predictor.CauseNoMemory].
+	HostWait time.Duration
 	// Grant is what the attempt held when it ended.
 	Grant quantity.Size
 	// Cost is what the attempt cost.
 	Cost quantity.Money
+}
+
+// elsewhere reports whether the attempt waits for a host that has what this one did not have for it.
+func (e Ending) elsewhere() bool {
+	return e.Cause == predictor.CauseNoGPU || e.Cause == predictor.CauseNoMemory
 }
 
 // because is the Cause, or the usual one of the Outcome.
@@ -105,9 +111,9 @@ const maxHealed = 10
 func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending) (after wire.Heartbeat, err error) {
 	after = before
 	after.Spent, after.Running = after.Spent+ending.Cost, 0
-	after.GPUWait = 0
-	if ending.Cause == predictor.CauseNoGPU {
-		after.GPUWait = before.GPUWait + ending.GPUWait
+	after.HostWait = 0
+	if ending.elsewhere() {
+		after.HostWait = before.HostWait + ending.HostWait
 	}
 	var kind string
 	final := false
@@ -174,8 +180,8 @@ func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending)
 	case ending.Outcome != predictor.Lost:
 	case detail.Cause == predictor.CauseHostLost:
 		options.NextRetryDelay = lostDelay
-	case detail.Cause == predictor.CauseNoGPU:
-		options.NextRetryDelay = NoGPUDelay
+	case ending.elsewhere():
+		options.NextRetryDelay = ElsewhereDelay
 	}
 	return after, temporal.NewApplicationErrorWithOptions(text, kind, options)
 }

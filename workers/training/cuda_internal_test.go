@@ -289,7 +289,7 @@ func TestAnAttemptTrainsOnTheGPUsThatItWasGiven(t *testing.T) {
 	for visible, want := range map[string]int{
 		"": 0, "-1": 0, "GPU-1f2e": 1, "GPU-1f2e,GPU-77aa": 2, "3, 1": 2, "0,-1,1": 1,
 	} {
-		got := assigned(synthetic{}, visible)
+		got := Assigned(synthetic{}, visible)
 		if len(got) != want || want == 0 && got != nil {
 			t.Fatalf("%q: got %v; want %d devices", visible, got, want)
 		}
@@ -299,7 +299,7 @@ func TestAnAttemptTrainsOnTheGPUsThatItWasGiven(t *testing.T) {
 			}
 		}
 	}
-	if got := assigned(exectest.Reference(exectest.Options{}), "0"); got != nil {
+	if got := Assigned(exectest.Reference(exectest.Options{}), "0"); got != nil {
 		t.Errorf("an executor without CUDA gets %v", got)
 	}
 }

@@ -62,7 +62,7 @@ func inStage(ctx context.Context, job Job) (result Result, err error) {
 	}
 	job.TimeToLoss = cmp.Or(job.TimeToLoss, attempt.TimeToLoss)
 	if job.Devices == nil {
-		job.Devices = assigned(job.Executor, os.Getenv("CUDA_VISIBLE_DEVICES"))
+		job.Devices = Assigned(job.Executor, os.Getenv(VisibleGPUs))
 	}
 	temporary, err := os.MkdirTemp("", "spillway-training-")
 	if err != nil {
@@ -106,9 +106,12 @@ func inStage(ctx context.Context, job Job) (result Result, err error) {
 	return result, nil
 }
 
-// assigned are the GPUs that an attempt was given, by the value of CUDA_VISIBLE_DEVICES, where the executor can use
-// such; nil leaves it to the CPUs of the process.
-func assigned(executor exec.Executor, visible string) []exec.Device {
+// VisibleGPUs is the environment variable that names the GPUs which a process was given.
+const VisibleGPUs = "CUDA_VISIBLE_DEVICES"
+
+// Assigned are the GPUs that a process was given, by the value of [VisibleGPUs], in the order in which CUDA numbers
+// them, where the executor can use such; nil leaves it to the CPUs of the process.
+func Assigned(executor exec.Executor, visible string) []exec.Device {
 	if _, can := executor.(exec.Surveyor); !can {
 		return nil
 	}

@@ -178,6 +178,10 @@ func TestEachProblemIsNamedWithItsPlaceAndWhatToDo(t *testing.T) {
 			`c.yaml:5:10: cpu is "0.0001"; give 0.001 to 10000 cores, such as 2, 0.5 or 500m`,
 		},
 		"cpu that is a list": {one("cpu: [1]"), "c.yaml:5:10: cpu is a list; give text, such as 2, 0.5 or 500m"},
+		"less than no GPU":   {one("gpu: -1"), `c.yaml:5:10: gpu is -1; give a whole number from 1 to 1024`},
+		"GPUs that are none": {one("gpu: .nan"), `c.yaml:5:10: gpu is the number .nan; give a whole number`},
+		"endless GPUs":       {one("gpu: {count: .inf}"), `c.yaml:5:18: gpu is the number .inf; give a whole number`},
+		"too many GPUs":      {one("gpu: 1_000_000"), `c.yaml:5:10: gpu is 1_000_000; give a whole number from 1 to 1024`},
 		"no GPU":             {one("gpu: 0"), `c.yaml:5:10: gpu is 0; give a whole number from 1 to 1024`},
 		"a share of a GPU": {
 			one("gpu: 0.5"),

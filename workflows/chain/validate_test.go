@@ -89,8 +89,18 @@ func TestAttackAChainThatNoFileCouldSayIsInvalid(t *testing.T) {
 			stages(`{"name":"a","script":"x","environment":{"SPILLWAY_REPORT":"x"}}`),
 			"are set by Spillway",
 		},
-		"a negative size":    {stages(`{"name":"a","script":"x","memory_bytes":-1}`), "stages.a.memory: memory is"},
-		"too large a size":   {stages(`{"name":"a","script":"x","cpu_milli":9000000000}`), "stages.a.cpu: cpu is"},
+		"a negative size":          {stages(`{"name":"a","script":"x","memory_bytes":-1}`), "stages.a.memory: memory is"},
+		"too large a size":         {stages(`{"name":"a","script":"x","cpu_milli":9000000000}`), "stages.a.cpu: cpu is"},
+		"a negative count of GPUs": {stages(`{"name":"a","script":"x","gpu":{"count":-1}}`), "stages.a.gpu: gpu is -1"},
+		"too many GPUs": {
+			stages(`{"name":"a","script":"x","gpu":{"count":9000000000000000000}}`), "stages.a.gpu: gpu is 9000000000000000000",
+		},
+		"negative memory of GPUs": {
+			stages(`{"name":"a","script":"x","gpu":{"count":1,"memory_bytes":-1}}`), "stages.a.gpu.memory: memory is",
+		},
+		"a GPU without a count": {
+			stages(`{"name":"a","script":"x","gpu":{"class":"h100"}}`), "no file says this",
+		},
 		"a negative timeout": {stages(`{"name":"a","script":"x","timeout_ns":-1}`), "stages.a.timeout: timeout is"},
 		"negative attempts":  {stages(`{"name":"a","script":"x","max_attempts":-1}`), "stages.a.attempts: attempts is"},
 		"no values":          {stages(`{"name":"a","script":"x","for_each":[{"name":"v"}]}`), "has no values"},

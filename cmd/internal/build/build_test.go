@@ -141,6 +141,17 @@ func TestBadSourcesAreRefusedWithAHint(t *testing.T) {
 			`a stage has the name "../b"`,
 			"rename the stage",
 		},
+		"a stage with less than no GPU":   {script(t, declaring(`"gpu_milli":-1000`)), "stage b: it asks for -1 GPUs", "hints"},
+		"a stage with more GPUs than are": {script(t, declaring(`"gpu_milli":9000000000000000000`)), "asks for 9000000000000000 GPUs", "hints"},
+		"a stage with a number that is none": {
+			script(t, declaring(`"gpu_milli":1e999`)), "is not a description", "app.Main",
+		},
+		"a stage with a part of a GPU":  {script(t, declaring(`"gpu_milli":500`)), "0.5 GPU; GPUs are given whole", "hints"},
+		"a stage with memory of no GPU": {script(t, declaring(`"gpu_memory_bytes":5`)), "not how many", "hints"},
+		"a stage with less than no GPU memory": {
+			script(t, declaring(`"gpu_milli":1000,"gpu_memory_bytes":-5`)), "-5 B of the memory of each GPU", "hints",
+		},
+		"a stage with less than no memory":  {script(t, declaring(`"memory_bytes":-5`)), "-5 B of memory", "hints"},
 		"a library where a program must be": {writeModule(t, "package tiny\n"), "not a program", "package is main"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -242,4 +253,9 @@ func TestLeftoversOfACrashAreSweptAndNotListed(t *testing.T) {
 	if err != nil || len(apps) != 1 {
 		t.Errorf("List = %+v, %v; want the whole one only", apps, err)
 	}
+}
+
+// declaring prints the description of a program whose stage declares a size.
+func declaring(size string) string {
+	return `echo '{"v":1,"name":"tiny","pipelines":[{"name":"a"}],"stages":[{"name":"b","declared":{` + size + `}}]}'`
 }

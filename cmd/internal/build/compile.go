@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/spawn"
 	"github.com/spillway-ml/spillway/workflows/runs"
 )
@@ -167,8 +168,26 @@ func check(descriptor wire.App) *refusal {
 		if err := runs.CheckName(stage.Name); err != nil {
 			return &refusal{problem: "a stage has the " + err.Error(), hint: "rename the stage"}
 		}
+		if err := checkDeclared(stage.Declared); err != nil {
+			return &refusal{problem: fmt.Sprintf("the hints of stage %s: %v", stage.Name, err), hint: "change its hints"}
+		}
 	}
 	return nil
+}
+
+// checkDeclared returns what is wrong with the size that a stage declares. An app that was built with an earlier version
+// of the SDK, or says of itself what it likes, may declare what no hint says.
+func checkDeclared(size quantity.Size) error {
+	switch {
+	case size.CPU < 0 || size.Memory < 0:
+		return fmt.Errorf("it asks for %s cores and %s of memory; give 0 where it is to be found out", size.CPU, size.Memory)
+	case size.GPU%quantity.Core != 0:
+		return fmt.Errorf("it asks for %s GPU; GPUs are given whole", size.GPU)
+	}
+	count := int(size.GPU / quantity.Core)
+	return quantity.GPUs{
+		Count: count, Class: size.DeviceClass, Memory: size.GPUMemory / quantity.Bytes(max(count, 1)),
+	}.Check()
 }
 
 // helper is a command for spawn.Run, which ends with ctx and with this process.

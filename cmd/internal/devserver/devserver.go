@@ -63,8 +63,10 @@ type Options struct {
 	// process loses nothing, but a power cut may lose what was acknowledged last: the last transactions of Temporal and up
 	// to two minutes of NATS.
 	SyncAlways bool
-	// Locked is called once the directory is this server's alone and before anything of it is used; nil does nothing.
-	Locked func() error
+	// BeforeLock is called, perhaps several times, when no other server has the directory, before anybody sees that this
+	// one has it (see [access.EngineLives]) and before anything of it is used. An error keeps the server from starting. Nil
+	// does nothing.
+	BeforeLock func() error
 	// Logger receives what the servers log as an error; nil discards it.
 	Logger *slog.Logger
 
@@ -135,13 +137,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 // start fills s part by part; after an error the parts it has are those to stop.
 func (s *Server) start(ctx context.Context, o Options) error {
 	var err error
-	if s.lock, err = lockDir(o.Dir); err != nil {
+	if s.lock, err = lockDir(o.Dir, o.BeforeLock); err != nil {
 		return err
-	}
-	if o.Locked != nil {
-		if err := o.Locked(); err != nil {
-			return err
-		}
 	}
 	if s.keys, err = access.Open(o.Dir); err != nil {
 		return err

@@ -407,7 +407,7 @@ func TestTakenPortsAreRefusedByName(t *testing.T) {
 			if err.Error() != want {
 				t.Errorf("message: got %q, want %q", err, want)
 			}
-			l, err := lockDir(tt.o.Dir)
+			l, err := lockDir(tt.o.Dir, nil)
 			if err != nil {
 				t.Fatalf("lock the directory after the refusal: %v", err)
 			}
@@ -465,7 +465,7 @@ func TestStartEndsWithItsContext(t *testing.T) {
 	if _, err := Start(ctx, Options{Dir: dir}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Start with an ended context: got %v, want %v", err, context.Canceled)
 	}
-	l, err := lockDir(dir)
+	l, err := lockDir(dir, nil)
 	if err != nil {
 		t.Fatalf("lock the directory afterwards: %v", err)
 	}
@@ -474,16 +474,20 @@ func TestStartEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestWhatIsDoneOnceTheDirectoryIsLockedComesBeforeAllElse(t *testing.T) {
+// What a killed server has left is taken away before anybody could take it for a live one's.
+func TestWhatIsDoneBeforeTheLockIsDoneBeforeAnybodySeesAServer(t *testing.T) {
 	t.Parallel()
 	dir, enough := t.TempDir(), errors.New("enough")
-	_, err := Start(t.Context(), Options{Dir: dir, Locked: func() error {
-		if lives, err := access.EngineLives(dir); !lives || err != nil {
-			t.Errorf("when Locked is called: EngineLives is %t, %v; want true", lives, err)
+	before := func() error {
+		if lives, err := access.EngineLives(dir); lives || err != nil {
+			t.Errorf("when BeforeLock is called: EngineLives is %t, %v; want false", lives, err)
+		}
+		if _, err := lockDir(dir, nil); !errors.Is(err, ErrDirInUse) {
+			t.Errorf("when BeforeLock is called, another server gets %v; want %v", err, ErrDirInUse)
 		}
 		return enough
-	}})
-	if !errors.Is(err, enough) {
+	}
+	if _, err := Start(t.Context(), Options{Dir: dir, BeforeLock: before}); !errors.Is(err, enough) {
 		t.Fatalf("Start: got %v, want %v", err, enough)
 	}
 	entries, err := os.ReadDir(dir)

@@ -48,8 +48,10 @@ type dirLock struct {
 	file *os.File
 }
 
-// lockDir makes the directory dir if it is missing and locks it. Its errors are *DirError.
-func lockDir(dir string) (*dirLock, error) {
+// lockDir makes the directory dir if it is missing and locks it. Before anybody sees that it is locked, and while no
+// other server has it, before is called, perhaps several times; nil does nothing. Its errors are *DirError, and what
+// before returns.
+func lockDir(dir string, before func() error) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, &DirError{Dir: dir, Err: err}
 	}
@@ -57,7 +59,10 @@ func lockDir(dir string) (*dirLock, error) {
 	if err != nil {
 		return nil, &DirError{Dir: dir, Err: err}
 	}
-	if err := flock(f); err != nil {
+	if err := flock(f, before); err != nil {
+		if failed, ok := errors.AsType[*beforeError](err); ok {
+			return nil, errors.Join(failed.error, f.Close())
+		}
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = ErrDirInUse
 		}
@@ -77,18 +82,41 @@ const (
 	lockGap   = 10 * time.Millisecond
 )
 
-// flock locks the file; its error is EWOULDBLOCK when another process keeps the lock.
-func flock(f *os.File) (err error) {
-	for try := range lockTries {
-		if try > 0 {
-			time.Sleep(lockGap)
-		}
-		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+// flock locks the file; its error is EWOULDBLOCK when another process keeps the lock, and a *beforeError when before
+// fails.
+//
+// It is shared first, which keeps every other server out and looks to commands as if nobody had it (access.EngineLives).
+// What before takes away is gone, then, for whoever sees that a server lives. A command that looked between a lock and
+// such a removal showed its token at the address that a killed engine had left.
+func flock(f *os.File, before func() error) error {
+	try := func() error {
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
 			return err
 		}
+		if before != nil {
+			if err := before(); err != nil {
+				return &beforeError{err}
+			}
+		}
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+			// of two servers that begin at once, the first that is refused must not keep the other out
+			return errors.Join(err, syscall.Flock(int(f.Fd()), syscall.LOCK_UN))
+		}
+		return nil
+	}
+	err := try()
+	for range lockTries - 1 {
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			break
+		}
+		time.Sleep(lockGap)
+		err = try()
 	}
 	return err
 }
+
+// beforeError is what kept a server from locking the directory, which is not the directory's.
+type beforeError struct{ error }
 
 // sign writes this process into the lock file, for whoever is refused.
 func (l *dirLock) sign() error {

@@ -63,11 +63,11 @@ func TestALockIsHeldByOneAndFreedByUnlock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for range 2 {
-		l, err := lockDir(dir)
+		l, err := lockDir(dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = lockDir(dir)
+		_, err = lockDir(dir, nil)
 		if !errors.Is(err, ErrDirInUse) || !strings.Contains(err.Error(), "is in use by process") {
 			t.Errorf("a second lock: got %v, want %v", err, ErrDirInUse)
 		}

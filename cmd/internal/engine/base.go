@@ -98,7 +98,7 @@ func startServers(ctx context.Context, config *Config) (*devserver.Server, error
 		Dir: config.StateDir, TemporalPort: ports.Temporal, UIPort: ports.UI, NATSPort: ports.NATS, NoUI: config.NoUI,
 		Logger: config.Logger,
 		// What a killed engine has left must not make anybody show a token at a port that is not this engine's.
-		Locked: func() error { return web.RemoveStackFile(config.StateDir) },
+		BeforeLock: func() error { return web.RemoveStackFile(config.StateDir) },
 	})
 }
 

@@ -64,7 +64,7 @@ func steps() []step {
 		{name: stepInventory, title: "the GPUs that the driver names are those of nvidia-smi", limit: 30 * time.Second},
 		{name: stepMachine, title: "Python, torch and the device that was assigned", limit: 75 * time.Second},
 		{
-			name: stepConformance, title: "the executor keeps its contract in float32", limit: 120 * time.Second,
+			name: stepConformance, title: "the executor keeps its contract in float32", limit: 150 * time.Second,
 			needs: aDevice,
 		},
 		{

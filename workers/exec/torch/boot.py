@@ -1,14 +1,14 @@
-"""Imports the package whose files come as the first line on file descriptor 3, and serves.
+"""Imports the package whose files come as the first line on file descriptor 3, and forks processes that serve.
 
-It is plain enough for any Python, so that one that is too old can say so. The two pipes are for this process alone: one
-that it starts would keep them open.
+It is plain enough for any Python, so that one that is too old can say so. The two pipes of each process are for it
+alone: one that it starts would keep them open.
 """
 
 import json
 import os
 import sys
 
-requests, answers = os.fdopen(3), os.fdopen(4, "w")
+requests, answers = os.fdopen(3, closefd=False), os.fdopen(4, "w", closefd=False)  # a fork has others there
 
 
 def fail(**fields):
@@ -49,9 +49,8 @@ if sys.version_info < (3, 8):
         message="%s is Python %s" % (sys.executable, sys.version.split()[0]),
         hint="name a Python of version 3.8 or later",
     )
-os.set_inheritable(3, False)
-os.set_inheritable(4, False)
-os.register_at_fork(after_in_child=leave)
+for number in 3, 4, 5:
+    os.set_inheritable(number, False)
 try:
     from importlib.util import spec_from_loader
 
@@ -59,7 +58,14 @@ try:
     from spillway_runner.requirements import check_torch
 
     check_torch()
+    from spillway_runner.forks import ForkServer
     from spillway_runner.serve import serve
+
+    server = ForkServer(answers)
 except Exception as error:
     fail(**getattr(error, "fields", {"kind": "runner", "message": repr(error)}))
-serve(requests, answers)
+found = server.serve()
+if found:
+    requests, answers = found
+    os.register_at_fork(after_in_child=leave)
+    serve(requests, answers)

@@ -19,6 +19,7 @@ import (
 // Executor trains a PyTorch model, each part in a Python process of its own. It is safe for concurrent use.
 type Executor struct {
 	options Options
+	forks   forks
 }
 
 var (
@@ -178,12 +179,12 @@ func (e *Executor) start(ctx context.Context, device exec.Device, shared *os.Fil
 		python: cmp.Or(e.options.Python, usualPython), threads: device.Threads, cpus: device.CPUs, shared: shared,
 		logger: e.options.Logger,
 	}
-	r, err := start(ctx, how)
+	r, err := e.forks.start(ctx, how)
 	if e.options.Python != "" || !errors.Is(err, ErrNoTorch) {
 		return r, err
 	}
 	how.python = systemPython
-	if r, other := start(ctx, how); !errors.Is(other, ErrNoTorch) && !errors.Is(other, fs.ErrNotExist) {
+	if r, other := e.forks.start(ctx, how); !errors.Is(other, ErrNoTorch) && !errors.Is(other, fs.ErrNotExist) {
 		return r, other
 	}
 	return nil, err

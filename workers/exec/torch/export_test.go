@@ -17,7 +17,7 @@ func RequirePython(tb testing.TB) string {
 func Processes(p exec.Pipeline) []int {
 	var numbers []int
 	for _, s := range p.(*pipeline).stages {
-		numbers = append(numbers, s.runner.process.Process.Pid)
+		numbers = append(numbers, s.runner.process.number())
 	}
 	return numbers
 }

@@ -31,8 +31,8 @@ func loading(t *testing.T, model, data string, change func(map[string]any)) map[
 	return request
 }
 
-// newRunner starts a process that stands for a part.
-func newRunner(t *testing.T) *runner {
+// partRunner starts a process that stands for a part.
+func partRunner(t *testing.T) *runner {
 	t.Helper()
 	shared, err := newArena()
 	if err != nil {
@@ -41,7 +41,7 @@ func newRunner(t *testing.T) *runner {
 	if err := shared.Truncate(4 * stretch); err != nil {
 		t.Fatal(err)
 	}
-	r, err := start(t.Context(), launching{
+	r, err := new(forks).start(t.Context(), launching{
 		python: torchtest.Python(t), threads: 1, shared: shared,
 		logger: slog.New(slog.DiscardHandler),
 	})
@@ -54,7 +54,7 @@ func newRunner(t *testing.T) *runner {
 
 func TestAPartThatCannotBeTrainedIsRefusedWithWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	r := newRunner(t)
+	r := partRunner(t)
 	parts := func(names ...string) func(map[string]any) {
 		return func(request map[string]any) {
 			var lists [][]string
@@ -120,7 +120,7 @@ func TestAPartThatCannotBeTrainedIsRefusedWithWhatIsWrong(t *testing.T) {
 
 func TestAMicroBatchThatFailsNamesTheOperationAndTheLine(t *testing.T) {
 	t.Parallel()
-	r := newRunner(t)
+	r := partRunner(t)
 	call := func(command string, request map[string]any) error { return r.call(t.Context(), command, request, nil) }
 	forward := func(microBatch int) error {
 		return call("forward", map[string]any{"step": 0, "micro_batch": microBatch})
@@ -185,7 +185,7 @@ func TestAMicroBatchThatFailsNamesTheOperationAndTheLine(t *testing.T) {
 
 func TestAnAnswerThatNobodyWaitsForIsDropped(t *testing.T) {
 	t.Parallel()
-	r := newRunner(t)
+	r := partRunner(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	id, answers := r.number()
 	if err := r.write(map[string]any{"id": id, "command": "load"}); err != nil { // it fails, later

@@ -3,15 +3,11 @@ package torch
 import (
 	"bufio"
 	"context"
-	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,31 +15,6 @@ import (
 
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
-
-// boot is what a Python is started with: it imports the package and serves.
-//
-//go:embed boot.py
-var boot string
-
-//go:embed spillway_runner/*.py
-var files embed.FS
-
-// texts are the files of the package by path.
-var texts = sync.OnceValues(func() (map[string]string, error) {
-	paths, err := fs.Glob(files, "spillway_runner/*.py")
-	if err != nil {
-		return nil, fmt.Errorf("find the files of the runner: %w", err)
-	}
-	found := make(map[string]string, len(paths))
-	for _, path := range paths {
-		text, err := files.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("read the runner: %w", err)
-		}
-		found[path] = string(text)
-	}
-	return found, nil
-})
 
 const (
 	// mostAnswer bounds one answer of a runner: a model of a hundred thousand operations takes less.
@@ -57,16 +28,28 @@ const (
 	readyID = 0
 )
 
+// process is the process of a runner. It leads a group.
+type process interface {
+	// number is that of the process and of its group.
+	number() int
+	// awaitExit returns once it has ended. Until it is collected, its number is no other's.
+	awaitExit()
+	// collect takes it away after its end, and returns how it ended.
+	collect() string
+	// release lets go of what started it, when nobody waits for it any more.
+	release()
+}
+
 // runner is a Python process that runs commands one after another. Its methods may be called concurrently.
 type runner struct {
 	python  string
-	process *exec.Cmd
-	spawner *spawn.Spawner
+	process process
 	in      *os.File // requests
 	out     *os.File // answers
 	printed *spawn.Tail
 	logger  *slog.Logger
 	release func() bool   // of the context
+	booted  chan answer   // says that it is ready
 	gone    chan struct{} // closed when the process has ended and why is set
 	why     error
 
@@ -82,105 +65,36 @@ type answer struct {
 	Error  *ModelError     `json:"error"`
 }
 
-// launching says how a runner is started.
-type launching struct {
-	python  string
-	threads int      // 0 leaves it to PyTorch
-	cpus    []int    // nil pins nothing
-	shared  *os.File // file descriptor 5 of the process; nil where it has none
-	logger  *slog.Logger
+// ready waits until a process says that it is ready for requests.
+func (r *runner) ready(ctx context.Context) error {
+	var ready struct {
+		Torch string `json:"torch"`
+	}
+	if err := r.await(ctx, readyID, r.booted, &ready); err != nil {
+		return err
+	}
+	r.logger.DebugContext(ctx, "torch runner is ready", "python", r.python, "torch", ready.Torch, "pid",
+		r.process.number())
+	return nil
 }
 
-// start starts a runner that lives until close, the end of ctx or that of this process. The error says what the Python
-// lacks.
-func start(ctx context.Context, how launching) (*runner, error) {
-	path, err := exec.LookPath(how.python)
-	if err != nil {
-		return nil, fmt.Errorf("find Python: %w; install python3 or name another", err)
-	}
-	spawner, err := spawn.New(spawn.Options{CPUs: how.cpus})
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", path, err)
-	}
+// newRunner follows a process that reads requests from in and writes answers to out, until close, the end of ctx or its
+// own.
+func newRunner(
+	ctx context.Context, python string, p process, in, out *os.File, printed *spawn.Tail, logger *slog.Logger,
+) *runner {
 	r := &runner{
-		python: path, spawner: spawner, printed: spawn.NewTail(how.logger), logger: how.logger,
-		gone: make(chan struct{}), waiting: map[uint64]chan answer{readyID: make(chan answer, 1)},
+		python: python, process: p, in: in, out: out, printed: printed, logger: logger, gone: make(chan struct{}),
+		booted: make(chan answer, 1),
 	}
-	if err := r.launch(ctx, path, how); err != nil {
-		spawner.Close()
-		return nil, err
-	}
-	go r.read(ctx)
-	if err := r.boot(ctx); err != nil {
-		r.close()
-		return nil, err
-	}
-	return r, nil
-}
-
-func (r *runner) launch(ctx context.Context, path string, how launching) error {
-	theirIn, in, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("make a pipe to %s: %w", path, err)
-	}
-	out, theirOut, err := os.Pipe()
-	if err != nil {
-		return errors.Join(fmt.Errorf("make a pipe from %s: %w", path, err), theirIn.Close(), in.Close())
-	}
-	cmd := exec.CommandContext(ctx, path, "-B", "-u", "-c", boot) // -B: nothing is written beside the model
-	// Threads of OpenMP that spin while they wait take the cores of the other processes.
-	cmd.Env = append(cmd.Environ(), "OMP_WAIT_POLICY=PASSIVE")
-	// Each step frees what the next one allocates again. The C library would give it back to the system in between and
-	// have it zeroed anew, which takes a tenth of a step.
-	for name, bytes := range map[string]int{"MALLOC_TRIM_THRESHOLD_": 1 << 30, "MALLOC_MMAP_THRESHOLD_": 32 << 20} {
-		if _, chosen := os.LookupEnv(name); !chosen {
-			cmd.Env = append(cmd.Env, name+"="+strconv.Itoa(bytes))
-		}
-	}
-	if how.threads > 0 {
-		cmd.Env = append(cmd.Env, "OMP_NUM_THREADS="+strconv.Itoa(how.threads))
-	}
-	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
-	if how.shared != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, how.shared)
-	}
-	cmd.Stdout, cmd.Stderr = r.printed, r.printed
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = exitGrace
-	err = errors.Join(r.spawner.Start(cmd), theirIn.Close(), theirOut.Close())
-	if err != nil {
-		return errors.Join(fmt.Errorf("start %s: %w", path, err), in.Close(), out.Close())
-	}
-	r.process, r.in, r.out = cmd, in, out
+	r.waiting = map[uint64]chan answer{readyID: r.booted}
 	// A process that left the group may hold the pipes open; nobody waits for it.
 	r.release = context.AfterFunc(ctx, func() {
 		past := time.Unix(1, 0)
 		_ = errors.Join(in.SetDeadline(past), out.SetDeadline(past)) // they are closed already if this fails
 	})
-	return nil
-}
-
-// boot sends the package and waits until it is imported.
-func (r *runner) boot(ctx context.Context) error {
-	carried, err := texts()
-	if err != nil {
-		return err
-	}
-	var ready struct {
-		Torch string `json:"torch"`
-	}
-	r.mu.Lock()
-	result := r.waiting[readyID]
-	r.mu.Unlock()
-	if err := r.write(carried); err != nil {
-		return err
-	}
-	if err := r.await(ctx, readyID, result, &ready); err != nil {
-		return err
-	}
-	r.logger.DebugContext(ctx, "torch runner is ready", "python", r.python, "torch", ready.Torch, "pid",
-		r.process.Process.Pid)
-	return nil
+	go r.read(ctx)
+	return r
 }
 
 // call runs a command with the fields of request and reads its result, which may be nil. An error of the model is a
@@ -293,45 +207,44 @@ func (r *runner) end(ctx context.Context, wrong error) {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		awaitExit(r.process.Process.Pid)
+		r.process.awaitExit()
 	}()
 	// its pipe is closed, so it is about to exit; how it does is worth knowing
 	if !closing && wrong == nil && ctx.Err() == nil {
-		before(exited, exitGrace)
+		_, _ = before(exited, exitGrace)
 	}
-	_ = syscall.Kill(-r.process.Process.Pid, syscall.SIGKILL) // it fails for what has gone already
-	collected := make(chan struct{})
+	_ = syscall.Kill(-r.process.number(), syscall.SIGKILL) // it fails for what has gone already
+	collected := make(chan string, 1)
 	go func() {
-		defer close(collected)
 		<-exited
-		_ = r.process.Wait() // how it ended is in ProcessState
+		collected <- r.process.collect()
 	}()
-	ended := before(collected, untilStuck+exitGrace)
+	how, ended := before(collected, untilStuck+exitGrace)
 	if !ended {
 		r.logger.WarnContext(ctx, "a process was killed and does not end; what it holds of a device is not free", "python",
-			r.python, "pid", r.process.Process.Pid)
+			r.python, "pid", r.process.number())
 	}
 	r.release()
 	_ = errors.Join(r.in.Close(), r.out.Close())
-	r.spawner.Close()
-	r.why = r.reason(ctx, closing, ended, wrong)
+	r.process.release()
+	r.why = r.reason(ctx, closing, how, wrong)
 	close(r.gone)
 }
 
-// before reports whether something is done within some time.
-func before(done <-chan struct{}, patience time.Duration) bool {
+// before returns what comes within some time, and whether anything did.
+func before[T any](coming <-chan T, patience time.Duration) (come T, in bool) {
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
-	case <-done:
-		return true
+	case come = <-coming:
+		return come, true
 	case <-late.C:
-		return false
+		return come, false
 	}
 }
 
-// reason is why the process ended, or nobody waits for its end any longer.
-func (r *runner) reason(ctx context.Context, closing, ended bool, wrong error) error {
+// reason is why the process ended, which is how, or nobody waits for its end any longer, where that is empty.
+func (r *runner) reason(ctx context.Context, closing bool, how string, wrong error) error {
 	words := strings.TrimSpace(r.printed.Text())
 	if words == "" {
 		words = "it printed nothing"
@@ -343,12 +256,11 @@ func (r *runner) reason(ctx context.Context, closing, ended bool, wrong error) e
 		return fmt.Errorf("%s was ended: %w", r.python, context.Cause(ctx))
 	case wrong != nil:
 		return wrong
-	case !ended:
+	case how == "":
 		return fmt.Errorf("%s gave no answer: %w (process %d); the last that it printed:\n%s", r.python, spawn.ErrStuck,
-			r.process.Process.Pid, words)
+			r.process.number(), words)
 	default:
-		return fmt.Errorf("%s ended without an answer (%s); the last that it printed:\n%s", r.python,
-			r.process.ProcessState, words)
+		return fmt.Errorf("%s ended without an answer (%s); the last that it printed:\n%s", r.python, how, words)
 	}
 }
 
@@ -363,8 +275,8 @@ func (r *runner) close() {
 	r.closing = true
 	r.mu.Unlock()
 	if first {
-		_ = syscall.Kill(-r.process.Process.Pid, syscall.SIGKILL) // nobody has collected it, as closing was not set
-		_ = r.out.SetDeadline(time.Unix(1, 0))                    // a process that left the group may hold the pipe open
+		_ = syscall.Kill(-r.process.number(), syscall.SIGKILL) // nobody has collected it, as closing was not set
+		_ = r.out.SetDeadline(time.Unix(1, 0))                 // a process that left the group may hold the pipe open
 	}
 	<-r.gone
 }

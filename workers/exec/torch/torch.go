@@ -147,7 +147,9 @@ func probe(ctx context.Context, opts Options) (graph.Graph, Report, error) {
 	if _, _, err := opts.locate(); err != nil { // before anything starts
 		return graph.Graph{}, Report{}, err
 	}
-	r, err := start(ctx, launching{python: opts.Python, threads: opts.Threads, logger: opts.Logger})
+	ctx, cancel := context.WithCancel(ctx) // and with it the process that r is forked from
+	defer cancel()
+	r, err := new(forks).start(ctx, launching{python: opts.Python, threads: opts.Threads, logger: opts.Logger})
 	if err != nil {
 		return graph.Graph{}, Report{}, err
 	}

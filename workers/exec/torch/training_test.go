@@ -334,8 +334,8 @@ func TestASmallPartHoldsLittleBesideTheBase(t *testing.T) {
 	if used.Peak == 0 {
 		t.Skip("the system does not tell the peak of a process")
 	}
-	if used.Peak > 4<<20 {
-		t.Errorf("a part with %s of parameters peaks %s above the base; want at most 4 MiB", used.Parameters, used.Peak)
+	if used.Peak > 8<<20 { // pages of libraries that a forked process maps as it runs their code for the first time
+		t.Errorf("a part with %s of parameters peaks %s above the base; want at most 8 MiB", used.Parameters, used.Peak)
 	}
 }
 

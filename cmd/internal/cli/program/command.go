@@ -59,11 +59,7 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	f.Set.Var(flag.Cores{Value: &f.CPU}, "cpu", "cores that an attempt is given until its use is known, such as 2 or 500m")
 	f.Set.Var(flag.Memory{Value: &f.Memory}, "memory",
 		"memory that an attempt is given until its use is known, such as 2GiB")
-	f.Set.Var(flag.Count{Value: &f.GPU.Count, Least: 1}, "gpu",
-		"whole GPUs that an attempt gets for itself; shares of one are not offered yet")
-	f.Set.Var(flag.Memory{Value: &f.GPU.Memory}, "gpu-memory",
-		"memory of each GPU that an attempt takes until its use is known, such as 8GiB")
-	f.Set.StringVar(&f.GPU.Class, "gpu-class", "", "`MODEL` of the GPUs, such as h100 (default any)")
+	f.AddGPU()
 	f.Set.Var(flag.Span{Value: &f.Timeout}, "timeout", "how long one attempt may take (default no limit)")
 	f.Set.Var(flag.Count{Value: &f.Attempts, Least: 1}, "attempts",
 		"how often the command may fail (default 1); what runs out of memory is tried again with more besides")
@@ -71,6 +67,15 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	f.Set.StringArrayVar(&f.Files, "file", nil, "`PATH=FILE`: a file or directory of this machine, and where the "+
 		"program finds it")
 	flags.AddFlagSet(f.Set)
+}
+
+// AddGPU adds the flags that say which GPUs an attempt gets to Set.
+func (f *Flags) AddGPU() {
+	f.Set.Var(flag.Count{Value: &f.GPU.Count, Least: 1}, "gpu",
+		"whole GPUs that an attempt gets for itself; shares of one are not offered yet")
+	f.Set.Var(flag.Memory{Value: &f.GPU.Memory}, "gpu-memory",
+		"memory of each GPU that an attempt takes until its use is known, such as 8GiB")
+	f.Set.StringVar(&f.GPU.Class, "gpu-class", "", "`MODEL` of the GPUs, such as h100 (default any)")
 }
 
 // Prepared is a command before anything of it is packed.

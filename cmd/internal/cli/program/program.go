@@ -155,8 +155,10 @@ func checkGPUs(hosts []predictor.Host, what string, asked quantity.Size) error {
 		return nil
 	}
 	var has []string
-	for _, kind := range plan.Equipped(hosts) {
-		has = append(has, kind.String())
+	for _, kind := range plan.Kinds(hosts) {
+		if kind.GPUs != nil {
+			has = append(has, kind.GPUs.String())
+		}
 	}
 	return &fault.UsageError{
 		Problem: fmt.Sprintf("%s: it asks for %s, and the GPUs that a host of the pool has for attempts are: %s", what,

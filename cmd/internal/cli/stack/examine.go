@@ -22,12 +22,14 @@ import (
 	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/activities/retention"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/apps"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/words"
@@ -305,6 +307,7 @@ func examineStack(ctx context.Context, t *tool.Tool) (*web.Stack, []finding) {
 		if err != nil {
 			findings = append(findings, finding{"alerts", notice, err.Error(), "look into spillway.log in the state directory"})
 		}
+		findings = append(findings, examineHosts(running.Stack.Hosts)...)
 		return &running.Stack, append(findings, examineLosses(alerts, time.Now())...)
 	}
 	if !errors.Is(err, session.ErrNoStack) {
@@ -323,6 +326,19 @@ func examineStack(ctx context.Context, t *tool.Tool) (*web.Stack, []finding) {
 		findings = append(findings, examinePort(ctx, usual.name, usual.port))
 	}
 	return nil, findings
+}
+
+// examineHosts tells of the hosts of a stack whose GPUs nobody knows yet: a task that asks for one waits, or is refused.
+func examineHosts(hosts []predictor.Host) (findings []finding) {
+	for _, host := range hosts {
+		if host.GPUsUnknown {
+			findings = append(findings, finding{
+				"hosts", notice, "the GPUs of host " + display.Clean(host.ID) + " are unknown: their driver has not answered yet",
+				"stages that ask for one wait; if that takes longer than a minute, see what nvidia-smi says there",
+			})
+		}
+	}
+	return findings
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
@@ -19,6 +20,16 @@ func TestDoctorTellsOfWhatWasLostOfLate(t *testing.T) {
 	}, now)
 	text := strings.Join(findingLines(found), "\n")
 	if len(found) != 2 || !strings.Contains(text, "a stream") || !strings.Contains(text, "the ledger") {
+		t.Errorf("got\n%s", text)
+	}
+}
+
+func TestDoctorTellsOfHostsWhoseGPUsAreUnknown(t *testing.T) {
+	t.Parallel()
+	found := examineHosts([]predictor.Host{{ID: "cpu"}, {ID: "gpu-1", GPUsUnknown: true}})
+	text := strings.Join(findingLines(found), "\n")
+	if len(found) != 1 || found[0].Severity != notice ||
+		!strings.Contains(text, "the GPUs of host gpu-1 are unknown: their driver has not answered yet") {
 		t.Errorf("got\n%s", text)
 	}
 }

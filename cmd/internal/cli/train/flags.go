@@ -81,7 +81,7 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.dataInPlace, "data-in-place", false,
 		"read the data where it is, at a path that every host has, instead of sending it along")
 	flags.StringVar(&f.devices, "devices", "", "`FILE` of the devices that may be used, as `spillway plan` reads it "+
-		"(default what the attempt is given)")
+		"(default what the attempt is given: its GPUs, without any the CPUs)")
 	flags.StringVar(&f.resume, "resume", "", "`DIR` of a checkpoint to go on from; the split may be another")
 	flags.Var(flag.Destination{Value: &f.out}, "out",
 		"`DIR` for the trained model and the last checkpoint (default MODEL-trained)")
@@ -118,6 +118,7 @@ func (f *trainFlags) addCommand(flags *pflag.FlagSet) {
 		"for each part)")
 	c.Set.Var(flag.Memory{Value: &c.Memory}, "memory",
 		"memory that an attempt is given until its use is known, such as 2GiB")
+	c.AddGPU()
 	c.Set.Var(flag.Span{Value: &c.Timeout}, "timeout", "how long one attempt may take (default no limit)")
 	c.Set.Var(flag.Count{Value: &c.Attempts, Least: 1}, "attempts",
 		"how often the training may fail; each attempt goes on from the last checkpoint")

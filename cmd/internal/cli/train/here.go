@@ -74,7 +74,7 @@ func trainJob(
 	if job.Executor, err = t.Deps.Executor(model.path+":"+model.function, flags.data, job.Logger); err != nil {
 		return end, err
 	}
-	if job.Devices, err = trainingDevices(t, flags, view); err != nil {
+	if job.Devices, err = trainingDevices(t, flags, job.Executor, view); err != nil {
 		return end, err
 	}
 	out, err := safefile.Open(job.Directory, 0o755, flags.sharedOut)
@@ -123,9 +123,11 @@ func inGoodOrder(ctx context.Context, t *tool.Tool) (later context.Context, done
 	}
 }
 
-// trainingDevices are the devices of --devices; without it nil, which is what this process may use, or as many as parts
-// were asked for.
-func trainingDevices(t *tool.Tool, flags *trainFlags, view *trainView) ([]exec.Device, error) {
+// trainingDevices are the devices of --devices; without it the GPUs that this process was given, without any nil, which
+// is what it may use of the CPUs. Where more parts were asked for than there are devices, they share these.
+func trainingDevices(
+	t *tool.Tool, flags *trainFlags, executor exec.Executor, view *trainView,
+) ([]exec.Device, error) {
 	cpus, err := spawn.AllowedCPUs()
 	if err != nil {
 		return nil, fmt.Errorf("find the CPUs of this machine: %w", err)
@@ -145,6 +147,10 @@ func trainingDevices(t *tool.Tool, flags *trainFlags, view *trainView) ([]exec.D
 			}
 		}
 		return devices, nil
+	}
+	visible, _ := t.Deps.Environment(training.VisibleGPUs)
+	if gpus := training.Assigned(executor, visible); len(gpus) > 0 {
+		return sharedGPUs(gpus, flags.partitions, view), nil
 	}
 	found, err := training.Devices()
 	if err != nil || flags.partitions <= len(found) {
@@ -259,4 +265,19 @@ func within(directory, path string) string {
 		return filepath.Join(directory, filepath.FromSlash(relative))
 	}
 	return path
+}
+
+// sharedGPUs are GPUs for at least so many parts, which take turns where there are fewer.
+func sharedGPUs(gpus []exec.Device, parts int, view *trainView) []exec.Device {
+	if parts <= len(gpus) {
+		return gpus
+	}
+	view.note("%d parts share %s: each has its part of the memory, and they take turns", parts,
+		display.Count(len(gpus), "GPU"))
+	devices := make([]exec.Device, parts)
+	for i := range devices {
+		on := gpus[i%len(gpus)]
+		devices[i] = exec.Device{ID: fmt.Sprintf("%s-%d", on.ID, i/len(gpus)), Kind: on.Kind, Index: on.Index}
+	}
+	return devices
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"github.com/spillway-ml/spillway/workers/command/tree"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/exec/exectest"
+	"github.com/spillway-ml/spillway/workers/training"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -88,6 +90,43 @@ func TestTrainHereTellsThePlanTheProgressAndTheResultAsJSON(t *testing.T) {
 		if _, err := os.Stat(path); err != nil || !strings.HasPrefix(path, out) {
 			t.Errorf("%v: %s is not in %s", err, path, out)
 		}
+	}
+}
+
+func TestTrainHereUsesTheGPUsThatTheProcessWasGiven(t *testing.T) {
+	t.Parallel()
+	gpus := exectest.NewCUDA(exectest.Reference(exectest.Options{}),
+		exectest.CUDADevice{Name: "NVIDIA H100", Memory: quantity.GiB},
+		exectest.CUDADevice{Name: "NVIDIA H100", Memory: quantity.GiB})
+	for name, test := range map[string]struct {
+		visible, partitions string
+		want                []string
+	}{
+		"one each":          {"GPU-1,GPU-2", "2", []string{"cuda:0", "cuda:1"}},
+		"two parts on one":  {"GPU-1", "2", []string{"cuda:0-0", "cuda:0-1"}},
+		"unsplit":           {"GPU-1", "1", []string{"cuda:0"}},
+		"none is given":     {"", "1", []string{"cpu"}},
+		"CPUs by their own": {"-1", "1", []string{"cpu"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			deps := clitest.Reference(exectest.Options{})
+			deps.Executor = func(string, string, *slog.Logger) (exec.Executor, error) { return gpus, nil }
+			deps.Environment = lookup(map[string]string{training.VisibleGPUs: test.visible})
+			code, stdout, stderr := clitest.Execute(t, t.Context(), deps, "train", clitest.ModelOf(t), "--here", "--json",
+				"--out", filepath.Join(t.TempDir(), "trained"), "--partitions", test.partitions, "--steps", "4", "--batch", "24")
+			if code != cli.ExitOK {
+				t.Fatalf("got exit %d: %s", code, stderr)
+			}
+			plan, _, _, _ := jsonLines(t, stdout)
+			var got []string
+			for _, part := range plan.Parts {
+				got = append(got, part.Device)
+			}
+			if len(got) != len(test.want) || !strings.HasPrefix(got[0], test.want[0]) || !slices.IsSorted(got) {
+				t.Errorf("the parts are on %v; want %v", got, test.want)
+			}
+		})
 	}
 }
 
@@ -411,6 +450,13 @@ func TestWrongTrainingsAreRefusedAtTheDoor(t *testing.T) {
 		"a flag of a run with --here": {
 			model + " --here --memory 1GiB --no-burst",
 			"--memory, --no-burst is not for a training in this process",
+		},
+		"the memory of no GPU": {
+			model + " --gpu-memory 8GiB",
+			"--gpu-memory and --gpu-class say which GPU, and nothing how many\n  hint: add --gpu 1",
+		},
+		"GPUs of a training that is given none": {
+			model + " --here --gpu 1", "--gpu is not for a training in this process",
 		},
 		"code that has not the model": {model + " --code " + full, "is not below --code"},
 		"devices of no known class": {

@@ -99,6 +99,7 @@ func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 			"workstation", "cgroup v2", "2.5 of 4 cores", "5 GiB of 16 GiB", "0-3, 8, 10-11", "$0.1785/h", "1 of 3", "1.7 GiB",
 			"GPU-004ac76c", "61 GiB of 80 GiB", "93%", "688 W", "train of digits-running", "process 990 with 412 MiB",
 			"process 4242 with 70 GiB, process 4243", "GPU 2 instance 1", "MIG-c6d4f1ef", "has fallen off the bus",
+			"unknown: the driver has not answered yet",
 			"$0.1037/h", "15m", "2ddeea7a933f", "1 core, 96 MiB", "learned",
 			"host on demand", "aws us-east-1",
 		}},

@@ -91,6 +91,10 @@ func stack(t *testing.T, now time.Time) web.Stack {
 			Free:         quantity.Size{CPU: 12_000, Memory: 96 * quantity.GiB, GPU: 2000, GPUMemory: 100 * quantity.GiB},
 			GPUs:         gpus(),
 			PricePerHour: 3_900_000_000_000, CPUs: []int{0, 1, 2, 3, 8, 10, 11}, Enforcement: "cgroup v1", At: now,
+		}, {
+			ID: "gpu-2", Capacity: quantity.Size{CPU: 8000, Memory: 64 * quantity.GiB}, GPUsUnknown: true,
+			Free:         quantity.Size{CPU: 8000, Memory: 64 * quantity.GiB},
+			PricePerHour: 3_900_000_000_000, Enforcement: "cgroup v2", At: now,
 		}},
 		Functions: predictor.FunctionVenue{
 			Enabled: true, Concurrency: 1000, MaxMemory: 10 * quantity.GiB, MaxDuration: 15 * time.Minute,

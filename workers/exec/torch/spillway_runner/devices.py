@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import time
+import warnings
 from typing import Any, Callable
 
 import torch
@@ -39,6 +40,8 @@ def prepare(name: str, memory: int = 0) -> torch.device:
             why, hint = f"it finds {count}", f"name one of cuda:0 to cuda:{count - 1}"
         raise Refusal("device", f"torch {torch.__version__} finds no device cuda:{index}: {why}", hint=hint)
     device = torch.device("cuda", index)
+    # torch warns that the thread of backward passes has no context yet, and makes it.
+    warnings.filterwarnings("ignore", message="Attempting to run cuBLAS, but there was no current CUDA context")
     torch.cuda.set_device(device)
     if memory:
         total = torch.cuda.get_device_properties(device).total_memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gc
 import json
 import math
 import pickle
@@ -84,6 +85,7 @@ class Part:
         # Which tensors that are passed on have a gradient; not known before the first run.
         self.gradients: list[bool] | None = None
         trim()
+        gc.freeze()  # a step makes no cycles of the graph and the model, which collections would look through each time
         self.resets = reset_highest()
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)

@@ -186,6 +186,8 @@ export interface Host {
   price_per_hour_picodollars: number;
   cpus?: number[];
   gpus?: GPU[];
+  /** The driver has not answered yet since the host began. */
+  gpus_unknown?: boolean;
   enforcement: string;
   at: string;
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { GPU } from './api';
-import { errors, had, label, others, peak, power, short } from './gpu';
+import { errors, had, label, none, others, peak, power, short } from './gpu';
 
 const gib = 2 ** 30;
 const gpu: GPU = {
@@ -28,6 +28,11 @@ test('a GPU is told in words', () => {
     { pid: 7, memory_bytes: -1 },
   ];
   expect(others({ ...gpu, others: processes })).toBe('process 4242 with 30 GiB, process 7');
+});
+
+test('a host whose driver has not answered is no host without GPUs', () => {
+  expect(none({})).toBe('–');
+  expect(none({ gpus_unknown: true })).toBe('unknown: the driver has not answered yet');
 });
 
 test('what a driver does not tell is no number', () => {

@@ -1,9 +1,13 @@
 // What the page says of GPUs.
-import type { Attempt, GPU } from './api';
+import type { Attempt, GPU, Host } from './api';
 import { bytes, peakOfGrant, plain, unknown } from './format';
 
 /** How people call a GPU on its host: "GPU 3", "GPU 3 instance 1". */
 export const label = (gpu: GPU) => `GPU ${gpu.index}${gpu.instance >= 0 ? ` instance ${gpu.instance}` : ''}`;
+
+/** What is said of the GPUs of a host that tells of none: its driver may take a minute to set them up. */
+export const none = (host: Pick<Host, 'gpus_unknown'>) =>
+  host.gpus_unknown ? 'unknown: the driver has not answered yet' : unknown;
 
 /** The start of a UUID, which tells the GPUs of a few hosts apart: "GPU-604ac76c". */
 export const short = (uuid: string) => uuid.slice(0, 12);
