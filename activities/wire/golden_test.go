@@ -118,7 +118,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindGoalChanged: {Event: predictor.GoalChanged{Run: "digits-1", Goal: goal, At: at}},
 		wire.KindScheduled: {Event: predictor.Scheduled{
 			Run: "digits-1", Stage: stage, Tasks: 1, PoolOnly: true, Input: 350_356, Declared: size, Program: "python3",
-			Imports: []string{"numpy", "torch"}, Fixed: true, Expected: 6, At: at,
+			Imports: []string{"numpy", "torch"}, Kind: "csv", Fixed: true, Expected: 6, At: at,
 		}},
 		wire.KindBacklog: {Event: predictor.BacklogObserved{Stage: stage, PoolOnly: true, Tasks: 5, At: at}},
 		wire.KindAttemptStarted: {Event: predictor.AttemptStarted{

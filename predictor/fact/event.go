@@ -150,6 +150,10 @@ type Scheduled struct {
 	// Imports are the modules of others that the program imports, by name; nil where nothing is known of them, empty where
 	// it is known that there are none.
 	Imports []string `json:"imports,omitzero"`
+	// Kind is what kind of input the task reads: the endings of the names of its files, sorted, such as "csv" or
+	// "jpg and json", or else whether its encoded input is a list, an object, a text or a number; empty where that is not
+	// known.
+	Kind string `json:"kind,omitempty"`
 	// Fixed says that attempts are given no more memory while they run: those in containers, whose engine holds them to
 	// what it was told at the start, and those of a stage that decides its own sizes.
 	Fixed bool `json:"fixed,omitempty"`

@@ -26,6 +26,7 @@ type Model struct {
 	Active      fact.Instant   `json:"active"`
 	Program     string         `json:"program,omitempty"` // what runs it, as the newest hint says
 	Imports     []string       `json:"imports,omitzero"`  // what that imports, sorted; nil where it is not known
+	Kind        string         `json:"kind,omitempty"`    // what kind of input that reads; empty where it is not known
 	Fixed       bool           `json:"fixed,omitempty"`   // its attempts are given no more memory while they run
 	Attempts    int            `json:"attempts,omitempty"`
 	Successes   int            `json:"successes,omitempty"`
