@@ -349,3 +349,46 @@ func TestAFirstAttemptBeginsWithWhatImportsTheSame(t *testing.T) {
 		}
 	}
 }
+
+// What reads the same kind of files is like another that does, also where another program runs it.
+func TestAFirstAttemptBeginsWithWhatReadsTheSame(t *testing.T) {
+	t.Parallel()
+	var known predictor.State
+	for n, seen := range []struct {
+		name, program, kind string
+		peak                quantity.Bytes
+	}{
+		{"pictures", "python3", "jpg", 900 * quantity.MiB}, {"rows", "python3", "csv", 40 * quantity.MiB},
+		{"tables", "Rscript", "csv", 60 * quantity.MiB}, {"notes", "Rscript", "txt", 500 * quantity.MiB},
+	} {
+		id := predictor.StageID{App: seen.name, Build: "b", Name: seen.name}
+		hinted, r := hint("earlier", "", 1, -2000), ended("", n, -1000, seen.peak)
+		hinted.Stage, hinted.Program, hinted.Kind, r.Stage = id, seen.program, seen.kind, id
+		known = fold(known, hinted, r)
+	}
+	memory := map[string]quantity.Bytes{}
+	for _, test := range []struct{ kind, like string }{
+		{"csv", "like 1 other stage with python3 that read csv, and less so 3 more"},
+		{"jpg", "like 1 other stage with python3 that read jpg, and less so 3 more"},
+		{"txt", "like 2 other stages with python3, and less so 2 more"},
+		{"", "like 2 other stages with python3, and less so 2 more"},
+	} {
+		hinted := hint("r", "reads"+test.kind, 1, 1)
+		hinted.Program, hinted.Kind = "python3", test.kind
+		plan, next := predictor.Decide(fold(known, started("r", 0, predictor.Goal{}), hinted), laptop(1, 4))
+		known = next
+		for _, sizing := range plan.Sizings {
+			if sizing.Stage != hinted.Stage {
+				continue
+			}
+			memory[test.kind] = sizing.Base.Memory
+			if !strings.Contains(sizing.Source, test.like) {
+				t.Errorf("%q: because of %q, want %q", test.kind, sizing.Source, test.like)
+			}
+		}
+	}
+	if !(memory["csv"] < memory[""] && memory[""] < memory["jpg"]) {
+		t.Errorf("what reads csv is given %s, what reads jpg %s, and what reads nothing that is known %s", memory["csv"],
+			memory["jpg"], memory[""])
+	}
+}

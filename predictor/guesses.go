@@ -95,12 +95,13 @@ func (d *decider) learnedOf(
 	if d.experienced == nil {
 		d.experienced = d.memory.Experienced()
 	}
-	var others, program, ofApp, both, some, same, named []size.Experience
+	var others, kindred, program, reading, ofApp, both, some, same, named []size.Experience
 	name := strings.TrimPrefix(known.Name, app)
 	imported := func(module string) bool { return slices.Contains(known.Imports, module) }
 	for _, other := range d.experienced {
 		sameApp := strings.HasPrefix(other.Name, app+"/")
 		sameProgram := other.Program != "" && other.Program == known.Program
+		sameKind := other.Kind != "" && other.Kind == known.Kind
 		switch set := of(other); {
 		case other == known:
 		case sameProgram && strings.HasSuffix(other.Name, name):
@@ -113,8 +114,12 @@ func (d *decider) learnedOf(
 			both = append(both, set)
 		case sameApp:
 			ofApp = append(ofApp, set)
+		case sameProgram && sameKind:
+			reading = append(reading, set)
 		case sameProgram:
 			program = append(program, set)
+		case sameKind:
+			kindred = append(kindred, set)
 		default:
 			others = append(others, set)
 		}
@@ -126,7 +131,8 @@ func (d *decider) learnedOf(
 	if len(known.Imports) > 0 {
 		importing = "that import " + listed(known.Imports)
 	}
-	return weak.Learn("elsewhere", others).Learn(in, program).
+	reads := "that read " + known.Kind
+	return weak.Learn("elsewhere", others).Learn(reads, kindred).Learn(in, program).Learn(in+" "+reads, reading).
 		Learn("of "+app, ofApp).Learn("of "+app+" "+in, both).
 		Learn("that import some of the same modules", some).Learn(in+" "+importing, same).
 		Learn(in+" called "+strings.TrimPrefix(name, "/"), named)

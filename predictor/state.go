@@ -86,14 +86,6 @@ func (s State) Forecast(run string, now time.Time) (forecast outlook.Forecast, k
 	return outlook.ForecastOf(s.memory, run, now)
 }
 
-// Arriving tells what comes at a stage, minute by minute, and what is forecast; false where that is not followed.
-func (s State) Arriving(stage fact.StageID) (arriving memory.Arriving, followed bool) {
-	if s.memory == nil {
-		return memory.Arriving{}, false
-	}
-	return s.memory.Arriving(stage)
-}
-
 // Progress is how far the attempts of these runs are that go on and say so, by run: see [outlook.ProgressOf].
 func (s State) Progress(now time.Time, runs ...string) map[string][]outlook.Progress {
 	if s.memory == nil || len(runs) == 0 {
@@ -108,6 +100,14 @@ func (s State) Progress(now time.Time, runs ...string) map[string][]outlook.Prog
 
 // StateVersion is the version of what MarshalJSON writes; UnmarshalJSON reads it and earlier ones.
 const StateVersion = memory.SavedVersion
+
+// Arriving tells what comes at a stage, minute by minute, and what is forecast; false where that is not followed.
+func (s State) Arriving(stage fact.StageID) (arriving memory.Arriving, followed bool) {
+	if s.memory == nil {
+		return memory.Arriving{}, false
+	}
+	return s.memory.Arriving(stage)
+}
 
 // MarshalJSON encodes the state for a checkpoint; equal states are equal bytes.
 func (s State) MarshalJSON() ([]byte, error) { return s.own().MarshalJSON() }

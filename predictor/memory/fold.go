@@ -90,6 +90,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 	if e.Program != "" {
 		st.Model.Program = strings.ToValidUTF8(e.Program[:min(len(e.Program), maxProgram)], "")
 		st.Model.Fixed, st.Model.Imports = e.Fixed, saneImports(st.Model.Imports, e.Imports)
+		st.Model.Kind = strings.ToValidUTF8(e.Kind[:min(len(e.Kind), maxProgram)], "")
 	}
 	st.Input = max(st.Input, min(e.Input, fact.MaxPeakMemory))
 	st.Queues[queue].hinted(tasks, min(e.Input, fact.MaxPeakMemory))
@@ -220,6 +221,7 @@ func (m *State) recorded(e fact.Record) {
 	queue := queueOf(e.PoolOnly)
 	running, known := m.Attempts[key]
 	m.ran(running, -1)
+	m.throttled(e)
 	m.exposed(e, cmp.Or(e.Grant.DeviceClass, m.Grants[key].DeviceClass, st.Slot.DeviceClass))
 	held, told := m.Grants[key]
 	resized := held.Resized || told && e.Grant.CPU > 0 && e.Grant.CPU != held.CPU

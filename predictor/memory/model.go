@@ -26,6 +26,7 @@ type Model struct {
 	Active      fact.Instant   `json:"active"`
 	Program     string         `json:"program,omitempty"` // what runs it, as the newest hint says
 	Imports     []string       `json:"imports,omitzero"`  // what that imports, sorted; nil where it is not known
+	Kind        string         `json:"kind,omitempty"`    // what kind of input that reads; empty where it is not known
 	Fixed       bool           `json:"fixed,omitempty"`   // its attempts are given no more memory while they run
 	Attempts    int            `json:"attempts,omitempty"`
 	Successes   int            `json:"successes,omitempty"`
@@ -467,7 +468,12 @@ func (m *Model) cold(e fact.Record) {
 		m.Colds = map[fact.Venue]usage.Series{}
 	}
 	values := m.Colds[e.Venue]
-	values.Push(microseconds(min(e.Start, fact.MaxWall).Seconds()), maxColds)
+	// Before its environment began, a function may have been deployed, or have waited until the venue took it.
+	start := e.Start
+	if e.Init > 0 {
+		start = e.Init
+	}
+	values.Push(microseconds(min(start, fact.MaxWall).Seconds()), maxColds)
 	m.Colds[e.Venue] = values
 }
 

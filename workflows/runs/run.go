@@ -257,7 +257,7 @@ func (r *run) hint(ctx workflow.Context, c call) {
 	r.tell(predictor.Scheduled{
 		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
 		Input: c.inputBytes(), Declared: c.stage.Declared,
-		Program: program.name, Imports: program.imports, Fixed: program.image || c.stage.Recommends,
+		Program: program.name, Imports: program.imports, Kind: c.kind(), Fixed: program.image || c.stage.Recommends,
 		At: workflow.Now(ctx),
 	})
 }
@@ -291,6 +291,18 @@ func (c call) program() program {
 		return program{name: command.Image, imports: command.Imports, image: true}
 	}
 	return program{name: cmp.Or(command.Program, path.Base(command.Arguments[0])), imports: command.Imports}
+}
+
+// kind is what kind of input the task reads: see [predictor.Scheduled].
+func (c call) kind() string {
+	if !c.stage.Command {
+		return wire.InputKind(c.input)
+	}
+	var command wire.Command
+	if json.Unmarshal(c.input, &command) != nil {
+		return "" // the host refuses it, and says why
+	}
+	return command.Reads()
 }
 
 // announce tells the loop that tasks of stage will be scheduled from now on.
