@@ -19,8 +19,9 @@ import (
 // same plan, in the same order; the returned State remembers the plan, so that Decisions of the next list only what
 // changed.
 //
-// The Plan's Term is that of the snapshot, its Tick counts within the term. Only stages that have work, or had some
-// within Policy.IdleAfter, have rows: a stage without a row holds nothing.
+// The Plan's Term is that of the snapshot, its Tick counts within the term. Only stages that have work, keep a slot
+// without it, or had some within the last half minute and Policy.IdleAfter, have rows: a stage without a row holds
+// nothing.
 func Decide(s State, snap plan.Snapshot) (plan.Plan, State) {
 	m := s.own()
 	d := begin(m, snap)
@@ -89,7 +90,8 @@ type work struct {
 	placed     []int // per host
 	withheld   bool  // functions end tasks before the pool has room for one
 	idle       bool
-	limited    bool // it could use more slots than there is room for
+	idling     idling // of a stage without work
+	limited    bool   // it could use more slots than there is room for
 	unfinished bool
 	doubted    int // tasks that its queue counts and no run is known to have; queued has at most one that is looked for
 	functions  int
@@ -112,6 +114,7 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 		committed: map[string]quantity.Money{}, holders: map[holder][]string{},
 	}
 	m.Begin(snap.Term, d.now)
+	m.Pass(d.now)
 	d.plan = plan.Plan{Term: m.Term, Tick: m.Tick, At: snap.Now}
 	d.openHosts(snap.Hosts)
 	if len(d.hosts) > 1 { // one alone knows what it has
@@ -158,7 +161,7 @@ func (d *decider) gather() {
 	m := d.memory
 	found := map[fact.StageID]*work{}
 	for id, st := range m.Stages {
-		idle := time.Duration(d.now-st.Active) < d.policy.IdleAfter
+		idle := time.Duration(d.now-st.Active) < min(usualIdle, d.policy.IdleAfter)
 		if st.Queues[0].Tasks > 0 || st.Queues[1].Tasks > 0 || st.Slots > 0 || st.Functions > 0 ||
 			(idle && !st.Slot.IsZero()) || st.Unfinished(d.now) {
 			found[id] = d.newWork(st)

@@ -264,7 +264,7 @@ func TestWhatFollowsAStageCountsAgainstItsDeadline(t *testing.T) {
 func TestACheckpointOfAnotherVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`{"v":10}`:                 "version 10, this build reads 2",
+		`{"v":11}`:                 "version 11, this build reads 2",
 		`{"v":2,"recent":"AAAA"}`:  "cut short",
 		`{"v":2,"stages":7}`:       "decode state",
 		`{"v":2,"stages":[{}, 1]}`: "decode state",

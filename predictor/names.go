@@ -2,6 +2,7 @@ package predictor
 
 import (
 	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/outlook"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -162,6 +163,9 @@ const (
 	UsualTimeToLoss = plan.UsualTimeToLoss
 	MostOthers      = plan.MostOthers
 )
+
+// Arriving is how many tasks come at a stage, minute by minute, and are forecast.
+type Arriving = memory.Arriving
 
 // The types of [outlook].
 type (

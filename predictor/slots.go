@@ -2,20 +2,23 @@ package predictor
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/calm"
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/pricing"
+	"github.com/spillway-ml/spillway/predictor/provision"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/share"
 	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
-// shareHosts gives the room of the hosts to the stages. Stages without work keep one slot, while it fits, until
-// Policy.IdleAfter.
+// shareHosts gives the room of the hosts to the stages. Stages without work keep one slot, while it fits, as long as
+// idling says.
 func (d *decider) shareHosts() {
 	claims := make([]share.Claim, len(d.works))
 	for i, w := range d.works {
@@ -31,10 +34,14 @@ func (d *decider) shareHosts() {
 		st.Eased, st.Most = then.Since, then.Most
 		w.idle = claim.Needed() == 0
 		switch {
-		case w.doubted > 0, w.idle && d.age(w) >= d.policy.IdleAfter:
+		case w.doubted > 0:
 			kept = 0
-		case w.idle && st.Slots > 0:
-			kept = max(kept, 1)
+		case w.idle:
+			if w.idling = d.idles(w); !w.idling.kept {
+				kept = 0
+			} else if st.Slots > 0 {
+				kept = max(kept, 1)
+			}
 		}
 		claim.Kept = kept
 		claims[i] = claim
@@ -57,6 +64,72 @@ func (d *decider) roomFor(w *work) quantity.Size {
 		room.Memory = max(room.Memory, min(quantity.Bytes(min(high, float64(fact.MaxPeakMemory))), most))
 	}
 	return room
+}
+
+const (
+	// usualIdle is for how long a stage without work keeps its last slot where nobody knows what a start takes, or what
+	// the room costs.
+	usualIdle = 30 * time.Second
+	// leastIdle is for how long it does at least, however soon a start is worth it: a decision costs attention, too, and a
+	// stage that goes to zero between any two tasks would have thirty of them a minute.
+	leastIdle = 10 * time.Second
+)
+
+// idling is whether a stage without work keeps its last slot, and why.
+type idling struct {
+	kept bool
+	age  time.Duration // since it had work
+	// terms say what a start and the slot cost, started how long a start takes; known is false where nobody knows.
+	terms   provision.Idle
+	started time.Duration
+	known   bool
+	stay    provision.Stay
+}
+
+// idles decides whether a stage without work keeps its last slot, and with it a child that needs no start when the next
+// task comes. What a start costs is what the time is worth for which a task waits for it, and the room that it takes
+// meanwhile; what keeping the slot costs is the price of its room, which is dear on a host that is dear or small.
+func (d *decider) idles(w *work) idling {
+	colds := w.stage.Model.Colds[fact.Pool]
+	started, hour := colds.Quantile(0.5), d.slotPrice(w)
+	age := d.age(w)
+	if len(colds.Values) == 0 || !(started > 0) || hour <= 0 || d.policy.Static {
+		return idling{kept: age < min(usualIdle, d.policy.IdleAfter)}
+	}
+	s := idling{known: true, age: age, started: time.Duration(started * float64(time.Second))}
+	s.terms = provision.Idle{Start: d.policy.ValueOfTime.Plus(hour).Times(started / time.Hour.Seconds()), Hour: hour}
+	s.stay = s.terms.Decide(age, d.coming(w))
+	s.kept = (s.stay.Kept || age < leastIdle) && age < d.policy.IdleAfter
+	return s
+}
+
+// slotPrice is what an hour of one slot costs on the host that has it, the cheapest of several; 0 where no host is
+// known, or its price is not.
+func (d *decider) slotPrice(w *work) (hour quantity.Money) {
+	for _, host := range d.hosts {
+		if len(w.stage.Placed) > 0 && w.stage.Placed[host.ID] == 0 {
+			continue
+		}
+		price := pricing.Host{PerHour: host.PricePerHour, Capacity: host.Capacity}.For(w.size, time.Hour)
+		if hour == 0 || price < hour {
+			hour = price
+		}
+	}
+	return hour
+}
+
+// coming is what is forecast of the next tasks of a stage, from now on; nil for nothing.
+func (d *decider) coming(w *work) []provision.Step {
+	chances := d.memory.Coming(w.stage.Model.Name)
+	steps := make([]provision.Step, len(chances))
+	for i, chance := range chances {
+		steps[i] = provision.Step{Lasts: time.Minute, Chance: chance}
+	}
+	if len(steps) > 0 { // of the minute that goes on, a part is over
+		rest := time.Minute - time.Duration(d.now%fact.Instant(time.Minute))
+		steps[0] = provision.Step{Lasts: rest, Chance: 1 - math.Pow(1-chances[0], rest.Minutes())}
+	}
+	return steps
 }
 
 // age is how long the stage has been without any event.
@@ -102,6 +175,13 @@ func (w *work) inputs() map[string]float64 {
 	if w.taking.known {
 		inputs["wall_seconds"] = w.wall
 	}
+	if s := w.idling; s.known {
+		inputs["idle_seconds"], inputs["start_seconds"] = s.age.Seconds(), s.started.Seconds()
+		inputs["idle_break_even_seconds"] = s.terms.BreakEven().Seconds()
+		if s.stay.Within > 0 {
+			inputs["idle_chance_of_a_task"], inputs["idle_chance_within_seconds"] = s.stay.Chance, s.stay.Within.Seconds()
+		}
+	}
 	return inputs
 }
 
@@ -113,10 +193,10 @@ func (d *decider) slotsReason(w *work) string {
 	case w.doubted > 0:
 		return w.doubtReason() + ": one slot looks"
 	case w.idle && w.slots > 0:
-		return fmt.Sprintf("no task waits or runs; %s for %s more", stays(w.slots),
-			words.Seconds((d.policy.IdleAfter - d.age(w)).Seconds()))
-	case w.idle && d.age(w) >= d.policy.IdleAfter:
-		return fmt.Sprintf("no task for %s: an idle stage holds nothing", words.Seconds(d.age(w).Seconds()))
+		return fmt.Sprintf("no task waits or runs; %s for %s", stays(w.slots), d.stayReason(w))
+	case w.idle && !w.idling.kept:
+		return fmt.Sprintf("no task for %s: an idle stage holds nothing%s", words.Seconds(d.age(w).Seconds()),
+			d.goReason(w))
 	case w.idle:
 		return "no task waits or runs, and others need the room"
 	case len(d.hosts) == 0:
@@ -152,6 +232,35 @@ func (d *decider) slotsReason(w *work) string {
 		work += "; the hosts have no room for more slots"
 	}
 	return work
+}
+
+// stayReason says for how long an idle stage keeps what it has.
+func (d *decider) stayReason(w *work) string {
+	left := func(until time.Duration) string {
+		return words.Seconds((min(max(until, leastIdle), d.policy.IdleAfter) - d.age(w)).Seconds())
+	}
+	s := w.idling
+	if !s.known {
+		return left(usualIdle) + " more"
+	}
+	least, most := left(s.terms.Least()), left(s.terms.Most())
+	because := s.terms.Describe(provision.Stay{}, s.started)
+	if least == most {
+		return fmt.Sprintf("%s more: %s", most, because)
+	}
+	return fmt.Sprintf("%s to %s more, as tasks are expected: %s", least, most, because)
+}
+
+// goReason says why an idle stage keeps nothing any more; empty where that is the usual time.
+func (d *decider) goReason(w *work) string {
+	s := w.idling
+	if !s.known {
+		return ""
+	}
+	if s.stay.Kept || d.age(w) >= s.terms.Most() {
+		return ", as " + s.terms.Describe(provision.Stay{}, s.started)
+	}
+	return ", as " + s.terms.Describe(s.stay, s.started)
 }
 
 // stays writes "one slot stays", "2 slots stay".

@@ -41,6 +41,15 @@ func Fold(s State, e fact.Event) State {
 	return State{m}
 }
 
+// Pass says that it is this time now: a minute in which nothing came at a stage is known to be one only once it is over
+// (see [memory.State.Pass]). Decide says it too; whoever only folds calls it at least once a minute, and, while it
+// takes in what happened before, with the time at which each event was stored. It takes s over, as Fold does.
+func Pass(s State, now time.Time) State {
+	m := s.own()
+	m.Pass(fact.At(now))
+	return State{m}
+}
+
 // Obey makes a state that only folds know what plan is in force, as if it had decided it: whoever answers questions
 // besides the leader calls it with every plan. It takes s over, as Fold does. An older plan than the last is ignored;
 // stages that the plan names and s has not heard of yet are remembered.
@@ -60,8 +69,9 @@ func Resume(s State, inForce plan.Plan) State {
 	return State{m}
 }
 
-// Lighten forgets a quarter of what is known of stages that no run works on, those that were active longest ago, and
-// returns of how many: a checkpoint of the rest is smaller. It takes s over, as Fold does.
+// Lighten forgets a quarter of what is forecast of arrivals, and once nothing is, a quarter of what is known of stages
+// that no run works on, each time those that were active longest ago, and returns of how many stages: a checkpoint of
+// the rest is smaller. It takes s over, as Fold does.
 func Lighten(s State) (lighter State, forgotten int) {
 	m := s.own()
 	forgotten = m.Lighten()
@@ -90,6 +100,14 @@ func (s State) Progress(now time.Time, runs ...string) map[string][]outlook.Prog
 
 // StateVersion is the version of what MarshalJSON writes; UnmarshalJSON reads it and earlier ones.
 const StateVersion = memory.SavedVersion
+
+// Arriving tells what comes at a stage, minute by minute, and what is forecast; false where that is not followed.
+func (s State) Arriving(stage fact.StageID) (arriving memory.Arriving, followed bool) {
+	if s.memory == nil {
+		return memory.Arriving{}, false
+	}
+	return s.memory.Arriving(stage)
+}
 
 // MarshalJSON encodes the state for a checkpoint; equal states are equal bytes.
 func (s State) MarshalJSON() ([]byte, error) { return s.own().MarshalJSON() }

@@ -19,7 +19,7 @@ func foldedState(t *testing.T) predictor.State {
 	var state predictor.State
 	for _, step := range readStream(t, "testdata/streams/chain.jsonl.gz") {
 		if step.event != nil {
-			state = predictor.Fold(state, step.event)
+			state = predictor.Fold(predictor.Pass(state, step.event.When()), step.event)
 		}
 	}
 	return state

@@ -97,8 +97,10 @@ func options(t *testing.T, js jetstream.JetStream) Options {
 	return Options{
 		JetStream: js,
 		Plans:     newPlans(t, js),
-		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
-			return loop.Follow(ctx, js, from, nil, func(line loop.Line) error { return handle(line.Sequence, line.Message) })
+		Follow: func(ctx context.Context, from uint64, handle func(uint64, time.Time, wire.Message) error) error {
+			return loop.Follow(ctx, js, from, nil, func(line loop.Line) error {
+				return handle(line.Sequence, line.Stored, line.Message)
+			})
 		},
 		Extent:    func(ctx context.Context) (uint64, uint64, error) { return loop.Extent(ctx, js) },
 		Hosts:     func(context.Context) ([]predictor.Host, error) { return []predictor.Host{laptop}, nil },

@@ -49,8 +49,9 @@ type Options struct {
 	// Plans has the plan in force.
 	Plans PlanStore
 	// Follow calls handle with every message of the loop's stream from sequence from on, in order, until ctx ends or
-	// handle fails. A message that cannot be read is the zero Message.
-	Follow func(ctx context.Context, from uint64, handle func(sequence uint64, message wire.Message) error) error
+	// handle fails, and when it was stored. A message that cannot be read is the zero Message.
+	Follow func(ctx context.Context, from uint64,
+		handle func(sequence uint64, stored time.Time, message wire.Message) error) error
 	// Extent returns the sequences of the oldest and of the newest message that the loop's stream holds now; both are 0
 	// when it holds none.
 	Extent func(ctx context.Context) (first, last uint64, err error)

@@ -22,6 +22,7 @@ const (
 // read is one message of the loop's stream.
 type read struct {
 	sequence uint64
+	stored   time.Time // when
 	message  wire.Message
 }
 
@@ -78,9 +79,9 @@ func (l *Leader) serve(whole context.Context, outside ports) error {
 
 // follow hands the messages of the stream to the term.
 func (l *Leader) follow(ctx context.Context, from uint64, messages chan<- read) error {
-	err := l.options.Follow(ctx, from, func(sequence uint64, message wire.Message) error {
+	err := l.options.Follow(ctx, from, func(sequence uint64, stored time.Time, message wire.Message) error {
 		select {
-		case messages <- read{sequence, message}:
+		case messages <- read{sequence, stored, message}:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -143,6 +144,7 @@ func (t *term) catchUp(ctx context.Context, messages <-chan read) error {
 	for t.sequence < t.target {
 		select {
 		case next := <-messages:
+			t.state = predictor.Pass(t.state, next.stored) // later each decision says what time it is
 			t.fold(next)
 		case <-timer.C:
 			if t.atEnd(ctx) {

@@ -14,6 +14,9 @@ func At(t time.Time) Instant {
 	return Instant(t.UnixNano())
 }
 
+// Time returns the time of i, in UTC.
+func (i Instant) Time() time.Time { return time.Unix(0, int64(i)).UTC() }
+
 // Since returns how many seconds passed from earlier to i, never below zero.
 func (i Instant) Since(earlier Instant) float64 {
 	return max(0, time.Duration(i-earlier).Seconds())

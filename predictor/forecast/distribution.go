@@ -81,6 +81,38 @@ func (d Distribution) asked(promised float64) float64 {
 	return d.scores[i] + part*(d.scores[i+1]-d.scores[i])
 }
 
+// Exceeds is the chance that the count is above some number of arrivals, which is rounded down: of 0, that anything
+// comes at all. It is the inverse of [Distribution.Quantile], asked midway between two whole counts. NaN where nothing
+// is known or count is NaN; 1 for a count below 0, and 0 for +Inf.
+func (d Distribution) Exceeds(count float64) float64 {
+	switch {
+	case !d.known || math.IsNaN(count):
+		return math.NaN()
+	case count < 0:
+		return 1
+	case count > largestCount:
+		return 0
+	}
+	return 1 - normal(d.promised(probit(d.below(stabilised(math.Floor(count)+0.5)))))
+}
+
+// promised is the inverse of asked: of scores that are the same, the highest promise.
+func (d Distribution) promised(asked float64) float64 {
+	last := len(tracked) - 1
+	switch {
+	case asked >= d.scores[last]:
+		return math.Min(trackedScores[last]+asked-d.scores[last], mostScore)
+	case asked < d.scores[0]:
+		return math.Max(trackedScores[0]+asked-d.scores[0], -mostScore)
+	}
+	i := 0
+	for asked >= d.scores[i+1] {
+		i++
+	}
+	part := (asked - d.scores[i]) / (d.scores[i+1] - d.scores[i])
+	return trackedScores[i] + part*(trackedScores[i+1]-trackedScores[i])
+}
+
 // Ahead is the distribution of the count in the bucket that is ahead, 1 or more, after the newest that was observed.
 // Beyond the horizon nothing was held against what came: errors are taken to grow with the root of the time, up to
 // twice those at the horizon. Nothing is known of buckets that are over, and before any was observed.

@@ -60,7 +60,7 @@ func (m *State) Resume(inForce plan.Plan) {
 }
 
 // Copied returns a memory on which decisions leave no trace in m: what Decide changes is its own, what only Fold
-// changes is shared.
+// changes is shared. For what arrives, time stands still in it: a forecast that it went on to make would be m's.
 func (m *State) Copied() *State {
 	twin := *m
 	twin.models = make(map[string]*Model, len(m.models))
@@ -79,6 +79,7 @@ func (m *State) Copied() *State {
 	}
 	twin.Attempts, twin.Grants, twin.leased = maps.Clone(m.Attempts), maps.Clone(m.Grants), maps.Clone(m.leased)
 	twin.Given, twin.steps = maps.Clone(m.Given), maps.Clone(m.steps)
+	twin.arriving.still = true
 	return &twin
 }
 

@@ -39,6 +39,7 @@ type State struct {
 	RunWidth, CostWidth float64
 	recent              recent
 	followed            int // stages that have a live
+	arriving            arriving
 }
 
 // Bounds of what is remembered. Beyond them the least recently active entry is forgotten, so that no input makes a
@@ -259,9 +260,13 @@ func (m *State) model(name string, now fact.Instant) *Model {
 	return fresh
 }
 
-// Lighten forgets a quarter of the models, those that were active longest ago, with their stages, and returns how many:
-// none that a run works on. It is for a checkpoint that would be too large.
+// Lighten forgets a quarter of the forecasts of arrivals, and where there is none any more a quarter of the models,
+// those that were active longest ago, with their stages, and returns how many: none that a run works on. It is for a
+// checkpoint that would be too large.
 func (m *State) Lighten() (forgotten int) {
+	if forgotten := m.arriving.lighten(); forgotten > 0 {
+		return forgotten
+	}
 	busy := make(map[*Model]bool)
 	stages := make(map[*Model][]*Stage)
 	for _, st := range m.Stages {
@@ -391,6 +396,8 @@ type saved struct {
 	// CostWidth came with version 9.
 	CostWidth float64 `json:"cost_width,omitempty"`
 	Recent    []byte  `json:"recent,omitempty"`
+	// Arrivals came with version 10.
+	Arrivals *savedArrivals `json:"arrivals,omitempty"`
 	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
 	Begins bool `json:"begins,omitempty"`
 }
@@ -400,10 +407,10 @@ type saved struct {
 // before it shrinks, which begins anew; version 3 does not know how often attempts are lost; up to version 4
 // attempts that ran out of memory were counted twice; version 5 knows run times without what was known of their
 // attempts; version 6 does not know the inputs of tasks that wait, version 7 the sizes that attempts had, nor of
-// earlier runs more than how long they and their stages took, and of how many tasks, and version 8 the inputs of tasks
-// that are done, nor whether forecasts of costs held.
+// earlier runs more than how long they and their stages took, and of how many tasks, version 8 the inputs of tasks
+// that are done, nor whether forecasts of costs held, and version 9 what arrives when.
 const (
-	SavedVersion  = 9
+	SavedVersion  = 10
 	oldestVersion = 2
 	// countedOnce is the version from which an attempt that ran out of memory is counted once.
 	countedOnce = 5
@@ -419,7 +426,7 @@ func (m *State) MarshalJSON() ([]byte, error) {
 		Version: SavedVersion, Begins: true,
 		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.leased,
 		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth, CostWidth: m.CostWidth, Given: m.Given,
-		Steps:  m.steps,
+		Steps: m.steps, Arrivals: m.arriving.save(),
 		Stages: slices.SortedFunc(maps.Values(m.Stages), func(a, b *Stage) int { return fact.CompareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.Runs), func(a, b *Run) int { return strings.Compare(a.ID, b.ID) }),
@@ -489,6 +496,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	if from.Version < loaded {
 		read.load()
 	}
+	read.arriving = from.Arrivals.read()
 	read.Cores, read.RunWidth, read.CostWidth = from.Cores, from.RunWidth, from.CostWidth
 	if !from.Begins {
 		read.begin()

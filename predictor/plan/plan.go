@@ -161,7 +161,9 @@ type Policy struct {
 	Shadow bool `json:"shadow,omitempty"`
 	// ValueOfTime is what an hour of earlier finish is worth to a run whose goal does not say, per hour.
 	ValueOfTime quantity.Money `json:"value_of_time_picodollars_per_hour"`
-	// IdleAfter is how long a stage without work keeps its last slot.
+	// IdleAfter is how long a stage without work keeps its last slot at most. Within it that is for how long keeping it
+	// costs as much as starting a child again, half of it or twice, as tasks are expected (provision.Idle); half a minute
+	// where a start has not been measured or hosts have no price. 0 keeps none.
 	IdleAfter time.Duration `json:"idle_after_ns"`
 	// Window is the number of tasks of one run and stage in flight at first.
 	Window int `json:"window"`
@@ -181,7 +183,7 @@ type Policy struct {
 func DefaultPolicy() Policy {
 	return Policy{
 		ValueOfTime: quantity.USD,
-		IdleAfter:   30 * time.Second,
+		IdleAfter:   10 * time.Minute,
 		Window:      64,
 		MaxWindow:   500,
 		Margin:      0.10,

@@ -34,7 +34,6 @@ import (
 
 const (
 	defaultSampleEvery = time.Second
-	defaultChildIdle   = 30 * time.Second
 	defaultDrain       = 10 * time.Second
 	defaultReady       = 30 * time.Second
 	// availableShare is the part of the host's available memory that children get when no capacity is set; the rest is for
@@ -112,8 +111,6 @@ type Options struct {
 	Started func(context.Context, predictor.HostStarted) error
 	// SampleEvery is the time between two looks at a running attempt; 0 means a second.
 	SampleEvery time.Duration
-	// ChildIdle is how long a child without work is kept; 0 means 30 seconds.
-	ChildIdle time.Duration
 	// ReadyTimeout is how long a child may take from its start until it is ready for an attempt, which else fails; 0 means
 	// 30 seconds.
 	ReadyTimeout time.Duration
@@ -142,7 +139,6 @@ type Agent struct {
 	held        func(context.Context, predictor.HostHeld) error
 	started     func(context.Context, predictor.HostStarted) error
 	sampleEvery time.Duration
-	childIdle   time.Duration
 	drain       time.Duration
 	logger      *slog.Logger
 	now         func() time.Time
@@ -177,7 +173,7 @@ func New(options Options) (*Agent, error) {
 		recorder: options.Recorder, keeper: options.Results, declared: options.Declared,
 		superseded: options.Superseded, plans: options.Plans,
 		output: options.Output, inventory: options.Inventory, held: options.Held,
-		sampleEvery: options.SampleEvery, childIdle: options.ChildIdle, drain: options.Drain,
+		sampleEvery: options.SampleEvery, drain: options.Drain,
 		logger: options.Logger.With("host", options.Host), now: options.Now,
 		changed: make(chan struct{}, 1),
 		sizings: make(map[predictor.StageID]predictor.Sizing), running: make(map[*running]struct{}),
@@ -260,9 +256,6 @@ func (o *Options) complete() error {
 	if o.ReadyTimeout <= 0 {
 		o.ReadyTimeout = defaultReady
 	}
-	if o.ChildIdle <= 0 {
-		o.ChildIdle = defaultChildIdle
-	}
 	if o.Drain <= 0 {
 		o.Drain = defaultDrain
 	}
@@ -302,14 +295,15 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	release()
 	describing.Wait()
 	err = errors.Join(err, a.journal.Close(err == nil))
-	a.children.reap(ctx, a.now().Add(time.Hour)) // all of them
+	a.children.obey(nil)
+	a.children.reap(ctx) // all of them
 	if err != nil {
 		return fmt.Errorf("run the agent of %s: %w", a.id, err)
 	}
 	return nil
 }
 
-// describe reports the inventory and stops idle children until ctx ends.
+// describe reports the inventory and stops the children for which the plan has no slot until ctx ends.
 func (a *Agent) describe(ctx context.Context) {
 	ticker := time.NewTicker(inventoryEvery)
 	defer ticker.Stop()
@@ -319,7 +313,7 @@ func (a *Agent) describe(ctx context.Context) {
 		if err := a.inventory(ctx, a.Host()); err != nil && ctx.Err() == nil {
 			a.logger.WarnContext(ctx, "the host's inventory was not taken; trying again", "error", err)
 		}
-		a.children.reap(ctx, a.now().Add(-a.childIdle))
+		a.children.reap(ctx)
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -353,7 +347,7 @@ func (a *Agent) Stages() []predictor.StageID { return a.board.Stages() }
 func (a *Agent) Running() int { return a.board.Running() }
 
 // Idle tells how many children wait for an attempt.
-func (a *Agent) Idle() int { return a.children.count() }
+func (a *Agent) Idle() int { return a.children.idles() }
 
 // callIn asks for what is lent to running attempts, as far as others wait for it.
 func (a *Agent) callIn() {
@@ -375,9 +369,15 @@ func (a *Agent) touch() {
 	}
 }
 
-// obey takes over a plan: it remembers the sizings of the stages placed here, resizes what runs and returns the slots.
+// obey takes over a plan: it remembers the sizings of the stages placed here, and for how many children there are
+// slots, resizes what runs and returns the slots.
 func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 	targets := placed(plan, a.id)
+	slots := make(map[build]int)
+	for stage, target := range targets {
+		slots[build{stage.App, stage.Build}] += target.Slots
+	}
+	a.children.obey(slots)
 	a.mu.Lock()
 	runs := slices.Collect(maps.Keys(a.running))
 	wanted := maps.Clone(targets)

@@ -239,9 +239,9 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 		}
 	}
 	if _, reusable := ended(f); reusable && len(r.gpus.uuids) == 0 { // a process sees the GPUs that it was started with
-		a.children.give(ctx, c, now)
+		a.children.give(ctx, c)
 	} else {
-		c.kill(ctx)
+		a.children.stop(ctx, c)
 	}
 	return f
 }

@@ -36,15 +36,14 @@ type build struct{ app, digest string }
 
 // child is one process of a user's build, which runs one attempt at a time.
 type child struct {
-	build     build
-	process   *exec.Cmd
-	group     *enforce.Group // it and all that it starts
-	in        *os.File       // messages to the child
-	out       *os.File       // messages from it
-	output    *output
-	stage     string    // that it ran last
-	told      bool      // which GPUs it may see, if only that there are none for it
-	idleSince time.Time // owned by children
+	build   build
+	process *exec.Cmd
+	group   *enforce.Group // it and all that it starts
+	in      *os.File       // messages to the child
+	out     *os.File       // messages from it
+	output  *output
+	stage   string // that it ran last
+	told    bool   // which GPUs it may see, if only that there are none for it
 
 	sending  sync.Mutex
 	messages chan wire.FromChild // closed when no more can come

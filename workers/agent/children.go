@@ -22,7 +22,8 @@ import (
 // errUnavailable says that this host does not have a build: no fault of the stage.
 var errUnavailable = errors.New("the build is not on this host")
 
-// children starts processes and keeps the idle ones for a while. An idle child serves any stage of its build.
+// children starts processes and keeps the idle ones as long as the plan has slots for them. An idle child serves any
+// stage of its build.
 type children struct {
 	builds    activities.Builds
 	groups    *enforce.Enforcer
@@ -36,9 +37,11 @@ type children struct {
 	// patience is how long a child may take from its start until it is ready.
 	patience time.Duration
 
-	mu   sync.Mutex
-	idle []*child     // the longest idle first
-	made atomic.Int64 // groups
+	mu    sync.Mutex
+	idle  []*child      // the longest idle first
+	busy  map[build]int // that were taken and not given back
+	slots map[build]int // that the plan has for the stages of a build
+	made  atomic.Int64  // groups
 }
 
 // take returns an idle child of b, or starts one, which makes it cold, and waits until it is ready. It is held to what
@@ -61,6 +64,7 @@ func (s *children) take(
 		}
 		if held.Memory <= max(size.Memory, enforce.MinimumMemory) {
 			enter(c.group)
+			s.count(b, 1)
 			return c, false, "", nil
 		}
 		c.kill(ctx) // it has kept more of its last attempt than this one may hold
@@ -91,6 +95,7 @@ func (s *children) take(
 		c.kill(ctx)
 		return nil, true, c.output.text(), err
 	}
+	s.count(b, 1)
 	return c, true, "", nil
 }
 
@@ -156,10 +161,28 @@ func (s *children) pick(ctx context.Context, b build, stage string, told bool) *
 	}
 }
 
-// give makes c idle at now and kills the longest idle child when there are too many.
-func (s *children) give(ctx context.Context, c *child, now time.Time) {
+// count notes that children of b are taken, or fewer are.
+func (s *children) count(b build, taken int) {
 	s.mu.Lock()
-	c.idleSince = now
+	defer s.mu.Unlock()
+	if s.busy == nil {
+		s.busy = make(map[build]int)
+	}
+	if s.busy[b] += taken; s.busy[b] <= 0 {
+		delete(s.busy, b)
+	}
+}
+
+// stop kills a child that was taken.
+func (s *children) stop(ctx context.Context, c *child) {
+	s.count(c.build, -1)
+	c.kill(ctx)
+}
+
+// give makes c idle and kills the longest idle child when there are too many.
+func (s *children) give(ctx context.Context, c *child) {
+	s.count(c.build, -1)
+	s.mu.Lock()
 	s.idle = append(s.idle, c)
 	var surplus []*child
 	if n := len(s.idle) - s.maxIdle; n > 0 {
@@ -170,21 +193,40 @@ func (s *children) give(ctx context.Context, c *child, now time.Time) {
 	killAll(ctx, surplus)
 }
 
-// reap kills the children that are idle since before.
-func (s *children) reap(ctx context.Context, before time.Time) {
+// obey takes over how many slots the plan has here for the stages of each build.
+func (s *children) obey(slots map[build]int) {
 	s.mu.Lock()
-	n := 0
-	for n < len(s.idle) && s.idle[n].idleSince.Before(before) {
-		n++
-	}
-	old := slices.Clone(s.idle[:n])
-	s.idle = slices.Delete(s.idle, 0, n)
-	s.mu.Unlock()
-	killAll(ctx, old)
+	defer s.mu.Unlock()
+	s.slots = slots
 }
 
-// count tells how many children are idle.
-func (s *children) count() int {
+// reap kills the idle children for which the plan has no slots, those that have been idle longest. For how long a stage
+// without work keeps a slot, and a child in it, the plan decides alone.
+func (s *children) reap(ctx context.Context) { killAll(ctx, s.surplus()) }
+
+// surplus takes those out that are to be killed.
+func (s *children) surplus() (surplus []*child) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	over := make(map[build]int)
+	for _, c := range s.idle {
+		over[c.build]++
+	}
+	for b := range over {
+		over[b] -= max(0, s.slots[b]-s.busy[b])
+	}
+	s.idle = slices.DeleteFunc(s.idle, func(c *child) bool {
+		if over[c.build]--; over[c.build] < 0 {
+			return false
+		}
+		surplus = append(surplus, c)
+		return true
+	})
+	return surplus
+}
+
+// idles tells how many children are idle.
+func (s *children) idles() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.idle)

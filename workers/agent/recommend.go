@@ -81,7 +81,7 @@ func (a *Agent) ask(
 		return wire.Recommended{}, err
 	}
 	if err := c.send(wire.ToChild{Propose: &question}); err != nil {
-		c.kill(ctx)
+		a.children.stop(ctx, c)
 		return wire.Recommended{}, err
 	}
 	timer := time.NewTimer(recommendTimeout)
@@ -91,17 +91,17 @@ func (a *Agent) ask(
 		case message, open := <-c.messages:
 			switch {
 			case !open:
-				c.kill(ctx)
+				a.children.stop(ctx, c)
 				return wire.Recommended{}, fmt.Errorf("its process ended: %s", c.process.ProcessState)
 			case message.Recommended != nil:
-				a.children.give(ctx, c, a.now())
+				a.children.give(ctx, c)
 				return *message.Recommended, nil
 			}
 		case <-timer.C: // it may answer later, in the middle of an attempt
-			c.kill(ctx)
+			a.children.stop(ctx, c)
 			return wire.Recommended{}, errSilent
 		case <-ctx.Done():
-			c.kill(ctx)
+			a.children.stop(ctx, c)
 			return wire.Recommended{}, context.Cause(ctx)
 		}
 	}

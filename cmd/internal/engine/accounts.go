@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/hindsight"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
@@ -89,6 +90,28 @@ func (e *Engine) Hindsight(ctx context.Context, run, stage string, points int) (
 		return nil, err
 	}
 	return of.Hindsight(stage, points, plan.Sizings), nil
+}
+
+// Arrivals says what comes at the stages of a run, and what is forecast.
+func (e *Engine) Arrivals(ctx context.Context, run string) ([]predictor.Arriving, error) {
+	view, err := e.Run(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	return e.observer.arrivals(view), nil
+}
+
+// arrivals tells what comes at the stages of a run.
+func (o *observer) arrivals(run ledger.RunView) (all []predictor.Arriving) {
+	for _, stage := range run.Stages {
+		o.mu.Lock() // a stage takes about a millisecond: others may look between
+		arriving, followed := o.state.Arriving(predictor.StageID{App: run.App, Build: run.Build, Name: stage.Name})
+		o.mu.Unlock()
+		if followed {
+			all = append(all, arriving)
+		}
+	}
+	return all
 }
 
 // Trainings returns how the split trainings of a run go, or went, beside their plans.

@@ -120,9 +120,9 @@ func (f *front) startLeader(ctx context.Context) error {
 	f.leader, err = autoscaler.New(autoscaler.Options{
 		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Plans: f.plans, Hosts: f.leases.Hosts,
 		Stages: f.apps.stages,
-		Follow: func(ctx context.Context, from uint64, handle func(uint64, wire.Message) error) error {
+		Follow: func(ctx context.Context, from uint64, handle func(uint64, time.Time, wire.Message) error) error {
 			return loop.Follow(ctx, f.stream, from, &loop.FollowOptions{Logger: f.logger}, func(line loop.Line) error {
-				return handle(line.Sequence, line.Message)
+				return handle(line.Sequence, line.Stored, line.Message)
 			})
 		},
 		Extent: func(ctx context.Context) (first, last uint64, err error) { return loop.Extent(ctx, f.stream) },

@@ -77,6 +77,9 @@ func (o *observer) apply(line loop.Line) error {
 	} else if o.counts {
 		o.metrics.Replay(message)
 	}
+	if !news {
+		o.state = predictor.Pass(o.state, line.Stored) // later pass does
+	}
 	if message.Event != nil {
 		o.ledger.Apply(message.Event)
 		o.state = predictor.Fold(o.state, message.Event)
@@ -102,6 +105,15 @@ func (o *observer) apply(line loop.Line) error {
 		o.feed.Decided(*message.Decision)
 	}
 	return nil
+}
+
+// pass says what time it is, once all that happened before was taken in.
+func (o *observer) pass(now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.current() {
+		o.state = predictor.Pass(o.state, now)
+	}
 }
 
 // reach says that all messages up to sequence were taken in. The caller holds mu.

@@ -266,7 +266,7 @@ func TestIdleStagesCostLittle(t *testing.T) {
 	if done := succeed[int](e, e.publish("wide", "wide", map[string]any{"shards": 100}), patience); done != 100 {
 		t.Fatalf("%d stages ran, want 100", done)
 	}
-	time.Sleep(40 * time.Second) // idle children are kept for half a minute
+	time.Sleep(10 * time.Second) // with their slots idle children go
 	before, memory := processUse(t, e.command.Process.Pid)
 	const span = 20 * time.Second
 	time.Sleep(span)

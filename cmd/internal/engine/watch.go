@@ -43,6 +43,7 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 			return
 		case <-ticker.C:
 		}
+		e.observer.pass(e.now())
 		hosts, err := e.leases.Hosts(ctx)
 		if err != nil {
 			e.logger.DebugContext(ctx, "look at the hosts for forecasts", "error", err)

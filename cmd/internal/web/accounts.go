@@ -112,6 +112,19 @@ func (s *Server) curves(r *http.Request) (answer curvesAnswer, err error) {
 	return curvesAnswer{notNil(found)}, err
 }
 
+type arrivalsAnswer struct {
+	Stages []predictor.Arriving `json:"stages"`
+}
+
+// arrivals answers GET /api/v1/runs/{run}/arrivals.
+func (s *Server) arrivals(r *http.Request) (answer arrivalsAnswer, err error) {
+	if _, err := s.knownRun(r.Context(), r.PathValue("run")); err != nil {
+		return answer, err
+	}
+	found, err := s.engine.Arrivals(r.Context(), r.PathValue("run"))
+	return arrivalsAnswer{notNil(found)}, err
+}
+
 type trainingsAnswer struct {
 	Trainings []ledger.TrainingView `json:"trainings"`
 }

@@ -114,6 +114,9 @@ type Accounts interface {
 	// Hindsight sets what was predicted of the attempts of a run beside what came, with at most so many points of each
 	// stage; of one stage, or where it is empty of all.
 	Hindsight(ctx context.Context, run, stage string, points int) ([]hindsight.Stage, error)
+	// Arrivals says what comes at the stages of a run, of all runs, minute by minute, and what is forecast, in the order
+	// of the run; a stage of which nothing came for long, or that is one of too many, is left out.
+	Arrivals(ctx context.Context, run string) ([]predictor.Arriving, error)
 	// Trainings returns how the split trainings of a run go, or went, beside their plans.
 	Trainings(ctx context.Context, run string) ([]ledger.TrainingView, error)
 	// Bill returns who spent what.

@@ -170,6 +170,9 @@ func (s *Server) accountRoutes() []route {
 			answer: reflect.TypeFor[sizesAnswer](), kinds: []string{"image/svg+xml"}, refusals: []int{notFound, gone},
 			handler: s.sizes,
 		},
+		asking(s, "GET", "/api/v1/runs/{run}/arrivals",
+			"Says how many tasks come at the stages of a run, of all runs, minute by minute, and how many are forecast.",
+			s.arrivals).refusing(notFound),
 		asking(s, "GET", "/api/v1/runs/{run}/trainings",
 			"Says what the plans of a run's split trainings predicted, and what came.", s.trainings).refusing(notFound, gone),
 		asking(s, "GET", "/api/v1/diff", "Compares two runs.", s.diff).with(firstParameter, secondParameter).

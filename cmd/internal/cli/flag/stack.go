@@ -114,7 +114,8 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.Var(Count{&f.concurrency, 1}, "function-concurrency", "the most function environments at a time")
 	f.Set.Var(Span{Value: &f.coldStart, orZero: true, most: mostColdStart}, "function-cold-start",
 		"time added to the start of a local environment, which starts faster than on AWS")
-	f.Set.Var(Span{Value: &f.idleAfter}, "idle-after", "how long a stage without work keeps its last slot")
+	f.Set.Var(Span{Value: &f.idleAfter}, "idle-after",
+		"how long a stage without work keeps its last slot at most, however dear a start is")
 	f.Set.StringArrayVar(&f.webhooks, "alert-webhook", nil,
 		"`URL` to which alerts about goals are posted as JSON; may be given several times. Where it is a secret, set "+
 			alerts.WebhooksVariable)

@@ -22,6 +22,7 @@ import (
 
 func showCommand(t *tool.Tool) *cobra.Command {
 	var asJSON, live, history, why bool
+	var forecast bool
 	var sizes sizesFlags
 	command := &cobra.Command{
 		Use:   "show RUN [FLAGS]",
@@ -41,17 +42,22 @@ memory, with the limits granted and how many were killed at theirs, and run time
 known before and explains them best. "of 40" counts the attempts that had a prediction. With --svg
 the same is written as a picture, to the terminal's output or to the file that --out names.
 
+With --forecast it says how many tasks came at each of its stages in the latest minutes, of all
+runs, beside what had been predicted of each a minute before, and how many are predicted of the
+next. By that a stage without work keeps its last slot for longer or shorter than a start is worth.
+
 The exit code is 0 when the run was shown, 2 when there is none, and with --follow that of run.`,
 		Example: `  spillway show digits-7f3a9c
   spillway show digits-7f3a9c --why
   spillway show digits-7f3a9c --sizes --svg --out sizes.svg
+  spillway show digits-7f3a9c --forecast
   spillway show digits-7f3a9c --json | jq .stages
   spillway show digits-7f3a9c --history > testdata/first.json`,
 		Args:              flag.Positional("the name of a run"),
 		ValidArgsFunction: session.Complete(t, session.RunNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			shown := []string{"--history", "--follow", "--why", "--sizes"}
-			if err := flag.Exclusive(shown, history, live, why, sizes.on); err != nil {
+			shown := []string{"--history", "--follow", "--why", "--sizes", "--forecast"}
+			if err := flag.Exclusive(shown, history, live, why, sizes.on, forecast); err != nil {
 				return err
 			}
 			if err := sizes.check(asJSON); err != nil {
@@ -65,6 +71,8 @@ The exit code is 0 when the run was shown, 2 when there is none, and with --foll
 				return showHistory(cmd.Context(), t, args[0])
 			case sizes.on:
 				return showSizes(cmd.Context(), t, args[0], asJSON, sizes)
+			case forecast:
+				return showForecast(cmd.Context(), t, args[0], asJSON)
 			case why:
 				return explain(cmd.Context(), t, args[0], asJSON)
 			default:
@@ -77,8 +85,30 @@ The exit code is 0 when the run was shown, 2 when there is none, and with --foll
 	command.Flags().BoolVar(&live, "follow", false, "show it live until it has ended; the exit code is then that of run")
 	command.Flags().BoolVar(&history, "history", false,
 		"print the run's recorded history as JSON, for the replay test of its pipeline")
+	command.Flags().BoolVar(&forecast, "forecast", false, "say what comes at its stages, and is predicted to come")
 	sizes.add(command.Flags())
 	return command
+}
+
+// showForecast says what comes at the stages of a run, and what is forecast.
+func showForecast(ctx context.Context, t *tool.Tool, run string, asJSON bool) error {
+	s, err := session.Connect(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer s.Client.Close()
+	stages, err := s.Client.Arrivals(ctx, run)
+	if err != nil {
+		return session.WithNearRuns(ctx, s, err, run)
+	}
+	if asJSON {
+		return t.WriteJSON(map[string]any{"run": run, "stages": stages})
+	}
+	style, _ := t.StyleOf(t.Out)
+	for _, line := range display.Arrivals(run, stages, style) {
+		t.Say("%s\n", display.Own(line))
+	}
+	return nil
 }
 
 func showHistory(ctx context.Context, t *tool.Tool, run string) error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/hindsight"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -66,6 +67,13 @@ func (c *Client) Hindsight(ctx context.Context, run string, points int) ([]hinds
 	setNumber(values, "points", points)
 	var answer struct{ Stages []hindsight.Stage }
 	err := c.call(ctx, http.MethodGet, ofRun(run, "sizes", values), nil, &answer)
+	return answer.Stages, err
+}
+
+// Arrivals says what comes at the stages of a run, of all runs, minute by minute, and what is forecast.
+func (c *Client) Arrivals(ctx context.Context, run string) ([]predictor.Arriving, error) {
+	var answer struct{ Stages []predictor.Arriving }
+	err := c.call(ctx, http.MethodGet, ofRun(run, "arrivals", nil), nil, &answer)
 	return answer.Stages, err
 }
 

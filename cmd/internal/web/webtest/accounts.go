@@ -88,6 +88,27 @@ func (e *Engine) Hindsight(_ context.Context, run, stage string, points int) ([]
 	})
 }
 
+// Arrivals says what comes at the stages of a run, as what was told of it has it: each event at its own time.
+func (e *Engine) Arrivals(ctx context.Context, run string) (all []predictor.Arriving, err error) {
+	view, err := e.Run(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	var state predictor.State
+	for _, event := range e.told {
+		state = predictor.Fold(predictor.Pass(state, event.When()), event)
+	}
+	for _, stage := range view.Stages {
+		of := predictor.StageID{App: view.App, Build: view.Build, Name: stage.Name}
+		if arriving, followed := state.Arriving(of); followed {
+			all = append(all, arriving)
+		}
+	}
+	return all, nil
+}
+
 // Trainings returns how the split trainings of a run go, or went, beside their plans.
 func (e *Engine) Trainings(_ context.Context, run string) ([]ledger.TrainingView, error) {
 	return account(e, run, func(l *ledger.Ledger, _ time.Time) ([]ledger.TrainingView, bool) { return l.Trainings(run) })

@@ -360,6 +360,19 @@ export interface Curve {
   points: { step: number; value: number; at: string }[] | null;
 }
 
+/** How many tasks come at a stage, of all runs, minute by minute. */
+export interface Arriving {
+  stage: string;
+  /** How many minutes were observed, and from how many on a forecast is acted on. */
+  known_minutes: number;
+  enough_minutes: number;
+  /** The beginning of the minute that goes on, and how many tasks came in it until now. */
+  now: string;
+  count: number;
+  came: { at: string; tasks: number; predicted_tasks?: Interval }[] | null;
+  next: { at: string; predicted_tasks: Interval; chance: number }[] | null;
+}
+
 /** What the plan of a split training said beside what came; what is not measured yet is left out. */
 export interface Training {
   model: string;
@@ -597,6 +610,8 @@ export const allocation = (id: string) =>
     (answer) => answer.stages ?? [],
   );
 export const breakdown = (id: string) => get<Breakdown>(ofRun(id, '/breakdown'));
+export const arrivals = (id: string) =>
+  get<{ stages: Arriving[] | null }>(ofRun(id, '/arrivals')).then((answer) => answer.stages ?? []);
 export const curves = (id: string) =>
   get<{ curves: Curve[] | null }>(ofRun(id, '/curves')).then((answer) => answer.curves ?? []);
 
