@@ -102,6 +102,11 @@ measure-sizes: ## Take the figures of sizes: how close they are, how fast they c
 measure-speed: ## Compare predicted with measured speed at 0.5, 1 and 2 cores for eight real programs. Minutes, on an otherwise idle machine, as root, with PyTorch.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 20m -run 'TestMeasureSpeeds$$' ./workers/enforce
 
+.PHONY: measure-functions
+measure-functions: ## Take the figures of functions: cold and warm invokes, invokes a second, a burst at pool, functions and both. Minutes, on an otherwise idle machine.
+	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestInvokesAreMeasured$$' ./activities/awslambda
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestABurstIsMeasured$$' ./cmd/internal/engine
+
 .PHONY: measure-overload
 measure-overload: ## Take the figures of bursts: 500 and 5,000 runs at once, at rest and beside busy cores, beside bare Temporal. Half an hour, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 90m -run 'TestOverload$$' ./cmd/internal/engine

@@ -23,6 +23,9 @@ type FunctionAnswer struct {
 	Payload []byte
 	// Error is empty when the function returned, else "Handled" or "Unhandled".
 	Error string
+	// ErrorType is the venue's own word for why the environment was lost, such as "Runtime.OutOfMemory"; empty when it was
+	// not, or where the venue does not say.
+	ErrorType string
 	// Init is the time to start the environment when the invoke was cold; 0 otherwise.
 	Init time.Duration
 	// Duration is the time that the function ran; Billed is what is paid for, initialisation included.

@@ -55,9 +55,10 @@ type decider struct {
 	memory    *memory.State
 	now       fact.Instant
 	policy    plan.Policy
-	functions plan.FunctionVenue
-	hosts     []plan.Host // by ID
-	works     []*work     // by stage
+	functions plan.FunctionVenue // with as many slots as it is taken to have
+	full      bool               // it lately refused functions, and is taken to have less than it offers
+	hosts     []plan.Host        // by ID
+	works     []*work            // by stage
 	committed map[string]quantity.Money
 	holders   map[holder][]string // the GPUs of attempts, by UUID
 	capacity  quantity.Size       // of all hosts
@@ -115,6 +116,9 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 	}
 	m.Begin(snap.Term, d.now)
 	m.Pass(d.now)
+	room := m.Full.Room(d.functions.Concurrency, m.Clock)
+	d.full = room < d.functions.Concurrency
+	d.functions.Concurrency = room
 	d.plan = plan.Plan{Term: m.Term, Tick: m.Tick, At: snap.Now}
 	d.openHosts(snap.Hosts)
 	if len(d.hosts) > 1 { // one alone knows what it has

@@ -106,6 +106,8 @@ const (
 	CauseHostLost      = fact.CauseHostLost
 	CauseBudget        = fact.CauseBudget
 	CauseVenue         = fact.CauseVenue
+	CauseThrottled     = fact.CauseThrottled
+	CausePayload       = fact.CausePayload
 	PastTrainings      = fact.PastTrainings
 )
 

@@ -265,6 +265,9 @@ func (d *decider) setFunctions(w *work, o spill.Offer, picked spill.Choice) {
 		}
 		decision.Run = picked.Run
 	}
+	if d.full {
+		decision.Inputs["venue_slots"] = float64(d.functions.Concurrency) // as it lately refused more
+	}
 	if o.Class > 0 {
 		if !o.Never(0) {
 			decision.Inputs["pool_wait_seconds"] = o.Duration(0)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	awslambdago "github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -64,14 +65,20 @@ type (
 		Dir string `json:"dir,omitempty"`
 	}
 	reply struct {
-		PID int    `json:"pid"`
-		Var string `json:"var,omitempty"`
-		Pad string `json:"pad,omitempty"`
+		PID     int    `json:"pid"`
+		Var     string `json:"var,omitempty"`
+		Pad     string `json:"pad,omitempty"`
+		Request string `json:"request,omitempty"`
+		ARN     string `json:"arn,omitempty"`
+		LeftMS  int64  `json:"left_ms,omitempty"`
 	}
 )
 
-func handle(_ context.Context, in order) (reply, error) {
+func handle(ctx context.Context, in order) (reply, error) {
 	out := reply{PID: os.Getpid(), Var: os.Getenv("TEST_VAR")}
+	if name, ok := strings.CutPrefix(in.Op, "variable "); ok {
+		out.Var = os.Getenv(name)
+	}
 	switch in.Op {
 	case "sleep":
 		time.Sleep(time.Duration(in.N) * time.Millisecond)
@@ -96,6 +103,15 @@ func handle(_ context.Context, in order) (reply, error) {
 		out.Pad = strings.Repeat("x", in.N)
 	case "print":
 		fmt.Println("hello from the function")
+	case "print much":
+		fmt.Println(strings.Repeat("x", 100<<10))
+	case "context":
+		if known, ok := lambdacontext.FromContext(ctx); ok {
+			out.Request, out.ARN = known.AwsRequestID, known.InvokedFunctionArn
+		}
+		if deadline, ok := ctx.Deadline(); ok {
+			out.LeftMS = time.Until(deadline).Milliseconds()
+		}
 	}
 	return out, nil
 }
@@ -301,19 +317,17 @@ func stats(h *function.Host, name string) function.FunctionStats {
 
 func TestARefusalIsATypedErrorAndIsNotRetried(t *testing.T) {
 	t.Parallel()
-	h, c := host(t, function.Options{})
+	h, c := host(t, function.Options{Concurrency: 1})
 	iv := invoker(t, awslambda.Options{Client: c})
 	name := ensure(t, iv, build(t), 512)
-	if _, err := c.PutFunctionConcurrency(t.Context(),
-		&lambda.PutFunctionConcurrencyInput{FunctionName: &name, ReservedConcurrentExecutions: aws.Int32(0)}); err != nil {
-		t.Fatal(err)
-	}
+	release := occupy(t, h, iv, name)
 	_, err := iv.Invoke(t.Context(), name, []byte("{}"))
 	var throttled *types.TooManyRequestsException
 	if !errors.Is(err, awslambda.ErrThrottled) || !errors.As(err, &throttled) ||
-		throttled.Reason != types.ThrottleReasonReservedFunctionConcurrentInvocationLimitExceeded {
+		throttled.Reason != types.ThrottleReasonConcurrentInvocationLimitExceeded {
 		t.Errorf("throttled: got %v", err)
 	}
+	release()
 	if got := h.Stats()[0].Throttled; got != 1 {
 		t.Errorf("got %d refusals, want 1: the caller decides on a retry", got)
 	}
@@ -329,6 +343,36 @@ func TestARefusalIsATypedErrorAndIsNotRetried(t *testing.T) {
 	}
 	if _, err := iv.Invoke(t.Context(), "nobody", []byte("{}")); !errors.Is(err, awslambda.ErrNotFound) {
 		t.Errorf("not found: got %v", err)
+	}
+}
+
+// occupy invokes a function, and returns when that runs; the function that it returns lets it end.
+func occupy(t *testing.T, h *function.Host, iv *awslambda.Invoker, name string) (release func()) {
+	t.Helper()
+	dir := t.TempDir()
+	payload, err := json.Marshal(order{Op: "meet", N: 2, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if a, err := iv.Invoke(t.Context(), name, payload); err != nil || a.FunctionError != "" {
+			t.Errorf("what occupies the function: got %s, %v", a.Payload, err)
+		}
+	}()
+	for stats(h, name).Busy == 0 {
+		select {
+		case <-ended:
+			t.Fatal("the invocation ended before the test let it")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return func() {
+		if err := spawntest.Meet(dir, 1); err != nil {
+			t.Error(err)
+		}
+		<-ended
 	}
 }
 
@@ -443,14 +487,9 @@ func TestTheSDKReadsWhatTheHostSaysOfAFunction(t *testing.T) {
 	if _, conflict := errors.AsType[*types.ResourceConflictException](err); !conflict {
 		t.Errorf("create it again: got %v, want a conflict", err)
 	}
-	for kind, want := range map[types.InvocationType]int32{
-		types.InvocationTypeDryRun: 204,
-		types.InvocationTypeEvent:  202,
-	} {
-		out, err := c.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name, InvocationType: kind})
-		if err != nil || out.StatusCode != want {
-			t.Errorf("%s: got %+v, %v, want status %d", kind, out, err, want)
-		}
+	out, err := c.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name, InvocationType: types.InvocationTypeDryRun})
+	if err != nil || out.StatusCode != http.StatusNoContent {
+		t.Errorf("dry run: got %+v, %v, want status 204", out, err)
 	}
 }
 
@@ -581,7 +620,7 @@ func TestALargeBinaryIsDeployedAndAKilledHostLeavesNoEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	endpoint, kill := startHost(t, exe, dir)
+	endpoint, kill, _ := startHost(t, exe, dir)
 	hc := &http.Client{Transport: &http.Transport{}}
 	defer hc.CloseIdleConnections()
 	padding := make([]byte, 3<<20)
@@ -602,16 +641,17 @@ func TestALargeBinaryIsDeployedAndAKilledHostLeavesNoEnvironment(t *testing.T) {
 	}
 	gone(t, out.PID)
 
-	endpoint, kill = startHost(t, exe, dir)
-	defer kill()
+	endpoint, _, stop := startHost(t, exe, dir)
+	defer stop() // which removes what the killed one left, too
 	again := invoker(t, awslambda.Options{Client: client(endpoint, hc)})
 	if _, out := invoke(t, again, ensure(t, again, b, 512), order{}); out.PID == 0 {
 		t.Error("the restarted host does not run the function")
 	}
 }
 
-// startHost starts a function host in a process of its own and returns its address and a function that kills it.
-func startHost(t *testing.T, exe, dir string) (endpoint string, kill func()) {
+// startHost starts a function host in a process of its own and returns its address, a function that kills it and one
+// that ends it in good order.
+func startHost(t *testing.T, exe, dir string) (endpoint string, kill, stop func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), exe)
 	cmd.Env = append(os.Environ(), hostVar+"="+dir)
@@ -630,13 +670,19 @@ func startHost(t *testing.T, exe, dir string) (endpoint string, kill func()) {
 	if _, err := fmt.Fscanln(out, &endpoint); err != nil {
 		t.Fatalf("address of the host: %v", err)
 	}
-	return endpoint, func() {
+	kill = func() {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Error(err)
 		}
 		_ = cmd.Wait() // it was killed
 		_ = in.Close()
 	}
+	stop = func() {
+		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+			t.Errorf("end the host: %v", err)
+		}
+	}
+	return endpoint, kill, stop
 }
 
 // gone waits until a process has ended.

@@ -137,7 +137,8 @@ func loopMessages() map[wire.Kind]wire.Message {
 			Host: "host-1", PoolOnly: true,
 			Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Error: "killed at its limit",
 			ScheduledAt: at.Add(-time.Minute), Queue: 3 * time.Millisecond,
-			Start: 4 * time.Millisecond, Settle: time.Millisecond, Cold: true, At: at, Grant: size,
+			Start: 4 * time.Millisecond, Settle: time.Millisecond, Cold: true, Init: 3 * time.Millisecond,
+			Billed: 2 * time.Second, At: at, Grant: size,
 			GPUs:      []string{"GPU-604ac76c"},
 			Predicted: predictor.Prediction{Memory: guess, Wall: guess, Source: "23 attempts", Guess: true},
 			Usage: quantity.Usage{

@@ -329,6 +329,10 @@ const (
 	CauseBudget Cause = "budget"
 	// CauseVenue says that its venue could not run it, for reasons of the venue.
 	CauseVenue Cause = "venue"
+	// CauseThrottled says that its venue took no more at the time, CausePayload that what it was given, or what it answered,
+	// is over what its venue passes on.
+	CauseThrottled Cause = "throttled"
+	CausePayload   Cause = "payload"
 )
 
 // Record is the durable line about one finished attempt.
@@ -350,6 +354,11 @@ type Record struct {
 	Queue       time.Duration `json:"queue_ns"` // waiting for a slot and for admission
 	Start       time.Duration `json:"start_ns"` // starting a child or an environment; near 0 when one was reused
 	Cold        bool          `json:"cold"`     // a new child or environment was started
+	// Init is the part of Start in which a function's new environment began, which is billed; 0 where none did, at the
+	// pool, and in Records of engines that did not tell. Billed is for how long its invoke was billed, Init included; 0 at
+	// the pool, and where the venue did not say.
+	Init   time.Duration `json:"init_ns,omitempty"`
+	Billed time.Duration `json:"billed_ns,omitempty"`
 	// Settle is the time from the end of the user's code to At: its answer was delivered, its output closed.
 	Settle time.Duration `json:"settle_ns,omitempty"`
 	At     time.Time     `json:"at"` // the end

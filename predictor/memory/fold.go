@@ -221,6 +221,7 @@ func (m *State) recorded(e fact.Record) {
 	queue := queueOf(e.PoolOnly)
 	running, known := m.Attempts[key]
 	m.ran(running, -1)
+	m.throttled(e)
 	m.exposed(e, cmp.Or(e.Grant.DeviceClass, m.Grants[key].DeviceClass, st.Slot.DeviceClass))
 	held, told := m.Grants[key]
 	resized := held.Resized || told && e.Grant.CPU > 0 && e.Grant.CPU != held.CPU

@@ -37,6 +37,7 @@ type State struct {
 	// CostWidth the same of what they cost.
 	Cores               usage.Series
 	RunWidth, CostWidth float64
+	Full                Full // what functions showed of their venue
 	recent              recent
 	followed            int // stages that have a live
 	arriving            arriving
@@ -395,6 +396,7 @@ type saved struct {
 	RunWidth float64                 `json:"run_width,omitempty"`
 	// CostWidth came with version 9.
 	CostWidth float64 `json:"cost_width,omitempty"`
+	Full      Full    `json:"full,omitzero"`
 	Recent    []byte  `json:"recent,omitempty"`
 	// Arrivals came with version 10.
 	Arrivals *savedArrivals `json:"arrivals,omitempty"`
@@ -426,7 +428,7 @@ func (m *State) MarshalJSON() ([]byte, error) {
 		Version: SavedVersion, Begins: true,
 		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.leased,
 		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth, CostWidth: m.CostWidth, Given: m.Given,
-		Steps: m.steps, Arrivals: m.arriving.save(),
+		Full: m.Full, Steps: m.steps, Arrivals: m.arriving.save(),
 		Stages: slices.SortedFunc(maps.Values(m.Stages), func(a, b *Stage) int { return fact.CompareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.Runs), func(a, b *Run) int { return strings.Compare(a.ID, b.ID) }),
@@ -498,6 +500,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	}
 	read.arriving = from.Arrivals.read()
 	read.Cores, read.RunWidth, read.CostWidth = from.Cores, from.RunWidth, from.CostWidth
+	read.Full = from.Full.sane(read.Clock)
 	if !from.Begins {
 		read.begin()
 	}

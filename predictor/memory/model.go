@@ -468,7 +468,12 @@ func (m *Model) cold(e fact.Record) {
 		m.Colds = map[fact.Venue]usage.Series{}
 	}
 	values := m.Colds[e.Venue]
-	values.Push(microseconds(min(e.Start, fact.MaxWall).Seconds()), maxColds)
+	// Before its environment began, a function may have been deployed, or have waited until the venue took it.
+	start := e.Start
+	if e.Init > 0 {
+		start = e.Init
+	}
+	values.Push(microseconds(min(start, fact.MaxWall).Seconds()), maxColds)
 	m.Colds[e.Venue] = values
 }
 

@@ -291,3 +291,24 @@ func TestRunTimesAreExplainedByWhatExplainsThemAmongManyNumbers(t *testing.T) {
 		t.Errorf("rows explain the run times of %d stages of %d after 400 attempts, want all but one", found, seeds)
 	}
 }
+
+// TestAColdStartIsWhatItsEnvironmentTook: before that the build may have been deployed, or the venue been full.
+func TestAColdStartIsWhatItsEnvironmentTook(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		record fact.Record
+		want   float64
+	}{
+		{fact.Record{Venue: fact.Function, Cold: true, Start: 4 * time.Second, Init: 250 * time.Millisecond}, 0.25},
+		{fact.Record{Venue: fact.Function, Cold: true, Start: 4 * time.Second}, 4}, // of an engine that did not tell
+		{fact.Record{Venue: fact.Pool, Cold: true, Start: time.Second}, 1},
+	} {
+		var m Model
+		m.learn(tt.record, false, 0)
+		colds := m.Colds[tt.record.Venue]
+		if got, _ := colds.Mean(); got != tt.want {
+			t.Errorf("%s after %s with an init of %s: got %v s, want %v s", tt.record.Venue, tt.record.Start, tt.record.Init,
+				got, tt.want)
+		}
+	}
+}

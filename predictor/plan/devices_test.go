@@ -59,7 +59,8 @@ func TestKindsOfHostsAreToldOnce(t *testing.T) {
 	}
 	a, b := host(gpu("h100", 80), gpu("h100", 40)), host(gpu("h100", 40), gpu("h100", 80))
 	got := plan.Kinds([]plan.Host{
-		with(8, host(gpu("t4", 16))), with(16, a), with(2, plan.Host{ID: "cpu"}), with(32, b), with(64, plan.Host{ID: "large"}),
+		with(8, host(gpu("t4", 16))), with(16, a), with(2, plan.Host{ID: "cpu"}), with(32, b),
+		with(64, plan.Host{ID: "large"}),
 	})
 	want := []plan.Kind{
 		{Memory: 64 * gib},
@@ -82,7 +83,7 @@ func TestKindsOfHostsAreToldOnce(t *testing.T) {
 		"one that needs most":        {quantity.Size{}, 32 * gib, []bool{true, false, false}},
 		"one that needs a GPU, too":  {one, 31 * gib, []bool{false, true, false}},
 		"one that had all there is":  {quantity.Size{}, 64 * gib, []bool{false, false, false}},
-		"one that needs a large GPU": {one.WithGPUs(quantity.GPUs{Count: 1, Memory: 60 * gib}), 0, []bool{false, true, false}},
+		"one that needs a large GPU": {asks(1, "", 60), 0, []bool{false, true, false}},
 	} {
 		for i, kind := range got {
 			if takes := kind.Takes(test.size, test.failed); takes != test.want[i] {

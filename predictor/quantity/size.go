@@ -60,7 +60,7 @@ func (s Size) WholeGPUs() int {
 	return int((s.GPU-1)/Core + 1)
 }
 
-// MemoryOfEachGPU is what who asks for s takes of each of its GPUs, in bytes: 0 where it does not say, or asks for none.
+// MemoryOfEachGPU is what who asks for s takes of each of its GPUs, in bytes: 0 where it does not say or asks for none.
 func (s Size) MemoryOfEachGPU() Bytes {
 	count := Bytes(s.WholeGPUs())
 	if count == 0 {

@@ -96,9 +96,9 @@ func refusedForks(refused int64, most int) string {
 // heap from its limit is refused memory at a quarter of it.
 const unused = 8
 
-// refusedElsewhere makes it count when memory was refused to an attempt that had taken little of its own: where the kernel
-// holds a limit it refuses nothing, it kills. A bare MemoryError of Python, as of an array of a petabyte, was tried
-// eleven times, with 8 MiB at first and 8 GiB at last, of which it took 7 (TestAnAttemptEndsAsWhatWasSeenSays). A
+// refusedElsewhere makes it count when memory was refused to an attempt that had taken little of its own: where the
+// kernel holds a limit it refuses nothing, it kills. A bare MemoryError of Python, as of an array of a petabyte, was
+// tried eleven times, with 8 MiB at first and 8 GiB at last, of which it took 7 (TestAnAttemptEndsAsWhatWasSeenSays). A
 // program that sizes itself by its grant may still do with more, so it is tried again as often as it may fail.
 func refusedElsewhere(ending slot.Ending, f finish) slot.Ending {
 	if ending.Cause != predictor.CauseMemoryRefused || !f.enforced || f.peak <= 0 || f.peak > f.grant.Memory/unused {

@@ -83,7 +83,7 @@ func TestALimitIsNotRaisedOnceTheKernelHasKilled(t *testing.T) {
 				return held
 			})
 			if got := r.limits().Memory; got != limit {
-				t.Errorf("its limit is %s after the kill, want %s as before", got, quantity.Bytes(limit))
+				t.Errorf("its limit is %s after the kill, want %s as before", got, limit)
 			}
 			if free, lent := r.agent.admission.free().Memory, r.room.lent; free+r.held().Memory != 400*quantity.MiB ||
 				r.held().Memory+lent != limit {
@@ -94,7 +94,7 @@ func TestALimitIsNotRaisedOnceTheKernelHasKilled(t *testing.T) {
 			ending := slot.Ending{Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit}
 			if got := r.grantOf(ending).Memory; f.kills == 0 || got != limit {
 				t.Errorf("%d kills, of %s; what was not enough is %s, want %s", f.kills, usage.PeakMemory, got,
-					quantity.Bytes(limit))
+					limit)
 			}
 		})
 	}

@@ -94,6 +94,17 @@ func (d directory) number(name string) (int64, error) {
 	return n, nil
 }
 
+// readPeak reads an open file that holds one number of bytes; 0 when it holds none any more.
+func readPeak(file *os.File) quantity.Bytes {
+	text := make([]byte, 32)
+	n, _ := file.ReadAt(text, 0) // ends with io.EOF; what cannot be parsed is no peak
+	peak, err := parseNumber(text[:n])
+	if err != nil {
+		return 0
+	}
+	return quantity.Bytes(peak)
+}
+
 // unlimited is what parseNumber makes of "max". The kernel's own numbers for it, close to 2^63, count as unlimited too.
 const unlimited = 1 << 62
 

@@ -47,9 +47,9 @@ const (
 	None    Mode = "none"
 )
 
-// DefaultProcesses is how many processes and threads a group may have when [Options] says nothing: a loader of data with
-// 16 workers of 128 threads each has half of that, and a fork bomb an eighth of the 32,768 IDs that a kernel gives out
-// at least, so the host can still start a shell.
+// DefaultProcesses is how many processes and threads a group may have when [Options] says nothing: a loader of data
+// with 16 workers of 128 threads each has half of that, and a fork bomb an eighth of the 32,768 IDs that a kernel gives
+// out at least, so the host can still start a shell.
 const DefaultProcesses = 4096
 
 const (

@@ -169,6 +169,7 @@ type legacyGroup struct {
 	mu      sync.Mutex // orders starts and kills for memory
 	kills   int64      // for memory, that have been answered
 	events  *os.File   // tells of kills for memory; nil without the memory controller
+	peak    *os.File   // the kernel's peak, which is read often; nil without the memory controller
 	watched chan struct{}
 }
 
@@ -193,6 +194,9 @@ func (g *legacyGroup) configure(processes int) error {
 	}
 	g.events = events
 	go g.watch()
+	if g.peak, err = os.Open(memory.file("memory.max_usage_in_bytes")); err != nil {
+		return fmt.Errorf("read a cgroup: %w", err)
+	}
 	return nil
 }
 
@@ -434,6 +438,13 @@ func parseLegacyIO(text []byte) (read, written quantity.Bytes) {
 	return read, written
 }
 
+func (g *legacyGroup) peakMemory() quantity.Bytes {
+	if g.peak == nil {
+		return 0
+	}
+	return readPeak(g.peak)
+}
+
 func (g *legacyGroup) resetPeak() bool {
 	d, mounted := g.by["memory"]
 	return mounted && d.write("memory.max_usage_in_bytes", "0") == nil
@@ -488,6 +499,9 @@ func (g *legacyGroup) removeAll() error {
 	}
 	if left != nil || g.events == nil {
 		return left
+	}
+	if g.peak != nil {
+		_ = g.peak.Close() // it was only read
 	}
 	if err := g.events.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("stop watching for kills: %w", err)

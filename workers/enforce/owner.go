@@ -124,9 +124,10 @@ func (o *owner) note(directories []string) error {
 	return nil
 }
 
-// release lets another owner in.
+// release lets another owner in. It unlocks the file and does not just close it: a process that another thread is just
+// forking holds a copy of the file, and with it the lock, until it executes its program.
 func (o *owner) release() error {
-	if err := o.file.Close(); err != nil {
+	if err := errors.Join(syscall.Flock(int(o.file.Fd()), syscall.LOCK_UN), o.file.Close()); err != nil {
 		return fmt.Errorf("release the lock of the groups: %w", err)
 	}
 	return nil

@@ -144,6 +144,9 @@ func (g *processGroup) read() (reading, error) {
 	return r, nil
 }
 
+// peakMemory returns 0: there is a peak for each process, none for all of them together.
+func (*processGroup) peakMemory() quantity.Bytes { return 0 }
+
 // resetPeak restarts the kernel's highest resident memory of each root.
 // Source: https://man7.org/linux/man-pages/man5/proc_pid_clear_refs.5.html
 func (g *processGroup) resetPeak() bool {

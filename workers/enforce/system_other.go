@@ -67,6 +67,7 @@ func (g *processGroup) start(cmd *exec.Cmd) error {
 func (*processGroup) setCPU(quantity.Milli) (quantity.Milli, error) { return 0, nil }
 
 func (*processGroup) setMemory(_, _ quantity.Bytes) (held quantity.Bytes, err error) { return 0, nil }
+func (*processGroup) peakMemory() quantity.Bytes                                     { return 0 }
 func (*processGroup) resetPeak() bool                                                { return true }
 func (*processGroup) remove() error                                                  { return nil }
 

@@ -357,13 +357,7 @@ func (g *unifiedGroup) peakMemory() quantity.Bytes {
 		}
 		return quantity.Bytes(n)
 	}
-	text := make([]byte, 32)
-	n, _ := g.peak.ReadAt(text, 0) // ends with io.EOF; what cannot be parsed is no peak
-	peak, err := parseNumber(text[:n])
-	if err != nil {
-		return 0
-	}
-	return quantity.Bytes(peak)
+	return readPeak(g.peak)
 }
 
 func (g *unifiedGroup) resetPeak() bool {

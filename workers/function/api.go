@@ -1,10 +1,11 @@
 package function
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -26,7 +27,10 @@ func (h *Host) routes() *http.ServeMux {
 	}
 	handle := func(pattern string, serve func(w http.ResponseWriter, r *http.Request, body []byte) error) {
 		receive(pattern, func(w http.ResponseWriter, r *http.Request) error {
-			body, err := h.body(r)
+			body, err := h.body(r, h.unproven, maxSyncBytes)
+			if errors.Is(err, errTooLong) {
+				err = errTooLarge(maxSyncBytes)
+			}
 			if err != nil {
 				return err
 			}
@@ -40,9 +44,6 @@ func (h *Host) routes() *http.ServeMux {
 	handle("PUT /2015-03-31/functions/{name}/configuration", h.updateConfiguration)
 	receive("PUT /2015-03-31/functions/{name}/code", h.updateCode)
 	handle("DELETE /2015-03-31/functions/{name}", h.deleteFunction)
-	handle("PUT /2017-10-31/functions/{name}/concurrency", h.putConcurrency)
-	handle("DELETE /2017-10-31/functions/{name}/concurrency", h.deleteConcurrency)
-	handle("GET /2019-09-30/functions/{name}/concurrency", h.getConcurrency)
 	handle("POST /2015-03-31/functions/{name}/invocations", h.invoke)
 	handle("/", func(http.ResponseWriter, *http.Request, []byte) error {
 		return &apiError{
@@ -75,69 +76,57 @@ func (h *Host) settings(f *function) config {
 	return f.config
 }
 
-// deployment is an upload unzipped in a temporary directory.
+// deployment is the code of a request, unzipped in a temporary directory.
 type deployment struct {
-	upload
-	dir string
+	dir    string
+	sha256 string // of the zip, in hex
+	bytes  int64  // of the zip
 }
 
-// receive reads a request that brings code: its zip is unzipped, and the rest decoded into fields. The caller
-// calls remove in any case.
-func (h *Host) receive(r *http.Request, fields any, check func() error) (d deployment, remove func(), err error) {
-	up, raw, err := h.upload(r)
+// receive reads a request that brings code into fields, of which code is part, and unzips that once check has passed.
+// The caller calls remove in any case.
+func (h *Host) receive(
+	r *http.Request, fields any, code *codeInput, check func() error,
+) (d deployment, remove func(), err error) {
 	remove = func() {
-		if err := errors.Join(removeIfThere(up.path), os.RemoveAll(d.dir)); err != nil {
+		if err := os.RemoveAll(d.dir); err != nil {
 			h.log.WarnContext(r.Context(), "upload not removed", "error", err)
 		}
+	}
+	body, err := h.body(r, h.unprovenUploads, maxUploadBytes)
+	if errors.Is(err, errTooLong) {
+		return d, remove, errUploadTooLarge()
 	}
 	if err != nil {
 		return d, remove, err
 	}
-	if err := json.Unmarshal(raw, fields); err != nil {
+	if err := json.Unmarshal(body, fields); err != nil {
 		return d, remove, errContent("Could not parse request body into json: " + err.Error())
+	}
+	if len(body)-base64.StdEncoding.EncodedLen(len(code.ZipFile)) > maxFieldBytes {
+		return d, remove, errContent(errFieldsTooLong.Error())
 	}
 	if err := check(); err != nil {
 		return d, remove, err
 	}
-	if up.bytes == 0 {
+	if len(code.ZipFile) == 0 {
 		return d, remove, errInvalid("no code: put a zip with a bootstrap into ZipFile")
 	}
-	d.upload = up
+	sum := sha256.Sum256(code.ZipFile)
+	d.sha256, d.bytes = hex.EncodeToString(sum[:]), int64(len(code.ZipFile))
 	if d.dir, err = h.store.tempDir("code-*"); err != nil {
 		return d, remove, err
 	}
-	if err := unzip(up.path, d.dir); err != nil {
+	if err := unzip(code.ZipFile, d.dir); err != nil {
 		return d, remove, errInvalid("Could not unzip uploaded file: %v", err)
 	}
-	return d, remove, os.Remove(up.path)
-}
-
-// upload receives the zip of a request that is the owner's. The path of what it returns, if any, is the caller's to
-// remove, after an error too.
-func (h *Host) upload(r *http.Request) (up upload, fields []byte, err error) {
-	a, err := h.arrive(r)
-	if err != nil {
-		return up, nil, err
-	}
-	defer a.leave()
-	body := &io.LimitedReader{R: a, N: maxUploadBytes + 1}
-	up, fields, err = h.store.receiveUpload(body)
-	if refusal := a.prove(); refusal != nil { // reads on to the end, so that the client finishes and reads the refusal
-		return up, nil, refusal
-	}
-	switch {
-	case body.N <= 0:
-		return up, nil, errUploadTooLarge()
-	case errors.Is(err, errSyntax), errors.Is(err, errFieldsTooLong):
-		return up, nil, errContent(err.Error())
-	}
-	return up, fields, err
+	return d, remove, nil
 }
 
 func (h *Host) createFunction(w http.ResponseWriter, r *http.Request) error {
 	var in createInput
 	var c config
-	d, remove, err := h.receive(r, &in, func() (err error) {
+	d, remove, err := h.receive(r, &in, &in.Code, func() (err error) {
 		c, err = in.config()
 		if err == nil && h.exists(c.Name) {
 			err = errExists(c.Name) // before the work of unzipping; checked again below
@@ -197,7 +186,7 @@ func (h *Host) adopt(d deployment, c config) (*code, error) {
 func (h *Host) updateCode(w http.ResponseWriter, r *http.Request) error {
 	var in updateInput
 	var f *function
-	d, remove, err := h.receive(r, &in, func() (err error) {
+	d, remove, err := h.receive(r, &in, &in.codeInput, func() (err error) {
 		if f, err = h.lookup(r); err != nil {
 			return err
 		}
@@ -312,11 +301,6 @@ func (h *Host) listFunctions(w http.ResponseWriter, _ *http.Request, _ []byte) e
 	return nil
 }
 
-// concurrency is the reservation of a function, if it has one.
-type concurrency struct {
-	ReservedConcurrentExecutions *int `json:",omitempty"`
-}
-
 func (h *Host) getFunction(w http.ResponseWriter, r *http.Request, _ []byte) error {
 	f, err := h.lookup(r)
 	if err != nil {
@@ -326,12 +310,8 @@ func (h *Host) getFunction(w http.ResponseWriter, r *http.Request, _ []byte) err
 	out := struct {
 		Configuration configuration
 		Code          struct{ RepositoryType string }
-		Concurrency   *concurrency `json:",omitempty"`
 	}{Configuration: c.describe()}
 	out.Code.RepositoryType = "local"
-	if c.Reserved != nil {
-		out.Concurrency = &concurrency{c.Reserved}
-	}
 	h.writeJSON(w, http.StatusOK, out)
 	return nil
 }
@@ -342,72 +322,5 @@ func (h *Host) getConfiguration(w http.ResponseWriter, r *http.Request, _ []byte
 		return err
 	}
 	h.writeJSON(w, http.StatusOK, h.settings(f).describe())
-	return nil
-}
-
-func (h *Host) getConcurrency(w http.ResponseWriter, r *http.Request, _ []byte) error {
-	f, err := h.lookup(r)
-	if err != nil {
-		return err
-	}
-	h.writeJSON(w, http.StatusOK, concurrency{h.settings(f).Reserved})
-	return nil
-}
-
-func (h *Host) putConcurrency(w http.ResponseWriter, r *http.Request, body []byte) error {
-	var in concurrency
-	if err := readFields(body, &in); err != nil {
-		return err
-	}
-	if in.ReservedConcurrentExecutions == nil || *in.ReservedConcurrentExecutions < 0 {
-		return errInvalid("ReservedConcurrentExecutions must be 0 or more")
-	}
-	if err := h.reserve(r, in.ReservedConcurrentExecutions); err != nil {
-		return err
-	}
-	h.writeJSON(w, http.StatusOK, in)
-	return nil
-}
-
-func (h *Host) deleteConcurrency(w http.ResponseWriter, r *http.Request, _ []byte) error {
-	if err := h.reserve(r, nil); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
-}
-
-// reserve sets or removes the reserved concurrency of a function. AWS keeps 100 of the account's limit without
-// reservation; a local host, whose limit may be far below that, keeps none.
-func (h *Host) reserve(r *http.Request, reserved *int) error {
-	h.admin.Lock()
-	defer h.admin.Unlock()
-	f, err := h.lookup(r)
-	if err != nil {
-		return err
-	}
-	c := h.settings(f)
-	c.Reserved = reserved
-	if reserved != nil {
-		h.mu.Lock()
-		left := h.opts.Concurrency - *reserved
-		for _, other := range h.functions {
-			if other != f && other.config.Reserved != nil {
-				left -= *other.config.Reserved
-			}
-		}
-		h.mu.Unlock()
-		if left < 0 {
-			return errInvalid("Specified ReservedConcurrentExecutions for function decreases account's "+
-				"UnreservedConcurrentExecution "+
-				"below its minimum value of [0]: the account has %d", h.opts.Concurrency)
-		}
-	}
-	if err := h.store.save(c); err != nil {
-		return fmt.Errorf("reserve concurrency: %w", err)
-	}
-	h.mu.Lock()
-	f.config = c
-	h.mu.Unlock()
 	return nil
 }

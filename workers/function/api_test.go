@@ -214,7 +214,7 @@ func TestARestartKeepsFunctionsAndSweepsWhatACrashLeft(t *testing.T) {
 		t.Errorf("function after the restart (-want +got):\n%s", diff)
 	}
 	second.run(t, "f", order{})
-	for path, n := range map[string]int{".": 3, "f": 2} { // f, .tmp, .lock; settings and code
+	for path, n := range map[string]int{".": 4, "f": 2} { // f, .tmp, .lock, cgroups.lock; settings and code
 		if entries, err := os.ReadDir(filepath.Join(dir, path)); err != nil || len(entries) != n {
 			t.Errorf("%s: got %v, %v, want %d entries", path, entries, err, n)
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/spillway-ml/spillway/activities/access"
 )
 
-// maxUnproven bounds the bodies that arrive at a time from callers of whom nothing is proven yet: 96 MB of payloads in
-// memory, or 1 GB of zips on disk. It does not bound those who sign the digest of their body as a header: that is
-// verified before their body is read.
-const maxUnproven = 16
+// maxUnproven and maxUnprovenUploads bound the bodies that arrive at a time from callers of whom nothing is proven
+// yet: 96 MB of payloads in memory, and 70 MB of code. They do not bound those who sign the digest of their body as a
+// header: that is verified before their body is read.
+const maxUnproven, maxUnprovenUploads = 16, 1
 
 // arrival is the body of a request on its way in. Nothing that a request says may be acted on before prove has returned
 // nil.
@@ -25,15 +25,16 @@ type arrival struct {
 	signature signature
 	claimed   string // the digest with which the signature has been verified; "" when that waits for the body
 	sum       hash.Hash
+	places    chan struct{} // where it has a place unless it is claimed
 }
 
 // arrive checks what can be known of a request before its body. The caller calls leave after success.
-func (h *Host) arrive(r *http.Request) (*arrival, error) {
+func (h *Host) arrive(r *http.Request, places chan struct{}) (*arrival, error) {
 	s, err := parseSignature(r, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	a := &arrival{host: h, request: r, signature: s, claimed: r.Header.Get(hashHeader), sum: sha256.New()}
+	a := &arrival{host: h, request: r, signature: s, claimed: r.Header.Get(hashHeader), sum: sha256.New(), places: places}
 	if a.claimed != "" {
 		if !s.verify(r, h.opts.Secret, a.claimed) {
 			return nil, errSignature(wrongSignature)
@@ -43,7 +44,7 @@ func (h *Host) arrive(r *http.Request) (*arrival, error) {
 	timer := time.NewTimer(h.opts.patience)
 	defer timer.Stop()
 	select {
-	case h.unproven <- struct{}{}:
+	case places <- struct{}{}:
 		return a, nil
 	case <-timer.C:
 		return nil, errBusy()
@@ -55,7 +56,7 @@ func (h *Host) arrive(r *http.Request) (*arrival, error) {
 // leave ends an arrival.
 func (a *arrival) leave() {
 	if a.claimed == "" {
-		<-a.host.unproven
+		<-a.places
 	}
 }
 
@@ -82,17 +83,15 @@ func (a *arrival) prove() error {
 	return errSignature(wrongSignature)
 }
 
-// body returns the whole body of a request that is the owner's.
-func (h *Host) body(r *http.Request) ([]byte, error) {
-	a, err := h.arrive(r)
+// body returns the whole body of a request that is the owner's; errTooLong if it holds more than limit bytes. One of
+// whom nothing is proven takes one of the places meanwhile.
+func (h *Host) body(r *http.Request, places chan struct{}, limit int64) ([]byte, error) {
+	a, err := h.arrive(r, places)
 	if err != nil {
 		return nil, err
 	}
 	defer a.leave()
-	content, err := readAtMost(a, maxSyncBytes)
-	if errors.Is(err, errTooLong) {
-		return nil, errTooLarge(maxSyncBytes)
-	}
+	content, err := readAtMost(a, limit)
 	if err != nil {
 		return nil, err
 	}

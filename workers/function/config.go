@@ -42,7 +42,6 @@ type config struct {
 	MemoryMB    int               `json:"memory_mb"`
 	TimeoutS    int               `json:"timeout_s"`
 	Variables   map[string]string `json:"variables,omitempty"`
-	Reserved    *int              `json:"reserved_concurrency,omitempty"`
 	CodeSHA256  string            `json:"code_sha256"` // of the zip, in hex
 	CodeBytes   int64             `json:"code_bytes"`  // of the zip
 	Modified    time.Time         `json:"modified"`
@@ -54,7 +53,7 @@ func (c config) arn() string {
 
 func (c config) timeout() time.Duration { return time.Duration(c.TimeoutS) * time.Second }
 
-// createInput is the body of CreateFunction without its zip:
+// createInput is the body of CreateFunction:
 // https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html.
 type createInput struct {
 	FunctionName  string
@@ -71,13 +70,14 @@ type createInput struct {
 	Code          codeInput
 }
 
-// codeInput names the code of a function where it is not a zip in the request.
+// codeInput is the code of a function: a zip, in base64, or where it is otherwise.
 type codeInput struct {
+	ZipFile  []byte
 	S3Bucket string
 	ImageURI string `json:"ImageUri"`
 }
 
-// updateInput is the body of UpdateFunctionCode without its zip:
+// updateInput is the body of UpdateFunctionCode:
 // https://docs.aws.amazon.com/lambda/latest/api/API_UpdateFunctionCode.html.
 type updateInput struct {
 	codeInput

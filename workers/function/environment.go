@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce"
 )
 
 // environment is one execution environment: a process, its Runtime API and its temporary directory. It serves one
@@ -34,14 +36,18 @@ type environment struct {
 	failed chan struct{}    // closed when the runtime reports that its init failed
 	exited chan struct{}    // closed when the process has exited and been collected
 
+	group *enforce.Group // holds the processes to their size from the launch on; nil where the kernel holds nothing
+	limit quantity.Bytes // of the group's memory
+
 	idleSince time.Time // guarded by Host.mu
 
 	mu        sync.Mutex
 	pid       int // 0 before the start
 	reaped    bool
 	exitErr   error
-	peak      int64 // the highest sample of the group's resident bytes
-	outOfRoom bool  // killed because it exceeded its memory size
+	peak      int64          // the most memory that it was seen to take, in bytes
+	counted   quantity.Bytes // the kernel's own peak at the last look
+	outOfRoom bool           // killed because it exceeded its memory size
 	initError []byte
 	current   *invocation
 	asked     bool // the runtime has asked for an invocation at least once
@@ -54,6 +60,9 @@ type invocation struct {
 	done     chan struct{} // closed when the runtime asks for the next invocation
 	posted   *answer       // guarded by environment.mu
 }
+
+// errKilled is how an environment exits that ran out of memory, whatever its first process made of that.
+var errKilled = errors.New("signal: killed")
 
 // errEntrypoint marks a bootstrap that cannot be executed: an error of the function, not of the host.
 var errEntrypoint = errors.New("invalid entrypoint")
@@ -128,7 +137,7 @@ func (h *Host) launchIn(env *environment, tmp string) (wait func(), err error) {
 	closeErr := sink.Close() // the child has its own
 	if err != nil {
 		env.output.close()
-		return nil, errors.Join(err, closeErr, listener.Close())
+		return nil, errors.Join(err, closeErr, listener.Close(), removeGroup(env.group))
 	}
 	env.mu.Lock()
 	env.pid = cmd.Process.Pid
@@ -146,6 +155,9 @@ func (h *Host) launchIn(env *environment, tmp string) (wait func(), err error) {
 	return func() {
 		env.collect(cmd)
 		h.meter.remove(env)
+		if err := removeGroup(env.group); err != nil {
+			h.log.Warn("group not removed", "function", env.config.Name, "error", err)
+		}
 		env.output.close()
 		if err := server.Close(); err != nil {
 			h.log.Debug("runtime api not closed", "function", env.config.Name, "error", err)
@@ -158,12 +170,22 @@ func (h *Host) launchIn(env *environment, tmp string) (wait func(), err error) {
 // other thread forks while the bootstrap is being written holds it open for writing until it executes its own
 // program (https://go.dev/issue/22315).
 func (h *Host) startProcess(env *environment, api, tmp string, sink *os.File) (*exec.Cmd, error) {
+	size := h.holder.within(quantity.Bytes(env.config.MemoryMB) * quantity.MiB)
+	group, err := h.holder.group(size)
+	if err != nil {
+		return nil, fmt.Errorf("start an environment of %s: %w", env.config.Name, err)
+	}
+	env.group, env.limit = group, size.Memory
+	start := (*exec.Cmd).Start
+	if group != nil {
+		start = group.Start
+	}
 	for try := 0; ; try++ {
 		cmd := exec.CommandContext(context.Background(), filepath.Join(env.code.dir, "bootstrap"))
 		cmd.Dir = env.code.dir
 		cmd.Env = processEnv(env.config, env.code.dir, api, tmp)
 		cmd.Stdout, cmd.Stderr = sink, sink
-		err := h.spawner.Start(cmd)
+		err := h.spawner.StartBy(cmd, start)
 		switch {
 		case err == nil:
 			return cmd, nil
@@ -213,6 +235,7 @@ func (e *environment) collect(cmd *exec.Cmd) {
 		e.killLocked()
 		e.reaped = true
 	})
+	e.look()
 	e.mu.Lock()
 	e.exitErr = err
 	e.mu.Unlock()
@@ -246,14 +269,43 @@ func (e *environment) observe(resident int64) {
 	}
 }
 
-// memory returns the highest resident memory so far, in MB rounded up, and whether the environment was killed for
-// it. The kernel's own peak of the first process complements the samples of the group.
+// look asks the kernel for the memory that the environment took: of its group, or else of its first process, which
+// complements the samples. It returns whether the environment ran out of memory.
+func (e *environment) look() (outOfRoom bool) {
+	if e.group == nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.pid != 0 && !e.reaped {
+			e.peak = max(e.peak, peakResident(e.pid))
+		}
+		return e.outOfRoom
+	}
+	counted := e.group.Peak()
+	e.mu.Lock()
+	same := counted > 0 && counted == e.counted && counted < e.limit-e.limit/16
+	e.counted = counted
+	e.mu.Unlock()
+	if same {
+		return false
+	}
+	usage, err := e.group.Usage()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		return e.outOfRoom // the group is removed, and was looked at before
+	}
+	e.peak = max(e.peak, int64(usage.PeakWorkingSet))
+	if usage.OutOfMemory > 0 {
+		// The kernel's counter passes its limit by what each CPU charges in advance.
+		e.peak, e.outOfRoom = min(max(e.peak, int64(usage.Peak)), int64(e.config.MemoryMB)<<20), true
+	}
+	return e.outOfRoom
+}
+
+// memory returns the most memory that the environment was seen to take, in MB rounded up, and whether it ran out of it.
 func (e *environment) memory() (maxMB int, outOfRoom bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.pid != 0 && !e.reaped {
-		e.peak = max(e.peak, peakResident(e.pid))
-	}
 	return int((e.peak + 1<<20 - 1) >> 20), e.outOfRoom
 }
 
@@ -297,11 +349,17 @@ func (e *environment) invoke(inv *invocation, timeout time.Duration) (answer, en
 	case <-timer.C:
 		end = timedOut
 	}
+	if end == finished && e.look() {
+		end = exited // the kernel has killed a process of it: what the runtime makes of that is no answer
+	}
 	if end != finished {
 		e.kill()
 		<-e.exited
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.outOfRoom && end == exited {
+		return failure(inv.id, "Runtime.ExitError", exitMessage(errKilled)), end
+	}
 	return judge(end, inv.posted, inv.id, timeout, e.exitErr), end
 }

@@ -15,6 +15,7 @@ type function struct {
 	idle    []*environment // the one used last at the end
 	live    int
 	busy    int
+	ramp    ramp
 	counts  FunctionStats // the counters only
 }
 
@@ -26,48 +27,44 @@ type code struct {
 }
 
 // Reasons of a refusal for lack of concurrency, as the Invoke API names them:
-// https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html (TooManyRequestsException).
+// https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html (TooManyRequestsException). Which one stands for the
+// rate of scaling out is not documented.
 const (
-	reasonAccount  = "ConcurrentInvocationLimitExceeded"
-	reasonReserved = "ReservedFunctionConcurrentInvocationLimitExceeded"
+	reasonAccount = "ConcurrentInvocationLimitExceeded"
+	reasonRate    = "FunctionInvocationRateLimitExceeded"
 )
 
-// throttleReason returns why one more invocation must be refused, or "" if it may run. busy counts the
-// invocations of this function, reserved is its reserved concurrency (nil: none). Functions without a reservation
-// share what the reservations leave of the account's limit: unreservedBusy of unreserved are in use.
-func throttleReason(busy int, reserved *int, unreservedBusy, unreserved int) string {
-	switch {
-	case reserved != nil && busy >= *reserved:
-		return reasonReserved
-	case reserved == nil && unreservedBusy >= unreserved:
-		return reasonAccount
-	default:
-		return ""
-	}
+// scaleOutPeriod is the time in which a function may gain as many environments as the rate of scaling out says.
+const scaleOutPeriod = 10 * time.Second
+
+// ramp limits how fast one function gains environments. It refills continuously, and what is not used is not saved up:
+// https://docs.aws.amazon.com/lambda/latest/dg/scaling-behavior.html. The zero value is full.
+type ramp struct {
+	fullAt time.Time // when it is full again; a full one may start as many environments as it does in a period
 }
 
-// unreservedLocked returns how many invocations of functions without a reservation run, and how many may.
-func (h *Host) unreservedLocked() (busy, limit int) {
-	limit = h.opts.Concurrency
-	for _, f := range h.functions {
-		if f.config.Reserved != nil {
-			limit -= *f.config.Reserved
-		} else {
-			busy += f.busy
-		}
+// take starts one more environment at now, of at most rate in each period, or reports that it may not.
+func (r ramp) take(now time.Time, rate int) (after ramp, ok bool) {
+	if r.fullAt.Before(now) {
+		r.fullAt = now
 	}
-	return busy, limit
+	after = ramp{r.fullAt.Add(scaleOutPeriod / time.Duration(rate))}
+	if after.fullAt.Sub(now) > scaleOutPeriod {
+		return r, false
+	}
+	return after, true
 }
 
-// claim admits one invocation of f, or refuses it. Each claim is followed by one unclaim.
+// claim admits one invocation of f, or refuses it because the account's concurrency is used up. Each claim is followed
+// by one unclaim.
 func (h *Host) claim(f *function) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	busy, limit := h.unreservedLocked()
-	if reason := throttleReason(f.busy, f.config.Reserved, busy, limit); reason != "" {
+	if h.busy >= h.opts.Concurrency {
 		f.counts.Throttled++
-		return errThrottled(reason)
+		return errThrottled(reasonAccount)
 	}
+	h.busy++
 	f.busy++
 	return nil
 }
@@ -76,11 +73,12 @@ func (h *Host) claim(f *function) error {
 func (h *Host) unclaim(f *function) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.busy--
 	f.busy--
 }
 
 // take returns an environment of f for an admitted invocation: the idle one used last, or a new one that is not
-// started yet.
+// started yet. It refuses where f may not gain another one yet.
 func (h *Host) take(f *function) (env *environment, fresh bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,6 +93,11 @@ func (h *Host) take(f *function) (env *environment, fresh bool, err error) {
 	}
 	if f.deleted {
 		return nil, false, errNotFound(f.config.Name)
+	}
+	var ok bool
+	if f.ramp, ok = f.ramp.take(time.Now(), h.opts.ScaleOut); !ok {
+		f.counts.Throttled++
+		return nil, false, errThrottled(reasonRate)
 	}
 	env = newEnvironment(f, h.opts.patience, h.opts.Logger)
 	f.code.refs++

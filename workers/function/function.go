@@ -9,19 +9,21 @@
 // # What is enforced and what is not
 //
 //   - Time: a function's timeout and the limit on its init kill the environment.
-//   - Concurrency: the account's limit and reserved concurrency refuse with 429. AWS's rate of scaling out
-//     (1,000 environments each 10 s) is not modelled.
-//   - Payloads: 6 MB synchronous, 1 MB asynchronous, 6 MB answers; 50 MB of zip, 250 MB unzipped, 10,000 files and
+//   - Concurrency: the account's limit refuses with 429, and so does the rate at which a function may gain environments
+//     (1,000 each 10 s). That on requests (10 a second for each of those) is not modelled.
+//   - Payloads: 6 MB, and 6 MB answers; 50 MB of zip, 250 MB unzipped, 10,000 files and
 //     directories.
-//   - Memory, on Linux: the resident memory of the environment's process group is sampled each 50 ms, and an
-//     environment found above its memory size is killed. What a process takes and gives back between two samples is
-//     reported but not punished, pages shared between processes count once for each, and processes that leave the
-//     group are not seen. Go programs also get GOMEMLIMIT at 90% of the memory size, so that they collect garbage
-//     before they are killed. There is no cgroup: the kernel does not stop the allocation itself.
-//   - CPU: environments share [Options.CPUs]. The share that AWS gives in proportion to memory (one vCPU for each
-//     1,769 MB) is not enforced.
+//   - Memory: where this process can make cgroups (package workers/enforce), the kernel kills an environment that
+//     exceeds its memory size, with all that it started. Elsewhere on Linux the resident memory of the environment's
+//     process group is sampled each 50 ms, and an environment found above its memory size is killed: what a process
+//     takes and gives back between two samples is reported but not punished, pages shared between processes count once
+//     for each, and processes that leave the group are not seen. Go programs also get GOMEMLIMIT at 90% of the memory
+//     size, so that they collect garbage before they are killed.
+//   - CPU: environments share [Options.CPUs]; where there are cgroups, each has at most its share in proportion to
+//     memory, one vCPU for each 1,769 MB, from its start on, and never more than this machine has.
 //   - Files: each environment has a temporary directory of its own (TMPDIR), not a file system of its own.
-//   - Asynchronous invocations wait in memory, not in a durable queue.
+//
+// There are no asynchronous invocations, and no reserved concurrency: nobody here calls for them.
 //
 // # Who may call
 //
@@ -44,6 +46,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -60,6 +63,8 @@ type Options struct {
 	// Concurrency is the account's limit: how many invocations may run at a time, over all functions. Zero means
 	// 1000, the limit of a new AWS account.
 	Concurrency int
+	// ScaleOut is how many environments each function may gain in 10 s. Zero means 1000, the rate on AWS.
+	ScaleOut int
 	// ColdStart is added before a new environment starts, and counted and reported as part of its init, because a
 	// local process starts much faster than an environment on AWS. Zero means none.
 	ColdStart time.Duration
@@ -69,6 +74,9 @@ type Options struct {
 	// CPUs are the numbers of the CPUs that environments may use; nil means all that this process may use. See
 	// [spawn.Options].
 	CPUs []int
+	// Enforcement is how environments are held to their sizes; empty means the best that this machine offers. With
+	// [enforce.None] memory is sampled and CPU not held.
+	Enforcement enforce.Mode
 	// User is as whom environments run; nil means as this process's user. It must be able to reach Dir.
 	User *spawn.User
 	// patience is how long the next bytes of a body may take to come; zero means 30 s. Tests have less.
@@ -84,13 +92,14 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("no directory for functions: set Dir")
 	case o.Secret == "":
 		return o, errors.New("no secret, with which callers sign their requests: set Secret")
-	case o.KeepAlive < 0 || o.Concurrency < 0 || o.ColdStart < 0 || o.InitTimeout < 0:
-		return o, fmt.Errorf("negative option: keep alive %v, concurrency %d, cold start %v, init timeout %v; zero means "+
-			"the default",
-			o.KeepAlive, o.Concurrency, o.ColdStart, o.InitTimeout)
+	case o.KeepAlive < 0 || o.Concurrency < 0 || o.ScaleOut < 0 || o.ColdStart < 0 || o.InitTimeout < 0:
+		return o, fmt.Errorf("negative option: keep alive %v, concurrency %d, scale out %d, cold start %v, init timeout %v; "+
+			"zero means the default",
+			o.KeepAlive, o.Concurrency, o.ScaleOut, o.ColdStart, o.InitTimeout)
 	}
 	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Minute)
 	o.Concurrency = cmp.Or(o.Concurrency, 1000)
+	o.ScaleOut = min(cmp.Or(o.ScaleOut, 1000), 1_000_000)
 	o.InitTimeout = cmp.Or(o.InitTimeout, 10*time.Second)
 	o.patience = cmp.Or(o.patience, 30*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -104,13 +113,15 @@ type Host struct {
 	log     *slog.Logger
 	store   *store
 	spawner *spawn.Spawner
-	meter   *meter
+	holder  *holder
+	meter   *meter // nil where the kernel holds memory
 	mux     *http.ServeMux
 	handler http.Handler // the mux, behind a guard
-	// unproven holds a place for each body that arrives from a caller of whom nothing is proven yet.
-	unproven chan struct{}
-	closing  chan struct{}  // closed by Close
-	work     sync.WaitGroup // requests, environments, events, the reaper
+	// These hold a place for each body that arrives from a caller of whom nothing is proven yet.
+	unproven, unprovenUploads chan struct{}
+
+	closing chan struct{}  // closed by Close
+	work    sync.WaitGroup // requests, environments, the reaper
 
 	admin sync.Mutex // held over each change of a function, with its files; taken before mu
 
@@ -119,7 +130,7 @@ type Host struct {
 	functions    map[string]*function
 	codes        map[string]*code // by directory
 	environments map[*environment]struct{}
-	events       int // asynchronous invocations that wait or run
+	busy         int // invocations that run
 }
 
 // FunctionStats counts what one function did since its host started.
@@ -136,7 +147,7 @@ type FunctionStats struct {
 	Cold int64
 	// Warm counts the invocations that found an idle environment.
 	Warm int64
-	// Throttled counts the invocations refused for lack of concurrency.
+	// Throttled counts the invocations refused for lack of concurrency, or of the right to another environment.
 	Throttled int64
 	// OOM counts the environments killed because they exceeded their memory size.
 	OOM int64
@@ -158,21 +169,34 @@ func New(opts Options) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.close())
 	}
-	spawner, err := spawn.New(spawn.Options{CPUs: opts.CPUs, User: opts.User})
+	holder, err := openHolder(st.dir, opts)
 	if err != nil {
 		return nil, errors.Join(err, st.close())
 	}
+	spawner, err := spawn.New(spawn.Options{CPUs: opts.CPUs, User: opts.User})
+	if err != nil {
+		return nil, errors.Join(err, holder.enforcer.Close(), st.close())
+	}
 	h := &Host{
-		opts:         opts,
-		log:          opts.Logger,
-		store:        st,
-		spawner:      spawner,
-		meter:        newMeter(),
-		unproven:     make(chan struct{}, maxUnproven),
-		closing:      make(chan struct{}),
-		functions:    make(map[string]*function),
-		codes:        make(map[string]*code),
-		environments: make(map[*environment]struct{}),
+		opts:     opts,
+		log:      opts.Logger,
+		store:    st,
+		spawner:  spawner,
+		holder:   holder,
+		unproven: make(chan struct{}, maxUnproven),
+		closing:  make(chan struct{}),
+
+		unprovenUploads: make(chan struct{}, maxUnprovenUploads),
+		functions:       make(map[string]*function),
+		codes:           make(map[string]*code),
+		environments:    make(map[*environment]struct{}),
+	}
+	if !holder.memory || !holder.cpu {
+		opts.Logger.Warn("functions are not held to their sizes by the kernel", "mode", holder.enforcer.Mode(),
+			"cpu_held", holder.cpu, "memory_held", holder.memory, "memory_sampled", !holder.memory)
+	}
+	if !holder.memory {
+		h.meter = newMeter()
 	}
 	for _, c := range configs {
 		h.functions[c.Name] = &function{config: c, code: h.holdLocked(st.codeDir(c.Name, c.CodeSHA256))}
@@ -230,8 +254,8 @@ func (h *Host) Stats() []FunctionStats {
 	return all
 }
 
-// Close kills every environment, drops the asynchronous invocations that still wait, and returns when nothing of
-// the host runs any more. The functions stay in Dir. Requests that are in progress end with an error.
+// Close kills every environment, and returns when nothing of the host runs any more. The functions stay in Dir.
+// Requests that are in progress end with an error.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -244,15 +268,12 @@ func (h *Host) Close() error {
 	for env := range h.environments {
 		env.kill()
 	}
-	if h.events > 0 {
-		h.log.Warn("asynchronous invocations dropped", "count", h.events)
-	}
 	h.mu.Unlock()
 
 	h.work.Wait()
 	h.meter.close()
 	h.spawner.Close()
-	return h.store.close()
+	return errors.Join(h.holder.enforcer.Close(), h.store.close())
 }
 
 // isClosing reports whether Close has been called.

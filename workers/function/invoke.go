@@ -11,9 +11,6 @@ import (
 	"time"
 )
 
-// maxEvents bounds the asynchronous invocations that wait or run: at most 1 GB of payloads.
-const maxEvents = 1000
-
 // request is one call of Invoke.
 type request struct {
 	id            string
@@ -35,7 +32,7 @@ func (h *Host) invoke(w http.ResponseWriter, r *http.Request, payload []byte) er
 		return err
 	}
 	kind := r.Header.Get("X-Amz-Invocation-Type")
-	req, err := readRequest(r, payload, kind == "Event", w.Header().Get("X-Amzn-Requestid"))
+	req, err := readRequest(r, payload, w.Header().Get("X-Amzn-Requestid"))
 	if err != nil {
 		return err
 	}
@@ -45,11 +42,7 @@ func (h *Host) invoke(w http.ResponseWriter, r *http.Request, payload []byte) er
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case "Event":
-		if err := h.enqueue(f, req); err != nil {
-			return err
-		}
-		w.WriteHeader(http.StatusAccepted)
-		return nil
+		return errInvalid("asynchronous invocations do not run here: invoke with RequestResponse")
 	default:
 		return errInvalid("'invocationType' %q failed to satisfy constraint: [Event, RequestResponse, DryRun]", kind)
 	}
@@ -71,10 +64,8 @@ func (h *Host) invoke(w http.ResponseWriter, r *http.Request, payload []byte) er
 }
 
 // readRequest reads what Invoke sends.
-func readRequest(r *http.Request, payload []byte, async bool, id string) (request, error) {
+func readRequest(r *http.Request, payload []byte, id string) (request, error) {
 	switch {
-	case async && len(payload) > maxAsyncBytes:
-		return request{}, errTooLarge(maxAsyncBytes)
 	case len(payload) == 0:
 		payload = []byte("{}")
 	case !json.Valid(payload):
@@ -151,6 +142,7 @@ func (h *Host) initialize(env *environment, id string) (answer, ending, error) {
 		return answer{}, exited, err
 	}
 	a, end := env.awaitReady(id, h.opts.InitTimeout)
+	env.look()
 	if end != finished {
 		env.kill()
 		<-env.exited
@@ -197,67 +189,6 @@ func (h *Host) conclude(env *environment, rep report, a answer, end ending) []by
 	}
 	fmt.Fprintf(&log, "END RequestId: %s\n%s\n", rep.id, rep)
 	return log.Bytes()[max(0, log.Len()-maxTailBytes):]
-}
-
-// enqueue accepts an asynchronous invocation.
-func (h *Host) enqueue(f *function, req request) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.events >= maxEvents {
-		f.counts.Throttled++
-		return errThrottled(reasonAccount)
-	}
-	h.events++
-	h.work.Go(func() {
-		defer func() {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.events--
-		}()
-		h.deliver(f, req, time.Now())
-	})
-	return nil
-}
-
-// deliver runs an asynchronous invocation until it succeeds or AWS would give up.
-func (h *Host) deliver(f *function, req request, since time.Time) {
-	for failures, refusals := 0, 0; ; {
-		res, err := h.execute(f, req)
-		refusal, _ := errors.AsType[*apiError](err)
-		switch {
-		case refusal != nil && refusal.status == http.StatusNotFound:
-			return // deleted in the meantime
-		case err != nil:
-			refusals++
-		case res.failed:
-			failures++
-		default:
-			return
-		}
-		delay, again := retryDelay(failures, refusals, err != nil, time.Since(since))
-		if !again {
-			h.log.Warn("asynchronous invocation dropped", "function", h.settings(f).Name, "request_id", req.id, "failures",
-				failures, "error", err)
-			return
-		}
-		timer := time.NewTimer(delay)
-		select {
-		case <-timer.C:
-		case <-h.closing:
-			timer.Stop()
-			return
-		}
-	}
-}
-
-// retryDelay returns how long an asynchronous invocation waits before its next attempt, and whether there is one.
-// The function's errors are retried twice, after one and two minutes; refusals for up to 6 hours, after 1 s that
-// doubles up to 5 minutes: https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html.
-func retryDelay(failures, refusals int, refused bool, age time.Duration) (delay time.Duration, again bool) {
-	if refused {
-		return min(time.Second<<min(refusals-1, 16), 5*time.Minute), age < 6*time.Hour
-	}
-	return time.Duration(failures) * time.Minute, failures <= 2
 }
 
 // newID returns a random UUID.

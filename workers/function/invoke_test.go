@@ -170,10 +170,11 @@ func TestARequestThatCannotRunIsRefusedAsAWSRefusesIt(t *testing.T) {
 		{"a payload that is not JSON", "f/invocations", []byte("{"), nil, 400, "InvalidRequestContentException"},
 		{"a payload over 6 MB", "f/invocations", strings.Repeat("x", 6<<20), nil, 413, "RequestTooLargeException"},
 		{
-			"an event over 1 MB", "f/invocations", strings.Repeat("x", 1<<20),
+			"an event", "f/invocations",
+			order{},
 			[]string{"X-Amz-Invocation-Type", "Event"},
-			413,
-			"RequestTooLargeException",
+			400,
+			"InvalidParameterValueException",
 		},
 		{
 			"a client context that is not base64", "f/invocations",
@@ -208,7 +209,7 @@ func TestARequestThatCannotRunIsRefusedAsAWSRefusesIt(t *testing.T) {
 	}
 }
 
-func TestADryRunAnEventAndAClientContextAreUnderstood(t *testing.T) {
+func TestADryRunAndAClientContextAreUnderstood(t *testing.T) {
 	t.Parallel()
 	l := newLocal(t, Options{})
 	l.deploy(t, "f", nil)
@@ -218,11 +219,6 @@ func TestADryRunAnEventAndAClientContextAreUnderstood(t *testing.T) {
 	if s := l.stats("f"); s.Cold != 0 {
 		t.Errorf("a dry run ran: %+v", s)
 	}
-	if got := l.invoke(t, "f", nil, "X-Amz-Invocation-Type", "Event"); got.status != http.StatusAccepted ||
-		got.body != "" {
-		t.Errorf("event: got %d %q, want 202 without a body", got.status, got.body)
-	}
-	eventually(t, "the event ran", func() bool { return l.stats("f").Idle == 1 })
 	context := base64.StdEncoding.EncodeToString([]byte("{\n\"custom\": {\"a\": \"b\"}}"))
 	if got := l.invoke(t, "arn:aws:lambda:us-east-1:000000000000:function:f:$LATEST", order{Op: "context"},
 		"X-Amz-Client-Context", context); !strings.Contains(got.body, `"custom":{"a":"b"}`) {
@@ -253,47 +249,60 @@ func TestSixteenInvocationsAtATimeHaveSixteenEnvironmentsOfWhichTheLastUsedServe
 	}
 }
 
-func TestConcurrencyOverALimitIsThrottled(t *testing.T) {
+func TestConcurrencyOverTheLimitOfTheAccountIsThrottled(t *testing.T) {
 	t.Parallel()
-	l := newLocal(t, Options{Concurrency: 3})
-	l.deploy(t, "reserved", fields{"Timeout": 60})
+	l := newLocal(t, Options{Concurrency: 2})
+	l.deploy(t, "one", fields{"Timeout": 60})
 	l.deploy(t, "other", fields{"Timeout": 60})
-	if got := l.call(t, http.MethodPut, "/2017-10-31/functions/reserved/concurrency",
-		fields{"ReservedConcurrentExecutions": 4}); got.code() != "InvalidParameterValueException" {
-		t.Errorf("reserving more than there is: got %d %s", got.status, got.body)
-	}
-	if got := l.call(t, http.MethodPut, "/2017-10-31/functions/reserved/concurrency",
-		fields{"ReservedConcurrentExecutions": 1}); got.status != http.StatusOK ||
-		got.body != `{"ReservedConcurrentExecutions":1}` {
-		t.Errorf("reserve: got %d %s", got.status, got.body)
-	}
 	var wg sync.WaitGroup
 	dir := t.TempDir()
-	for _, name := range []string{"reserved", "other", "other"} {
-		wg.Go(func() { l.run(t, name, order{Op: "meet", N: 4, Dir: dir}) })
+	for range 2 {
+		wg.Go(func() { l.run(t, "one", order{Op: "meet", N: 3, Dir: dir}) })
 	}
-	eventually(t, "all busy", func() bool { return l.stats("reserved").Busy == 1 && l.stats("other").Busy == 2 })
-	for name, reason := range map[string]string{"reserved": reasonReserved, "other": reasonAccount} {
-		got := l.invoke(t, name, order{})
-		want := fmt.Sprintf(`{"Type":"User","message":"Rate Exceeded.","Reason":%q}`, reason)
-		if got.status != http.StatusTooManyRequests || got.code() != "TooManyRequestsException" || got.body != want ||
-			got.header.Get("Retry-After") == "" {
-			t.Errorf("%s: got %d %s %s, want 429 %s", name, got.status, got.code(), got.body, want)
-		}
-		if s := l.stats(name); s.Throttled != 1 {
-			t.Errorf("%s: got %d throttled, want 1", name, s.Throttled)
-		}
+	eventually(t, "all busy", func() bool { return l.stats("one").Busy == 2 })
+	for _, name := range []string{"one", "other"} {
+		l.isThrottled(t, name, reasonAccount)
 	}
 	if err := spawntest.Meet(dir, 1); err != nil {
 		t.Fatal(err)
 	}
 	wg.Wait()
-	if got := l.call(t, http.MethodDelete, "/2017-10-31/functions/reserved/concurrency", nil); got.status !=
-		http.StatusNoContent {
-		t.Errorf("end the reservation: got %d %s", got.status, got.body)
+	l.run(t, "other", order{})
+}
+
+// isThrottled invokes a function, which must be refused.
+func (l local) isThrottled(t *testing.T, name, reason string) {
+	t.Helper()
+	before := l.stats(name).Throttled
+	got := l.invoke(t, name, order{})
+	want := fmt.Sprintf(`{"Type":"User","message":"Rate Exceeded.","Reason":%q}`, reason)
+	if got.status != http.StatusTooManyRequests || got.code() != "TooManyRequestsException" || got.body != want ||
+		got.header.Get("Retry-After") == "" {
+		t.Errorf("%s: got %d %s %s, want 429 %s", name, got.status, got.code(), got.body, want)
 	}
-	if got := l.call(t, http.MethodGet, "/2019-09-30/functions/reserved/concurrency", nil); got.body != "{}" {
-		t.Errorf("reservation after its end: got %s, want none", got.body)
+	if after := l.stats(name).Throttled; after != before+1 {
+		t.Errorf("%s: got %d throttled, want %d", name, after, before+1)
+	}
+}
+
+func TestAFunctionThatScalesOutTooFastIsThrottledAndOthersAreNot(t *testing.T) {
+	t.Parallel()
+	l := newLocal(t, Options{ScaleOut: 1})
+	for _, name := range []string{"fast", "other"} {
+		l.deploy(t, name, fields{"Timeout": 60})
+	}
+	var wg sync.WaitGroup
+	dir := t.TempDir()
+	wg.Go(func() { l.run(t, "fast", order{Op: "meet", N: 2, Dir: dir}) })
+	eventually(t, "busy", func() bool { return l.stats("fast").Busy == 1 })
+	l.isThrottled(t, "fast", reasonRate)
+	l.run(t, "other", order{})
+	if err := spawntest.Meet(dir, 1); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	for range 2 {
+		l.run(t, "fast", order{}) // an environment that there is needs no other
 	}
 }
 

@@ -100,6 +100,12 @@ func handle(ctx context.Context, in order) (any, error) {
 		b := bytes.Repeat([]byte{1}, in.N<<20)
 		time.Sleep(2 * samplePeriod)
 		runtime.KeepAlive(b)
+	case "alloc for a moment": // and give it back at once
+		runtime.KeepAlive(bytes.Repeat([]byte{1}, in.N<<20))
+	case "alloc in a session of its own": // and return as if nothing had happened
+		cmd := exec.CommandContext(ctx, "setsid", "--wait", "dd", "if=/dev/zero", "of=/dev/null", "count=1",
+			"bs="+strconv.Itoa(in.N)+"M")
+		_ = cmd.Run() // it is killed
 	case "alloc in a child":
 		cmd := exec.CommandContext(ctx, "dd", "if=/dev/zero", "of=/dev/null", "count=1", "bs="+strconv.Itoa(in.N)+"M")
 		if err := cmd.Run(); err != nil {

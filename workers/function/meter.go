@@ -9,7 +9,8 @@ import (
 // samplePeriod is how often the memory of busy environments is measured.
 const samplePeriod = 50 * time.Millisecond
 
-// meter samples the memory of environments while at least one of them is busy.
+// meter samples the memory of environments while at least one of them is busy, where the kernel does not hold it. A nil
+// meter does nothing.
 type meter struct {
 	table   *processTable // used by the sampling goroutine only
 	wake    chan struct{}
@@ -34,12 +35,18 @@ func newMeter() *meter {
 
 // close stops the sampling.
 func (m *meter) close() {
+	if m == nil {
+		return
+	}
 	close(m.closing)
 	m.ended.Wait()
 }
 
 // add makes env, which has started, known to the meter.
 func (m *meter) add(env *environment) {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.envs[env.pid] = env
@@ -47,6 +54,9 @@ func (m *meter) add(env *environment) {
 
 // remove makes the meter forget env.
 func (m *meter) remove(env *environment) {
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.envs, env.pid)
@@ -54,6 +64,9 @@ func (m *meter) remove(env *environment) {
 
 // begin asks for samples until the function that it returns is called.
 func (m *meter) begin() (end func()) {
+	if m == nil {
+		return func() {}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.busy++

@@ -14,7 +14,6 @@ const unhandled = "Unhandled"
 // Limits of the Invoke API: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html.
 const (
 	maxSyncBytes   = 6 << 20
-	maxAsyncBytes  = 1 << 20
 	maxAnswerBytes = maxSyncBytes + 100 // what AWS grants and names in its error
 	maxTailBytes   = 4 << 10
 )

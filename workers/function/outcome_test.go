@@ -76,52 +76,6 @@ func TestAReportIsWrittenAsAWSWritesIt(t *testing.T) {
 	}
 }
 
-func TestAReservationIsBothAGuaranteeAndALimit(t *testing.T) {
-	t.Parallel()
-	two, zero := 2, 0
-	for _, tt := range []struct {
-		name                       string
-		busy                       int
-		reserved                   *int
-		unreservedBusy, unreserved int
-		want                       string
-	}{
-		{"room left", 0, nil, 9, 10, ""},
-		{"the account is full", 0, nil, 10, 10, reasonAccount},
-		{"the account is full, but not the reservation", 1, &two, 10, 10, ""},
-		{"the reservation is full, but not the account", 2, &two, 0, 10, reasonReserved},
-		{"a reservation of nothing stops the function", 0, &zero, 0, 10, reasonReserved},
-	} {
-		if got := throttleReason(tt.busy, tt.reserved, tt.unreservedBusy, tt.unreserved); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
-func TestAnEventIsRetriedAsAWSRetriesIt(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name               string
-		failures, refusals int
-		refused            bool
-		age, delay         time.Duration
-		again              bool
-	}{
-		{"first error", 1, 0, false, 0, time.Minute, true},
-		{"second error", 2, 0, false, 0, 2 * time.Minute, true},
-		{"third error is the last", 3, 0, false, 0, 3 * time.Minute, false},
-		{"first refusal", 0, 1, true, 0, time.Second, true},
-		{"refusals wait longer and longer", 0, 5, true, 0, 16 * time.Second, true},
-		{"but not for ever longer", 0, 1000, true, 0, 5 * time.Minute, true},
-		{"and not for ever", 0, 1000, true, 6 * time.Hour, 5 * time.Minute, false},
-	} {
-		delay, again := retryDelay(tt.failures, tt.refusals, tt.refused, tt.age)
-		if delay != tt.delay || again != tt.again {
-			t.Errorf("%s: got %v %v, want %v %v", tt.name, delay, again, tt.delay, tt.again)
-		}
-	}
-}
-
 func TestANameIsFoundInEveryFormOfIt(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string][2]string{

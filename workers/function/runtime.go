@@ -200,7 +200,7 @@ func readAtMost(r io.Reader, limit int64) ([]byte, error) {
 	if int64(len(b)) <= limit {
 		return b, nil
 	}
-	if _, err := io.CopyN(io.Discard, r, 16*limit); err != nil && !errors.Is(err, io.EOF) {
+	if _, err := io.CopyN(io.Discard, r, min(16*limit, 4*maxUploadBytes)); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	return nil, errTooLong

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
 
@@ -20,20 +21,12 @@ const (
 	// maxPayload is what a synchronous invoke takes.
 	// Source: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 	maxPayload = 6 << 20
-	// perCore is the memory at which a function has one vCPU; CPU grows with memory.
-	// Source: https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
-	perCore = 1769 * quantity.MiB
 	// initAllowance is what an invoke may take on top of the stage's timeout: deployment is done, an environment may have
 	// to start.
 	initAllowance = 10 * time.Second
 	// nearClass is the share of the class at which a killed function is taken to have run out of memory.
 	nearClass = 0.9
 )
-
-// sizeOf returns the size of a function with this much memory.
-func sizeOf(memory quantity.Bytes) quantity.Size {
-	return quantity.Size{CPU: quantity.Milli(int64(memory) * int64(quantity.Core) / int64(perCore)), Memory: memory}
-}
 
 // needed returns how much memory an attempt shall have at a function, at least.
 func needed(
@@ -42,9 +35,10 @@ func needed(
 	memory = row.size.Memory
 	if row.sizing.Stage.Name != "" {
 		// A size that the venue does not have must show, so the capacity is one that cuts nothing.
-		var size quantity.Size
-		size, expected, _ = row.sizing.For(need, quantity.Size{CPU: sizeOf(venue.MaxMemory).CPU, Memory: quantity.TiB})
-		memory = max(memory, size.Memory+predictor.FunctionOverhead)
+		var wanted quantity.Size
+		capacity := quantity.Size{CPU: size.OfClass(venue.MaxMemory).CPU, Memory: quantity.TiB}
+		wanted, expected, _ = row.sizing.For(need, capacity)
+		memory = max(memory, wanted.Memory+predictor.FunctionOverhead)
 	}
 	if need.OutOfMemory > 0 {
 		memory = max(memory, need.LargestFailed*predictor.GrowAfterOutOfMemory)
@@ -104,8 +98,10 @@ func unreached(ctx context.Context, err error, what string) slot.Ending {
 		outcome, reason := slot.Stopped(ctx)
 		return slot.Ending{Outcome: outcome, Message: reason}
 	case errors.Is(err, activities.ErrThrottled):
-		return refused("the venue takes no more invokes now: %s: %v", what, err)
-	case errors.Is(err, activities.ErrTooLarge), what == "deploy":
+		return because(predictor.CauseThrottled, refused("the venue takes no more invokes now: %s: %v", what, err))
+	case errors.Is(err, activities.ErrTooLarge):
+		return because(predictor.CausePayload, refused("%s: %v", what, err))
+	case what == "deploy":
 		return refused("%s: %v", what, err)
 	default:
 		return slot.Ending{
@@ -117,12 +113,16 @@ func unreached(ctx context.Context, err error, what string) slot.Ending {
 
 // overBudget is the ending of an attempt that a function may not run because of what it costs: the pool may be cheaper.
 func overBudget(format string, arguments ...any) slot.Ending {
-	ending := refused(format, arguments...)
-	ending.Cause = predictor.CauseBudget
+	return because(predictor.CauseBudget, refused(format, arguments...))
+}
+
+// because gives an ending its cause.
+func because(cause predictor.Cause, ending slot.Ending) slot.Ending {
+	ending.Cause = cause
 	return ending
 }
 
-// slower is how much longer than expected of the pool an invoke may take, as a function may have less of a core.
+// slower is how much longer than expected of its class an invoke may take.
 const slower = 2
 
 // longest is how long an invoke is expected to take at most; as long as it may when nothing is known.
@@ -238,15 +238,21 @@ func died(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAn
 			Outcome: predictor.TimedOut, ToPool: !bounded(venue, task.Timeout),
 			Message: "the function ran into its time limit: " + message,
 		}
-	case said.Type == "Runtime.OutOfMemory",
+	case a.ErrorType == "Runtime.OutOfMemory", said.Type == "Runtime.OutOfMemory",
 		strings.Contains(said.Message, "signal: killed") && float64(a.PeakMemory) >= nearClass*float64(a.Memory):
 		return slot.Ending{
 			Outcome: predictor.OutOfMemory,
 			Message: fmt.Sprintf("the function was killed with %s of its %s used: %s", a.PeakMemory, a.Memory, message),
 		}
+	case said.Type == "Function.ResponseSizeTooLarge":
+		return because(predictor.CausePayload, refused("its answer is too large: %s", said.Message))
 	default:
+		cause := predictor.CauseExit
+		if strings.Contains(said.Message, "signal: killed") {
+			cause = predictor.CauseSignal
+		}
 		return slot.Ending{
-			Outcome: predictor.Failed, Cause: predictor.CauseExit,
+			Outcome: predictor.Failed, Cause: cause,
 			Message: "the function's process ended: " + message, Stack: panicked(a.Log),
 		}
 	}

@@ -104,6 +104,8 @@ func TestAnAnswerIsReadByWhatTheFunctionSaid(t *testing.T) {
 	full := unhandled(
 		`{"errorType":"Runtime.ExitError","errorMessage":"RequestId: 1 Error: Runtime exited with error: signal: killed"}`)
 	full.PeakMemory = 510 * quantity.MiB
+	outOfMemory := unhandled(`{"errorType":"Runtime.ExitError","errorMessage":"signal: killed"}`)
+	outOfMemory.ErrorType = "Runtime.OutOfMemory"
 	crashed := unhandled(`{"errorType":"Runtime.ExitError","errorMessage":"exit status 2"}`)
 	crashed.Log = "log\npanic: nil map\n\ngoroutine 1"
 	for _, tt := range []struct {
@@ -147,7 +149,17 @@ func TestAnAnswerIsReadByWhatTheFunctionSaid(t *testing.T) {
 		},
 		{
 			name: "killed far below it", answer: unhandled(`{"errorType":"Runtime.ExitError","errorMessage":"signal: killed"}`),
-			want: slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseExit}, message: "signal: killed",
+			want: slot.Ending{Outcome: predictor.Failed, Cause: predictor.CauseSignal}, message: "signal: killed",
+		},
+		{
+			name: "out of memory by the venue's own word", answer: outOfMemory,
+			want: slot.Ending{Outcome: predictor.OutOfMemory}, message: "signal: killed",
+		},
+		{
+			name:    "an answer that is too large",
+			answer:  unhandled(`{"errorType":"Function.ResponseSizeTooLarge","errorMessage":"exceeded maximum"}`),
+			want:    slot.Ending{Outcome: predictor.Refused, Cause: predictor.CausePayload},
+			message: "exceeded maximum",
 		},
 		{
 			name: "a crash tells its panic", answer: crashed,
@@ -176,18 +188,19 @@ func TestAnAnswerIsReadByWhatTheFunctionSaid(t *testing.T) {
 func TestAVenueThatIsNotReachedRefusesOrLosesTheTask(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		err  error
-		what string
-		want predictor.Outcome
+		err   error
+		what  string
+		want  predictor.Outcome
+		cause predictor.Cause
 	}{
-		{fmt.Errorf("429: %w", activities.ErrThrottled), "invoke", predictor.Refused},
-		{fmt.Errorf("413: %w", activities.ErrTooLarge), "invoke", predictor.Refused},
-		{errors.New("access denied"), "deploy", predictor.Refused},
-		{errors.New("connection reset"), "invoke", predictor.Lost},
+		{fmt.Errorf("429: %w", activities.ErrThrottled), "invoke", predictor.Refused, predictor.CauseThrottled},
+		{fmt.Errorf("413: %w", activities.ErrTooLarge), "invoke", predictor.Refused, predictor.CausePayload},
+		{errors.New("access denied"), "deploy", predictor.Refused, ""},
+		{errors.New("connection reset"), "invoke", predictor.Lost, predictor.CauseVenue},
 	} {
-		if got := unreached(context.Background(), tt.err, tt.what); got.Outcome != tt.want ||
+		if got := unreached(context.Background(), tt.err, tt.what); got.Outcome != tt.want || got.Cause != tt.cause ||
 			!strings.Contains(got.Message, tt.err.Error()) {
-			t.Errorf("%s: %v: got %s %q, want %s", tt.what, tt.err, got.Outcome, got.Message, tt.want)
+			t.Errorf("%s: %v: got %s %s %q, want %s %s", tt.what, tt.err, got.Outcome, got.Cause, got.Message, tt.want, tt.cause)
 		}
 	}
 }

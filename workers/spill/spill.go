@@ -26,6 +26,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
@@ -226,11 +227,12 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	if c.ended.IsZero() {
 		c.ended = w.now()
 	}
-	ending.Grant = sizeOf(c.class)
+	ending.Grant = size.OfClass(c.class)
 	ending.Cost = cost(w.venue, c, task.Timeout)
 	record := try.Record(predictor.Function, c.function, ending)
 	record.Queue, record.At, record.Predicted = c.queue, c.ended, predicted
 	record.Cold, record.Start, record.Usage = c.answer.Init > 0, started(c), usageOf(c, answer, task.Input)
+	record.Init, record.Billed = c.answer.Init, c.answer.Billed
 	return try.End(ctx, slot.Durable{Recorder: w.recorder, Keeper: w.keeper}, record, ending, answer.Output)
 }
 
@@ -271,7 +273,7 @@ func (w *Worker) call(
 	left, isBounded := try.Left()
 	c.within = bound(w.venue, c.class, task.Timeout, left, isBounded)
 	payload, err := json.Marshal(wire.Invoke{Version: wire.Version, Start: wire.StartAttempt{
-		Task: task, Attempt: try.Number, Input: input, Grant: sizeOf(c.class), Resume: try.State().Checkpoint,
+		Task: task, Attempt: try.Number, Input: input, Grant: size.OfClass(c.class), Resume: try.State().Checkpoint,
 		Bound: c.within,
 	}})
 	if err != nil {
@@ -279,8 +281,8 @@ func (w *Worker) call(
 			wire.Answer{}
 	}
 	if len(payload) > maxPayload {
-		return refused("its payload of %s is over the %s that a function takes; pass an artifact instead",
-			quantity.Bytes(len(payload)), quantity.Bytes(maxPayload)), wire.Answer{}
+		return because(predictor.CausePayload, refused("its payload of %s is over the %s that a function takes; pass an "+
+			"artifact instead", quantity.Bytes(len(payload)), quantity.Bytes(maxPayload))), wire.Answer{}
 	}
 	c.function, err = w.functions.Ensure(ctx, task.Stage.App, task.Stage.Build, c.class)
 	if err != nil {
@@ -299,8 +301,8 @@ func (w *Worker) call(
 	known := try.Need()
 	w.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
-		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked), Grant: sizeOf(c.class),
-		Input: known.Input, Features: c.lasts.RestsOn(known.Features), At: c.invoked,
+		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked),
+		Grant: size.OfClass(c.class), Input: known.Input, Features: c.lasts.RestsOn(known.Features), At: c.invoked,
 	})
 	invoking, cancel := context.WithTimeout(ctx, patience(w.venue, task.Timeout))
 	defer cancel()

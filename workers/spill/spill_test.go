@@ -111,6 +111,7 @@ func TestATaskIsForwardedAndItsRecordWritten(t *testing.T) {
 	want := venue.Price(512*quantity.MiB, 51*time.Millisecond)
 	if record.Cost != want || result.Cost != want || !record.Cold || record.Start < 50*time.Millisecond ||
 		record.Host != "digits-b1-512 MiB" ||
+		record.Init != 50*time.Millisecond || record.Billed != 51*time.Millisecond ||
 		record.Usage.CPU != time.Second || record.Usage.PeakMemory != 77 || record.Grant.Memory != 512*quantity.MiB {
 		t.Errorf("Record: got %+v, want a cold invoke of %s with its usage", record, want)
 	}

@@ -141,8 +141,12 @@ func TestBadSourcesAreRefusedWithAHint(t *testing.T) {
 			`a stage has the name "../b"`,
 			"rename the stage",
 		},
-		"a stage with less than no GPU":   {script(t, declaring(`"gpu_milli":-1000`)), "stage b: it asks for -1 GPUs", "hints"},
-		"a stage with more GPUs than are": {script(t, declaring(`"gpu_milli":9000000000000000000`)), "asks for 9000000000000000 GPUs", "hints"},
+		"a stage with less than no GPU": {
+			script(t, declaring(`"gpu_milli":-1000`)), "stage b: it asks for -1 GPUs", "hints",
+		},
+		"a stage with more GPUs than are": {
+			script(t, declaring(`"gpu_milli":9000000000000000000`)), "asks for 9000000000000000 GPUs", "hints",
+		},
 		"a stage with a number that is none": {
 			script(t, declaring(`"gpu_milli":1e999`)), "is not a description", "app.Main",
 		},

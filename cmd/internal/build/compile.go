@@ -175,8 +175,8 @@ func check(descriptor wire.App) *refusal {
 	return nil
 }
 
-// checkDeclared returns what is wrong with the size that a stage declares. An app that was built with an earlier version
-// of the SDK, or says of itself what it likes, may declare what no hint says.
+// checkDeclared returns what is wrong with the size that a stage declares. An app that was built with an earlier SDK,
+// or says of itself what it likes, may declare what no hint says.
 func checkDeclared(size quantity.Size) error {
 	switch {
 	case size.CPU < 0 || size.Memory < 0:

@@ -65,15 +65,18 @@ func (e *engine) killOne(function bool, pick float64, limit time.Duration) bool 
 	return false
 }
 
-// groups returns the cgroups that the engine has made, by its own record.
-func (e *engine) groups() []string {
-	text, err := os.ReadFile(filepath.Join(e.state, "cgroups.lock"))
-	if err != nil || len(text) == 0 {
-		return nil
+// groups returns the cgroups that the engine has made, by its own records: of its pool, and of its functions.
+func (e *engine) groups() (groups []string) {
+	for _, owner := range []string{e.state, filepath.Join(e.state, "functions")} {
+		text, err := os.ReadFile(filepath.Join(owner, "cgroups.lock"))
+		if err != nil || len(text) == 0 {
+			continue
+		}
+		var record struct{ Directories []string }
+		_ = json.NewDecoder(bytes.NewReader(text)).Decode(&record) // an engine that is being killed may be writing it
+		groups = append(groups, record.Directories...)
 	}
-	var record struct{ Directories []string }
-	_ = json.NewDecoder(bytes.NewReader(text)).Decode(&record) // an engine that is being killed may be writing it
-	return record.Directories
+	return groups
 }
 
 // leftovers lists what an engine that has ended should have taken along. Groups are those that it has ever had.

@@ -64,8 +64,8 @@ type Options struct {
 	// to two minutes of NATS.
 	SyncAlways bool
 	// BeforeLock is called, perhaps several times, when no other server has the directory, before anybody sees that this
-	// one has it (see [access.EngineLives]) and before anything of it is used. An error keeps the server from starting. Nil
-	// does nothing.
+	// one has it (see [access.EngineLives]) and before anything of it is used. An error keeps the server from starting.
+	// Nil does nothing.
 	BeforeLock func() error
 	// Logger receives what the servers log as an error; nil discards it.
 	Logger *slog.Logger

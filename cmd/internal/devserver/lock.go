@@ -85,9 +85,9 @@ const (
 // flock locks the file; its error is EWOULDBLOCK when another process keeps the lock, and a *beforeError when before
 // fails.
 //
-// It is shared first, which keeps every other server out and looks to commands as if nobody had it (access.EngineLives).
-// What before takes away is gone, then, for whoever sees that a server lives. A command that looked between a lock and
-// such a removal showed its token at the address that a killed engine had left.
+// It is shared first, which keeps every other server out and looks to commands as if nobody had it
+// (access.EngineLives). What before takes away is gone, then, for whoever sees that a server lives. A command that
+// looked between a lock and such a removal showed its token at the address that a killed engine had left.
 func flock(f *os.File, before func() error) error {
 	try := func() error {
 		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {

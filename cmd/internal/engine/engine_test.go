@@ -17,6 +17,7 @@ import (
 type fanInput struct {
 	Shards       int `json:"shards"`
 	Milliseconds int `json:"milliseconds,omitempty"`
+	Hashes       int `json:"hashes,omitempty"`
 }
 
 type fanResult struct {

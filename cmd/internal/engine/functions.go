@@ -78,7 +78,8 @@ func (v *venues) startFunctionHost(ctx context.Context) (string, error) {
 	host, err := function.New(function.Options{
 		Dir: filepath.Join(v.config.StateDir, "functions"), Secret: v.servers.Keys().FunctionSecret(),
 		Concurrency: v.config.Functions.Concurrency,
-		ColdStart:   v.config.Functions.ColdStart, CPUs: v.config.Functions.CPUs, User: v.config.StageUser, Logger: v.logger,
+		ColdStart:   v.config.Functions.ColdStart, CPUs: v.config.Functions.CPUs, Enforcement: v.config.Limits,
+		User: v.config.StageUser, Logger: v.logger,
 	})
 	if err != nil {
 		return "", err
@@ -127,7 +128,8 @@ func (l lambdaFunctions) Invoke(ctx context.Context, name string, payload []byte
 	}
 	return activities.FunctionAnswer{
 		Payload: answer.Payload, Error: answer.FunctionError, Log: answer.LogTail,
-		Init: answer.Report.InitDuration, Duration: answer.Report.Duration, Billed: answer.Report.BilledDuration,
+		ErrorType: answer.Report.ErrorType,
+		Init:      answer.Report.InitDuration, Duration: answer.Report.Duration, Billed: answer.Report.BilledDuration,
 		Memory:     quantity.Bytes(answer.Report.MemorySizeMB) * quantity.MiB,
 		PeakMemory: quantity.Bytes(answer.Report.MaxMemoryMB) * quantity.MiB,
 	}, nil

@@ -235,12 +235,14 @@ func (e *testEngine) launch(program, app string, flags ...string) {
 
 // sweepGroups removes the groups that a killed engine has left, as the next engine on its state directory would.
 func sweepGroups(state string) error {
-	enforcer, err := enforce.Open(enforce.Options{StateDir: state})
-	if err == nil {
-		err = enforcer.Close()
-	}
-	if err != nil && !errors.Is(err, enforce.ErrOwned) && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("sweep the groups of a killed engine: %w", err)
+	for _, owner := range []string{state, filepath.Join(state, "functions")} {
+		enforcer, err := enforce.Open(enforce.Options{StateDir: owner})
+		if err == nil {
+			err = enforcer.Close()
+		}
+		if err != nil && !errors.Is(err, enforce.ErrOwned) && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("sweep the groups of a killed engine: %w", err)
+		}
 	}
 	return nil
 }

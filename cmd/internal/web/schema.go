@@ -46,7 +46,7 @@ func newSchemas() *schemas {
 			predictor.CauseStart, predictor.CauseImpossible, predictor.CauseNoGPU, predictor.CauseNoMemory,
 			predictor.CauseCancelled,
 			predictor.CauseHostLost,
-			predictor.CauseBudget, predictor.CauseVenue),
+			predictor.CauseBudget, predictor.CauseVenue, predictor.CauseThrottled, predictor.CausePayload),
 		reflect.TypeFor[ledger.Dimension](): enum(ledger.ByRun, ledger.ByPipeline, ledger.ByStage, ledger.ByVenue,
 			ledger.ByHost),
 		reflect.TypeFor[pricing.Kind](): enum(pricing.OnDemandHost, pricing.SpotHost, pricing.Function, pricing.Container,

@@ -328,7 +328,7 @@ func examineStack(ctx context.Context, t *tool.Tool) (*web.Stack, []finding) {
 	return nil, findings
 }
 
-// examineHosts tells of the hosts of a stack whose GPUs nobody knows yet: a task that asks for one waits, or is refused.
+// examineHosts tells of the hosts of a stack whose GPUs nobody knows yet: tasks that ask for one wait, or are refused.
 func examineHosts(hosts []predictor.Host) (findings []finding) {
 	for _, host := range hosts {
 		if host.GPUsUnknown {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
@@ -19,15 +20,17 @@ import (
 	"github.com/spillway-ml/spillway/workflows/app"
 )
 
-// shard is one piece of work: burn this much processor time, then say who you are.
+// shard is one piece of work: keep a processor busy for this long, hash this many times 64 KiB, then say who you are.
 type shard struct {
 	Index        int `json:"index"`
 	Milliseconds int `json:"milliseconds,omitempty"`
+	Hashes       int `json:"hashes,omitempty"`
 }
 
 type fanInput struct {
 	Shards       int `json:"shards"`
 	Milliseconds int `json:"milliseconds,omitempty"`
+	Hashes       int `json:"hashes,omitempty"`
 }
 
 type fanResult struct {
@@ -50,8 +53,13 @@ var (
 	}).With(spillway.Hints{MaxAttempts: 1})
 )
 
-// burn takes processor time, not wall time, so that it takes as long wherever it runs.
+// burn takes as long wherever it runs; hashes take longer with less of a processor.
 func burn(_ context.Context, in shard) (int, error) {
+	block := make([]byte, min(in.Hashes, 1)*64<<10)
+	for range in.Hashes {
+		sum := sha256.Sum256(block)
+		copy(block, sum[:])
+	}
 	end := time.Now().Add(time.Duration(in.Milliseconds) * time.Millisecond)
 	for n := 0; time.Now().Before(end); n++ {
 	}
@@ -126,7 +134,7 @@ func feast(ctx workflow.Context, in feastInput) (feastResult, error) {
 func fan(ctx workflow.Context, in fanInput) (fanResult, error) {
 	shards := make([]shard, in.Shards)
 	for i := range shards {
-		shards[i] = shard{Index: i, Milliseconds: in.Milliseconds}
+		shards[i] = shard{Index: i, Milliseconds: in.Milliseconds, Hashes: in.Hashes}
 	}
 	outputs, err := work.Map(ctx, shards)
 	if err != nil {

@@ -1,0 +1,498 @@
+package awslambda_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/smithy-go"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/activities/awslambda"
+	"github.com/spillway-ml/spillway/workers/function"
+)
+
+// Where AWS documents what the function host is held to.
+const (
+	guide         = "https://docs.aws.amazon.com/lambda/latest/dg/"
+	reference     = "https://docs.aws.amazon.com/lambda/latest/api/"
+	pageInvoke    = reference + "API_Invoke.html"
+	pageCreate    = reference + "API_CreateFunction.html"
+	pageLimits    = guide + "gettingstarted-limits.html"
+	pageScaling   = guide + "scaling-behavior.html"
+	pageGo        = guide + "golang-exceptions.html"
+	pageTrouble   = guide + "troubleshooting-invocation.html"
+	pageTimeout   = guide + "configuration-timeout.html"
+	pageRuntime   = guide + "lambda-runtime-environment.html"
+	pageContext   = guide + "golang-context.html"
+	pageVariables = guide + "configuration-envvars.html"
+	pageVersions  = guide + "configuration-versions.html"
+	pageRetries   = "https://docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html"
+	pageBilling   = "https://aws.amazon.com/blogs/compute/aws-lambda-standardizes-billing-for-init-phase/"
+	pageErrors    = reference + "CommonErrors.html"
+	arnPrefix     = "arn:aws:lambda:us-east-1:000000000000:function:"
+)
+
+// behaviour is what a caller sees of a request. Its zero value is a success without anything.
+type behaviour struct {
+	Status int    // of the response
+	Error  string // the name of the exception
+	Reason types.ThrottleReason
+	// FunctionError and Version are the headers X-Amz-Function-Error and X-Amz-Executed-Version.
+	FunctionError, Version string
+	// Says is what has to be part of the payload, of the error's message, or of what else the row shows.
+	Says string
+}
+
+// documented is one row of the table: what AWS documents of a request, and a request that shows it.
+type documented struct {
+	name string
+	page string
+	call func(*testing.T, site) (seen behaviour)
+	want behaviour
+}
+
+// site is a function host with functions, and the SDK's own client of it as its users make it, which retries.
+type site struct {
+	client *lambda.Client
+	host   *function.Host
+	iv     *awslambda.Invoker
+	// small has 128 MB and large 1,769; brief has a second.
+	small, large, brief string
+}
+
+// invoked shows what an invoke came to.
+func (s site) invoked(t *testing.T, in lambda.InvokeInput) behaviour {
+	t.Helper()
+	out, err := s.client.Invoke(t.Context(), &in, once)
+	if err != nil {
+		return failed(err)
+	}
+	return behaviour{
+		Status: int(out.StatusCode), FunctionError: aws.ToString(out.FunctionError),
+		Version: aws.ToString(out.ExecutedVersion), Says: string(out.Payload),
+	}
+}
+
+// once keeps a client from trying again.
+func once(o *lambda.Options) { o.Retryer = aws.NopRetryer{} }
+
+// failed shows what an error of the SDK says.
+func failed(err error) behaviour {
+	var seen behaviour
+	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok {
+		seen.Status = response.HTTPStatusCode()
+	}
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		seen.Error, seen.Says = api.ErrorCode(), api.ErrorMessage()
+	}
+	if throttled, ok := errors.AsType[*types.TooManyRequestsException](err); ok {
+		seen.Reason, seen.Says = throttled.Reason, "after "+aws.ToString(throttled.RetryAfterSeconds)
+	}
+	return seen
+}
+
+// ordered invokes a function with an order.
+func ordered(pick func(site) string, in order) func(*testing.T, site) behaviour {
+	return func(t *testing.T, s site) behaviour {
+		t.Helper()
+		payload, err := json.Marshal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.invoked(t, lambda.InvokeInput{FunctionName: aws.String(pick(s)), Payload: payload})
+	}
+}
+
+// plain invokes the small function with a payload and what else change sets.
+func plain(payload string, change func(*lambda.InvokeInput, site)) func(*testing.T, site) behaviour {
+	return func(t *testing.T, s site) behaviour {
+		t.Helper()
+		in := lambda.InvokeInput{FunctionName: &s.large, Payload: []byte(payload)}
+		change(&in, s)
+		return s.invoked(t, in)
+	}
+}
+
+// logged invokes with the tail of the log, and shows that.
+func logged(
+	pick func(site) string, in order, show func(tail string, r awslambda.Report) string,
+) func(*testing.T, site) behaviour {
+	return func(t *testing.T, s site) behaviour {
+		t.Helper()
+		a, _ := invoke(t, s.iv, pick(s), in)
+		return behaviour{Status: http.StatusOK, FunctionError: a.FunctionError, Says: show(a.LogTail, a.Report)}
+	}
+}
+
+func small(s site) string { return s.small }
+func large(s site) string { return s.large }
+func brief(s site) string { return s.brief }
+
+func keep(*lambda.InvokeInput, site) {}
+
+// ofInvokes are the rows about invokes.
+func ofInvokes() []documented {
+	ran := func(says string) behaviour { return behaviour{Status: 200, Version: "$LATEST", Says: says} }
+	broke := func(says string) behaviour {
+		return behaviour{Status: 200, Version: "$LATEST", FunctionError: "Unhandled", Says: says}
+	}
+	return []documented{
+		{"an answer", pageInvoke, plain(`{}`, keep), ran(`{"pid":`)},
+		{"no payload is an empty object", pageInvoke, plain("", keep), ran(`{"pid":`)},
+		{"a dry run checks and does not run", pageInvoke, plain(`{"op":"exit"}`, func(in *lambda.InvokeInput, _ site) {
+			in.InvocationType = types.InvocationTypeDryRun
+		}), behaviour{Status: 204}},
+		{"an unknown invocation type", pageInvoke, plain(`{}`, func(in *lambda.InvokeInput, _ site) {
+			in.InvocationType = "Later"
+		}), behaviour{Status: 400, Error: "InvalidParameterValueException", Says: "Later"}},
+		{"a payload that is not JSON", pageInvoke, plain(`{`, keep), behaviour{
+			Status: 400, Error: "InvalidRequestContentException", Says: "Could not parse request body into json",
+		}},
+		{"the largest payload", pageLimits, plain(`"`+strings.Repeat("x", 6<<20-2)+`"`, keep), broke("cannot unmarshal")},
+		{"a payload over 6 MB", pageLimits, plain(`"`+strings.Repeat("x", 6<<20-1)+`"`, keep), behaviour{
+			Status: 413, Error: "RequestTooLargeException",
+			Says: "Request must be smaller than 6291456 bytes for the InvokeFunction operation",
+		}},
+		{
+			"an answer over 6 MB", pageLimits, ordered(large, order{Op: "pad", N: 6<<20 + 200}),
+			broke(`"errorType":"Function.ResponseSizeTooLarge","errorMessage":"Response payload size exceeded maximum ` +
+				`allowed payload size (6291556 bytes)."`),
+		},
+
+		{"by its name and version", pageVersions, plain(`{}`, func(in *lambda.InvokeInput, s site) {
+			in.FunctionName = aws.String(s.large + ":$LATEST")
+		}), ran("pid")},
+		{"by its ARN", pageInvoke, plain(`{}`, func(in *lambda.InvokeInput, s site) {
+			in.FunctionName = aws.String(arnPrefix + s.large)
+		}), ran("pid")},
+		{"by part of its ARN", pageInvoke, plain(`{}`, func(in *lambda.InvokeInput, s site) {
+			in.FunctionName = aws.String("000000000000:function:" + s.large)
+		}), ran("pid")},
+		{"by a qualifier", pageVersions, plain(`{}`, func(in *lambda.InvokeInput, _ site) {
+			in.Qualifier = aws.String("$LATEST")
+		}), ran("pid")},
+		{"an unknown function", pageInvoke, plain(`{}`, func(in *lambda.InvokeInput, _ site) {
+			in.FunctionName = aws.String("nobody")
+		}), behaviour{Status: 404, Error: "ResourceNotFoundException", Says: "Function not found: " + arnPrefix + "nobody"}},
+		{"an unknown version", pageVersions, plain(`{}`, func(in *lambda.InvokeInput, _ site) {
+			in.Qualifier = aws.String("7")
+		}), behaviour{Status: 404, Error: "ResourceNotFoundException", Says: ":7"}},
+
+		{
+			"an error of the function's code", pageGo, ordered(large, order{Op: "error"}),
+			broke(`{"errorMessage":"bad input","errorType":"errorString"}`),
+		},
+		{
+			"a panic", pageGo, ordered(large, order{Op: "panic"}),
+			broke(`{"errorMessage":"boom","errorType":"string","stackTrace":[`),
+		},
+		{
+			"a process that exits", pageTrouble, ordered(large, order{Op: "exit"}),
+			broke(`Error: Runtime exited with error: exit status 3"`),
+		},
+		{
+			"a function that runs too long", pageTimeout, ordered(brief, order{Op: "sleep", N: 60_000}),
+			broke(`Task timed out after 1.00 seconds"`),
+		},
+		{
+			"a function without memory", pageTrouble, ordered(small, order{Op: "alloc", N: 300}),
+			broke(`{"errorType":"Runtime.ExitError","errorMessage":"RequestId: `),
+		},
+	}
+}
+
+// ofLogs are the rows about what is logged and billed.
+func ofLogs() []documented {
+	lines := func(tail string, _ awslambda.Report) string {
+		var words []string
+		for line := range strings.Lines(tail) {
+			first, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+			words = append(words, first)
+		}
+		return strings.Join(words, " ")
+	}
+	return []documented{
+		{
+			"the log is asked for", pageInvoke, logged(large, order{Op: "print"}, lines),
+			behaviour{Status: 200, Says: "START hello END REPORT"},
+		},
+		{
+			"the log is its last 4 KB, whatever is printed", pageInvoke,
+			logged(large, order{Op: "print much"}, func(tail string, r awslambda.Report) string {
+				return fmt.Sprint(len(tail), r.MemorySizeMB, strings.HasPrefix(tail, "START"))
+			}),
+			behaviour{Status: 200, Says: "4096 1769 false"},
+		},
+		{"the log is not asked for", pageInvoke, func(t *testing.T, s site) behaviour {
+			t.Helper()
+			out, err := s.client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &s.large})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return behaviour{Status: int(out.StatusCode), Says: fmt.Sprintf("%q", aws.ToString(out.LogResult))}
+		}, behaviour{Status: 200, Says: `""`}},
+		{
+			"the report of a function without memory", pageTrouble,
+			logged(small, order{Op: "alloc", N: 300}, func(_ string, r awslambda.Report) string {
+				return fmt.Sprint(r.Status, " ", r.ErrorType, " ", r.MaxMemoryMB >= r.MemorySizeMB)
+			}),
+			behaviour{Status: 200, FunctionError: "Unhandled", Says: "error Runtime.OutOfMemory true"},
+		},
+		{
+			"the report of a function that runs too long", pageTimeout,
+			logged(brief, order{Op: "sleep", N: 60_000}, func(_ string, r awslambda.Report) string {
+				return fmt.Sprint(r.Status, " ", r.Duration)
+			}),
+			behaviour{Status: 200, FunctionError: "Unhandled", Says: "timeout 1s"},
+		},
+		{
+			"the first invoke is billed with its init, in whole milliseconds", pageBilling,
+			func(t *testing.T, s site) behaviour {
+				t.Helper()
+				invoke(t, s.iv, s.large, order{Op: "exit"}) // so that the next one is the first of its environment
+				cold, _ := invoke(t, s.iv, s.large, order{})
+				warm, _ := invoke(t, s.iv, s.large, order{})
+				whole := func(r awslambda.Report) bool {
+					over := r.BilledDuration - r.InitDuration - r.Duration // both are shown in hundredths of a millisecond
+					return r.BilledDuration%time.Millisecond == 0 && over > -20*time.Microsecond && over < time.Millisecond+
+						20*time.Microsecond
+				}
+				return behaviour{Status: 200, Says: fmt.Sprint(cold.Report.InitDuration > 0, warm.Report.InitDuration,
+					whole(cold.Report), whole(warm.Report))}
+			},
+			behaviour{Status: 200, Says: "true 0s true true"},
+		},
+		{"the ID of the request is the caller's, the function's and the log's", pageContext, func(
+			t *testing.T, s site,
+		) behaviour {
+			t.Helper()
+			out, err := s.client.Invoke(t.Context(), &lambda.InvokeInput{
+				FunctionName: &s.large, Payload: []byte(`{"op":"context"}`), LogType: types.LogTypeTail,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			id, _ := awsmiddleware.GetRequestIDMetadata(out.ResultMetadata)
+			tail, err := base64.StdEncoding.DecodeString(aws.ToString(out.LogResult))
+			if err != nil {
+				t.Error(err)
+			}
+			return behaviour{Status: 200, Says: fmt.Sprint(strings.Contains(string(out.Payload), `"request":"`+id+`"`),
+				strings.Count(string(tail), id))}
+		}, behaviour{Status: 200, Says: "true 3"}},
+	}
+}
+
+// ofEnvironments are the rows about what a function finds around itself.
+func ofEnvironments() []documented {
+	shows := func(op, says string) documented {
+		return documented{
+			"a function knows " + op, pageVariables, ordered(small, order{Op: op}),
+			behaviour{Status: 200, Version: "$LATEST", Says: says},
+		}
+	}
+	return []documented{
+		shows("variable AWS_LAMBDA_FUNCTION_MEMORY_SIZE", `"var":"128"`),
+		shows("variable AWS_LAMBDA_FUNCTION_VERSION", `"var":"$LATEST"`),
+		shows("variable AWS_REGION", `"var":"us-east-1"`),
+		shows("variable AWS_LAMBDA_INITIALIZATION_TYPE", `"var":"on-demand"`),
+		{
+			"a function knows its ARN and its deadline", pageContext, ordered(brief, order{Op: "context"}),
+			behaviour{Status: 200, Version: "$LATEST", Says: `"arn":"` + arnPrefix + `short-`},
+		},
+		{"an environment serves one invoke after another", pageRuntime, func(t *testing.T, s site) behaviour {
+			t.Helper()
+			_, first := invoke(t, s.iv, s.large, order{})
+			_, second := invoke(t, s.iv, s.large, order{Op: "error"})
+			_, third := invoke(t, s.iv, s.large, order{})
+			_ = second // its code failed, which is no reason for a new environment
+			return behaviour{Status: 200, Says: strconv.FormatBool(first.PID == third.PID)}
+		}, behaviour{Status: 200, Says: "true"}},
+	}
+}
+
+// ofFunctions are the rows about the functions themselves.
+func ofFunctions() []documented {
+	created := func(change func(*lambda.CreateFunctionInput)) func(*testing.T, site) behaviour {
+		return func(t *testing.T, s site) behaviour {
+			t.Helper()
+			in := lambda.CreateFunctionInput{
+				FunctionName: aws.String("another"), Role: aws.String("arn:aws:iam::000000000000:role/test"),
+				Runtime: types.RuntimeProvidedal2023, Handler: aws.String("bootstrap"),
+				Code: &types.FunctionCode{ZipFile: bootstrapZip(t)},
+			}
+			change(&in)
+			_, err := s.client.CreateFunction(t.Context(), &in, once)
+			return failed(err)
+		}
+	}
+	invalid := func(says string) behaviour {
+		return behaviour{Status: 400, Error: "InvalidParameterValueException", Says: says}
+	}
+	return []documented{
+		{"a function that there is", pageCreate, func(t *testing.T, s site) behaviour {
+			t.Helper()
+			return created(func(in *lambda.CreateFunctionInput) { in.FunctionName = &s.small })(t, s)
+		}, behaviour{Status: 409, Error: "ResourceConflictException", Says: "Function already exist: "}},
+		{"less than 128 MB", pageLimits, created(func(in *lambda.CreateFunctionInput) {
+			in.MemorySize = aws.Int32(127)
+		}), invalid("127")},
+		{"more than 10,240 MB", pageLimits, created(func(in *lambda.CreateFunctionInput) {
+			in.MemorySize = aws.Int32(10_241)
+		}), invalid("10241")},
+		{"more than 15 minutes", pageLimits, created(func(in *lambda.CreateFunctionInput) {
+			in.Timeout = aws.Int32(901)
+		}), invalid("901")},
+		{"a variable that is AWS's", pageVariables, created(func(in *lambda.CreateFunctionInput) {
+			in.Environment = &types.Environment{Variables: map[string]string{"AWS_REGION": "x"}}
+		}), invalid("AWS_REGION")},
+		{"more than 4 KB of variables", pageLimits, created(func(in *lambda.CreateFunctionInput) {
+			in.Environment = &types.Environment{Variables: map[string]string{"AA": strings.Repeat("x", 4<<10)}}
+		}), invalid("4KB limit")},
+		{"a zip that is none", pageCreate, created(func(in *lambda.CreateFunctionInput) {
+			in.Code.ZipFile = []byte("no zip")
+		}), invalid("Could not unzip uploaded file")},
+		{"the settings of nobody", reference + "API_GetFunctionConfiguration.html", func(t *testing.T, s site) behaviour {
+			t.Helper()
+			_, err := s.client.GetFunctionConfiguration(t.Context(),
+				&lambda.GetFunctionConfigurationInput{FunctionName: aws.String("nobody")}, once)
+			return failed(err)
+		}, behaviour{Status: 404, Error: "ResourceNotFoundException", Says: "Function not found: " + arnPrefix + "nobody"}},
+		{"a request of another key", pageErrors, func(t *testing.T, s site) behaviour {
+			t.Helper()
+			_, err := s.client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &s.small}, once,
+				func(o *lambda.Options) {
+					o.Credentials = credentials.NewStaticCredentialsProvider("other", "other", "")
+				})
+			return failed(err)
+		}, behaviour{Status: 403, Error: "UnrecognizedClientException", Says: "other"}},
+	}
+}
+
+// bootstrapZip returns a zip with a bootstrap that would run.
+func bootstrapZip(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	header := &zip.FileHeader{Name: "bootstrap"}
+	header.SetMode(0o755)
+	w, err := z.CreateHeader(header)
+	if err == nil {
+		_, err = w.Write([]byte("#!/bin/sh\n"))
+	}
+	if err := errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestTheHostBehavesAsAWSDocumentsIt goes through what AWS documents of the API, with the SDK's own client and
+// functions made with aws-lambda-go. What the host leaves out on purpose is in TestWhatTheHostLeavesOutItRefuses.
+func TestTheHostBehavesAsAWSDocumentsIt(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, function.Options{})
+	for _, rows := range [][]documented{ofInvokes(), ofLogs(), ofEnvironments(), ofFunctions()} {
+		for _, row := range rows {
+			t.Run(row.name, func(t *testing.T) {
+				row.check(t, row.call(t, s))
+			})
+		}
+	}
+}
+
+// check compares what was seen with what is documented.
+func (d documented) check(t *testing.T, seen behaviour) {
+	t.Helper()
+	if !strings.Contains(seen.Says, d.want.Says) {
+		t.Errorf("got %.300q, want %q (%s)", seen.Says, d.want.Says, d.page)
+	}
+	seen.Says = d.want.Says
+	if diff := cmp.Diff(d.want, seen); diff != "" {
+		t.Errorf("(-documented +got), %s:\n%s", d.page, diff)
+	}
+}
+
+func newSite(t *testing.T, opts function.Options) site {
+	t.Helper()
+	h, c := host(t, opts)
+	iv := invoker(t, awslambda.Options{Client: c})
+	b := build(t)
+	short := invoker(t, awslambda.Options{Client: c, Timeout: time.Second, Prefix: "short"})
+	return site{
+		client: c, host: h, iv: iv, small: ensure(t, iv, b, 128), large: ensure(t, iv, b, 1769),
+		brief: ensure(t, short, b, 1769),
+	}
+}
+
+func TestConcurrencyIsRefusedAsDocumented(t *testing.T) {
+	t.Parallel()
+	full := newSite(t, function.Options{Concurrency: 1})
+	release := occupy(t, full.host, full.iv, full.large)
+	documented{
+		"the account's concurrency", pageInvoke, nil, behaviour{
+			Status: 429, Error: "TooManyRequestsException",
+			Reason: types.ThrottleReasonConcurrentInvocationLimitExceeded, Says: "after 1",
+		},
+	}.check(t, full.invoked(t, lambda.InvokeInput{FunctionName: &full.small}))
+	before := stats(full.host, full.small).Throttled
+	_, err := full.client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &full.small})
+	documented{"what the SDK tries again by itself", pageRetries, nil, behaviour{
+		Status: 429, Error: "TooManyRequestsException",
+		Reason: types.ThrottleReasonConcurrentInvocationLimitExceeded, Says: "after 1",
+	}}.check(t, failed(err))
+	if tries := stats(full.host, full.small).Throttled - before; tries != 3 {
+		t.Errorf("the SDK's standard mode: got %d attempts, want 3 (%s)", tries, pageRetries)
+	}
+	release()
+
+	growing := newSite(t, function.Options{ScaleOut: 1})
+	release = occupy(t, growing.host, growing.iv, growing.large)
+	documented{
+		"the rate of scaling out, by function", pageScaling, nil, behaviour{
+			Status: 429, Error: "TooManyRequestsException",
+			Reason: types.ThrottleReasonFunctionInvocationRateLimitExceeded, Says: "after 1",
+		},
+	}.check(t, growing.invoked(t, lambda.InvokeInput{FunctionName: &growing.large}))
+	documented{
+		"another function", pageScaling, nil,
+		behaviour{Status: 200, Version: "$LATEST", Says: "pid"},
+	}.check(t, growing.invoked(t, lambda.InvokeInput{FunctionName: &growing.small}))
+	release()
+}
+
+// TestWhatTheHostLeavesOutItRefuses has the documented operations that nobody here needs: each says so.
+func TestWhatTheHostLeavesOutItRefuses(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, function.Options{})
+	_, reserving := s.client.PutFunctionConcurrency(t.Context(),
+		&lambda.PutFunctionConcurrencyInput{FunctionName: &s.small, ReservedConcurrentExecutions: aws.Int32(1)}, once)
+	_, publishing := s.client.PublishVersion(t.Context(), &lambda.PublishVersionInput{FunctionName: &s.small}, once)
+	_, aliasing := s.client.CreateAlias(t.Context(), &lambda.CreateAliasInput{
+		FunctionName: &s.small, Name: aws.String("a"), FunctionVersion: aws.String("1"),
+	}, once)
+	for name, seen := range map[string]behaviour{
+		"reserved concurrency": failed(reserving), "versions": failed(publishing), "aliases": failed(aliasing),
+	} {
+		documented{name, reference, nil, behaviour{
+			Status: 404, Error: "UnknownOperationException", Says: "does not have the operation",
+		}}.check(t, seen)
+	}
+	documented{"asynchronous invokes", pageInvoke, nil, behaviour{
+		Status: 400, Error: "InvalidParameterValueException", Says: "do not run here",
+	}}.check(t, s.invoked(t, lambda.InvokeInput{FunctionName: &s.small, InvocationType: types.InvocationTypeEvent}))
+}
