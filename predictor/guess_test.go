@@ -389,7 +389,7 @@ func TestAFirstAttemptBeginsWithWhatReadsTheSame(t *testing.T) {
 			}
 		}
 	}
-	if !(memory["csv"] < memory[""] && memory[""] < memory["jpg"]) {
+	if memory["csv"] >= memory[""] || memory[""] >= memory["jpg"] {
 		t.Errorf("what reads csv is given %s, what reads jpg %s, and what reads nothing that is known %s", memory["csv"],
 			memory["jpg"], memory[""])
 	}

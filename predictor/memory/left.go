@@ -154,8 +154,8 @@ func (m *Model) slowdown(by usage.Duration, cores float64) float64 {
 }
 
 // AtFunctions is by what factor attempts take longer at functions than what is learned at the pool lets expect there,
-// of their inputs and with their cores; 0 where none has ended there. The mean of the logarithms of n counts as n beside
-// the pool's word, which counts as two: one is a draw.
+// of their inputs and with their cores; 0 where none has ended there. The mean of the logarithms of n counts as n
+// beside the pool's word, which counts as two: one is a draw.
 func (m *Model) AtFunctions() float64 {
 	there, by := m.Walls[fact.Function], m.Duration()
 	if len(there.Values) == 0 {

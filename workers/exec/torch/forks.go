@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -181,7 +182,8 @@ func launch(ctx context.Context, path string, how launching, passing *os.File) (
 		return nil, errors.Join(fmt.Errorf("make a pipe from %s: %w", path, err), theirIn.Close(), in.Close())
 	}
 	printed := spawn.NewTail(how.logger)
-	cmd := exec.Command(path, "-B", "-u", "-c", boot) //nolint:noctx // -B: nothing is written beside the model; its runner ends it
+	// -B: nothing is written beside the model.
+	cmd := exec.Command(path, "-B", "-u", "-c", boot) //nolint:noctx // its runner ends it
 	cmd.Env, cmd.Stdout, cmd.Stderr = environment(cmd.Environ(), how.kind().threads), printed, printed
 	cmd.ExtraFiles, cmd.WaitDelay = []*os.File{theirIn, theirOut, passing}, exitGrace
 	if err = errors.Join(spawner.Start(cmd), theirIn.Close(), theirOut.Close()); err != nil {
@@ -321,7 +323,7 @@ func (s *forkServer) tryFork(ctx context.Context, how launching) (_ *runner, err
 	}
 	passed := theirs
 	if how.shared != nil {
-		passed = append(passed[:len(passed):len(passed)], how.shared)
+		passed = append(slices.Clip(passed), how.shared)
 	}
 	p := &forked{server: s, printed: ours[2], printing: make(chan struct{})}
 	if p.pid, p.ended, err = s.ask(ctx, passed, how.cpus); err != nil {
