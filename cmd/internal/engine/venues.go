@@ -59,7 +59,7 @@ func (v *venues) startPool() (err error) {
 	v.onClose("the driver of the GPUs", func(context.Context) error { return driver.Close() })
 	v.agent, err = agent.New(agent.Options{
 		Host: host, StateDir: config.StateDir, Enforcement: config.Limits,
-		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice,
+		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice, GPUPrice: config.GPUPrice,
 		GPUs: driver, OfferGPUs: gpuFilter().Offer,
 		Client: v.temporal, ArtifactsURL: config.artifactsURL(),
 		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
