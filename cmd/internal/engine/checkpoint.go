@@ -215,7 +215,10 @@ func decodeCheckpoint(r *bytes.Reader) (c *checkpoint, err error) {
 	if err = errors.Join(gob.NewDecoder(r).Decode(&state), gob.NewDecoder(r).Decode(&c.metrics)); err != nil {
 		return nil, err
 	}
-	return c, json.Unmarshal(state, &c.state)
+	if err = json.Unmarshal(state, &c.state); err != nil { // of a later version, for example
+		return nil, err
+	}
+	return c, nil
 }
 
 // openCheckpoint returns what an observer can go on with on this stream, and nil where all that the stream has is to be
@@ -224,7 +227,7 @@ func decodeCheckpoint(r *bytes.Reader) (c *checkpoint, err error) {
 func openCheckpoint(ctx context.Context, js jetstream.JetStream, path string) (c *checkpoint, reason, err error) {
 	for _, name := range checkpointsBeside(path) {
 		c, why := readCheckpoint(name)
-		if c == nil {
+		if why != nil || c == nil {
 			reason = cmp.Or(reason, why)
 			continue
 		}

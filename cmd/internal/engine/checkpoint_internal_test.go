@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -327,10 +328,38 @@ func TestAFileOfAnotherStreamIsNotGoneOnWith(t *testing.T) {
 }
 
 // TestAnUpgradeAndAStepBackForgetNothing has an engine of before, whose file has the one name of all, then this one,
-// then a later one, whose file this one cannot read, and then this one again: each goes on from what it or the one
+// then a later one, whose file this one cannot read, as it is of another version or the state in it is, and then this
+// one again: each goes on from what it or the one
 // before knew, and reads what came since.
 func TestAnUpgradeAndAStepBackForgetNothing(t *testing.T) {
 	t.Parallel()
+	for name, of := range map[string]func(t *testing.T, data []byte) []byte{
+		"a file of another version": func(_ *testing.T, data []byte) []byte {
+			return bytes.Replace(data, []byte(" 00000001 "), []byte(" 00000002 "), 1)
+		},
+		"a state of another version": laterState,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upgradeAndStepBack(t, of)
+		})
+	}
+}
+
+// laterState is a checkpoint whose state is one version further, and all else as it was.
+func laterState(t *testing.T, data []byte) []byte {
+	t.Helper()
+	own := fmt.Appendf(nil, `{"v":%d,"term"`, predictor.StateVersion)
+	body := data[len(fmt.Sprintf(checkpointHeader, 0, 0, [sha256.Size]byte{})):]
+	if bytes.Count(body, own) != 1 {
+		t.Fatalf("the checkpoint has %q %d times, want once", own, bytes.Count(body, own))
+	}
+	body = bytes.Replace(body, own, fmt.Appendf(nil, `{"v":%d,"term"`, predictor.StateVersion+1), 1)
+	return append(fmt.Appendf(nil, checkpointHeader, checkpointVersion, len(body), sha256.Sum256(body)), body...)
+}
+
+func upgradeAndStepBack(t *testing.T, madeLater func(t *testing.T, data []byte) []byte) {
+	t.Helper()
 	c := newChronicle(t)
 	directory := t.TempDir()
 	path := filepath.Join(directory, checkpointFile)
@@ -374,7 +403,7 @@ func TestAnUpgradeAndAStepBackForgetNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data = bytes.Replace(data, []byte(" 00000001 "), []byte(" 00000002 "), 1)
+	data = madeLater(t, data)
 	for name, content := range map[string][]byte{later: data, path: own} {
 		if err := os.WriteFile(name, content, 0o600); err != nil {
 			t.Fatal(err)
