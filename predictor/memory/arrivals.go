@@ -80,7 +80,10 @@ type arriving struct {
 // back by less than five minutes, it stands still, and by more, what comes is counted anew from there.
 //
 // It takes about 5 microseconds for each stage that is followed when a minute is over, and nothing else.
-func (m *State) Pass(now fact.Instant) { m.arriving.pass(int64(now / arrivalMinute)) }
+func (m *State) Pass(now fact.Instant) {
+	m.passed = max(0, now)
+	m.arriving.pass(int64(now / arrivalMinute))
+}
 
 func (a *arriving) pass(minute int64) {
 	passed := minute - a.minute
