@@ -208,6 +208,47 @@ func TestThoseThatComeAreFollowedWhenACheckpointWasTooLarge(t *testing.T) {
 	}
 }
 
+// TestAsManyAsThereWereAreFollowedAgain has forecasts forgotten for a checkpoint that was too large once: each day there
+// is room for one more, and whoever goes on from the checkpoint tries with all.
+func TestAsManyAsThereWereAreFollowedAgain(t *testing.T) {
+	t.Parallel()
+	m := New()
+	m.Pass(fact.At(minuteOf(0)))
+	arrivalsAt(m, "early-0", minuteOf(0), 1)
+	arrivalsAt(m, "early-1", minuteOf(0), 1)
+	if n := m.Lighten(); n != 1 {
+		t.Fatalf("%d were forgotten, want one", n)
+	}
+	again := New()
+	if err := again.UnmarshalJSON([]byte(encoded(t, m))); err != nil {
+		t.Fatal(err)
+	}
+	arrivalsAt(again, "late", minuteOf(0), 1)
+	if again.Arrivals("app/late") == nil {
+		t.Error("whoever goes on from the checkpoint follows no other stage")
+	}
+	for day := 1; day < 4; day++ {
+		for i := range 24 {
+			m.Pass(fact.At(minuteOf(24*60*(day-1) + 60*(i+1))))
+			for _, name := range []string{"early-0", "early-1", "late-0", "late-1", "late-2", "late-3", "late-4"} {
+				arrivalsAt(m, name, minuteOf(24*60*day), 1)
+			}
+		}
+		if got := len(m.arriving.stages); got != 1+day {
+			t.Errorf("after %d days %d stages are followed, want %d", day, got, 1+day)
+		}
+	}
+	for day := range 2 * maxArrivals {
+		m.Pass(fact.At(minuteOf(24 * 60 * (4 + day))))
+	}
+	for i := range 2 * maxArrivals {
+		m.arriving.arrived(fmt.Sprint("app/more-", i), 1)
+	}
+	if got := len(m.arriving.stages); got != maxArrivals {
+		t.Errorf("in the end %d stages are followed, want %d", got, maxArrivals)
+	}
+}
+
 func TestArrivalsGoOnFromACheckpointAndNotInACopy(t *testing.T) {
 	t.Parallel()
 	m := New()
