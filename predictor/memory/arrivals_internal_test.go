@@ -119,6 +119,27 @@ func TestAClockThatGoesBackIsFollowedOnceItIsAnotherTime(t *testing.T) {
 	}
 }
 
+// TestAClockThatIsSetRightSoonLosesNothingThatWasForecast has a clock go back by ten minutes: what comes is counted, and
+// the forecasts go on once it is as far as it was.
+func TestAClockThatIsSetRightSoonLosesNothingThatWasForecast(t *testing.T) {
+	t.Parallel()
+	m := New()
+	for i := range 100 {
+		m.Pass(fact.At(minuteOf(i)))
+		arrivalsAt(m, "score", minuteOf(i), 1)
+	}
+	known := m.Arrivals("app/score").Forecaster.Seen()
+	for i := 89; i < 110; i++ {
+		m.Pass(fact.At(minuteOf(i)))
+		arrivalsAt(m, "score", minuteOf(i), 2)
+		want := known + int64(max(0, i-99))
+		if got := m.Arrivals("app/score"); got.Count != 2 || got.Forecaster.Seen() != want {
+			t.Errorf("in minute %d it counts %d tasks and %d minutes are known, want 2 and %d", i, got.Count,
+				got.Forecaster.Seen(), want)
+		}
+	}
+}
+
 func TestAStageSeenOnceADayIsForecast(t *testing.T) {
 	t.Parallel()
 	m := New()
