@@ -429,3 +429,47 @@ func upgradeAndStepBack(t *testing.T, madeLater func(t *testing.T, data []byte) 
 		t.Errorf("the file of the later engine is not as it was: %v", err)
 	}
 }
+
+// TestWhatAKilledEngineLeftHalfWrittenIsRemoved has parts of this version and of another, and a file that cannot be
+// removed: what was kept is kept all the same, and not once more.
+func TestWhatAKilledEngineLeftHalfWrittenIsRemoved(t *testing.T) {
+	t.Parallel()
+	directory := t.TempDir()
+	path := filepath.Join(directory, checkpointFile)
+	var parts []string
+	for _, name := range []string{"observer.checkpoint.part", "observer-1.1.1.checkpoint.part"} {
+		parts = append(parts, filepath.Join(directory, name))
+		if err := os.WriteFile(parts[len(parts)-1], []byte("spill"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stuck := filepath.Join(directory, "observer-1.1.1.checkpoint")
+	if err := os.MkdirAll(filepath.Join(stuck, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	former := filepath.Join(directory, "observer-2.2.2.checkpoint")
+	if err := os.WriteFile(former, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(stuck, dawn, dawn); err != nil {
+		t.Fatal(err)
+	}
+	o := empty(extent{1, 1})
+	var told bytes.Buffer
+	o.logger = slog.New(slog.NewTextHandler(&told, nil))
+	if err := o.apply(lineOf(1, story("r", 3, dawn)[0])); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := o.keepCheckpoint(path, position{})
+	if err != nil || kept != o.at {
+		t.Fatalf("kept up to %+v, %v; want %+v", kept, err, o.at)
+	}
+	if !strings.Contains(told.String(), stuck) {
+		t.Errorf("the log says %q, want that %s cannot be removed", told.String(), stuck)
+	}
+	for _, part := range parts {
+		if _, err := os.Stat(part); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", part, err)
+		}
+	}
+}
