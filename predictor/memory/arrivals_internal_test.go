@@ -119,8 +119,8 @@ func TestAClockThatGoesBackIsFollowedOnceItIsAnotherTime(t *testing.T) {
 	}
 }
 
-// TestAClockThatIsSetRightSoonLosesNothingThatWasForecast has a clock go back by ten minutes: what comes is counted, and
-// the forecasts go on once it is as far as it was.
+// TestAClockThatIsSetRightSoonLosesNothingThatWasForecast has a clock go back by ten minutes: what comes is counted,
+// and the forecasts go on once it is as far as it was.
 func TestAClockThatIsSetRightSoonLosesNothingThatWasForecast(t *testing.T) {
 	t.Parallel()
 	m := New()
@@ -229,8 +229,8 @@ func TestThoseThatComeAreFollowedWhenACheckpointWasTooLarge(t *testing.T) {
 	}
 }
 
-// TestAsManyAsThereWereAreFollowedAgain has forecasts forgotten for a checkpoint that was too large once: each day there
-// is room for one more, and whoever goes on from the checkpoint tries with all.
+// TestAsManyAsThereWereAreFollowedAgain has forecasts forgotten for a checkpoint that was too large once: each day
+// there is room for one more, and whoever goes on from the checkpoint tries with all.
 func TestAsManyAsThereWereAreFollowedAgain(t *testing.T) {
 	t.Parallel()
 	m := New()

@@ -298,8 +298,8 @@ func (o *observer) keepCheckpoints(ctx context.Context, path string, last positi
 	}
 }
 
-// keepCheckpoint keeps what the observer has taken in since it was at a position, and returns where it is. That files of
-// others cannot be removed is only logged: what is kept is not to be written again for it.
+// keepCheckpoint keeps what the observer has taken in since it was at a position, and returns where it is. That
+// other files cannot be removed is only logged: what is kept is not to be written again for it.
 func (o *observer) keepCheckpoint(path string, last position) (position, error) {
 	now, some, err := o.knows(last)
 	if err != nil || !some {
@@ -309,7 +309,7 @@ func (o *observer) keepCheckpoint(path string, last position) (position, error) 
 		return last, err
 	}
 	if err := forgetCheckpoints(path); err != nil {
-		o.logger.Warn("old checkpoints of what was taken in cannot be removed and take room: remove them by hand", "error", err)
+		o.logger.Warn("old checkpoints cannot be removed and take room: remove them by hand", "error", err)
 	}
 	return now.at, nil
 }
