@@ -64,11 +64,11 @@ func (g *gauge) sample(now time.Time) (l looked, ok bool) {
 	return l, true
 }
 
-// forget makes the peak start anew. What the kernel has killed is not forgotten.
+// forget makes the peak start anew, unless the kernel has killed at it. What it has killed and refused is counted on.
 func (g *gauge) forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.last.OutOfMemory == 0 && g.group.ResetPeak() == nil {
+	if g.last.OutOfMemory == 0 && g.group.ForgetPeak() == nil {
 		g.forgot = true
 	}
 }

@@ -111,7 +111,13 @@ func TestAForkBombIsContainedAndKilled(t *testing.T) {
 			})
 			eventually(t, "a fork to be refused", func() bool { return usage(t, g).ForksRefused > 0 })
 			resize(t, g, quantity.Size{CPU: enforce.MinimumCPU, Memory: 512 * quantity.MiB}) // killing it must not take longer
-			if err := errors.Join(g.Kill(t.Context()), g.ResetPeak()); err != nil {
+			if err := errors.Join(g.Kill(t.Context()), g.ForgetPeak()); err != nil {
+				t.Fatal(err)
+			}
+			if usage(t, g).ForksRefused == 0 {
+				t.Error("refused forks are forgotten with the peak")
+			}
+			if err := g.ResetPeak(); err != nil {
 				t.Fatal(err)
 			}
 			if u := usage(t, g); u.ForksRefused != 0 {
