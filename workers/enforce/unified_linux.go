@@ -344,7 +344,7 @@ func (g *unifiedGroup) read() (reading, error) {
 	if io, err := os.ReadFile(g.file("io.stat")); err == nil { // the controller is optional
 		r.usage.Read, r.usage.Written = parseIO(io)
 	}
-	r.usage.ForksRefused = g.forksRefused()
+	r.usage.ForksRefused, r.usage.PeakProcesses = g.forksRefused(), g.peakProcesses()
 	return r, nil
 }
 

@@ -7,8 +7,8 @@ import (
 )
 
 // Usage is what a group takes and has taken. Times and amounts of input and output count from the group's creation;
-// peaks, kills and refusals from the last [Group.ResetPeak], and peaks from the last [Group.ForgetPeak]. A field that
-// the mode cannot tell is zero.
+// peaks of memory, kills and refusals from the last [Group.ResetPeak], those peaks also from the last
+// [Group.ForgetPeak]. A field that the mode cannot tell is zero.
 type Usage struct {
 	// CPU is the processor time of all processes of the group, also those that have ended.
 	CPU time.Duration
@@ -34,8 +34,12 @@ type Usage struct {
 	// OutOfMemory is how many processes the kernel killed for lack of memory, within the group's limit or the host's.
 	OutOfMemory int64
 	// ForksRefused is how many processes and threads the kernel did not start because the group had as many as it may: see
-	// [Enforcer.Processes].
+	// [Enforcer.Processes]. In [Legacy], and before Linux 6.11 in [Unified], those count too that it did not start because
+	// a cgroup around the group had as many as that may; PeakProcesses tells one from the other.
 	ForksRefused int64
+	// PeakProcesses is the most processes and threads that the group had at once since it was made, or one more where a
+	// cgroup around refused that one. It is never reset. Zero where the kernel has no pids.peak.
+	PeakProcesses int
 	// Read and Written count bytes of block devices; what the file cache answers is not counted.
 	Read, Written quantity.Bytes
 	// Processes is the number of processes now; threads are not counted.
