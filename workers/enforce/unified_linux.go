@@ -285,7 +285,15 @@ func (g *unifiedGroup) start(cmd *exec.Cmd) error {
 	}
 	attributes.UseCgroupFD, attributes.CgroupFD = true, int(g.handle.Fd())
 	cmd.SysProcAttr = &attributes
-	return cmd.Start()
+	err := cmd.Start()
+	if err == nil {
+		return nil
+	}
+	// Of a cgroup that is gone, or that may not be entered, clone3 says what execve says of such a program.
+	if refusal := g.writable("cgroup.procs"); refusal != "" {
+		return fmt.Errorf("enter a cgroup: %s", refusal)
+	}
+	return err
 }
 
 func (g *unifiedGroup) setCPU(cpu quantity.Milli) (quantity.Milli, error) {

@@ -119,7 +119,10 @@ func TestAHostThatCannotStartABootstrapIsNotTakenForAnInvalidEntrypoint(t *testi
 			t.Fatal(err)
 		}
 	}
-	const works = "/bin/true"
+	works, err := exec.LookPath("true")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if lost := group.Start(exec.CommandContext(t.Context(), works)); lost == nil || isEntrypointError(lost, works) {
 		t.Errorf("no cgroup: got %v, want an error of the host", lost)
 	}
