@@ -199,8 +199,8 @@ func (h *Host) startProcess(env *environment, api, tmp string, sink *os.File) (*
 	}
 }
 
-// isEntrypointError reports whether a start failed as the bootstrap is not there or cannot be executed, and not for what
-// the host lacks, such as a cgroup that somebody has removed.
+// isEntrypointError reports whether a start failed as the bootstrap is not there or cannot be executed, and not for
+// what the host lacks, such as a cgroup that somebody has removed.
 func isEntrypointError(err error, bootstrap string) bool {
 	if failed, ok := errors.AsType[*os.PathError](err); !ok || failed.Path != bootstrap {
 		return false
