@@ -44,7 +44,7 @@ func Open[T any](path string, format func(io.Reader) ([]T, error)) (read []T, er
 	if strings.HasSuffix(path, ".gz") {
 		unzipped, err := gzip.NewReader(file)
 		if err != nil {
-			return nil, fmt.Errorf("decompress %s: %w", path, err)
+			return nil, fmt.Errorf("decompress %s: %w: %w", path, ErrFormat, err)
 		}
 		source = unzipped
 	}
