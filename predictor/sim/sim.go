@@ -30,6 +30,8 @@ type Options struct {
 	Hosts []predictor.Host
 	// Functions are what may be spilled to; the zero value is nothing.
 	Functions predictor.FunctionVenue
+	// KeepWarm is for how long an environment of a function that has nothing to do stays warm in an Agenda; 0 is for ever.
+	KeepWarm time.Duration
 	// Policy is that of the autoscaler; nil means DefaultPolicy.
 	Policy *predictor.Policy
 	// Tick is the longest time without a plan; 0 means LongestTick. What is longer slows the predictor's own clock, which

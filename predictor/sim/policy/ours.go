@@ -1,0 +1,93 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/sim"
+)
+
+// taskMemory is what each task takes.
+const taskMemory = quantity.GiB
+
+// Ours lets the arrivals, which are in the order of their times, be served as an engine does on a pool of so many
+// hosts, which it holds all the time: Fold is told what happens, and Decide says every second and whenever something
+// has happened how many slots there are and what functions are asked for. Each arrival is a run of one task whose
+// deadline is the limit, more than 0. It begins with nothing known. The error is that of ctx.
+func Ours(ctx context.Context, setting Setting, arrivals []Arrival, hosts int, limit time.Duration) (Outcome, error) {
+	room := quantity.Size{
+		CPU: quantity.Milli(hosts*setting.Cores) * quantity.Core, Memory: quantity.Bytes(hosts) * setting.Memory,
+	}
+	pool := predictor.Host{ // as one: a task takes a core, so that it fits on all of them where it fits on one
+		ID: "pool", Capacity: room, Free: room, PricePerHour: setting.HostPrice * quantity.Money(hosts),
+	}
+	o := &ours{
+		limit: limit, start: setting.Start,
+		agenda: sim.NewAgenda(sim.Options{
+			Start: setting.Start, Hosts: []predictor.Host{pool}, Functions: setting.Functions, Tick: time.Second,
+			KeepWarm: setting.KeepWarm,
+		}),
+		out: Outcome{Latencies: make([]time.Duration, len(arrivals)), MostHosts: hosts},
+	}
+	if len(arrivals) > 0 {
+		o.arriveFrom(arrivals, 0)
+	}
+	if err := o.agenda.Run(ctx); err != nil {
+		return Outcome{}, fmt.Errorf("replay a trace: %w", err)
+	}
+	held := max(setting.Span, o.agenda.Now().Sub(setting.Start))
+	o.out.HostCost = pool.PricePerHour.Times(held.Hours())
+	return o.out, nil
+}
+
+type ours struct {
+	agenda *sim.Agenda
+	start  time.Time
+	limit  time.Duration
+	out    Outcome
+}
+
+// arriveFrom lets the arrival of that number come, and then those after it.
+func (o *ours) arriveFrom(arrivals []Arrival, number int) {
+	o.agenda.At(o.start.Add(arrivals[number].At), func(ctx context.Context) error {
+		if number+1 < len(arrivals) {
+			o.arriveFrom(arrivals, number+1)
+		}
+		return o.arrive(ctx, number, arrivals[number].Work)
+	})
+}
+
+func (o *ours) arrive(ctx context.Context, number int, work time.Duration) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	run, came := strconv.Itoa(number), o.agenda.Now()
+	if err := o.agenda.Tell(ctx, predictor.RunStarted{
+		Run: run, Pipeline: "trace", App: "trace", Build: "b", Goal: predictor.Goal{Deadline: o.limit}, At: came,
+	}); err != nil {
+		return fmt.Errorf("start run %s: %w", run, err)
+	}
+	return o.agenda.Arrive(ctx, sim.Task{
+		Run: run, Pipeline: "trace", Stage: predictor.StageID{App: "trace", Build: "b", Name: "task"}, Name: "task",
+		Declared: quantity.Size{CPU: quantity.Core, Memory: taskMemory},
+		Usage:    quantity.Usage{CPU: work, Wall: work, PeakMemory: taskMemory / 2},
+		Ended: func(record predictor.Record) error {
+			o.out.Latencies[number] = o.agenda.Now().Sub(came)
+			if record.Venue == predictor.Function {
+				o.out.Spilled++
+				o.out.FunctionCost = o.out.FunctionCost.Plus(record.Cost)
+				if record.Cold {
+					o.out.Cold++
+				}
+			}
+			o.agenda.At(o.agenda.Now(), func(ctx context.Context) error {
+				return o.agenda.Tell(ctx, predictor.RunEnded{Run: run, State: predictor.RunSucceeded, At: o.agenda.Now()})
+			})
+			return nil
+		},
+	})
+}
