@@ -11,8 +11,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/sim"
 )
 
-// taskMemory is what each task takes.
-const taskMemory = quantity.GiB
+// TaskMemory is what a task asks for; it takes half of it.
+const TaskMemory = quantity.GiB
 
 // Ours lets the arrivals, which are in the order of their times, be served as an engine does on a pool of so many
 // hosts, which it holds all the time: Fold is told what happens, and Decide says every second and whenever something
@@ -73,8 +73,8 @@ func (o *ours) arrive(ctx context.Context, number int, work time.Duration) error
 	}
 	return o.agenda.Arrive(ctx, sim.Task{
 		Run: run, Pipeline: "trace", Stage: predictor.StageID{App: "trace", Build: "b", Name: "task"}, Name: "task",
-		Declared: quantity.Size{CPU: quantity.Core, Memory: taskMemory},
-		Usage:    quantity.Usage{CPU: work, Wall: work, PeakMemory: taskMemory / 2},
+		Declared: quantity.Size{CPU: quantity.Core, Memory: TaskMemory},
+		Usage:    quantity.Usage{CPU: work, Wall: work, PeakMemory: TaskMemory / 2},
 		Ended: func(record predictor.Record) error {
 			o.out.Latencies[number] = o.agenda.Now().Sub(came)
 			if record.Venue == predictor.Function {

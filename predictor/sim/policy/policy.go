@@ -108,6 +108,16 @@ func MeanHosts(setting Setting, arrivals []Arrival) int {
 
 // PeakHosts is how many hosts the arrivals of the minute with most work keep busy for a minute, rounded up; at least 1.
 func PeakHosts(setting Setting, arrivals []Arrival) int {
+	return hosts(setting, busiest(arrivals), time.Minute)
+}
+
+// PodsAtPeak is PeakHosts for hosts of which no more than Utilisation is to be busy.
+func PodsAtPeak(setting Setting, arrivals []Arrival) int {
+	return hosts(setting, time.Duration(float64(busiest(arrivals))/Utilisation), time.Minute)
+}
+
+// busiest is the work of the minute that brings most.
+func busiest(arrivals []Arrival) time.Duration {
 	most, minute, work := time.Duration(0), time.Duration(-1), time.Duration(0)
 	for _, arrival := range arrivals {
 		if in := arrival.At / time.Minute; in != minute {
@@ -116,7 +126,7 @@ func PeakHosts(setting Setting, arrivals []Arrival) int {
 		work += arrival.Work
 		most = max(most, work)
 	}
-	return hosts(setting, most, time.Minute)
+	return most
 }
 
 func hosts(setting Setting, work, in time.Duration) int {

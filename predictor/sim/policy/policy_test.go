@@ -124,6 +124,9 @@ func TestHostsAreThoseOfTheMeanAndOfTheBusiestMinute(t *testing.T) {
 	if mean, peak := policy.MeanHosts(with, arrivals), policy.PeakHosts(with, arrivals); mean != 2 || peak != 4 {
 		t.Errorf("7 core-minutes in the second of two minutes: got %d hosts in the mean and %d at the peak", mean, peak)
 	}
+	if got := policy.PodsAtPeak(with, arrivals); got != 5 {
+		t.Errorf("7 cores' work on hosts that are busy for 1.4 cores: got %d", got)
+	}
 	if got := policy.PeakHosts(with, nil); got != 1 {
 		t.Errorf("of nothing: %d", got)
 	}
