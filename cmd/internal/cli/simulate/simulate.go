@@ -21,9 +21,9 @@ func Commands(t *tool.Tool) []*cobra.Command {
 	command := &cobra.Command{
 		Use:   "simulate --trace FILE [FLAGS]",
 		Short: "Replay a recorded load, and say what it costs and how late it is by several policies",
-		Long: `Replay a trace of arrivals in virtual time, on what Spillway decides and on what simple policies hold,
-and say of each what it costs, how long tasks take from arrival to end, how many are late, and how
-many run on functions. Nothing is started.
+		Long: `Replay a trace of arrivals in virtual time, on what Spillway decides and on what simple policies
+hold, and say of each what it costs, how long tasks take from arrival to end, how many are late, and
+how many run on functions. Nothing is started.
 
 The trace is CSV with a header. Each row is a task and the core-seconds that it takes, or, with
 --work, a minute and how many tasks came in it. Times are RFC 3339 or seconds since 1970, in order:
@@ -34,8 +34,8 @@ The trace is CSV with a header. Each row is a task and the core-seconds that it 
 
 The policies:
 
-  ours       the code that decides in the engine, on a pool of --hosts, with functions for the excess;
-             it begins with nothing learned
+  ours       the code that decides in the engine, on a pool of --hosts, with functions for the
+             excess; it begins with nothing learned
   static     hosts for the busiest minute, which it knows, all the time
   mean       hosts for the mean of the last minute, and functions for what finds no core free
   kpa        Knative's autoscaler (KPA) at its defaults, a host as each pod
@@ -44,8 +44,8 @@ The policies:
 
 Each task takes one core wherever it runs, and waits in one queue where none is free. Hosts are paid
 from their launch until they have ended what they run. kpa and hpa have at most what the busiest
-minute takes at 70%. The best, which is marked, is the cheapest of those with which at most 1% of the
-tasks are late; where there is none, that with the fewest late.`,
+minute takes at 70%. The best, which is marked, is the cheapest of those with which at most 1% of
+the tasks are late; where there is none, that with the fewest late.`,
 		Example: `  spillway simulate --trace arrivals.csv
   spillway simulate --trace minutes.csv --work 0.25 --slo 2s --hosts 3
   spillway simulate --trace arrivals.csv --policy ours,kpa --host m7i.xlarge --svg costs.svg
