@@ -152,3 +152,23 @@ func TestTheSameEventsGiveTheSamePlans(t *testing.T) {
 		}
 	})
 }
+
+// Of many events within the gap one plan comes, at its end.
+func TestPlansThatAreAskedForKeepTheirDistance(t *testing.T) {
+	t.Parallel()
+	for gap, want := range map[time.Duration]int{0: 101, 200 * time.Millisecond: 6} {
+		room := quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}
+		stack := sim.New(sim.Options{Start: epoch, Hosts: []predictor.Host{{ID: "host", Capacity: room, Free: room}}, Gap: gap})
+		plans := map[time.Time]bool{stack.Plan().At: true}
+		for i := range 100 { // one each 10 ms
+			at := epoch.Add(time.Duration(i+1) * 10 * time.Millisecond)
+			if err := stack.Tell(t.Context(), predictor.RunStarted{Run: fmt.Sprint(i), Pipeline: "p", App: "app", At: at}); err != nil {
+				t.Fatal(err)
+			}
+			plans[stack.Plan().At] = true
+		}
+		if len(plans) != want {
+			t.Errorf("with a gap of %s: %d plans, want %d", gap, len(plans), want)
+		}
+	}
+}

@@ -14,10 +14,13 @@ import (
 // TaskMemory is what a task asks for; it takes half of it.
 const TaskMemory = quantity.GiB
 
-// Ours lets the arrivals, which are in the order of their times, be served as an engine does on a pool of so many
-// hosts, which it holds all the time: Fold is told what happens, and Decide says every second and whenever something
-// has happened how many slots there are and what functions are asked for. Each arrival is a run of one task whose
-// deadline is the limit, more than 0. It begins with nothing known. The error is that of ctx.
+// gap is the least time between two plans of an engine (activities/autoscaler).
+const gap = 50 * time.Millisecond
+
+// Ours lets the arrivals, which are in the order of their times, be served as an engine does on a pool of so many hosts,
+// which it holds all the time: Fold is told what happens, and Decide says every second, and where something has
+// happened 50 ms after the last plan, how many slots there are and what functions are asked for. Each arrival is a run
+// of one task whose deadline is the limit, more than 0. It begins with nothing known. The error is that of ctx.
 func Ours(ctx context.Context, setting Setting, arrivals []Arrival, hosts int, limit time.Duration) (Outcome, error) {
 	room := quantity.Size{
 		CPU: quantity.Milli(hosts*setting.Cores) * quantity.Core, Memory: quantity.Bytes(hosts) * setting.Memory,
@@ -28,7 +31,7 @@ func Ours(ctx context.Context, setting Setting, arrivals []Arrival, hosts int, l
 	o := &ours{
 		limit: limit, start: setting.Start,
 		agenda: sim.NewAgenda(sim.Options{
-			Start: setting.Start, Hosts: []predictor.Host{pool}, Functions: setting.Functions, Tick: time.Second,
+			Start: setting.Start, Hosts: []predictor.Host{pool}, Functions: setting.Functions, Tick: time.Second, Gap: gap,
 			KeepWarm: setting.KeepWarm,
 		}),
 		out: Outcome{Latencies: make([]time.Duration, len(arrivals)), MostHosts: hosts},
