@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -158,11 +159,13 @@ func TestPlansThatAreAskedForKeepTheirDistance(t *testing.T) {
 	t.Parallel()
 	for gap, want := range map[time.Duration]int{0: 101, 200 * time.Millisecond: 6} {
 		room := quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}
-		stack := sim.New(sim.Options{Start: epoch, Hosts: []predictor.Host{{ID: "host", Capacity: room, Free: room}}, Gap: gap})
+		hosts := []predictor.Host{{ID: "host", Capacity: room, Free: room}}
+		stack := sim.New(sim.Options{Start: epoch, Hosts: hosts, Gap: gap})
 		plans := map[time.Time]bool{stack.Plan().At: true}
 		for i := range 100 { // one each 10 ms
 			at := epoch.Add(time.Duration(i+1) * 10 * time.Millisecond)
-			if err := stack.Tell(t.Context(), predictor.RunStarted{Run: fmt.Sprint(i), Pipeline: "p", App: "app", At: at}); err != nil {
+			started := predictor.RunStarted{Run: strconv.Itoa(i), Pipeline: "p", App: "app", At: at}
+			if err := stack.Tell(t.Context(), started); err != nil {
 				t.Fatal(err)
 			}
 			plans[stack.Plan().At] = true

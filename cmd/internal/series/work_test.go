@@ -48,7 +48,7 @@ func TestArrivalsThatAreWrongAreToldWithTheirLine(t *testing.T) {
 		"nothing":            {"", "line 1: not in the expected format: the file is empty; begin it with the header"},
 		"no row":             {"timestamp,work\n", "line 2: not in the expected format: nothing came"},
 		"only empty minutes": {"timestamp,count\n60,0\n", "nothing came below the header; give at least one task"},
-		"no time":            {"when,work\n1,1\n", "line 1: not in the expected format: no column timestamp among when, work"},
+		"no time":            {"when,work\n1,1\n", "line 1: not in the expected format: no column timestamp among when"},
 		"no work":            {"timestamp,cost\n1,1\n", "add one"},
 		"both":               {"timestamp,work,count\n1,1,1\n", "both the columns work and count; keep one"},
 		"not a time":         {"timestamp,work\nnoon,1\n", "line 2: not in the expected format: \"noon\" is no time; write"},

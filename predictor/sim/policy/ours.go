@@ -17,8 +17,8 @@ const TaskMemory = quantity.GiB
 // gap is the least time between two plans of an engine (activities/autoscaler).
 const gap = 50 * time.Millisecond
 
-// Ours lets the arrivals, which are in the order of their times, be served as an engine does on a pool of so many hosts,
-// which it holds all the time: Fold is told what happens, and Decide says every second, and where something has
+// Ours lets the arrivals, which are in the order of their times, be served as an engine does on a pool of so many
+// hosts, which it holds all the time: Fold is told what happens, and Decide says every second, and where something has
 // happened 50 ms after the last plan, how many slots there are and what functions are asked for. Each arrival is a run
 // of one task whose deadline is the limit, more than 0. It begins with nothing known. The error is that of ctx.
 func Ours(ctx context.Context, setting Setting, arrivals []Arrival, hosts int, limit time.Duration) (Outcome, error) {

@@ -90,9 +90,8 @@ type host struct {
 // passTo lets the time pass; asked is when the last question was.
 func (p *pool) passTo(to, asked time.Duration) {
 	for from := p.now; from < to; {
-		second := (from - asked) / time.Second
-		until := min(to, asked+(second+1)*time.Second)
-		p.busy[second] += float64(p.inside) * (until - from).Seconds()
+		until := min(to, asked+(from-asked).Truncate(time.Second)+time.Second)
+		p.busy[(from-asked)/time.Second] += float64(p.inside) * (until - from).Seconds()
 		from = until
 	}
 	p.now = to

@@ -78,8 +78,8 @@ func coreTime(value float64) string {
 func (r Simulation) notes() []string {
 	notes := r.Notes
 	if r.Impossible > 0 {
-		notes = append(notes, fmt.Sprintf("%s take longer than %s by themselves: they are late with every policy, or give "+
-			"a longer --slo", Count(r.Impossible, "task"), seconds(r.LimitSeconds)))
+		notes = append(notes, fmt.Sprintf("late with every policy: %s with more work than %s (--slo)",
+			Count(r.Impossible, "task"), seconds(r.LimitSeconds)))
 	}
 	return notes
 }

@@ -19,20 +19,22 @@ const (
 	simulationEnd   = 760 // and end
 )
 
-const simulationStyle = `.b{fill:#fff}.t{fill:#1f2328}.m{fill:#59636e}.host,.p50{fill:#3b82c4}.function,.p99{fill:#b35f00}
+const simulationStyle = `.b{fill:#fff}.t{fill:#1f2328}.m{fill:#59636e}
+.host,.p50{fill:#3b82c4}.function,.p99{fill:#b35f00}
 .p95{fill:#7d6b00}.l{stroke:#cf222e;stroke-dasharray:3 2}
 text{font:12px system-ui,sans-serif}.h{font-size:15px;font-weight:600}.k{font-weight:600}
 @media (prefers-color-scheme:dark){.b{fill:#0d1117}.t{fill:#e6edf3}.m{fill:#9aa4af}}
 `
 
-// SimulationSVG returns a picture of what each policy costs, hosts and functions, and how long its tasks take. It has no
-// script and loads nothing.
+// SimulationSVG returns a picture of what each policy costs, hosts and functions, and how long its tasks take. It has
+// no script and loads nothing.
 func SimulationSVG(r Simulation) []byte {
 	height := simulationHead + len(r.Scores)*simulationRow + 40
 	d := svg.New(simulationWidth, height, "Policies on "+Clean(r.Trace), simulationStyle)
 	d.Rect("b", 0, 0, simulationWidth, float64(height), "")
 	d.Text("t h", 16, 28, cut(Clean(r.Trace), 50)+": "+Count(r.Tasks, "task")+" in "+seconds(r.Seconds))
-	d.Text("m", 16, 50, "costs: hosts (left), functions (right); times from arrival to end: p50, p95, p99; the line is --slo")
+	d.Text("m", 16, 50,
+		"costs: hosts (left), functions (right); times from arrival to end: p50, p95, p99; the line is --slo")
 	most, longest := 0.0, r.LimitSeconds
 	for _, score := range r.Scores {
 		most, longest = max(most, score.Cost.USD()), max(longest, score.P99)

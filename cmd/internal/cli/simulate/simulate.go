@@ -89,8 +89,8 @@ func simulate(ctx context.Context, t *tool.Tool, flags *simulateFlags) error {
 		}
 	}
 	if setting.Functions.Enabled = longest <= longestInvoke; !setting.Functions.Enabled {
-		report.Notes = append(report.Notes, fmt.Sprintf("nothing runs on functions: a task takes %s, and an invoke at most %s",
-			longest, longestInvoke))
+		report.Notes = append(report.Notes, fmt.Sprintf(
+			"nothing runs on functions: a task takes %s, and an invoke at most %s", longest, longestInvoke))
 	}
 	if report.Scores, err = scores(ctx, t, flags, setting, arrivals, &report); err != nil {
 		return err
