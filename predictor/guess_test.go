@@ -358,8 +358,10 @@ func TestAFirstAttemptBeginsWithWhatReadsTheSame(t *testing.T) {
 		name, program, kind string
 		peak                quantity.Bytes
 	}{
-		{"pictures", "python3", "jpg", 900 * quantity.MiB}, {"rows", "python3", "csv", 40 * quantity.MiB},
-		{"tables", "Rscript", "csv", 60 * quantity.MiB}, {"notes", "Rscript", "txt", 500 * quantity.MiB},
+		{"pictures", "python3", "jpg", 900 * quantity.MiB},
+		{"rows", "python3", "csv", 40 * quantity.MiB},
+		{"tables", "Rscript", "csv", 60 * quantity.MiB},
+		{"notes", "Rscript", "txt", 500 * quantity.MiB},
 	} {
 		id := predictor.StageID{App: seen.name, Build: "b", Name: seen.name}
 		hinted, r := hint("earlier", "", 1, -2000), ended("", n, -1000, seen.peak)
@@ -387,7 +389,7 @@ func TestAFirstAttemptBeginsWithWhatReadsTheSame(t *testing.T) {
 			}
 		}
 	}
-	if !(memory["csv"] < memory[""] && memory[""] < memory["jpg"]) {
+	if memory["csv"] >= memory[""] || memory[""] >= memory["jpg"] {
 		t.Errorf("what reads csv is given %s, what reads jpg %s, and what reads nothing that is known %s", memory["csv"],
 			memory["jpg"], memory[""])
 	}

@@ -133,9 +133,10 @@ type (
 	Host = plan.Host
 	// GPU is one of its devices.
 	GPU = plan.GPU
-	// Equipment is which of them one host has, Kind what hosts of a kind have for attempts.
+	// Equipment is which of them one host has.
 	Equipment = plan.Equipment
-	Kind      = plan.Kind
+	// Kind is what hosts of a kind have for attempts.
+	Kind = plan.Kind
 	// GPUHolder is the attempt that has it.
 	GPUHolder = plan.GPUHolder
 	// GPUProcess is a process that computes on it.

@@ -77,7 +77,9 @@ func TestProgressTellsWhenAFirstAttemptEnds(t *testing.T) {
 // TestWhatFollowsIsUnknownWhereNobodySaidWhatARunCalls has the same attempt in a run that may call more.
 func TestWhatFollowsIsUnknownWhereNobodySaidWhatARunCalls(t *testing.T) {
 	t.Parallel()
-	for name, stages := range map[string][]string{"nobody says what it calls": nil, "another follows": {"train", "score"}} {
+	for name, stages := range map[string][]string{
+		"nobody says what it calls": nil, "another follows": {"train", "score"},
+	} {
 		first := started("now", 0, predictor.Goal{})
 		first.Stages = stages
 		state := fold(predictor.State{}, first, hint("now", "train", 1, 0), start("now", "train", 0, 0))
@@ -164,7 +166,8 @@ func TestRunTimesAtFunctionsAreExpectedByThoseThatEndedThere(t *testing.T) {
 			line.Venue, line.Grant = predictor.Function, quantity.Size{CPU: quantity.Core, Memory: 1769 * quantity.MiB}
 			state = fold(state, line)
 		}
-		plan, _ := predictor.Decide(fold(state, started("now", 0, predictor.Goal{}), hint("now", "score", 1, 0)), laptop(1, 4))
+		state = fold(state, started("now", 0, predictor.Goal{}), hint("now", "score", 1, 0))
+		plan, _ := predictor.Decide(state, laptop(1, 4))
 		if len(plan.Sizings) != 1 {
 			t.Fatalf("got %d sizings", len(plan.Sizings))
 		}
@@ -172,6 +175,7 @@ func TestRunTimesAtFunctionsAreExpectedByThoseThatEndedThere(t *testing.T) {
 	}
 	if none, one, many := atFunctions(0), atFunctions(1), atFunctions(30); none != 0 || one < 1.1 || one > 1.2 ||
 		many < 1.4 || many > 1.52 {
-		t.Errorf("after none, one and thirty: %v, %v and %v times as long; want 0, about 1.14 and nearly 1.5", none, one, many)
+		t.Errorf("after none, one and thirty: %v, %v and %v times as long; want 0, about 1.14 and nearly 1.5", none, one,
+			many)
 	}
 }

@@ -1,11 +1,11 @@
-// Package calm says when less than is held has been enough for a while: decisions that follow every task cost a reader's
-// attention.
+// Package calm says when less than is held has been enough for a while: decisions that follow every task cost a
+// reader's attention.
 package calm
 
 import "github.com/spillway-ml/spillway/predictor/fact"
 
-// Eased is since when fewer slots than are held have been enough, by the clock, and how many at most meanwhile. The zero
-// value says that they have not.
+// Eased is since when fewer slots than are held have been enough, by the clock, and how many at most meanwhile. The
+// zero value says that they have not.
 type Eased struct {
 	Since fact.Instant `json:"since,omitempty"`
 	Most  int          `json:"most,omitempty"`

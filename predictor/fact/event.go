@@ -95,8 +95,8 @@ type RunStarted struct {
 	// Features are the numbers of the encoded input, by name, and the values of its categories (usage.Category); nil where
 	// it has none, or the engine did not tell.
 	Features map[string]float64 `json:"features,omitempty"`
-	// Stages are those that the run calls and no others, by name, where its code says so beforehand, as a chain's does; nil
-	// where it does not. Some of them it may not call.
+	// Stages are those that the run calls and no others, by name, where its code says so beforehand, as a chain's does;
+	// nil where it does not. Some of them it may not call.
 	Stages []string `json:"stages,omitempty"`
 	Event  string   `json:"event,omitempty"` // ID of the event that triggered the run
 	// EventAt is when that event was published; the zero time when none was.
@@ -329,8 +329,8 @@ const (
 	CauseBudget Cause = "budget"
 	// CauseVenue says that its venue could not run it, for reasons of the venue.
 	CauseVenue Cause = "venue"
-	// CauseThrottled says that its venue took no more at the time, CausePayload that what it was given, or what it answered,
-	// is over what its venue passes on.
+	// CauseThrottled says that its venue took no more at the time, CausePayload that what it was given, or what it
+	// answered, is over what its venue passes on.
 	CauseThrottled Cause = "throttled"
 	CausePayload   Cause = "payload"
 )

@@ -72,7 +72,8 @@ func (m *State) Goes(running Attempt, now fact.Instant, age float64, times usage
 func usual(times usage.Times) Lasting {
 	mean, variation := times.Mean()
 	n := float64(len(times.Values))
-	square := (n*math.Log1p(variation*variation) + usage.UsualScatterTimes*usage.UsualScatter*usage.UsualScatter) / (n + usage.UsualScatterTimes)
+	square := n*math.Log1p(variation*variation) + usage.UsualScatterTimes*usage.UsualScatter*usage.UsualScatter
+	square /= n + usage.UsualScatterTimes
 	return Lasting{Median: max(mean, leastSpread) * math.Exp(-square/2), Spread: math.Sqrt(square)}
 }
 
@@ -152,9 +153,9 @@ func (m *Model) slowdown(by usage.Duration, cores float64) float64 {
 	return took / expected
 }
 
-// AtFunctions is by what factor attempts take longer at functions than what is learned at the pool lets expect there, of
-// their inputs and with their cores; 0 where none has ended there. The mean of the logarithms of n counts as n beside
-// the pool's word, which counts as two: one is a draw.
+// AtFunctions is by what factor attempts take longer at functions than what is learned at the pool lets expect there,
+// of their inputs and with their cores; 0 where none has ended there. The mean of the logarithms of n counts as n
+// beside the pool's word, which counts as two: one is a draw.
 func (m *Model) AtFunctions() float64 {
 	there, by := m.Walls[fact.Function], m.Duration()
 	if len(there.Values) == 0 {

@@ -32,8 +32,8 @@ func (p Pace) High() float64 {
 const firstPart = 1.0 / 8
 
 // firstDoubt is the variance of the time that is left of an attempt of whose stage none has ended. Nobody has seen how
-// its parts differ: each eighth of it is taken to be off from the others as tasks are from each other, by s. With a part
-// p that is done, what is left has the variance
+// its parts differ: each eighth of it is taken to be off from the others as tasks are from each other, by s. With a
+// part p that is done, what is left has the variance
 //
 //	s^2 / 8 (1 / (1-p) + 1 / p)
 //

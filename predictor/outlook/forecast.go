@@ -41,7 +41,7 @@ func ForecastOf(m *memory.State, run string, now time.Time) (forecast Forecast, 
 		return Forecast{}, false
 	}
 	journey, basis, runs := JourneyOf(m, r, fact.At(now))
-	if len(journey.Ways) == 0 && !(r.Whole() && journey.told()) {
+	if len(journey.Ways) == 0 && (!r.Whole() || !journey.told()) {
 		return Forecast{}, false // what follows is not known
 	}
 	drawn, known := journey.Draw()

@@ -34,3 +34,20 @@ func (c Catalogue) Lookup(kind Kind, region, name string) (offer Offer, known bo
 	}
 	return offer, known
 }
+
+// GPU returns what an hour of one GPU of a class, such as "h100", costs beside the cores of its host: what the cheapest
+// host on demand with such GPUs costs more than its cores do at perCore an hour, for each of them. Known is false where
+// the catalogue has no such host.
+func (c Catalogue) GPU(region, class string, perCore quantity.Money) (perHour quantity.Money, known bool) {
+	for _, row := range c.rows {
+		if row.Kind != OnDemandHost || row.Region != region || row.Capacity.DeviceClass != class || row.Capacity.GPU <= 0 {
+			continue
+		}
+		cores := perCore.Prorated(quantity.Fraction{Of: int64(row.Capacity.CPU), In: int64(quantity.Core)})
+		each := max(0, row.Price-cores).Prorated(quantity.Fraction{Of: int64(quantity.Core), In: int64(row.Capacity.GPU)})
+		if !known || each < perHour {
+			perHour, known = each, true
+		}
+	}
+	return perHour, known
+}

@@ -36,3 +36,21 @@ func TestRowsAreACopy(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func TestAGPUCostsWhatItsHostCostsMoreThanCores(t *testing.T) {
+	t.Parallel()
+	const perCore = 44_625_000_000 // of a c7i.xlarge
+	for class, want := range map[string]quantity.Money{
+		"h100": 5_809_000_000_000, // an eighth of a p5.48xlarge, $55.04 less 192 cores
+		"t4":   347_500_000_000,   // g4dn.xlarge: $0.526 less four cores
+		"tpu":  0,
+	} {
+		got, known := pricing.Default().GPU("us-east-1", class, perCore)
+		if got != want || known != (want > 0) {
+			t.Errorf("%s: got %s, %t; want %s", class, got, known, want)
+		}
+	}
+	if _, known := pricing.Default().GPU("nowhere", "h100", perCore); known {
+		t.Error("a region that the catalogue lacks has a price")
+	}
+}

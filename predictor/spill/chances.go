@@ -77,7 +77,8 @@ func (b Backlog) chances(run Waiting, asked float64) *chances {
 	for _, log := range logs {
 		square += (log - centre) * (log - centre)
 	}
-	c.spread = math.Sqrt((square + usage.UsualScatterTimes*usage.UsualScatter*usage.UsualScatter) / (n + usage.UsualScatterTimes))
+	usual := usage.UsualScatterTimes * usage.UsualScatter * usage.UsualScatter
+	c.spread = math.Sqrt((square + usual) / (n + usage.UsualScatterTimes))
 	if c.clear() {
 		c.metAt[0] = 1
 		return c

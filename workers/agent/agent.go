@@ -69,8 +69,10 @@ type Options struct {
 	GPUs Driver
 	// OfferGPUs says which of them attempts may have, as [device.Filter.Offer] does; nil leaves all of one class.
 	OfferGPUs func(devices []device.State, class string) (offered []device.State, kept []device.Kept)
-	// PricePerHour is what holding the whole capacity costs, per hour.
+	// PricePerHour is what holding the whole capacity costs, per hour, but for the GPUs; GPUPrice is what one GPU of a
+	// class costs, per hour. Nil has them cost nothing besides.
 	PricePerHour quantity.Money
+	GPUPrice     func(class string) quantity.Money
 	// ArtifactsURL is the artifact store that children are told.
 	ArtifactsURL string
 	// Store has the artifacts, for commands; nil refuses them.
@@ -128,7 +130,8 @@ type Agent struct {
 	instance    string
 	base        quantity.Size // the capacity without GPUs
 	cpus        []int
-	price       quantity.Money
+	price       quantity.Money // without GPUs
+	gpuPrice    func(class string) quantity.Money
 	recorder    activities.Recorder
 	keeper      slot.Keeper
 	declared    func(context.Context, Order) error
@@ -169,7 +172,7 @@ func New(options Options) (*Agent, error) {
 	}
 	a := &Agent{
 		id: options.Host, instance: rand.Text(), client: options.Client, started: options.Started,
-		base: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour,
+		base: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour, gpuPrice: options.GPUPrice,
 		recorder: options.Recorder, keeper: options.Results, declared: options.Declared,
 		superseded: options.Superseded, plans: options.Plans,
 		output: options.Output, inventory: options.Inventory, held: options.Held,
@@ -332,13 +335,22 @@ func (a *Agent) Host() predictor.Host {
 	return predictor.Host{
 		ID: a.id, Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
 		Free:         a.admission.free(),
-		PricePerHour: a.price, CPUs: slices.Clone(a.cpus),
+		PricePerHour: a.perHour(), CPUs: slices.Clone(a.cpus),
 		Enforcement: string(a.enforcer.Mode()), At: a.now(),
 	}
 }
 
 // capacity is that of the host, with the GPUs that attempts may have, also those that do not work now.
 func (a *Agent) capacity() quantity.Size { return a.gpus.room(a.base) }
+
+// perHour is what holding all of the host costs, with the GPUs that attempts may have.
+func (a *Agent) perHour() quantity.Money {
+	has := a.capacity()
+	if a.gpuPrice == nil || has.GPU <= 0 {
+		return a.price
+	}
+	return a.price + a.gpuPrice(has.DeviceClass).Prorated(quantity.Fraction{Of: int64(has.GPU), In: int64(quantity.Core)})
+}
 
 // Stages returns the stages that this host polls or still runs, sorted.
 func (a *Agent) Stages() []predictor.StageID { return a.board.Stages() }

@@ -169,7 +169,7 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	admitted := a.now()
 	r.mu.Lock()
 	r.began = admitted
-	r.room, r.meter = room, newMeter(a.price, a.capacity(), r.grant, admitted)
+	r.room, r.meter = room, newMeter(a.perHour(), a.capacity(), r.grant, admitted)
 	r.meter.told = func(size quantity.Size, held time.Duration, last bool) {
 		a.logger.DebugContext(ctx, "held", "run", task.Run, "task", task.ID, "attempt", r.try.Number, "pool_only",
 			r.try.PoolOnly,

@@ -50,7 +50,7 @@ var errUnaffordable = errors.New("the run's money does not allow to wait for the
 // perLook is what the attempt costs from one look to the next.
 func (r *running) perLook() quantity.Money {
 	a := r.agent
-	return ledger.PoolCost(predictor.Host{PricePerHour: a.price, Capacity: a.capacity()}, r.held(), a.sampleEvery)
+	return ledger.PoolCost(predictor.Host{PricePerHour: a.perHour(), Capacity: a.capacity()}, r.held(), a.sampleEvery)
 }
 
 // affords reports whether the run's money allows the attempt to go on until the next look.

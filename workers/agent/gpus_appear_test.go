@@ -34,8 +34,12 @@ func (d slowDriver) Read(ctx context.Context) (device.Reading, error) {
 func TestAHostStartsBeforeItsDriverHasAnswered(t *testing.T) {
 	t.Parallel()
 	driver := slowDriver{newCards(1, 80*quantity.GiB), make(chan struct{})}
-	h := startUnasked(t, 2, func(o *Options) { o.GPUs = driver })
-	if host := h.agent.Host(); !host.GPUsUnknown || len(host.GPUs) > 0 || host.Capacity.GPU != 0 {
+	h := startUnasked(t, 2, func(o *Options) {
+		o.GPUs, o.PricePerHour = driver, quantity.USD
+		o.GPUPrice = func(class string) quantity.Money { return 6 * quantity.USD * quantity.Money(len(class)) }
+	})
+	if host := h.agent.Host(); !host.GPUsUnknown || len(host.GPUs) > 0 || host.Capacity.GPU != 0 ||
+		host.PricePerHour != quantity.USD {
 		t.Errorf("before: %+v", host)
 	}
 	if out, _ := h.done(t, order{Do: "environment"}); !slices.Contains(out.Env, "CUDA_VISIBLE_DEVICES=") {
@@ -48,8 +52,12 @@ func TestAHostStartsBeforeItsDriverHasAnswered(t *testing.T) {
 	if out, _ := decoded(t, h, task); !slices.Contains(out.Env, "CUDA_VISIBLE_DEVICES=GPU-0") {
 		t.Errorf("who asks for one: %v", out.Env)
 	}
-	if host := h.agent.Host(); host.GPUsUnknown || host.Capacity.GPU != quantity.Core || len(task.Failures()) > 0 {
+	host := h.agent.Host()
+	if host.GPUsUnknown || host.Capacity.GPU != quantity.Core || len(task.Failures()) > 0 {
 		t.Errorf("after: %+v, %v", host, task.Failures())
+	}
+	if want := quantity.USD + 6*quantity.USD*quantity.Money(len(host.Capacity.DeviceClass)); host.PricePerHour != want {
+		t.Errorf("with a GPU of class %s it costs %s an hour, want %s", host.Capacity.DeviceClass, host.PricePerHour, want)
 	}
 }
 

@@ -23,7 +23,7 @@ func (a *Agent) tellHeld(ctx context.Context) {
 	untold := []predictor.HostHeld{}
 	from := a.now()
 	tell := func(ctx context.Context) {
-		held := predictor.HostHeld{Host: a.id, Capacity: a.capacity(), PricePerHour: a.price, From: from, At: a.now()}
+		held := predictor.HostHeld{Host: a.id, Capacity: a.capacity(), PricePerHour: a.perHour(), From: from, At: a.now()}
 		from = held.At
 		for untold = append(untold, held); len(untold) > 0; untold = untold[1:] {
 			// The same line is told again until it is taken: one that was stored although its acknowledgement was lost counts

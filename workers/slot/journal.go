@@ -346,7 +346,8 @@ func decodeEntry(entry []byte) (kept line, err error) {
 	return kept, nil
 }
 
-// record makes the Record of a lost attempt durable: what it did not run, it waited. Where the attempt has one already, the first one counts.
+// record makes the Record of a lost attempt durable: what it did not run, it waited. Where the attempt has one already,
+// the first one counts.
 func (j *Journal) record(ctx context.Context, recorder activities.Recorder, kept line) error {
 	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
 	defer cancel()

@@ -294,8 +294,8 @@ func TestARunTimeAtAFunctionIsPredictedForItsClass(t *testing.T) {
 	_, at := refusedBefore(venue, granted{sizing: sizing}, wire.Task{}, predictor.Need{})
 	sizing.AtFunctions = 1.5
 	_, slower := refusedBefore(venue, granted{sizing: sizing}, wire.Task{}, predictor.Need{})
-	if at.Wall.Mid < 14 || at.Wall.Mid > 20 || math.Abs(slower.Wall.Mid/at.Wall.Mid-1.5) > 1e-9 || slower.Wall.Low >= slower.Wall.Mid ||
-		slower.Wall.High <= slower.Wall.Mid {
+	if at.Wall.Mid < 14 || at.Wall.Mid > 20 || math.Abs(slower.Wall.Mid/at.Wall.Mid-1.5) > 1e-9 ||
+		slower.Wall.Low >= slower.Wall.Mid || slower.Wall.High <= slower.Wall.Mid {
 		t.Errorf("predicted %+v, and %+v where functions took half as long again", at.Wall, slower.Wall)
 	}
 }

@@ -40,8 +40,8 @@ const (
 
 // TestABurstIsMeasured has 2,000 tasks arrive at a stack at rest, whose pool and functions have a CPU each and nothing
 // in common: at the pool alone, at functions alone, invoked one by one without an engine, and at both as the engine
-// decides; one after the other, three times; and at last at both with functions killed at random. It tells how long each
-// takes until the last task is done, what that costs, and how long after the burst the first function begins.
+// decides; one after the other, three times; and at last at both with functions killed at random. It tells how long
+// each takes until the last task is done, what that costs, and how long after the burst the first function begins.
 func TestABurstIsMeasured(t *testing.T) {
 	needMeasure(t)
 	cpus, err := spawn.AllowedCPUs()

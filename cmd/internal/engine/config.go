@@ -34,6 +34,8 @@ type Config struct {
 	Policy predictor.Policy
 	// HostPrice is what holding the whole pool of this host costs, per hour.
 	HostPrice quantity.Money
+	// GPUPrice is what a GPU of a class costs besides, per hour; nil has GPUs cost nothing.
+	GPUPrice func(class string) quantity.Money
 	// Prices is the catalogue that --prices names.
 	Prices pricing.Catalogue
 	// PoolCPUs are the CPU numbers of the pool; never empty.

@@ -60,7 +60,8 @@ func (v *venues) startPool() (err error) {
 	v.agent, err = agent.New(agent.Options{
 		Host: host, StateDir: config.StateDir, Enforcement: config.Limits,
 		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice,
-		GPUs: driver, OfferGPUs: gpuFilter().Offer,
+		GPUPrice: config.GPUPrice,
+		GPUs:     driver, OfferGPUs: gpuFilter().Offer,
 		Client: v.temporal, ArtifactsURL: config.artifactsURL(),
 		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
 		Store: v.store, Superseded: v.space.Superseded, Declared: v.declared, Results: v.results, Plans: v.plans,

@@ -25,7 +25,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // looker returns a function that probes models in one Python process, which takes a second or two to start.
 func looker(t *testing.T) func(*testing.T, Options) (graph.Graph, Report, error) {
 	t.Helper()
-	r, err := new(forks).start(t.Context(), launching{python: torchtest.Python(t), threads: 1, logger: slog.New(slog.DiscardHandler)})
+	r, err := new(forks).start(t.Context(), launching{
+		python: torchtest.Python(t), threads: 1,
+		logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,9 @@ func TestOneMissIsToldWithOneAdvice(t *testing.T) {
 		kind alerting.Kind
 		news bool
 	}{
-		{alerting.KindDeadlineAtRisk, false}, {alerting.KindBudgetAtRisk, true}, {alerting.KindRecovered, true},
+		{alerting.KindDeadlineAtRisk, false},
+		{alerting.KindBudgetAtRisk, true},
+		{alerting.KindRecovered, true},
 		{alerting.KindDeadlineAtRisk, true},
 	} {
 		if got := warned.News(alerting.Alert{Run: "r", Kind: c.kind}); got != c.news {

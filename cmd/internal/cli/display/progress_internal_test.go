@@ -24,7 +24,10 @@ func TestProgressOfRunningAttemptsIsShownEverywhere(t *testing.T) {
 				Stage: "train", Task: "train-1", Attempt: 1, Step: 312, Of: 1000,
 				Left: predictor.Interval{Low: 190, Mid: 245, High: 320},
 			},
-			{Stage: "train", Task: "train-0", Attempt: 1, Step: 900, Of: 1000, Left: predictor.Interval{Low: 5, Mid: 9, High: 20}},
+			{
+				Stage: "train", Task: "train-0", Attempt: 1, Step: 900, Of: 1000,
+				Left: predictor.Interval{Low: 5, Mid: 9, High: 20},
+			},
 			{Stage: "steps", Task: "steps-0", Attempt: 1, Step: 1234},
 		},
 	}

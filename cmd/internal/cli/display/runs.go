@@ -19,7 +19,8 @@ func Runs(found []ledger.RunView, now time.Time, s Style) []string {
 	for _, run := range found {
 		finish := middle(run.Predicted.FinishSeconds, seconds)
 		t.add(Clean(run.Run), Clean(run.Pipeline), string(run.State), startedAt(run.StartedAt, now),
-			seconds(Model{Now: now, Run: run}.Wall().Seconds()), finish, GoalInShort(run, now), spent(run.Totals.Cost, !Ended(run)),
+			seconds(Model{Now: now, Run: run}.Wall().Seconds()), finish, GoalInShort(run, now),
+			spent(run.Totals.Cost, !Ended(run)),
 			fmt.Sprintf("%d+%d", run.Totals.Tasks[predictor.Pool], run.Totals.Tasks[predictor.Function]))
 	}
 	lines := t.lines(s, "")

@@ -97,7 +97,8 @@ func stageSummary(run ledger.RunView, s Style) []string {
 		}
 		tasks := fmt.Sprintf("%d+%d", stage.Tasks[predictor.Pool], stage.Tasks[predictor.Function])
 		t.add(s.cut(Clean(stage.Name), nameWidth), tasks, wait, longest, seconds(stage.RunSeconds), seconds(stage.CPUSeconds),
-			memoryAt(stage, predictor.Pool), memoryAt(stage, predictor.Function), spent(stage.Cost, stage.Running > 0 && !Ended(run)))
+			memoryAt(stage, predictor.Pool), memoryAt(stage, predictor.Function),
+			spent(stage.Cost, stage.Running > 0 && !Ended(run)))
 	}
 	lines := append([]string{""}, t.lines(s, "  ")...)
 	const columns = "pool+fn: tasks done at each; wait: the middle of one task's; run, CPU: sums; memory: peak/granted"

@@ -92,7 +92,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 		"what an hour of earlier finish is worth to a run that has no goal, in US dollars per hour")
 	f.Set.Var(dollars{value: &f.hostPrice}, "host-price",
 		"what the whole pool costs, in US dollars per hour (default for each of its CPUs: a CPU of a "+UsualHost+
-			" in the catalogue of prices)")
+			" in the catalogue of prices, and for each GPU what one of its model costs there)")
 	f.Set.StringVar(&f.prices, "prices", "", "`FILE` of a catalogue of prices instead of the embedded one (see "+
 		"predictor/pricing)")
 	f.Set.Var(CPUList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half; all "+
@@ -181,15 +181,19 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 	if err != nil {
 		return engine.Config{}, err
 	}
-	hostPrice := f.hostPrice
+	hostPrice, gpuPrice := f.hostPrice, func(string) quantity.Money { return 0 }
 	if hostPrice == 0 && !f.Set.Changed("host-price") {
 		hostPrice = cpu * quantity.Money(len(pool))
+		gpuPrice = func(class string) quantity.Money {
+			price, _ := prices.GPU(UsualRegion, class, cpu)
+			return price
+		}
 	}
 	clocks, _ := environment(clocksEnvironment)
 	return engine.Config{
 		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
-		Policy: policy, HostPrice: hostPrice, Prices: prices, PoolCPUs: pool,
+		Policy: policy, HostPrice: hostPrice, GPUPrice: gpuPrice, Prices: prices, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor, KeepBytes: f.keepBytes,
 		KeepHours: f.keepHours,
 		Limits:    limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
