@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,6 +45,7 @@ func Ours(ctx context.Context, setting Setting, arrivals []Arrival, hosts int, l
 		return Outcome{}, fmt.Errorf("replay a trace: %w", err)
 	}
 	held := max(setting.Span, o.agenda.Now().Sub(setting.Start))
+	o.out.MostOnHosts = mostAtOnce(o.onHosts)
 	o.out.HostCost = pool.PricePerHour.Times(held.Hours())
 	return o.out, nil
 }
@@ -52,6 +55,25 @@ type ours struct {
 	start  time.Time
 	limit  time.Duration
 	out    Outcome
+	// onHosts are when attempts at the pool began and ended.
+	onHosts []change
+}
+
+// change is one attempt more, or one less.
+type change struct {
+	at time.Time
+	by int
+}
+
+// mostAtOnce is how many attempts there were at most; one that ends when another begins makes room for it.
+func mostAtOnce(changes []change) int {
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.by, b.by)) })
+	now, most := 0, 0
+	for _, c := range changes {
+		now += c.by
+		most = max(most, now)
+	}
+	return most
 }
 
 // arriveFrom lets the arrival of that number come, and then those after it.
@@ -80,7 +102,9 @@ func (o *ours) arrive(ctx context.Context, number int, work time.Duration) error
 		Usage:    quantity.Usage{CPU: work, Wall: work, PeakMemory: TaskMemory / 2},
 		Ended: func(record predictor.Record) error {
 			o.out.Latencies[number] = o.agenda.Now().Sub(came)
-			if record.Venue == predictor.Function {
+			if record.Venue == predictor.Pool {
+				o.onHosts = append(o.onHosts, change{o.agenda.Now().Add(-work), 1}, change{o.agenda.Now(), -1})
+			} else {
 				o.out.Spilled++
 				o.out.FunctionCost = o.out.FunctionCost.Plus(record.Cost)
 				if record.Cold {

@@ -43,6 +43,8 @@ type Outcome struct {
 	Latencies []time.Duration
 	// MostHosts is how many hosts were paid at once at most.
 	MostHosts int
+	// MostOnHosts is how many tasks hosts ran at once at most.
+	MostOnHosts int
 	// Spilled is how many tasks functions ran, Cold how many of those waited for an environment to start.
 	Spilled, Cold int
 }

@@ -38,7 +38,7 @@ func TestTasksWaitForTheHostsThatAreHeld(t *testing.T) {
 	}
 	got, err := policy.Replay(t.Context(), with, arrivals, policy.Entrant{Policy: policy.Fixed(1), First: 1})
 	want := policy.Outcome{
-		HostCost: 20 * quantity.USD / 1000, MostHosts: 1,
+		HostCost: 20 * quantity.USD / 1000, MostHosts: 1, MostOnHosts: 2,
 		Latencies: []time.Duration{3 * time.Second, 3 * time.Second, 6 * time.Second, 6 * time.Second},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -96,7 +96,7 @@ func TestHostsThatAreLaunchedStartAndThoseThatGoEndTheirTasks(t *testing.T) {
 	arrivals := []policy.Arrival{long, long, {At: 2 * time.Second, Work: 19 * time.Second}}
 	got, err := policy.Replay(t.Context(), with, arrivals, policy.Entrant{Policy: &steps{wanted}, First: 1})
 	want := policy.Outcome{
-		HostCost: 109 * quantity.USD / 1000, MostHosts: 2,
+		HostCost: 109 * quantity.USD / 1000, MostHosts: 2, MostOnHosts: 3,
 		Latencies: []time.Duration{59 * time.Second, 59 * time.Second, 48 * time.Second},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -204,12 +204,33 @@ func TestOursServesWhatItsPoolCannotInTime(t *testing.T) {
 	if want := with.HostPrice.Times(end.Hours()); got.HostCost != want || got.FunctionCost <= 0 || got.MostHosts != 1 {
 		t.Errorf("hosts cost %s, want %s; functions %s; %d hosts", got.HostCost, want, got.FunctionCost, got.MostHosts)
 	}
+	if got.MostOnHosts != with.Cores {
+		t.Errorf("%d tasks at once on %d cores", got.MostOnHosts, with.Cores)
+	}
 	alone, err := policy.Replay(t.Context(), with, arrivals, policy.Entrant{Policy: policy.Fixed(1), First: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if slices.Max(alone.Latencies) < 5*time.Second {
 		t.Errorf("the pool alone has nothing late: %s", slices.Max(alone.Latencies))
+	}
+}
+
+// Three hosts whose tasks differ fiftyfold and come half as fast again as they can be done, for which Decide might give
+// each less than a core: none would be as fast.
+func TestOursNeverRunsMoreTasksThanThereAreCores(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(5, 6))
+	arrivals := poisson(150, 80*time.Millisecond)
+	for i := range arrivals {
+		arrivals[i].Work = time.Duration((0.05 + 2.45*random.Float64()*random.Float64()) * float64(time.Second))
+	}
+	got, err := policy.Ours(t.Context(), setting(), arrivals, 3, 5*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cores := 3 * setting().Cores; got.MostOnHosts > cores || got.MostOnHosts < cores-2 || got.Spilled == 0 {
+		t.Errorf("%d tasks at once on %d cores, %d spilled", got.MostOnHosts, cores, got.Spilled)
 	}
 }
 

@@ -73,6 +73,7 @@ type pool struct {
 	queue    []int // arrivals that wait
 	inside   int   // those that have not ended
 	invokes  int   // functions that run
+	onHosts  int   // tasks that hosts run
 	idle     []time.Duration
 	due      happenings
 	number   int
@@ -111,6 +112,7 @@ func (p *pool) happen(what happening) {
 		return
 	}
 	what.host.busy--
+	p.onHosts--
 	if what.host.leaving && what.host.busy == 0 {
 		p.giveBack(what.host)
 	}
@@ -173,6 +175,8 @@ func (p *pool) serve() {
 		switch {
 		case on != nil:
 			on.busy++
+			p.onHosts++
+			p.out.MostOnHosts = max(p.out.MostOnHosts, p.onHosts)
 		case p.Spills && p.Functions.Enabled && p.invokes < p.Functions.Concurrency:
 			took = p.invoke(took)
 		default:

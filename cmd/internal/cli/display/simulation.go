@@ -26,6 +26,7 @@ type Simulation struct {
 	// Hosts are those of ours; 0 where that was not asked for. Host is the type of all, HostPrice what one costs in an
 	// hour, HostStart in how many seconds one starts.
 	Hosts     int            `json:"hosts,omitempty"`
+	ByMean    bool           `json:"hosts_by_mean,omitempty"` // as many as the mean load keeps busy
 	Host      string         `json:"host"`
 	Cores     int            `json:"host_cores"`
 	HostPrice quantity.Money `json:"host_picodollars_per_hour"`
@@ -93,8 +94,12 @@ func (r Simulation) assumed() string {
 		r.Host, Count(r.Cores, "core"), r.HostPrice, seconds(r.HostStart), r.Function, r.FunctionMemory,
 		r.PerGiBSecond.Decimal(), r.PerRequest.Decimal(), seconds(r.ColdStart), seconds(r.KeepWarm), r.Concurrency)
 	if r.Hosts > 0 {
-		text += fmt.Sprintf("; ours holds %s all the time (--hosts), since no engine launches hosts by itself",
-			Count(r.Hosts, "host"))
+		why := ""
+		if r.ByMean {
+			why = ", as many as the mean of the trace keeps busy"
+		}
+		text += fmt.Sprintf("; ours holds %s all the time (--hosts)%s, since no engine launches hosts by itself",
+			Count(r.Hosts, "host"), why)
 	}
 	return text + "; the rest begin with one host that serves, static with all"
 }

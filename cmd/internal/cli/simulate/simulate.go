@@ -132,7 +132,7 @@ func scores(
 		case name == "ours":
 			report.Hosts = flags.hosts
 			if report.Hosts == 0 {
-				report.Hosts = policy.MeanHosts(setting, arrivals)
+				report.Hosts, report.ByMean = policy.MeanHosts(setting, arrivals), true
 			}
 			if len(arrivals) > mostAtOnce && !flags.json {
 				t.Note("ours decides anew whenever one of the %d tasks comes or ends, which takes a while", len(arrivals))
