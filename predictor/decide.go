@@ -116,7 +116,7 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 	}
 	m.Begin(snap.Term, d.now)
 	m.Pass(d.now)
-	room := m.Full.Room(d.functions.Concurrency, m.Clock)
+	room := m.Full.Room(d.functions.Concurrency, d.now)
 	d.full = room < d.functions.Concurrency
 	d.functions.Concurrency = room
 	d.plan = plan.Plan{Term: m.Term, Tick: m.Tick, At: snap.Now}

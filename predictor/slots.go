@@ -103,15 +103,15 @@ func (d *decider) idles(w *work) idling {
 	return s
 }
 
-// slotPrice is what an hour of one slot costs on the host that has it, the cheapest of several; 0 where no host is
-// known, or its price is not.
+// slotPrice is what an hour of one slot costs on the host that has it, the cheapest of several whose price is known; 0
+// where none is.
 func (d *decider) slotPrice(w *work) (hour quantity.Money) {
 	for _, host := range d.hosts {
 		if len(w.stage.Placed) > 0 && w.stage.Placed[host.ID] == 0 {
 			continue
 		}
 		price := pricing.Host{PerHour: host.PricePerHour, Capacity: host.Capacity}.For(w.size, time.Hour)
-		if hour == 0 || price < hour {
+		if price > 0 && (hour == 0 || price < hour) {
 			hour = price
 		}
 	}

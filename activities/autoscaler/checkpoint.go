@@ -105,6 +105,7 @@ type checkpointStore struct {
 	bucket   jetstream.KeyValue
 	revision uint64 // of the checkpoint that this store loaded or saved last; 0 when there is none
 	limit    int64  // bytes that the server takes
+	first    uint64 // sequence of the first message that the stream still has; 0 where that is unknown
 }
 
 func openCheckpoints(ctx context.Context, js jetstream.JetStream) (*checkpointStore, error) {
@@ -118,9 +119,10 @@ func openCheckpoints(ctx context.Context, js jetstream.JetStream) (*checkpointSt
 // load returns the newest checkpoint; the zero checkpoint when there is none. It wraps errCheckpoint when there is one
 // that cannot be used.
 //
-// A checkpoint that an earlier build wrote is kept beside the ones that this build writes from then on, because the
-// earlier one cannot read these: who goes back to it finds what was known when it was left, and not only what the
-// stream still has.
+// A checkpoint that another build wrote is kept beside the ones that this build writes from then on. An earlier one
+// cannot read these: who goes back to it finds what was known when it was left, and not only what the stream still has.
+// A later one knew more than an earlier one can: who comes back to it goes on with what it knew itself where the stream
+// still has all that came since, with the term of the newest.
 func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
 	entry, err := s.bucket.Get(ctx, wire.StateKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -138,7 +140,15 @@ func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
 		if _, err := s.bucket.Put(ctx, formerKey(stored), entry.Value()); err != nil {
 			return checkpoint{}, fmt.Errorf("keep the checkpoint of an earlier build: %w", err)
 		}
+		former, found := s.former(ctx, own)
+		if found && 0 < s.first && s.first <= former.Sequence+1 && former.Sequence <= c.Sequence {
+			former.Term = c.Term
+			return former, nil
+		}
 	case err != nil && stored > own:
+		if _, err := s.bucket.Put(ctx, formerKey(stored), entry.Value()); err != nil {
+			return checkpoint{}, fmt.Errorf("keep the checkpoint of a later build: %w", err)
+		}
 		if former, found := s.former(ctx, own); found {
 			return former, nil
 		}
@@ -149,7 +159,7 @@ func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
 	return c, nil
 }
 
-// former is the checkpoint that was kept when a later build took over.
+// former is the checkpoint with a state of this version that was kept when another build took over.
 func (s *checkpointStore) former(ctx context.Context, version int) (c checkpoint, found bool) {
 	entry, err := s.bucket.Get(ctx, formerKey(version))
 	if err != nil {

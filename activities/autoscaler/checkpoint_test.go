@@ -230,3 +230,55 @@ func TestWhoGoesBackToAnEarlierBuildFindsWhatThatKnew(t *testing.T) {
 		t.Errorf("kept for the earlier build: %v, want what it had written", err)
 	}
 }
+
+// A build that is come back to after an earlier one goes on with what it knew itself, where the stream still has all
+// that came since; else with what the earlier one knew. The earlier one keeps it, however often they take turns.
+func TestWhoComesBackAfterAnEarlierBuildFindsWhatItKnewItself(t *testing.T) {
+	t.Parallel()
+	v, err := openCheckpoints(t.Context(), stream(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := func(term, sequence uint64, state predictor.State, version int) []byte {
+		data, err := encodeCheckpoint(checkpoint{Version: wire.Version, Term: term, Sequence: sequence, State: state})
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, other := fmt.Sprintf(`"state":{"v":%d,`, predictor.StateVersion), fmt.Sprintf(`"state":{"v":%d,`, version)
+		return bytes.Replace(data, []byte(own), []byte(other), 1)
+	}
+	put := func(key string, data []byte) {
+		if _, err := v.bucket.Put(t.Context(), key, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	later := written(1, 20, folded(2), predictor.StateVersion+1)
+	put(formerKey(predictor.StateVersion), written(1, 10, folded(1), predictor.StateVersion))
+	put(wire.StateKey, later)
+	if got, err := v.load(t.Context()); err != nil || got.Sequence != 10 {
+		t.Fatalf("the earlier build: sequence %d, %v, want 10", got.Sequence, err)
+	}
+	if err := v.save(t.Context(), checkpoint{Version: wire.Version, Term: 2, Sequence: 30}); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := v.bucket.Get(t.Context(), formerKey(predictor.StateVersion+1))
+	if err != nil || !bytes.Equal(kept.Value(), later) {
+		t.Errorf("kept for the later build: %v, want what it had written", err)
+	}
+
+	own := folded(3)
+	put(formerKey(predictor.StateVersion), written(1, 20, own, predictor.StateVersion))
+	put(wire.StateKey, written(2, 30, folded(1), predictor.StateVersion-1))
+	for _, row := range []struct{ first, want uint64 }{{1, 20}, {21, 20}, {22, 30}} {
+		v.first = row.first
+		got, err := v.load(t.Context())
+		if err != nil || got.Sequence != row.want || got.Term != 2 {
+			t.Errorf("with messages from %d on: sequence %d, term %d, %v, want %d and 2", row.first, got.Sequence, got.Term,
+				err, row.want)
+		}
+		if knows := asJSON(t, got.State) == asJSON(t, own); knows != (row.want == 20) {
+			t.Errorf("with messages from %d on it goes on with what it knew itself: %v", row.first, knows)
+		}
+	}
+}

@@ -112,6 +112,7 @@ func (t *term) load(ctx context.Context) (from uint64, err error) {
 		return 0, fmt.Errorf("look up stream %s: %w", wire.LoopStream, err)
 	}
 	state := stream.CachedInfo().State
+	t.saves.first = state.FirstSeq
 	saved, err := t.saves.load(ctx)
 	switch {
 	case errors.Is(err, errCheckpoint):

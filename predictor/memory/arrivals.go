@@ -31,6 +31,8 @@ const (
 	// silentMinutes is for how long nothing has to have come at a stage before another one may be followed instead, while
 	// there is no room. Where thousands take turns, each would else be forgotten before anything was learned of it.
 	silentMinutes = 60
+	// growMinutes is after how many minutes one stage more is tried where not all had room in a checkpoint.
+	growMinutes = 24 * 60
 )
 
 // Arrivals are the tasks that came at one stage, whatever its build, minute by minute, and what is forecast.
@@ -67,7 +69,8 @@ type arriving struct {
 	// minute is the one that goes on, since 1970; 0 before any time was told.
 	minute int64
 	stages map[string]*Arrivals // by the name of the model
-	// most is how many stages are followed at most where less than maxArrivals have room in a checkpoint; 0 for as many.
+	// most is how many stages are followed at most where less than maxArrivals had room in a checkpoint; 0 for as many. It
+	// grows by one a day, and whoever goes on from a checkpoint begins with all.
 	most int
 	// crowded is the last minute in which a stage found no room.
 	crowded int64
@@ -77,10 +80,15 @@ type arriving struct {
 
 // Pass says that it is this time now: the minute that went on before is over where this is another one, and where
 // nothing came in it, that is known too. Whoever folds calls it again and again, and tells one clock; where that goes
-// back by less than five minutes, it stands still, and by more, what comes is counted anew from there.
+// back by at most five minutes, it stands still, and by more, what comes is counted anew from there. The forecasts take in
+// none of it until the clock is as far as it was, so that what they learned in weeks is not lost to a clock that is soon
+// set right; after an hour of it they begin anew (see [forecast.Forecaster.Observe]).
 //
 // It takes about 5 microseconds for each stage that is followed when a minute is over, and nothing else.
-func (m *State) Pass(now fact.Instant) { m.arriving.pass(int64(now / arrivalMinute)) }
+func (m *State) Pass(now fact.Instant) {
+	m.passed = max(0, now)
+	m.arriving.pass(int64(now / arrivalMinute))
+}
 
 func (a *arriving) pass(minute int64) {
 	passed := minute - a.minute
@@ -103,6 +111,9 @@ func (a *arriving) pass(minute int64) {
 			stage.Last, stage.coming = min(stage.Last, minute), nil
 			stage.Came = slices.DeleteFunc(stage.Came, func(came Came) bool { return came.Minute >= minute })
 		}
+	}
+	if a.most > 0 && minute/growMinutes > a.minute/growMinutes {
+		a.most = min(a.most+1, maxArrivals)
 	}
 	a.minute = minute
 }
@@ -178,7 +189,7 @@ func (a *arriving) silent() *Arrivals {
 }
 
 // lighten forgets a quarter of the stages, those at which nothing has come for the longest, follows no more than the
-// others from now on, and returns how many it forgot.
+// others at first, and returns how many it forgot.
 func (a *arriving) lighten() (forgotten int) {
 	if len(a.stages) == 0 {
 		return 0
@@ -226,7 +237,6 @@ func (m *State) Coming(model string) []float64 {
 // savedArrivals is the JSON form of what arrives.
 type savedArrivals struct {
 	Minute int64         `json:"minute"`
-	Most   int           `json:"most,omitempty"`
 	Stages []savedSeries `json:"series,omitempty"`
 }
 
@@ -249,7 +259,7 @@ func (a *arriving) save() *savedArrivals {
 	if a.minute == 0 && len(a.stages) == 0 {
 		return nil
 	}
-	saved := &savedArrivals{Minute: a.minute, Most: a.most}
+	saved := &savedArrivals{Minute: a.minute}
 	for _, name := range slices.Sorted(maps.Keys(a.stages)) {
 		saved.Stages = append(saved.Stages, savedSeries{a.stages[name]})
 	}
@@ -260,7 +270,7 @@ func (s *savedArrivals) read() (a arriving) {
 	if s == nil {
 		return arriving{}
 	}
-	a.minute, a.most = max(0, s.Minute), min(max(0, s.Most), maxArrivals)
+	a.minute = max(0, s.Minute)
 	a.stages = make(map[string]*Arrivals, len(s.Stages))
 	for _, stage := range s.Stages {
 		if stage.Arrivals != nil && len(a.stages) < maxArrivals {

@@ -119,6 +119,27 @@ func TestAClockThatGoesBackIsFollowedOnceItIsAnotherTime(t *testing.T) {
 	}
 }
 
+// TestAClockThatIsSetRightSoonLosesNothingThatWasForecast has a clock go back by ten minutes: what comes is counted, and
+// the forecasts go on once it is as far as it was.
+func TestAClockThatIsSetRightSoonLosesNothingThatWasForecast(t *testing.T) {
+	t.Parallel()
+	m := New()
+	for i := range 100 {
+		m.Pass(fact.At(minuteOf(i)))
+		arrivalsAt(m, "score", minuteOf(i), 1)
+	}
+	known := m.Arrivals("app/score").Forecaster.Seen()
+	for i := 89; i < 110; i++ {
+		m.Pass(fact.At(minuteOf(i)))
+		arrivalsAt(m, "score", minuteOf(i), 2)
+		want := known + int64(max(0, i-99))
+		if got := m.Arrivals("app/score"); got.Count != 2 || got.Forecaster.Seen() != want {
+			t.Errorf("in minute %d it counts %d tasks and %d minutes are known, want 2 and %d", i, got.Count,
+				got.Forecaster.Seen(), want)
+		}
+	}
+}
+
 func TestAStageSeenOnceADayIsForecast(t *testing.T) {
 	t.Parallel()
 	m := New()
@@ -205,6 +226,47 @@ func TestThoseThatComeAreFollowedWhenACheckpointWasTooLarge(t *testing.T) {
 	arrivalsAt(m, "late", minuteOf(89), 1)
 	if m.Arrivals("app/late") == nil || m.Arrivals("app/early-0") == nil || len(m.arriving.stages) != 6 {
 		t.Errorf("%d are followed, want the new one instead of one that was silent for an hour", len(m.arriving.stages))
+	}
+}
+
+// TestAsManyAsThereWereAreFollowedAgain has forecasts forgotten for a checkpoint that was too large once: each day there
+// is room for one more, and whoever goes on from the checkpoint tries with all.
+func TestAsManyAsThereWereAreFollowedAgain(t *testing.T) {
+	t.Parallel()
+	m := New()
+	m.Pass(fact.At(minuteOf(0)))
+	arrivalsAt(m, "early-0", minuteOf(0), 1)
+	arrivalsAt(m, "early-1", minuteOf(0), 1)
+	if n := m.Lighten(); n != 1 {
+		t.Fatalf("%d were forgotten, want one", n)
+	}
+	again := New()
+	if err := again.UnmarshalJSON([]byte(encoded(t, m))); err != nil {
+		t.Fatal(err)
+	}
+	arrivalsAt(again, "late", minuteOf(0), 1)
+	if again.Arrivals("app/late") == nil {
+		t.Error("whoever goes on from the checkpoint follows no other stage")
+	}
+	for day := 1; day < 4; day++ {
+		for i := range 24 {
+			m.Pass(fact.At(minuteOf(24*60*(day-1) + 60*(i+1))))
+			for _, name := range []string{"early-0", "early-1", "late-0", "late-1", "late-2", "late-3", "late-4"} {
+				arrivalsAt(m, name, minuteOf(24*60*day), 1)
+			}
+		}
+		if got := len(m.arriving.stages); got != 1+day {
+			t.Errorf("after %d days %d stages are followed, want %d", day, got, 1+day)
+		}
+	}
+	for day := range 2 * maxArrivals {
+		m.Pass(fact.At(minuteOf(24 * 60 * (4 + day))))
+	}
+	for i := range 2 * maxArrivals {
+		m.arriving.arrived(fmt.Sprint("app/more-", i), 1)
+	}
+	if got := len(m.arriving.stages); got != maxArrivals {
+		t.Errorf("in the end %d stages are followed, want %d", got, maxArrivals)
 	}
 }
 

@@ -33,6 +33,7 @@ func (m *State) Begin(term uint64, now fact.Instant) {
 		m.Clock += min(max(0, now-m.now), longestStep)
 	}
 	m.now = now
+	m.Full = m.Full.by(now)
 }
 
 // Forget drops attempts that went silent and stages that have had nothing to do for long. The hosts are those that have

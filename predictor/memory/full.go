@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
@@ -11,7 +12,7 @@ import (
 type Full struct {
 	// Slots is how many the venue was taken to have then, at least 1; 0 when it never refused one.
 	Slots int `json:"slots"`
-	// At is the clock at that time.
+	// At is that time, as [State.Pass] told it.
 	At fact.Instant `json:"at"`
 }
 
@@ -25,32 +26,40 @@ const (
 	mostDoublings = 20
 )
 
-// Room is how many slots, of those that there are, the venue is taken to have at a moment of the clock: half of those
+// Room is how many slots, of those that there are, the venue is taken to have at a time: half of those
 // that were in use when it last refused one, at least one, and twice as many after each ten seconds without a refusal.
-func (f Full) Room(slots int, clock fact.Instant) int {
-	doublings := max(0, clock-f.At) / roomDoubles
+func (f Full) Room(slots int, now fact.Instant) int {
+	doublings := max(0, now-f.At) / roomDoubles
 	if f.Slots <= 0 || doublings >= mostDoublings {
 		return slots
 	}
 	return min(slots, f.Slots<<doublings)
 }
 
-// sane is what may be believed of one that was read.
-func (f Full) sane(clock fact.Instant) Full {
-	return Full{Slots: min(max(0, f.Slots), maxAttempts), At: min(max(0, f.At), clock)}
+// sane is what may be believed of one that was read. Earlier builds wrote a clock that began at 0: long ago.
+func (f Full) sane() Full {
+	return Full{Slots: min(max(0, f.Slots), maxAttempts), At: max(0, f.At)}
+}
+
+// by is what is known at a time: no refusal is later, whatever another clock told before.
+func (f Full) by(now fact.Instant) Full {
+	f.At = min(f.At, now)
+	return f
 }
 
 // recent reports whether a refusal at that time counts as one with the last.
-func (f Full) recent(clock fact.Instant) bool { return f.Slots > 0 && clock-f.At < oneRefusal }
+func (f Full) recent(now fact.Instant) bool { return f.Slots > 0 && now-f.At < oneRefusal }
 
 // refused is what is known after a refusal while so many functions were in use.
-func (f Full) refused(running int, clock fact.Instant) Full {
-	return Full{Slots: max(1, f.Room(running, clock)/2), At: clock}
+func (f Full) refused(running int, now fact.Instant) Full {
+	return Full{Slots: max(1, f.Room(running, now)/2), At: now}
 }
 
-// throttled takes note that a function was refused, before its attempt is forgotten.
+// throttled takes note that a function was refused, before its attempt is forgotten. Its time is the one that was told
+// last, as whoever only folds tells it too, and the clocks of hosts may be an hour off; before any, it is the event's.
 func (m *State) throttled(e fact.Record) {
-	if e.Venue != fact.Function || e.Cause != fact.CauseThrottled || m.Full.recent(m.Clock) {
+	now := cmp.Or(m.passed, fact.At(e.At))
+	if e.Venue != fact.Function || e.Cause != fact.CauseThrottled || m.Full.recent(now) {
 		return
 	}
 	running := 0
@@ -59,5 +68,5 @@ func (m *State) throttled(e fact.Record) {
 			running++
 		}
 	}
-	m.Full = m.Full.refused(running, m.Clock)
+	m.Full = m.Full.refused(running, now)
 }

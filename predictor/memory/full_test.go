@@ -42,17 +42,18 @@ func TestAVenueThatRefusesIsTakenToHaveHalfAndIsTriedAgain(t *testing.T) {
 func TestRefusalsOfOneBurstCountOnce(t *testing.T) {
 	t.Parallel()
 	m := New()
-	m.Clock = fact.Instant(time.Minute)
+	now := fact.Instant(time.Minute)
 	for i := range 100 {
 		key := attemptKey("r", string(rune('a'+i)), 1)
 		m.Attempts[key] = Attempt{Key: key, Venue: fact.Function}
 	}
 	for i := range 50 {
+		m.Pass(now)
 		m.throttled(fact.Record{
 			Run: "r", Task: string(rune('a' + i)), Attempt: 1, Venue: fact.Function, Outcome: fact.Refused,
 			Cause: fact.CauseThrottled,
 		})
-		m.Clock += fact.Instant(10 * time.Millisecond)
+		now += fact.Instant(10 * time.Millisecond)
 	}
 	m.throttled(fact.Record{Venue: fact.Function, Outcome: fact.Refused, Cause: fact.CausePayload})
 	want := Full{Slots: 50, At: fact.Instant(time.Minute)}

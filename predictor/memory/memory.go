@@ -37,7 +37,8 @@ type State struct {
 	// CostWidth the same of what they cost.
 	Cores               usage.Series
 	RunWidth, CostWidth float64
-	Full                Full // what functions showed of their venue
+	Full                Full         // what functions showed of their venue
+	passed              fact.Instant // the time that Pass told last; 0 before it is told, also after a checkpoint
 	recent              recent
 	followed            int // stages that have a live
 	arriving            arriving
@@ -500,7 +501,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	}
 	read.arriving = from.Arrivals.read()
 	read.Cores, read.RunWidth, read.CostWidth = from.Cores, from.RunWidth, from.CostWidth
-	read.Full = from.Full.sane(read.Clock)
+	read.Full = from.Full.sane()
 	if !from.Begins {
 		read.begin()
 	}

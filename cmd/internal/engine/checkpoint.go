@@ -30,6 +30,8 @@ const (
 	// checkpointPattern are the files below the state directory in which observers keep what they have taken in, each
 	// version its own: see checkpointFile. Up to 2026-11-26 it was observer.checkpoint for all.
 	checkpointPattern = "observer*.checkpoint"
+	// partSuffix is what the name of such a file ends with in addition while it is written.
+	partSuffix = ".part"
 	// checkpointVersion is the version of that file, but for what others write into it, who have versions of their own.
 	checkpointVersion = 1
 	// checkpointEvery is how often it is written at most, and checkpointShare which part of the time that may take: of
@@ -119,7 +121,7 @@ func (k *knowledge) write(path string) (err error) {
 			err = fmt.Errorf("write %s: %w", path, err)
 		}
 	}()
-	file, err := os.OpenFile(path+".part", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	file, err := os.OpenFile(path+partSuffix, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -215,7 +217,10 @@ func decodeCheckpoint(r *bytes.Reader) (c *checkpoint, err error) {
 	if err = errors.Join(gob.NewDecoder(r).Decode(&state), gob.NewDecoder(r).Decode(&c.metrics)); err != nil {
 		return nil, err
 	}
-	return c, json.Unmarshal(state, &c.state)
+	if err = json.Unmarshal(state, &c.state); err != nil { // of a later version, for example
+		return nil, err
+	}
+	return c, nil
 }
 
 // openCheckpoint returns what an observer can go on with on this stream, and nil where all that the stream has is to be
@@ -224,7 +229,7 @@ func decodeCheckpoint(r *bytes.Reader) (c *checkpoint, err error) {
 func openCheckpoint(ctx context.Context, js jetstream.JetStream, path string) (c *checkpoint, reason, err error) {
 	for _, name := range checkpointsBeside(path) {
 		c, why := readCheckpoint(name)
-		if c == nil {
+		if why != nil || c == nil {
 			reason = cmp.Or(reason, why)
 			continue
 		}
@@ -257,14 +262,13 @@ func checkpointsBeside(path string) []string {
 }
 
 // forgetCheckpoints removes the files beside path but for the one of another version that was written last: that is of
-// the engine that was here before this one.
+// the engine that was here before this one. What an engine of any version was writing when it was killed goes too.
 func forgetCheckpoints(path string) error {
 	others := slices.DeleteFunc(checkpointsBeside(path), func(name string) bool { return name == path })
+	parts, _ := filepath.Glob(filepath.Join(filepath.Dir(path), checkpointPattern+partSuffix)) // the pattern is no bad one
 	var failed error
-	for i, name := range others {
-		if i > 0 {
-			failed = errors.Join(failed, os.Remove(name))
-		}
+	for _, name := range slices.Concat(others[min(1, len(others)):], parts) {
+		failed = errors.Join(failed, os.Remove(name))
 	}
 	return failed
 }
@@ -294,7 +298,8 @@ func (o *observer) keepCheckpoints(ctx context.Context, path string, last positi
 	}
 }
 
-// keepCheckpoint keeps what the observer has taken in since it was at a position, and returns where it is.
+// keepCheckpoint keeps what the observer has taken in since it was at a position, and returns where it is. That files of
+// others cannot be removed is only logged: what is kept is not to be written again for it.
 func (o *observer) keepCheckpoint(path string, last position) (position, error) {
 	now, some, err := o.knows(last)
 	if err != nil || !some {
@@ -303,5 +308,8 @@ func (o *observer) keepCheckpoint(path string, last position) (position, error) 
 	if err := now.write(path); err != nil {
 		return last, err
 	}
-	return now.at, forgetCheckpoints(path)
+	if err := forgetCheckpoints(path); err != nil {
+		o.logger.Warn("old checkpoints of what was taken in cannot be removed and take room: remove them by hand", "error", err)
+	}
+	return now.at, nil
 }

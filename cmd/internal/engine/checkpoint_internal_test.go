@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -327,10 +328,38 @@ func TestAFileOfAnotherStreamIsNotGoneOnWith(t *testing.T) {
 }
 
 // TestAnUpgradeAndAStepBackForgetNothing has an engine of before, whose file has the one name of all, then this one,
-// then a later one, whose file this one cannot read, and then this one again: each goes on from what it or the one
+// then a later one, whose file this one cannot read, as it is of another version or the state in it is, and then this
+// one again: each goes on from what it or the one
 // before knew, and reads what came since.
 func TestAnUpgradeAndAStepBackForgetNothing(t *testing.T) {
 	t.Parallel()
+	for name, of := range map[string]func(t *testing.T, data []byte) []byte{
+		"a file of another version": func(_ *testing.T, data []byte) []byte {
+			return bytes.Replace(data, []byte(" 00000001 "), []byte(" 00000002 "), 1)
+		},
+		"a state of another version": laterState,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			upgradeAndStepBack(t, of)
+		})
+	}
+}
+
+// laterState is a checkpoint whose state is one version further, and all else as it was.
+func laterState(t *testing.T, data []byte) []byte {
+	t.Helper()
+	own := fmt.Appendf(nil, `{"v":%d,"term"`, predictor.StateVersion)
+	body := data[len(fmt.Sprintf(checkpointHeader, 0, 0, [sha256.Size]byte{})):]
+	if bytes.Count(body, own) != 1 {
+		t.Fatalf("the checkpoint has %q %d times, want once", own, bytes.Count(body, own))
+	}
+	body = bytes.Replace(body, own, fmt.Appendf(nil, `{"v":%d,"term"`, predictor.StateVersion+1), 1)
+	return append(fmt.Appendf(nil, checkpointHeader, checkpointVersion, len(body), sha256.Sum256(body)), body...)
+}
+
+func upgradeAndStepBack(t *testing.T, madeLater func(t *testing.T, data []byte) []byte) {
+	t.Helper()
 	c := newChronicle(t)
 	directory := t.TempDir()
 	path := filepath.Join(directory, checkpointFile)
@@ -374,7 +403,7 @@ func TestAnUpgradeAndAStepBackForgetNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data = bytes.Replace(data, []byte(" 00000001 "), []byte(" 00000002 "), 1)
+	data = madeLater(t, data)
 	for name, content := range map[string][]byte{later: data, path: own} {
 		if err := os.WriteFile(name, content, 0o600); err != nil {
 			t.Fatal(err)
@@ -398,5 +427,49 @@ func TestAnUpgradeAndAStepBackForgetNothing(t *testing.T) {
 	}
 	if kept, err := os.ReadFile(later); err != nil || !bytes.Equal(kept, data) {
 		t.Errorf("the file of the later engine is not as it was: %v", err)
+	}
+}
+
+// TestWhatAKilledEngineLeftHalfWrittenIsRemoved has parts of this version and of another, and a file that cannot be
+// removed: what was kept is kept all the same, and not once more.
+func TestWhatAKilledEngineLeftHalfWrittenIsRemoved(t *testing.T) {
+	t.Parallel()
+	directory := t.TempDir()
+	path := filepath.Join(directory, checkpointFile)
+	var parts []string
+	for _, name := range []string{"observer.checkpoint.part", "observer-1.1.1.checkpoint.part"} {
+		parts = append(parts, filepath.Join(directory, name))
+		if err := os.WriteFile(parts[len(parts)-1], []byte("spill"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stuck := filepath.Join(directory, "observer-1.1.1.checkpoint")
+	if err := os.MkdirAll(filepath.Join(stuck, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	former := filepath.Join(directory, "observer-2.2.2.checkpoint")
+	if err := os.WriteFile(former, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(stuck, dawn, dawn); err != nil {
+		t.Fatal(err)
+	}
+	o := empty(extent{1, 1})
+	var told bytes.Buffer
+	o.logger = slog.New(slog.NewTextHandler(&told, nil))
+	if err := o.apply(lineOf(1, story("r", 3, dawn)[0])); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := o.keepCheckpoint(path, position{})
+	if err != nil || kept != o.at {
+		t.Fatalf("kept up to %+v, %v; want %+v", kept, err, o.at)
+	}
+	if !strings.Contains(told.String(), stuck) {
+		t.Errorf("the log says %q, want that %s cannot be removed", told.String(), stuck)
+	}
+	for _, part := range parts {
+		if _, err := os.Stat(part); !os.IsNotExist(err) {
+			t.Errorf("%s is still there: %v", part, err)
+		}
 	}
 }
