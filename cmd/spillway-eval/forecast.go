@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/arrivals"
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
 )
 
 func forecasts() verb {

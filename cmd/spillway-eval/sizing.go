@@ -15,9 +15,9 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/usage"
 
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/baseline"
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/replay"
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
 )
 
 func sizing() verb {

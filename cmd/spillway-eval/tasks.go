@@ -14,7 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/workflow"
 )
 

@@ -21,17 +21,18 @@ import (
 //	err := agenda.Run(ctx)
 //
 // Attempts hold what they are admitted with; a host is never asked whether it has the room that the plan counts on.
-// Environments of functions start cold, and stay warm for as long as the Agenda goes on. Nothing fails and nothing runs
-// out of memory. An Agenda must not be used concurrently, but by what it calls.
+// Environments of functions start cold, and stay warm for Options.KeepWarm. Nothing fails and nothing runs out of
+// memory. An Agenda must not be used concurrently, but by what it calls.
 type Agenda struct {
 	stack   *Simulation
+	keep    time.Duration
 	host    string
 	room    quantity.Size
 	due     entries
 	entered uint64
 	waiting map[predictor.StageID][]waiting
 	running map[slotsOf]int
-	warm    map[predictor.StageID]int // environments that have nothing to do
+	warm    map[predictor.StageID][]time.Time // since when environments have nothing to do, rising
 }
 
 // slotsOf are those of a stage at a venue.
@@ -67,8 +68,8 @@ type waiting struct {
 // NewAgenda returns a pool with nothing to do. Attempts run on the first of the hosts.
 func NewAgenda(options Options) *Agenda {
 	a := &Agenda{
-		stack: New(options), waiting: map[predictor.StageID][]waiting{}, running: map[slotsOf]int{},
-		warm: map[predictor.StageID]int{},
+		stack: New(options), keep: options.KeepWarm, waiting: map[predictor.StageID][]waiting{},
+		running: map[slotsOf]int{}, warm: map[predictor.StageID][]time.Time{},
 	}
 	if len(options.Hosts) > 0 {
 		a.host, a.room = options.Hosts[0].ID, options.Hosts[0].Capacity
@@ -185,7 +186,7 @@ func (a *Agenda) start(ctx context.Context, task waiting, slot predictor.Grant) 
 	a.At(a.Now().Add(record.Start+record.Usage.Wall), func(ctx context.Context) error {
 		a.running[slotsOf{task.Stage, slot.Venue}]--
 		if slot.Venue == predictor.Function {
-			a.warm[task.Stage]++
+			a.warm[task.Stage] = append(a.warm[task.Stage], a.Now())
 		}
 		record.At = a.Now()
 		if err := a.stack.Tell(ctx, record); err != nil || task.Ended == nil {
@@ -213,8 +214,8 @@ func (a *Agenda) invoke(task waiting, slot predictor.Grant, record *predictor.Re
 	venue := a.stack.snapshot.Functions
 	record.Grant = slot.Size
 	record.Usage.Wall = time.Duration(float64(task.Usage.Wall) * cmp.Or(task.Slower, 1))
-	if a.warm[task.Stage] > 0 {
-		a.warm[task.Stage]--
+	if idle := a.warm[task.Stage]; len(idle) > 0 && (a.keep == 0 || a.Now().Sub(idle[len(idle)-1]) <= a.keep) {
+		a.warm[task.Stage] = idle[:len(idle)-1] // the one that was used last
 	} else {
 		record.Cold, record.Start = true, venue.ColdStart
 	}

@@ -146,3 +146,48 @@ func TestTasksStartAtFunctionsToo(t *testing.T) {
 		t.Errorf("%d tasks ended after %s, %d of them on cold functions", len(records), took, cold)
 	}
 }
+
+// A second backlog finds the environments of the first where it comes while they are kept, and none afterwards.
+func TestEnvironmentsStayWarmForAsLongAsTheyAreKept(t *testing.T) {
+	t.Parallel()
+	for keep, wantCold := range map[time.Duration]bool{0: false, time.Hour: false, 5 * time.Minute: true} {
+		room := quantity.Size{CPU: quantity.Core, Memory: 4 * quantity.GiB}
+		agenda := sim.NewAgenda(sim.Options{
+			Start: epoch, Hosts: []predictor.Host{{ID: "host", Capacity: room, Free: room}}, Tick: time.Second, KeepWarm: keep,
+			Functions: predictor.FunctionVenue{
+				Enabled: true, Concurrency: 100, MaxMemory: 4 * quantity.GiB, MaxDuration: time.Hour,
+				Classes: []quantity.Bytes{1769 * quantity.MiB}, PerGiBSecond: 16_666_700, ColdStart: 2 * time.Second,
+			},
+		})
+		spilled, cold := map[string]int{}, map[string]int{}
+		for run, at := range map[string]time.Time{"first": epoch, "second": epoch.Add(20 * time.Minute)} {
+			agenda.At(at, func(ctx context.Context) error {
+				goal := predictor.Goal{Deadline: 4 * time.Minute}
+				start := predictor.RunStarted{Run: run, Pipeline: "p", App: "app", Goal: goal, At: at}
+				if err := agenda.Tell(ctx, start); err != nil {
+					return err
+				}
+				tasks := taking(run, 10, time.Minute, nil)
+				for i := range tasks {
+					tasks[i].Ended = func(record predictor.Record) error {
+						if record.Venue == predictor.Function {
+							spilled[run]++
+						}
+						if record.Cold {
+							cold[run]++
+						}
+						return nil
+					}
+				}
+				return agenda.Arrive(ctx, tasks...)
+			})
+		}
+		if err := agenda.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		few := spilled["second"] > spilled["first"] // those of the first are not enough
+		if spilled["second"] == 0 || few || cold["second"] > 0 != wantCold {
+			t.Errorf("kept for %s: spilled %v, of those cold %v", keep, spilled, cold)
+		}
+	}
+}

@@ -30,11 +30,16 @@ type Options struct {
 	Hosts []predictor.Host
 	// Functions are what may be spilled to; the zero value is nothing.
 	Functions predictor.FunctionVenue
+	// KeepWarm is for how long an environment of a function that has nothing to do stays warm in an Agenda; 0 is for ever.
+	KeepWarm time.Duration
 	// Policy is that of the autoscaler; nil means DefaultPolicy.
 	Policy *predictor.Policy
 	// Tick is the longest time without a plan; 0 means LongestTick. What is longer slows the predictor's own clock, which
 	// takes it for a time in which nobody led.
 	Tick time.Duration
+	// Gap is the least time between a plan and one that something that was told asks for; 0 is none. An engine has one,
+	// so that a burst is not decided on event by event.
+	Gap time.Duration
 }
 
 // LongestTick is the longest time between two plans that the predictor's clock follows.
@@ -45,6 +50,7 @@ type Simulation struct {
 	state    predictor.State
 	snapshot predictor.Snapshot // its Now is the virtual time
 	tick     time.Duration
+	gap      time.Duration
 
 	plan    predictor.Plan
 	sizings map[predictor.StageID]predictor.Sizing // of the plan
@@ -59,7 +65,7 @@ func New(options Options) *Simulation {
 		policy = *options.Policy
 	}
 	return &Simulation{
-		tick: cmp.Or(max(0, options.Tick), LongestTick),
+		tick: cmp.Or(max(0, options.Tick), LongestTick), gap: options.Gap,
 		snapshot: predictor.Snapshot{
 			Now: options.Start, Term: 1, Hosts: options.Hosts, Functions: options.Functions, Policy: policy,
 		},
@@ -79,7 +85,7 @@ func (s *Simulation) Advance(ctx context.Context, to time.Time) error {
 			s.Now().Format(time.RFC3339Nano), to.Format(time.RFC3339Nano), ErrPast)
 	}
 	if s.news && to.After(s.Now()) {
-		s.decide()
+		s.follow()
 	}
 	for s.due.Before(to) {
 		if err := ctx.Err(); err != nil {
@@ -104,10 +110,29 @@ func (s *Simulation) Tell(ctx context.Context, e predictor.Event) error {
 
 // Plan is what is decided by all that was told until now.
 func (s *Simulation) Plan() predictor.Plan {
-	if s.news || !s.due.After(s.Now()) {
+	switch {
+	case !s.due.After(s.Now()):
 		s.decide()
+	case s.news:
+		s.follow()
 	}
 	return s.plan
+}
+
+// follow decides on what was told, now or as soon as the gap allows.
+func (s *Simulation) follow() {
+	if next := s.plan.At.Add(s.gap); next.After(s.Now()) {
+		s.due = minTime(s.due, next)
+		return
+	}
+	s.decide()
+}
+
+func minTime(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // Sizing is how attempts of a stage are sized by the plan of now; false while it has no row.

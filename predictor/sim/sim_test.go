@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -151,4 +152,26 @@ func TestTheSameEventsGiveTheSamePlans(t *testing.T) {
 			rt.Fatalf("asked at every step\n%s\nasked once\n%s", often, once)
 		}
 	})
+}
+
+// Of many events within the gap one plan comes, at its end.
+func TestPlansThatAreAskedForKeepTheirDistance(t *testing.T) {
+	t.Parallel()
+	for gap, want := range map[time.Duration]int{0: 101, 200 * time.Millisecond: 6} {
+		room := quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}
+		hosts := []predictor.Host{{ID: "host", Capacity: room, Free: room}}
+		stack := sim.New(sim.Options{Start: epoch, Hosts: hosts, Gap: gap})
+		plans := map[time.Time]bool{stack.Plan().At: true}
+		for i := range 100 { // one each 10 ms
+			at := epoch.Add(time.Duration(i+1) * 10 * time.Millisecond)
+			started := predictor.RunStarted{Run: strconv.Itoa(i), Pipeline: "p", App: "app", At: at}
+			if err := stack.Tell(t.Context(), started); err != nil {
+				t.Fatal(err)
+			}
+			plans[stack.Plan().At] = true
+		}
+		if len(plans) != want {
+			t.Errorf("with a gap of %s: %d plans, want %d", gap, len(plans), want)
+		}
+	}
 }

@@ -35,10 +35,8 @@ type finish struct {
 	// process of the host's meanwhile.
 	kills     int64
 	hostKills bool
-	// forksRefused is how many processes and threads the kernel did not start for it, as it had all the processes that an
-	// attempt may have.
-	forksRefused int64
-	processes    int
+	// refusals tells of the processes and threads that the kernel did not start for it.
+	refusals refusals
 	// enforced says that the kernel held the attempt to its grant.
 	enforced bool
 	// grant is what the attempt held in the end, peak the most memory that it took.
@@ -80,16 +78,36 @@ func ended(f finish) (ending slot.Ending, reusable bool) {
 // crowded tells an attempt that has failed that it was refused processes: what it says itself of that ("resource
 // temporarily unavailable", "can't start new thread") does not tell why.
 func crowded(ending slot.Ending, f finish) slot.Ending {
-	if f.forksRefused > 0 && ending.Outcome != predictor.Succeeded {
-		ending.Message += "; " + refusedForks(f.forksRefused, f.processes)
+	if f.refusals.forks > 0 && ending.Outcome != predictor.Succeeded {
+		ending.Message += "; " + f.refusals.String()
 	}
 	return ending
 }
 
-// refusedForks says how often a process or thread was not started.
-func refusedForks(refused int64, most int) string {
-	return fmt.Sprintf("the kernel refused %s to start a process or thread for it, as it had the %d that an attempt may "+
-		"have at once: let it start fewer workers or threads", words.Count(int(refused), "time"), most)
+// refusals tells how many processes and threads the kernel did not start for an attempt, as too many were there. The
+// zero value is none.
+type refusals struct {
+	forks int64
+	// most is how many processes and threads an attempt may have at once, peak the most that its group had; 0 where the
+	// kernel does not tell.
+	most, peak int
+}
+
+// String says how often a process or thread was not started, and whose limit that was, as far as it is known: the
+// kernel may count what a cgroup around the attempt's refused as if that had been full.
+func (r refusals) String() string {
+	refused := fmt.Sprintf("the kernel refused %s to start a process or thread for it", words.Count(int(r.forks), "time"))
+	switch {
+	case r.peak >= r.most:
+		return fmt.Sprintf("%s, as it had the %d that an attempt may have at once: let it start fewer workers or threads",
+			refused, r.most)
+	case r.peak > 0:
+		return fmt.Sprintf("%s, though it had no more than %d of the %d that an attempt may have at once: the container or "+
+			"service in which the engine runs has a limit of its own; raise that, or let it start fewer workers or threads",
+			refused, r.peak, r.most)
+	}
+	return fmt.Sprintf("%s, as it had the %d that an attempt may have at once, or the container or service in which the "+
+		"engine runs all that it may have: let it start fewer workers or threads", refused, r.most)
 }
 
 // unused is how many times what it took an attempt was granted whose grant is not what it lacked. A Java that takes its

@@ -760,3 +760,36 @@ func TestAChildSeesOnlyWhatItShall(t *testing.T) {
 		t.Errorf("environment (-want +got):\n%s", diff)
 	}
 }
+
+// The kernel may count what a cgroup around the attempt's refused as if that had been full.
+func TestWhoRefusedAnAttemptProcessesIsSaidAsFarAsItIsKnown(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		peak int
+		want string
+	}{
+		{
+			"it had all that it may have", 4096,
+			", as it had the 4096 that an attempt may have at once: let it start fewer workers or threads",
+		},
+		{
+			"it had fewer", 500,
+			", though it had no more than 500 of the 4096 that an attempt may have at once: the container or service in which " +
+				"the engine runs has a limit of its own; raise that, or let it start fewer workers or threads",
+		},
+		{
+			"the kernel does not tell how many it had", 0,
+			", as it had the 4096 that an attempt may have at once, or the container or service in which the engine runs all " +
+				"that it may have: let it start fewer workers or threads",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			want := "the kernel refused 2 times to start a process or thread for it" + tt.want
+			if diff := cmp.Diff(want, refusals{forks: 2, most: 4096, peak: tt.peak}.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -64,11 +64,11 @@ func (g *gauge) sample(now time.Time) (l looked, ok bool) {
 	return l, true
 }
 
-// forget makes the peak start anew. What the kernel has killed is not forgotten.
+// forget makes the peak start anew, unless the kernel has killed at it. What it has killed and refused is counted on.
 func (g *gauge) forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.last.OutOfMemory == 0 && g.group.ResetPeak() == nil {
+	if g.last.OutOfMemory == 0 && g.group.ForgetPeak() == nil {
 		g.forgot = true
 	}
 }
@@ -101,11 +101,11 @@ func (g *gauge) kills() int64 {
 	return g.last.OutOfMemory
 }
 
-// refused is how many processes and threads the kernel has not started because the attempt had as many as it may.
-func (g *gauge) refused() int64 {
+// refused tells of the processes and threads that the kernel has not started for the attempt, which may have this many.
+func (g *gauge) refused(most int) refusals {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.last.ForksRefused
+	return refusals{forks: g.last.ForksRefused, most: most, peak: g.last.PeakProcesses}
 }
 
 // usage returns what the attempt took. Answer is what the child said, nil when it said nothing; state is how its
@@ -157,7 +157,7 @@ func (r *running) sample() {
 	if !ok {
 		return
 	}
-	r.tellCrowded(gauge.refused())
+	r.tellCrowded(gauge.refused(a.enforcer.Processes()))
 	r.mu.Lock()
 	r.used = l.memory
 	held := r.grant
@@ -195,14 +195,14 @@ func (r *running) sample() {
 
 // tellCrowded says once, where the attempt's own lines are, that it was refused processes: it may go on for hours with
 // fewer workers than it was told to have.
-func (r *running) tellCrowded(refused int64) {
-	if refused == 0 || r.crowded || r.lines == nil {
+func (r *running) tellCrowded(refused refusals) {
+	if refused.forks == 0 || r.crowded || r.lines == nil {
 		return
 	}
 	r.crowded = true
-	text := refusedForks(refused, r.agent.enforcer.Processes())
-	_, _ = fmt.Fprintf(r.lines.Stderr(), "spillway: %s\n", text) // it never fails
-	r.agent.logger.Warn("an attempt was refused processes", "run", r.try.Task.Run, "task", r.try.Task.ID, "reason", text)
+	_, _ = fmt.Fprintf(r.lines.Stderr(), "spillway: %s\n", refused) // it never fails
+	r.agent.logger.Warn("an attempt was refused processes", "run", r.try.Task.Run, "task", r.try.Task.ID,
+		"reason", refused.String())
 }
 
 // usage is what the attempt took, with what the end of its process adds; f is told what the kernel killed.
@@ -218,8 +218,8 @@ func (r *running) usage(
 	}
 	usage := gauge.usage(f.answer, state, wall, now)
 	f.kills, f.enforced = gauge.kills(), gauge.counted
-	f.forksRefused, f.processes = gauge.refused(), r.agent.enforcer.Processes()
-	r.tellCrowded(f.forksRefused)
+	f.refusals = gauge.refused(r.agent.enforcer.Processes())
+	r.tellCrowded(f.refusals)
 	r.closeLoan(f.kills > 0, usage.PeakMemory, gauge.charged(), now)
 	usage.Input = input
 	if f.answer != nil {

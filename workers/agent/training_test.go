@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/enforce/enforcetest"
 )
 
 // pasts is a plan that tells stage how long the steps of its trainings were.
@@ -110,6 +112,30 @@ func TestWhatThePlanOfATrainingTookIsNotLearnedAsItsPeak(t *testing.T) {
 	}
 	if peak := h.records()[0].Usage.PeakMemory; peak <= 0 || peak >= planned {
 		t.Errorf("a peak of %v is learned; the plan took more than %v, the training next to nothing", peak, planned)
+	}
+}
+
+// A training is refused the workers of its loader while it plans, and goes on with fewer.
+func TestAnAttemptThatWasRefusedProcessesWhileItPlannedIsToldWhy(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	h, _, _ := startWithStore(t, 1, func(o *Options) { o.Processes = 8 })
+	trained := filepath.Join(t.TempDir(), "trained")
+	activity := h.command(t, "train-1", shell(`sh -c 'trap "kill \$pids; wait" EXIT
+			for i in 1 2 3 4 5 6 7 8 9 10; do sleep 60 & pids="$pids $!"; done'
+		echo '{"training": {"executor": "torch"}}' >$SPILLWAY_REPORT
+		until [ -e `+trained+` ]; do sleep 0.01; done
+		exit 3`), nil)
+	await[predictor.Sampled](t, h.recorder, "the peak of the plan to be forgotten", func(s predictor.Sampled) bool {
+		return s.Training != nil
+	})
+	if err := os.WriteFile(trained, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const why = "to start a process or thread for it, as it had the 8 that an attempt may have at once"
+	_, err := activity.Wait(t)
+	if got := h.records()[0].Error; err == nil || !strings.Contains(got, why) {
+		t.Errorf("it failed with %v, and its Record says %q; want %q", err, got, why)
 	}
 }
 

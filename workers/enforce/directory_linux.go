@@ -138,13 +138,23 @@ func value(text []byte, key string) int64 {
 }
 
 // forksRefused counts the processes and threads that were not started for pids.max, in v1 as in v2; 0 before Linux 4.8,
-// which does not tell, and without the controller.
+// which does not tell, and without the controller. It is the pids.max of this cgroup alone only in v2 since Linux 6.11;
+// elsewhere that of those around it counts, too: https://docs.kernel.org/admin-guide/cgroup-v2.html ("pids.events").
 func (d directory) forksRefused() int64 {
 	text, err := os.ReadFile(d.file("pids.events"))
 	if err != nil {
 		return 0
 	}
 	return value(text, "max")
+}
+
+// peakProcesses is the most processes and threads that the cgroup had at once; 0 where the kernel does not tell.
+func (d directory) peakProcesses() int {
+	n, err := d.number("pids.peak")
+	if err != nil {
+		return 0
+	}
+	return int(n)
 }
 
 // parsePIDs reads one process ID per line. Zero, which stands for a process outside this PID namespace, is left out,

@@ -133,8 +133,16 @@ func (g *Group) Usage() (Usage, error) {
 	return g.peaks.observe(r), nil
 }
 
-// ResetPeak makes the peaks and the count of kills start from now. Call it between two users of the group.
-func (g *Group) ResetPeak() error {
+// ResetPeak makes the peaks and the counts of kills and refusals start from now. Call it between two users of the
+// group.
+func (g *Group) ResetPeak() error { return g.restart(g.peaks.reset) }
+
+// ForgetPeak makes the peaks alone start from now: what the kernel has killed and refused is counted on. Call it while
+// one user has the group, whose peak so far tells nothing of the rest.
+func (g *Group) ForgetPeak() error { return g.restart(g.peaks.forget) }
+
+// restart starts the peaks anew by from, which is a method of them.
+func (g *Group) restart(from func(r reading, followed bool)) error {
 	g.looking.Lock()
 	defer g.looking.Unlock()
 	followed := g.control.resetPeak()
@@ -142,7 +150,7 @@ func (g *Group) ResetPeak() error {
 	if err != nil {
 		return fmt.Errorf("reset the peaks of group %s: %w", g.name, err)
 	}
-	g.peaks.reset(r, followed)
+	from(r, followed)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -86,6 +87,52 @@ func TestAProgramThatDoesNotExistIsAnErrorAndLeavesNothing(t *testing.T) {
 	}
 }
 
+// What a cgroup around refuses counts as refused to the group in v1, and in v2 before Linux 6.11: then the most
+// processes that the group had tell whose limit it was.
+func TestARefusalOfACgroupAroundIsKnownByTheProcessesThatTheGroupHad(t *testing.T) {
+	t.Parallel()
+	for _, mode := range kernelModes(t) {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			const most, around = 100, 3
+			dir := t.TempDir()
+			e, err := enforce.Open(enforce.Options{StateDir: dir, Mode: mode, Processes: most})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := group(t, e, "crowded")
+			told := false
+			for _, path := range cgroupsOf(t, dir) {
+				err := os.WriteFile(filepath.Join(path, "pids.max"), []byte(strconv.Itoa(around)), 0)
+				if err != nil && !errors.Is(err, os.ErrPermission) && !errors.Is(err, os.ErrNotExist) {
+					t.Fatal(err)
+				}
+				_, err = os.Stat(filepath.Join(path, "crowded", "pids.peak"))
+				told = told || err == nil
+			}
+			cmd := exec.CommandContext(t.Context(), "sh", "-c", "for i in 1 2 3 4 5; do sleep 60 & done")
+			if err := g.Start(cmd); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Wait(); err == nil {
+				t.Error("it was not refused any process")
+			}
+			u := usage(t, g)
+			if mode == enforce.Legacy && u.ForksRefused == 0 {
+				t.Error("refused forks: got none")
+			}
+			// what is refused above counts for a moment
+			if want := max(around, min(u.PeakProcesses, around+1)); told && u.PeakProcesses != want ||
+				!told && u.PeakProcesses != 0 {
+				t.Errorf("the most processes: got %d, want %d where the kernel tells (%t)", u.PeakProcesses, want, told)
+			}
+			if err := errors.Join(g.Kill(t.Context()), g.Remove(t.Context()), e.Close()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestAForkBombIsContainedAndKilled(t *testing.T) {
 	t.Parallel()
 	for _, mode := range kernelModes(t) {
@@ -111,7 +158,16 @@ func TestAForkBombIsContainedAndKilled(t *testing.T) {
 			})
 			eventually(t, "a fork to be refused", func() bool { return usage(t, g).ForksRefused > 0 })
 			resize(t, g, quantity.Size{CPU: enforce.MinimumCPU, Memory: 512 * quantity.MiB}) // killing it must not take longer
-			if err := errors.Join(g.Kill(t.Context()), g.ResetPeak()); err != nil {
+			if err := errors.Join(g.Kill(t.Context()), g.ForgetPeak()); err != nil {
+				t.Fatal(err)
+			}
+			if usage(t, g).ForksRefused == 0 {
+				t.Error("refused forks are forgotten with the peak")
+			}
+			if got := usage(t, g).PeakProcesses; got != most && got != 0 {
+				t.Errorf("the most processes: got %d, want %d, or none where the kernel does not tell", got, most)
+			}
+			if err := g.ResetPeak(); err != nil {
 				t.Fatal(err)
 			}
 			if u := usage(t, g); u.ForksRefused != 0 {

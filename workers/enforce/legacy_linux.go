@@ -402,7 +402,7 @@ func (g *legacyGroup) read() (reading, error) {
 		}
 	}
 	if d, mounted := g.by["pids"]; mounted {
-		r.usage.ForksRefused = d.forksRefused()
+		r.usage.ForksRefused, r.usage.PeakProcesses = d.forksRefused(), d.peakProcesses()
 	}
 	d, mounted := g.by["memory"]
 	if !mounted {

@@ -285,7 +285,15 @@ func (g *unifiedGroup) start(cmd *exec.Cmd) error {
 	}
 	attributes.UseCgroupFD, attributes.CgroupFD = true, int(g.handle.Fd())
 	cmd.SysProcAttr = &attributes
-	return cmd.Start()
+	err := cmd.Start()
+	if err == nil {
+		return nil
+	}
+	// Of a cgroup that is gone, or that may not be entered, clone3 says what execve says of such a program.
+	if refusal := g.writable("cgroup.procs"); refusal != "" {
+		return fmt.Errorf("enter a cgroup: %s", refusal)
+	}
+	return err
 }
 
 func (g *unifiedGroup) setCPU(cpu quantity.Milli) (quantity.Milli, error) {
@@ -344,7 +352,7 @@ func (g *unifiedGroup) read() (reading, error) {
 	if io, err := os.ReadFile(g.file("io.stat")); err == nil { // the controller is optional
 		r.usage.Read, r.usage.Written = parseIO(io)
 	}
-	r.usage.ForksRefused = g.forksRefused()
+	r.usage.ForksRefused, r.usage.PeakProcesses = g.forksRefused(), g.peakProcesses()
 	return r, nil
 }
 

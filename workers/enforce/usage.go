@@ -7,7 +7,8 @@ import (
 )
 
 // Usage is what a group takes and has taken. Times and amounts of input and output count from the group's creation;
-// peaks, kills and refusals from the last [Group.ResetPeak]. A field that the mode cannot tell is zero.
+// peaks of memory, kills and refusals from the last [Group.ResetPeak], those peaks also from the last
+// [Group.ForgetPeak]. A field that the mode cannot tell is zero.
 type Usage struct {
 	// CPU is the processor time of all processes of the group, also those that have ended.
 	CPU time.Duration
@@ -33,8 +34,12 @@ type Usage struct {
 	// OutOfMemory is how many processes the kernel killed for lack of memory, within the group's limit or the host's.
 	OutOfMemory int64
 	// ForksRefused is how many processes and threads the kernel did not start because the group had as many as it may: see
-	// [Enforcer.Processes].
+	// [Enforcer.Processes]. In [Legacy], and before Linux 6.11 in [Unified], those count too that it did not start because
+	// a cgroup around the group had as many as that may; PeakProcesses tells one from the other.
 	ForksRefused int64
+	// PeakProcesses is the most processes and threads that the group had at once since it was made, or one more where a
+	// cgroup around refused that one. It is never reset. Zero where the kernel has no pids.peak.
+	PeakProcesses int
 	// Read and Written count bytes of block devices; what the file cache answers is not counted.
 	Read, Written quantity.Bytes
 	// Processes is the number of processes now; threads are not counted.
@@ -63,8 +68,8 @@ type reading struct {
 // peaks follows the highest values since the last reset. The zero value is right for a new group.
 type peaks struct {
 	before     quantity.Bytes // the kernel's peak at a reset that it could not follow
-	kills      int64          // at the reset
-	refused    int64          // forks, at the reset
+	kills      int64          // at the last reset of counts
+	refused    int64          // forks, at the last reset of counts
 	memory     quantity.Bytes // the highest that was seen
 	workingSet quantity.Bytes // the highest that was seen
 	cache      quantity.Bytes // the most reclaimable cache that was seen
@@ -89,7 +94,13 @@ func (p *peaks) observe(r reading) Usage {
 
 // reset starts anew from r, read after the reset; followed tells whether the kernel's own peak has restarted.
 func (p *peaks) reset(r reading, followed bool) {
-	*p = peaks{kills: r.usage.OutOfMemory, refused: r.usage.ForksRefused}
+	p.kills, p.refused = r.usage.OutOfMemory, r.usage.ForksRefused
+	p.forget(r, followed)
+}
+
+// forget is reset, but kills and refusals go on being counted.
+func (p *peaks) forget(r reading, followed bool) {
+	*p = peaks{kills: p.kills, refused: p.refused}
 	if !followed {
 		p.before = r.peak
 	}

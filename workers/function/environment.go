@@ -191,12 +191,21 @@ func (h *Host) startProcess(env *environment, api, tmp string, sink *os.File) (*
 			return cmd, nil
 		case errors.Is(err, syscall.ETXTBSY) && try < 20:
 			time.Sleep(5 * time.Millisecond)
-		case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOEXEC):
+		case isEntrypointError(err, cmd.Path):
 			return nil, fmt.Errorf("%w: %w", errEntrypoint, err)
 		default:
 			return nil, fmt.Errorf("start an environment of %s: %w", env.config.Name, err)
 		}
 	}
+}
+
+// isEntrypointError reports whether a start failed as the bootstrap is not there or cannot be executed, and not for
+// what the host lacks, such as a cgroup that somebody has removed.
+func isEntrypointError(err error, bootstrap string) bool {
+	if failed, ok := errors.AsType[*os.PathError](err); !ok || failed.Path != bootstrap {
+		return false
+	}
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.ENOEXEC)
 }
 
 // processEnv returns the whole environment of a function's process: what AWS documents

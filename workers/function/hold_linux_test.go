@@ -1,8 +1,11 @@
 package function
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -77,6 +80,59 @@ func TestAnEnvironmentThatExceedsItsMemoryForAMomentEndsAsOneOutOfMemory(t *test
 	l.deploy(t, "f", fields{"MemorySize": 128, "Timeout": 60})
 	for _, op := range []string{"alloc for a moment", "alloc in a session of its own"} {
 		l.outOfMemory(t, order{Op: op, N: 300}, "Max Memory Used: 128 MB")
+	}
+}
+
+// Only a bootstrap that cannot be executed is a fault of the function. What the host lacks to start it is the host's.
+func TestAHostThatCannotStartABootstrapIsNotTakenForAnInvalidEntrypoint(t *testing.T) {
+	t.Parallel()
+	enforcetest.Need(t)
+	dir := t.TempDir()
+	enforcer, err := enforce.Open(enforce.Options{StateDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	group, err := enforcer.Group("gone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written struct {
+		Directories []string `json:"directories"`
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "cgroups.lock"))
+	if err = errors.Join(err, json.Unmarshal(text, &written)); err != nil {
+		t.Fatal(err)
+	}
+	bootstrap := filepath.Join(dir, "bootstrap")
+	missing := group.Start(exec.CommandContext(t.Context(), bootstrap))
+	if !isEntrypointError(missing, bootstrap) {
+		t.Errorf("no bootstrap: got %v, want an error of the function", missing)
+	}
+	if err := os.WriteFile(bootstrap, []byte("#!/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if denied := group.Start(exec.CommandContext(t.Context(), bootstrap)); !isEntrypointError(denied, bootstrap) {
+		t.Errorf("a bootstrap that is not executable: got %v, want an error of the function", denied)
+	}
+	for _, directory := range written.Directories {
+		if err := os.Remove(filepath.Join(directory, "gone")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	works, err := exec.LookPath("true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost := group.Start(exec.CommandContext(t.Context(), works)); lost == nil || isEntrypointError(lost, works) {
+		t.Errorf("no cgroup: got %v, want an error of the host", lost)
+	}
+	for _, directory := range written.Directories { // the enforcer misses it
+		if err := os.Mkdir(filepath.Join(directory, "gone"), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := enforcer.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -54,7 +54,7 @@ type request struct {
 
 // New returns a running Spawner. It refuses CPUs that this process may not use.
 func New(opts Options) (*Spawner, error) {
-	if err := validate(opts.CPUs); err != nil {
+	if err := CheckCPUs(opts.CPUs); err != nil {
 		return nil, err
 	}
 	s := &Spawner{
@@ -128,8 +128,8 @@ func attributes(attr *syscall.SysProcAttr, user *User) *syscall.SysProcAttr {
 	return &a
 }
 
-// validate refuses CPUs that are not among those this process may use.
-func validate(cpus []int) error {
+// CheckCPUs refuses CPUs that are not among those this process may use; none are all.
+func CheckCPUs(cpus []int) error {
 	if len(cpus) == 0 {
 		return nil
 	}

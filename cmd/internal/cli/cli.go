@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/plan"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/run"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/runs"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/simulate"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/stack"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/train"
@@ -89,8 +90,8 @@ the least cost. This binary holds all of it.`,
 		"`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else "+
 			"~/.local/state/spillway)")
 	root.AddCommand(slices.Concat(
-		run.Commands(t), train.Commands(t), plan.Commands(t), runs.Commands(t), events.Commands(t), apps.Commands(t),
-		stack.Commands(t),
+		run.Commands(t), train.Commands(t), plan.Commands(t), simulate.Commands(t), runs.Commands(t),
+		events.Commands(t), apps.Commands(t), stack.Commands(t),
 	)...)
 	root.AddCommand(completionCommand(t))
 	root.AddCommand(topics()...)

@@ -138,7 +138,9 @@ func owner(f *os.File) int {
 	return pid
 }
 
-// unlock frees the directory. The file stays: removing it would let two processes lock two files of one name.
+// unlock frees the directory. The file stays: removing it would let two processes lock two files of one name. It is
+// unlocked and not just closed: a process that another thread is just forking holds a copy of it, and with it the lock,
+// until it executes its program.
 func (l *dirLock) unlock() error {
-	return errors.Join(l.file.Truncate(0), l.file.Close())
+	return errors.Join(l.file.Truncate(0), syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
 }

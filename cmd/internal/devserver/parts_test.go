@@ -77,6 +77,31 @@ func TestALockIsHeldByOneAndFreedByUnlock(t *testing.T) {
 	}
 }
 
+// Between fork and exec a child has copies of all files of its parent.
+func TestADirectoryIsFreedThoughAForkHoldsItsLockFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, err := lockDir(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := syscall.Dup(int(first.file.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(held) }()
+	if err := first.unlock(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := lockDir(dir, nil)
+	if err != nil {
+		t.Fatalf("lock what was freed: %v", err)
+	}
+	if err := second.unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAFatalFailureEndsItsGoroutineAndNotTheProcess(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

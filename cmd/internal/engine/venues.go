@@ -59,8 +59,9 @@ func (v *venues) startPool() (err error) {
 	v.onClose("the driver of the GPUs", func(context.Context) error { return driver.Close() })
 	v.agent, err = agent.New(agent.Options{
 		Host: host, StateDir: config.StateDir, Enforcement: config.Limits,
-		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice, GPUPrice: config.GPUPrice,
-		GPUs: driver, OfferGPUs: gpuFilter().Offer,
+		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice,
+		GPUPrice: config.GPUPrice,
+		GPUs:     driver, OfferGPUs: gpuFilter().Offer,
 		Client: v.temporal, ArtifactsURL: config.artifactsURL(),
 		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
 		Store: v.store, Superseded: v.space.Superseded, Declared: v.declared, Results: v.results, Plans: v.plans,

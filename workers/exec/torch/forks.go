@@ -1,6 +1,7 @@
 package torch
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"encoding/json"
@@ -78,12 +79,22 @@ type forkKind struct {
 // concurrent use.
 type forks struct {
 	mu      sync.Mutex
-	servers map[forkKind]*forkServer
+	servers map[forkKind]*starting
+}
+
+// starting is a fork server that is there once done is closed, unless err says why not.
+type starting struct {
+	done   chan struct{}
+	server *forkServer
+	err    error
 }
 
 // start starts a runner that lives until close, the end of ctx or that of this process. The error says what the Python
 // lacks.
 func (f *forks) start(ctx context.Context, how launching) (*runner, error) {
+	if err := spawn.CheckCPUs(how.cpus); err != nil {
+		return nil, fmt.Errorf("start %s: %w", how.python, err)
+	}
 	s, err := f.server(ctx, how)
 	if err != nil {
 		return nil, err
@@ -101,22 +112,51 @@ func (f *forks) start(ctx context.Context, how launching) (*runner, error) {
 
 // server returns a fork server of a kind, from which one runner may be forked. Who comes while it is started waits.
 func (f *forks) server(ctx context.Context, how launching) (*forkServer, error) {
+	for {
+		s, first := f.entry(how.kind())
+		if first {
+			if s.server, s.err = startForkServer(ctx, how); s.err == nil {
+				s.server.begin(ctx)
+			} else {
+				f.forget(how.kind(), s)
+			}
+			close(s.done)
+			return s.server, s.err
+		}
+		select {
+		case <-s.done:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait until %s has imported torch: %w", how.python, context.Cause(ctx))
+		}
+		if s.err == nil && s.server.begin(ctx) {
+			return s.server, nil
+		}
+		f.forget(how.kind(), s) // it is over, or was not started, for reasons that may be another's
+	}
+}
+
+// entry is the server of a kind; first reports that nobody has started it.
+func (f *forks) entry(kind forkKind) (s *starting, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.servers[how.kind()]
-	if s != nil && s.begin(ctx) {
-		return s, nil
-	}
-	s, err := startForkServer(ctx, how)
-	if err != nil {
-		return nil, err
+	if s = f.servers[kind]; s != nil {
+		return s, false
 	}
 	if f.servers == nil {
-		f.servers = map[forkKind]*forkServer{}
+		f.servers = map[forkKind]*starting{}
 	}
-	f.servers[how.kind()] = s
-	s.begin(ctx)
-	return s, nil
+	s = &starting{done: make(chan struct{})}
+	f.servers[kind] = s
+	return s, true
+}
+
+// forget drops a server, unless another has taken its place.
+func (f *forks) forget(kind forkKind, s *starting) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.servers[kind] == s {
+		delete(f.servers, kind)
+	}
 }
 
 // forkServer is a Python process from which runners are forked.
@@ -130,7 +170,6 @@ type forkServer struct {
 	over     bool
 	children int // those that are not collected
 	contexts int // those that have not ended
-	stops    []func() bool
 	idle     *time.Timer
 }
 
@@ -239,7 +278,7 @@ func (s *forkServer) begin(ctx context.Context) bool {
 	}
 	s.children++
 	s.contexts++
-	s.stops = append(s.stops, context.AfterFunc(ctx, func() { s.less(func() { s.contexts-- }) }))
+	context.AfterFunc(ctx, func() { s.less(func() { s.contexts-- }) })
 	if s.idle != nil {
 		s.idle.Stop()
 	}
@@ -273,10 +312,6 @@ func (s *forkServer) less(count func()) {
 func (s *forkServer) stop() {
 	s.state.Lock()
 	s.over = true
-	for _, stop := range s.stops {
-		stop()
-	}
-	s.stops = nil
 	if s.idle != nil {
 		s.idle.Stop()
 	}
@@ -353,8 +388,8 @@ func (s *forkServer) ask(ctx context.Context, files []*os.File, cpus []int) (pid
 		}
 		return s.write(map[string]any{"id": id, "command": "fork", "end": end, "cpus": cpus})
 	}()
-	if err == nil {
-		err = s.await(ctx, id, answers, &pid)
+	if err == nil { // whatever becomes of ctx, it is forked in milliseconds, and must be known to be collected
+		err = s.await(context.WithoutCancel(ctx), id, answers, &pid)
 	}
 	if err != nil {
 		s.forget(id)
@@ -386,7 +421,21 @@ func (p *forked) awaitExit() {
 	case told := <-p.ended:
 		_ = json.Unmarshal(told.Result, &p.end) // what it cannot be told is told as unknown
 	case <-p.server.gone:
+		for runs(p.pid) { // it was killed with the server, and hangs
+			time.Sleep(10 * time.Millisecond)
+		}
 	}
+}
+
+// runs reports whether a process is there and has not ended: one that has may wait for an init that collects nobody.
+// Where the system does not tell, none runs.
+func runs(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	after := stat[bytes.LastIndex(stat, []byte(") "))+1:] // its name may have that, too
+	return len(after) > 1 && after[1] != 'Z' && after[1] != 'X'
 }
 
 func (p *forked) collect() string {

@@ -24,15 +24,17 @@ import (
 // What the pool and functions cost unless flags say otherwise: a CPU of the pool is a part of this host on demand, and
 // functions are those.
 const (
-	usualRegion   = "us-east-1"
-	usualHost     = "c7i.xlarge"
-	usualFunction = "lambda-x86"
+	UsualRegion   = "us-east-1"
+	UsualHost     = "c7i.xlarge"
+	UsualFunction = "lambda-x86"
 )
 
 const (
-	usualConcurrency = 1000                   // AWS's account limit
-	usualColdStart   = 200 * time.Millisecond // a small Go binary on AWS; a local process takes 5 to 20 ms
-	mostColdStart    = awslambda.MaxTimeout   // nothing would be left of an invoke
+	// UsualConcurrency is AWS's limit of an account.
+	UsualConcurrency = 1000
+	// UsualColdStart is that of a small Go binary on AWS; a local process takes 5 to 20 ms.
+	UsualColdStart = 200 * time.Millisecond
+	mostColdStart  = awslambda.MaxTimeout // nothing would be left of an invoke
 )
 
 // Stack configure the embedded stack, for `dev` and for a `run` that starts its own.
@@ -69,7 +71,7 @@ type Stack struct {
 func (f *Stack) Add(flags *pflag.FlagSet) {
 	policy := predictor.DefaultPolicy()
 	f.limits = "best"
-	f.predictor, f.priceFactor, f.concurrency, f.coldStart = "on", 1, usualConcurrency, usualColdStart
+	f.predictor, f.priceFactor, f.concurrency, f.coldStart = "on", 1, UsualConcurrency, UsualColdStart
 	f.valueOfTime, f.idleAfter, f.LogLevel = policy.ValueOfTime, policy.IdleAfter, "info"
 
 	f.Set = pflag.NewFlagSet("stack", pflag.ContinueOnError)
@@ -89,7 +91,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.Var(dollars{value: &f.valueOfTime}, "value-of-time",
 		"what an hour of earlier finish is worth to a run that has no goal, in US dollars per hour")
 	f.Set.Var(dollars{value: &f.hostPrice}, "host-price",
-		"what the whole pool costs, in US dollars per hour (default for each of its CPUs: a CPU of a "+usualHost+
+		"what the whole pool costs, in US dollars per hour (default for each of its CPUs: a CPU of a "+UsualHost+
 			" in the catalogue of prices, and for each GPU what one of its model costs there)")
 	f.Set.StringVar(&f.prices, "prices", "", "`FILE` of a catalogue of prices instead of the embedded one (see "+
 		"predictor/pricing)")
@@ -171,7 +173,7 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 	policy := predictor.DefaultPolicy()
 	policy.Static, policy.Shadow, policy.ValueOfTime, policy.IdleAfter = f.predictor == "off", f.predictor == "shadow",
 		f.valueOfTime, f.idleAfter
-	prices, source, err := f.catalogue()
+	prices, source, err := Catalogue(f.prices)
 	if err != nil {
 		return engine.Config{}, err
 	}
@@ -183,7 +185,7 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 	if hostPrice == 0 && !f.Set.Changed("host-price") {
 		hostPrice = cpu * quantity.Money(len(pool))
 		gpuPrice = func(class string) quantity.Money {
-			price, _ := prices.GPU(usualRegion, class, cpu)
+			price, _ := prices.GPU(UsualRegion, class, cpu)
 			return price
 		}
 	}
@@ -252,12 +254,13 @@ func tracesFrom(environment func(string) (string, bool)) (traces.Options, error)
 	return options, nil
 }
 
-// catalogue returns the prices in force and where they are from.
-func (f *Stack) catalogue() (prices pricing.Catalogue, source string, err error) {
-	if f.prices == "" {
+// Catalogue reads the file that --prices names, or the embedded prices where it names none, and says where they are
+// from.
+func Catalogue(name string) (prices pricing.Catalogue, source string, err error) {
+	if name == "" {
 		return pricing.Default(), "the embedded catalogue", nil
 	}
-	file, err := OpenFile(f.prices)
+	file, err := OpenFile(name)
 	if err != nil {
 		return prices, "", &fault.UsageError{
 			Problem: "--prices: " + err.Error(),
@@ -267,20 +270,20 @@ func (f *Stack) catalogue() (prices pricing.Catalogue, source string, err error)
 	prices, err = pricing.Parse(file, time.Now())
 	if err := errors.Join(err, file.Close()); err != nil {
 		return prices, "", &fault.UsageError{
-			Problem: fmt.Sprintf("--prices %s: %v", f.prices, err),
+			Problem: fmt.Sprintf("--prices %s: %v", name, err),
 			Hint:    "correct the file, or leave the flag out for the embedded catalogue",
 		}
 	}
-	return prices, f.prices, nil
+	return prices, name, nil
 }
 
 // usualPrices returns what a CPU of the pool costs in an hour, and what functions cost.
 func usualPrices(catalogue pricing.Catalogue, source string) (cpu quantity.Money, function pricing.Offer, err error) {
-	host, known := catalogue.Lookup(pricing.OnDemandHost, usualRegion, usualHost)
-	functions, offered := catalogue.Lookup(pricing.Function, usualRegion, usualFunction)
+	host, known := catalogue.Lookup(pricing.OnDemandHost, UsualRegion, UsualHost)
+	functions, offered := catalogue.Lookup(pricing.Function, UsualRegion, UsualFunction)
 	if !known || !offered || host.Capacity.CPU <= 0 {
-		return 0, function, &fault.UsageError{Problem: fmt.Sprintf("%s has no %s or no %s in %s", source, usualHost,
-			usualFunction, usualRegion), Hint: "add both rows: they are the defaults of --host-price and of functions"}
+		return 0, function, &fault.UsageError{Problem: fmt.Sprintf("%s has no %s or no %s in %s", source, UsualHost,
+			UsualFunction, UsualRegion), Hint: "add both rows: they are the defaults of --host-price and of functions"}
 	}
 	whole := pricing.Host{PerHour: host.Prices[pricing.PerHour], Capacity: host.Capacity}
 	return whole.For(quantity.Size{CPU: quantity.Core}, time.Hour), functions, nil

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -51,6 +53,17 @@ func (s Span) Set(text string) error {
 	*s.Value = value
 	return nil
 }
+
+// SpanOrNone is a flag that takes a duration of zero too, and of at most most.
+func SpanOrNone(value *time.Duration, most time.Duration) pflag.Value {
+	return Span{Value: value, orZero: true, most: most}
+}
+
+// Price is a flag that takes an amount of US dollars.
+func Price(value *quantity.Money) pflag.Value { return dollars{value: value} }
+
+// Ratio is a flag that takes a positive ratio.
+func Ratio(value *float64) pflag.Value { return factor{value} }
 
 // dollars is a flag that takes an amount of US dollars; positive refuses zero too.
 type dollars struct {

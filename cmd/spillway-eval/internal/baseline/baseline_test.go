@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/baseline"
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
 )
 
 var midnight = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 )
 
 // Static never changes its limit.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 )
 
 // Policy sets the limit of one series for the next tick from the ticks before it.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/replay"
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
 )
 
 // script plays limits from a list and remembers what it was told.

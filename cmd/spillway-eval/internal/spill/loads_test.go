@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 )
 
 func written(t *testing.T, name, text string, zipped bool) string {
@@ -45,7 +47,7 @@ func TestSecondsAreAddedToFullMinutes(t *testing.T) {
 		"a word": written(t, "rps.txt.gz", "1\nmany\n", true), "no gzip": written(t, "rps.txt.gz", "1\n", false),
 		"a negative count": written(t, "rps.txt.gz", "-1\n", true),
 	} {
-		if _, err := Seconds(path, 1); !errors.Is(err, ErrFormat) {
+		if _, err := Seconds(path, 1); !errors.Is(err, series.ErrFormat) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -64,7 +66,7 @@ func TestStampsAreCountedByFullMinutes(t *testing.T) {
 		"no row": head, "no time": head + "today,1,2\n", "a time before the last": head +
 			"2023-11-16 18:16:46.6,1,2\n2023-11-16 18:15:46.6,1,2\n", "a row that is too short": head + "2023\n",
 	} {
-		if _, err := Stamps(written(t, "a.csv", text, false), 1); !errors.Is(err, ErrFormat) {
+		if _, err := Stamps(written(t, "a.csv", text, false), 1); !errors.Is(err, series.ErrFormat) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/workflow"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 
-	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/series"
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 )
 
 // LargestHost is the memory of the largest host, in bytes: no attempt is given more.

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from io import TextIOWrapper
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -36,7 +36,7 @@ def preload() -> None:
 class ForkServer:
     """A process that does nothing but fork others. They run until their requests end."""
 
-    def __init__(self, answers: TextIOWrapper) -> None:
+    def __init__(self, answers: TextIO) -> None:
         self.answers = answers
         self.passing = socket.socket(fileno=PASSING)
         self.children: dict[int, int] = {}  # the number of the answer about its end, by process
@@ -72,7 +72,10 @@ class ForkServer:
                     return become(request)
 
     def answer(self, number: int, result: Any) -> None:
-        self.answers.write(json.dumps({"id": number, "result": result}) + "\n")
+        self.write({"id": number, "result": result})
+
+    def write(self, answer: dict[str, Any]) -> None:
+        self.answers.write(json.dumps(answer) + "\n")
         self.answers.flush()
 
     def fork(self, request: dict[str, Any]) -> bool:
@@ -83,7 +86,14 @@ class ForkServer:
         for _, _, data in ancillary:
             passed.frombytes(data[: len(data) - len(data) % size])
         parent = os.getpid()
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError as error:  # too many processes, or too little memory: the others go on
+            for number in passed:
+                os.close(number)
+            hint = "give the attempt more memory, or fewer parts"
+            self.write({"id": request["id"], "error": {"kind": "fork", "message": str(error), "hint": hint}})
+            return False
         if child:
             os.setpgid(child, child)  # both do, so that it leads a group before anybody knows of it
             for number in passed:

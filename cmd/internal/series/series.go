@@ -40,19 +40,24 @@ func Open[T any](path string, format func(io.Reader) ([]T, error)) (read []T, er
 		return nil, fmt.Errorf("open recorded data: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	var source io.Reader = file
-	if strings.HasSuffix(path, ".gz") {
-		unzipped, err := gzip.NewReader(file)
-		if err != nil {
-			return nil, fmt.Errorf("decompress %s: %w", path, err)
-		}
-		source = unzipped
-	}
-	read, err = format(source)
+	read, err = Decompressed(path, file, format)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return read, nil
+}
+
+// Decompressed reads a file that is open in the given format; what has a name that ends in ".gz" is decompressed on the
+// way. Errors name the line where there is one.
+func Decompressed[T any](name string, file io.Reader, format func(io.Reader) (T, error)) (read T, err error) {
+	if !strings.HasSuffix(name, ".gz") {
+		return format(file)
+	}
+	unzipped, err := gzip.NewReader(file)
+	if err != nil {
+		return read, fmt.Errorf("decompress: %w: %w", ErrFormat, err)
+	}
+	return format(unzipped)
 }
 
 // Files returns the files of folder with a name that begins with prefix and ends in ".csv" or ".csv.gz", in the order

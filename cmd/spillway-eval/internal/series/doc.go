@@ -1,2 +1,0 @@
-// Package series reads recorded data, time series of use and tasks of workflows, one reader for each text format.
-package series
