@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/series"
+
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/arrivals"
 )
 

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"github.com/spillway-ml/spillway/cmd/internal/series"
+
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/workflow"
 )
 

@@ -81,8 +81,8 @@ type arriving struct {
 // Pass says that it is this time now: the minute that went on before is over where this is another one, and where
 // nothing came in it, that is known too. Whoever folds calls it again and again, and tells one clock; where that goes
 // back by at most five minutes, it stands still, and by more, what comes is counted anew from there. The forecasts
-// take in none of it until the clock is as far as it was, so that what they learned in weeks is not lost to a clock that
-// is soon set right; after an hour of it they begin anew (see [forecast.Forecaster.Observe]).
+// take in none of it until the clock is as far as it was, so that what they learned in weeks is not lost to a clock
+// that is soon set right; after an hour of it they begin anew (see [forecast.Forecaster.Observe]).
 //
 // It takes about 5 microseconds for each stage that is followed when a minute is over, and nothing else.
 func (m *State) Pass(now fact.Instant) {

@@ -238,9 +238,9 @@ func environment(variables []string, threads int) []string {
 	variables = append(variables, "OMP_WAIT_POLICY=PASSIVE")
 	// Each step frees what the next one allocates again. The C library would give it back to the system in between and
 	// have it zeroed anew, which takes a tenth of a step.
-	for name, bytes := range map[string]int{"MALLOC_TRIM_THRESHOLD_": 1 << 30, "MALLOC_MMAP_THRESHOLD_": 32 << 20} {
+	for name, size := range map[string]int{"MALLOC_TRIM_THRESHOLD_": 1 << 30, "MALLOC_MMAP_THRESHOLD_": 32 << 20} {
 		if _, chosen := os.LookupEnv(name); !chosen {
-			variables = append(variables, name+"="+strconv.Itoa(bytes))
+			variables = append(variables, name+"="+strconv.Itoa(size))
 		}
 	}
 	if threads > 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/series"
+
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/baseline"
 )
 

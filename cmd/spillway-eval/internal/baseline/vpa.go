@@ -4,10 +4,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/logic"
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
-
-	"github.com/spillway-ml/spillway/cmd/internal/series"
 )
 
 // Recommender is the real recommender of the Kubernetes Vertical Pod Autoscaler with its own defaults: its Target is

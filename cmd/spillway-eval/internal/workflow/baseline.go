@@ -6,10 +6,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/usage"
-
-	"github.com/spillway-ml/spillway/cmd/internal/series"
 )
 
 // Past is what has ended of one process, in the order in which it was complete.

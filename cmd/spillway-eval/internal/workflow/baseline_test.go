@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/cmd/internal/series"
 	"github.com/spillway-ml/spillway/predictor"
 
-	"github.com/spillway-ml/spillway/cmd/internal/series"
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/workflow"
 )
 

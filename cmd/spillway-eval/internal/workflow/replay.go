@@ -9,9 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spillway-ml/spillway/predictor"
-
 	"github.com/spillway-ml/spillway/cmd/internal/series"
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 // LargestHost is the memory of the largest host, in bytes: no attempt is given more.

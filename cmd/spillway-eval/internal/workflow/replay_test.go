@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/spillway-ml/spillway/cmd/internal/series"
+
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/workflow"
 )
 

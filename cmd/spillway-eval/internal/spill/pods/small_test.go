@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/sim/policy"
+	"go.uber.org/zap"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubernetes/pkg/controller/podautoscaler"
-
-	"go.uber.org/zap"
 
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/spill"
 )
@@ -39,23 +38,23 @@ const seconds = 1800
 func TestTheSmallKPADecidesAsKnativeDoes(t *testing.T) {
 	t.Parallel()
 	for name, load := range loads() {
-		real, small := NewKPA(spill.Inception(), 0, math.MaxInt), policy.NewKPA(1)
+		actual, small := NewKPA(spill.Inception(), 0, math.MaxInt), policy.NewKPA(1)
 		ready := make([]int, seconds+20) // by the second
 		var since []float64
 		for s := range seconds {
 			busy := load(s)
 			since = append(since, busy)
-			real.now = real.now.Add(time.Second)
-			real.stable.Record(real.now, busy)
-			real.panic.Record(real.now, busy)
-			real.ready = max(ready[s], 1)
+			actual.now = actual.now.Add(time.Second)
+			actual.stable.Record(actual.now, busy)
+			actual.panic.Record(actual.now, busy)
+			actual.ready = max(ready[s], 1)
 			if s%2 == 0 {
 				ready[s+20] = ready[s+19]
 				continue
 			}
-			result := real.scaler.Scale(zap.NewNop().Sugar(), real.now)
+			result := actual.scaler.Scale(zap.NewNop().Sugar(), actual.now)
 			want := max(1, int(result.DesiredPodCount))
-			if got := small.Hosts(policy.Seen{Busy: since, Held: want, Ready: real.ready}); !result.ScaleValid || got != want {
+			if got := small.Hosts(policy.Seen{Busy: since, Held: want, Ready: actual.ready}); !result.ScaleValid || got != want {
 				t.Fatalf("%s: at second %d: %d hosts, and Knative wants %d", name, s, got, want)
 			}
 			since, ready[s+20] = nil, want
@@ -67,7 +66,7 @@ func TestTheSmallKPADecidesAsKnativeDoes(t *testing.T) {
 func TestTheSmallHPADecidesAsKubernetesDoes(t *testing.T) {
 	t.Parallel()
 	for name, load := range loads() {
-		real, small := NewHPA(spill.Inception(), 0, math.MaxInt), policy.NewHPA(1)
+		actual, small := NewHPA(spill.Inception(), 0, math.MaxInt), policy.NewHPA(1)
 		small.Tolerance = 0
 		held := 1
 		var recent []int
@@ -80,8 +79,8 @@ func TestTheSmallHPADecidesAsKubernetesDoes(t *testing.T) {
 			for _, each := range since {
 				busy += each / hpaSeconds
 			}
-			real.external.milli = int64(math.Round(1000 * busy))
-			calculated, _, _, err := real.calculator.GetExternalPerPodMetricReplicas(int32(held), 700, "busy",
+			actual.external.milli = int64(math.Round(1000 * busy))
+			calculated, _, _, err := actual.calculator.GetExternalPerPodMetricReplicas(int32(held), 700, "busy",
 				podautoscaler.Tolerances{}, "spillway", &meta.LabelSelector{})
 			if err != nil {
 				t.Fatal(err)
