@@ -57,56 +57,79 @@ const mostDrawn = 64
 // Of a stage of which no attempt has ended, one that has run for a seconds takes longer than x with the probability a/x
 // as far as its age tells: nothing says of which order its time is.
 type chances struct {
-	Backlog
-	run      Waiting
-	asked    float64   // the probability that is asked for
-	spread   float64   // standard deviation of the logarithms of tasks that are alike
-	tasks    []float64 // how long tasks are, evenly probable, sorted; one is 1 in the mean
-	variance float64   // of tasks
-	slots    makespan.Slots
-	metAt    map[int]float64 // in which part of the worlds, as far as they were drawn
+	*drawn
+	run   Waiting
+	asked float64         // the probability that is asked for
+	metAt map[int]float64 // in which part of the worlds, as far as they were drawn
 }
 
-func (b Backlog) chances(run Waiting, asked float64) *chances {
-	c := &chances{Backlog: b, run: run, asked: asked, metAt: map[int]float64{}}
-	logs, n := b.Scatter.Logs, float64(len(b.Scatter.Logs))
-	centre, square := 0.0, 0.0
-	for _, log := range logs {
-		centre += log / n
+// drawn is when a backlog is done in each world, by how many functions work on it. All runs whose tasks wait share it:
+// their tasks are in one queue.
+type drawn struct {
+	Backlog
+	spread   float64   // standard deviation of the logarithms of tasks that are alike
+	tasks    []float64 // how long tasks are, evenly probable, sorted; one is 1 in the mean; nil before any is drawn
+	variance float64   // of tasks
+	slots    makespan.Slots
+	ends     map[int][]float64 // of the worlds that were drawn, by the number of functions
+}
+
+// draw prepares to draw when a backlog is done.
+func (b Backlog) draw() *drawn {
+	d := &drawn{Backlog: b, ends: map[int][]float64{}}
+	_, square := d.moments()
+	usual := usage.UsualScatterTimes * usage.UsualScatter * usage.UsualScatter
+	d.spread = math.Sqrt((square + usual) / (float64(len(b.Scatter.Logs)) + usage.UsualScatterTimes))
+	return d
+}
+
+// moments are the mean of the logarithms of run times, and the sum of the squares of what they differ from it.
+func (d *drawn) moments() (centre, square float64) {
+	for _, log := range d.Scatter.Logs {
+		centre += log / float64(len(d.Scatter.Logs))
 	}
-	for _, log := range logs {
+	for _, log := range d.Scatter.Logs {
 		square += (log - centre) * (log - centre)
 	}
-	usual := usage.UsualScatterTimes * usage.UsualScatter * usage.UsualScatter
-	c.spread = math.Sqrt((square + usual) / (n + usage.UsualScatterTimes))
+	return centre, square
+}
+
+// chances are those of one of the runs.
+func (d *drawn) chances(run Waiting, asked float64) *chances {
+	c := &chances{drawn: d, run: run, asked: asked, metAt: map[int]float64{}}
 	if c.clear() {
 		c.metAt[0] = 1
-		return c
 	}
-	kernel, shrunk := c.spread, 0.0
+	return c
+}
+
+// prepare smooths the times that were measured.
+func (d *drawn) prepare() {
+	logs, n := d.Scatter.Logs, float64(len(d.Scatter.Logs))
+	centre, square := d.moments()
+	kernel, shrunk := d.spread, 0.0
 	if square > 0 { // Silverman, Density estimation, 1986, 3.28: 1.06 s n^(-1/5)
 		width := 1.06 * math.Pow(n, -0.2)
-		shrunk = c.spread / math.Sqrt(square/n) / math.Hypot(1, width)
-		kernel = c.spread * width / math.Hypot(1, width)
+		shrunk = d.spread / math.Sqrt(square/n) / math.Hypot(1, width)
+		kernel = d.spread * width / math.Hypot(1, width)
 	}
 	if shrunk == 0 {
 		logs = []float64{centre}
 	}
-	kernel = math.Hypot(kernel, b.Scatter.Inputs)
+	kernel = math.Hypot(kernel, d.Scatter.Inputs)
 	each, sum := mostQuantiles/len(logs), 0.0
 	for i := range each {
 		smoothed := kernel * math.Sqrt2 * math.Erfinv((2*float64(i)+1)/float64(each)-1)
 		for _, log := range logs {
 			task := math.Exp(min(shrunk*(log-centre)+smoothed, largest))
-			c.tasks, sum = append(c.tasks, task), sum+task
+			d.tasks, sum = append(d.tasks, task), sum+task
 		}
 	}
-	for i := range c.tasks {
-		c.tasks[i] *= float64(len(c.tasks)) / sum
-		c.variance += (c.tasks[i] - 1) * (c.tasks[i] - 1) / float64(len(c.tasks))
+	for i := range d.tasks {
+		d.tasks[i] *= float64(len(d.tasks)) / sum
+		d.variance += (d.tasks[i] - 1) * (d.tasks[i] - 1) / float64(len(d.tasks))
 	}
-	slices.Sort(c.tasks)
-	return c
+	slices.Sort(d.tasks)
 }
 
 const (
@@ -190,51 +213,63 @@ func (c *chances) least() (n int, found bool) {
 
 // inTime draws whether the run meets its deadline with n function slots. The same world draws the same of all n.
 func (c *chances) inTime(world, n int) bool {
-	random := rand.New(rand.NewPCG(c.Scatter.Seed, uint64(world)))
 	after := 0.0
-	if len(c.run.After) > 0 {
+	if len(c.run.After) > 0 { // a stream of its own, as the end of the backlog is drawn for all runs
+		random := rand.New(rand.NewPCG(c.Scatter.Seed, ^uint64(world)))
 		after = max(0, c.run.After[random.IntN(len(c.run.After))])
 	}
-	return c.finish(n, random)+after <= c.run.Due
+	return c.end(world, n)+after <= c.run.Due
+}
+
+// end is in how many seconds the backlog is done in a world; worlds are asked for in their order.
+func (d *drawn) end(world, n int) float64 {
+	for len(d.ends[n]) <= world {
+		next := uint64(len(d.ends[n]))
+		d.ends[n] = append(d.ends[n], d.finish(n, rand.New(rand.NewPCG(d.Scatter.Seed, next))))
+	}
+	return d.ends[n][world]
 }
 
 // finish draws in how many seconds the backlog is done.
-func (c *chances) finish(n int, random *rand.Rand) (end float64) {
-	longer := c.mean(random)
-	scale := max(1, float64(c.Slots+n)/mostDrawn)
-	running := len(c.Scatter.AtVenue)
-
-	c.slots.Reset()
-	end = c.busy(c.Scatter.AtPool, len(c.Scatter.AtPool), makespan.Slot{Takes: c.Wall * longer}, scale, random)
-	if c.Wait < NoPool {
-		c.add(c.Slots-len(c.Scatter.AtPool), makespan.Slot{Free: c.Wait, Takes: c.Wall * longer}, scale)
+func (d *drawn) finish(n int, random *rand.Rand) (end float64) {
+	if d.tasks == nil {
+		d.prepare()
 	}
-	if c.Scatter.PoolOnly > 0 {
-		if c.slots.Len() == 0 {
+	longer := d.mean(random)
+	scale := max(1, float64(d.Slots+n)/mostDrawn)
+	running := len(d.Scatter.AtVenue)
+
+	d.slots.Reset()
+	end = d.busy(d.Scatter.AtPool, len(d.Scatter.AtPool), makespan.Slot{Takes: d.Wall * longer}, scale, random)
+	if d.Wait < NoPool {
+		d.add(d.Slots-len(d.Scatter.AtPool), makespan.Slot{Free: d.Wait, Takes: d.Wall * longer}, scale)
+	}
+	if d.Scatter.PoolOnly > 0 {
+		if d.slots.Len() == 0 {
 			return math.Inf(1)
 		}
-		end = max(end, c.serve(float64(c.Scatter.PoolOnly), scale, random))
+		end = max(end, d.serve(float64(d.Scatter.PoolOnly), scale, random))
 	}
-	warm := makespan.Slot{Takes: c.Function * longer}
-	end = max(end, c.busy(c.Scatter.AtVenue, n, warm, scale, random))
-	c.add(min(c.Held, n)-running, warm, scale)
-	c.add(n-max(c.Held, running), makespan.Slot{Free: c.Cold, Takes: warm.Takes}, scale)
-	if c.slots.Len() == 0 {
+	warm := makespan.Slot{Takes: d.Function * longer}
+	end = max(end, d.busy(d.Scatter.AtVenue, n, warm, scale, random))
+	d.add(min(d.Held, n)-running, warm, scale)
+	d.add(n-max(d.Held, running), makespan.Slot{Free: d.Cold, Takes: warm.Takes}, scale)
+	if d.slots.Len() == 0 {
 		return math.Inf(1)
 	}
-	return max(end, c.serve(c.Tasks, scale, random))
+	return max(end, d.serve(d.Tasks, scale, random))
 }
 
 // busy draws when the attempts end that run, and adds the slots of n of them, one for scale.
-func (c *chances) busy(left []float64, n int, slot makespan.Slot, scale float64, random *rand.Rand) (end float64) {
+func (d *drawn) busy(left []float64, n int, slot makespan.Slot, scale float64, random *rand.Rand) (end float64) {
 	n = min(n, len(left))
 	scale = min(scale, float64(max(n, 1))) // at least one stands for any
 	next := 0.5                            // the slot in the middle of those it stands for
 	for i, seconds := range left {
-		slot.Free = seconds * c.task(random, 1)
+		slot.Free = seconds * d.task(random, 1)
 		end = max(end, slot.Free)
 		if float64(i) >= next*scale-0.5 && i < n {
-			c.slots.Add(1, slot)
+			d.slots.Add(1, slot)
 			next++
 		}
 	}
@@ -242,50 +277,50 @@ func (c *chances) busy(left []float64, n int, slot makespan.Slot, scale float64,
 }
 
 // add adds so many slots, one for scale, but at least one of any.
-func (c *chances) add(n int, slot makespan.Slot, scale float64) {
+func (d *drawn) add(n int, slot makespan.Slot, scale float64) {
 	if n > 0 {
-		c.slots.Add(max(1, int(math.Round(float64(n)/scale))), slot)
+		d.slots.Add(max(1, int(math.Round(float64(n)/scale))), slot)
 	}
 }
 
 // serve schedules tasks on slots that each stand for scale of them, and returns when the last is done.
-func (c *chances) serve(tasks, scale float64, random *rand.Rand) (end float64) {
+func (d *drawn) serve(tasks, scale float64, random *rand.Rand) (end float64) {
 	left := int(math.Ceil(tasks / scale))
 	if bulk := float64(left - mostDrawn); bulk > 0 {
 		left = mostDrawn
-		c.slots.Fill(max(0, bulk+math.Sqrt(bulk*c.variance/scale)*random.NormFloat64()))
+		d.slots.Fill(max(0, bulk+math.Sqrt(bulk*d.variance/scale)*random.NormFloat64()))
 	}
 	for ; left > 0; left-- {
 		of := 1.0
-		if left <= c.slots.Len() { // the last that the slot takes
+		if left <= d.slots.Len() { // the last that the slot takes
 			of = scale
 		}
-		end = max(end, c.slots.Take(c.task(random, of)))
+		end = max(end, d.slots.Take(d.task(random, of)))
 	}
 	return end
 }
 
 // mean draws how much longer tasks take in the mean than was expected.
-func (c *chances) mean(random *rand.Rand) float64 {
-	n := float64(len(c.Scatter.Logs))
+func (d *drawn) mean(random *rand.Rand) float64 {
+	n := float64(len(d.Scatter.Logs))
 	if n > 0 {
 		freedom := n + 1 // Wilson and Hilferty, The distribution of chi-square, 1931
 		cube := 1 - 2/(9*freedom) + math.Sqrt(2/(9*freedom))*random.NormFloat64()
 		t := random.NormFloat64() / math.Sqrt(max(cube*cube*cube, 1e-3))
-		return math.Exp(min(max(c.spread*t/math.Sqrt(n), -largest), largest))
+		return math.Exp(min(max(d.spread*t/math.Sqrt(n), -largest), largest))
 	}
-	longer := math.Exp(cmp.Or(c.Scatter.Doubt, spreadUnseen) * random.NormFloat64())
-	if outlived := c.Scatter.Oldest / c.Wall; longer < outlived {
+	longer := math.Exp(cmp.Or(d.Scatter.Doubt, spreadUnseen) * random.NormFloat64())
+	if outlived := d.Scatter.Oldest / d.Wall; longer < outlived {
 		longer = outlived / (1 - random.Float64())
 	}
-	return min(longer, fact.MaxWall.Seconds()/c.Wall)
+	return min(longer, fact.MaxWall.Seconds()/d.Wall)
 }
 
 // task draws how long a task is; of so many the longest.
-func (c *chances) task(random *rand.Rand, of float64) float64 {
+func (d *drawn) task(random *rand.Rand, of float64) float64 {
 	rank := random.Float64()
 	if of > 1 { // of k the longest has the k-th root of a uniform number as its rank
 		rank = math.Pow(rank, 1/of)
 	}
-	return c.tasks[min(int(rank*float64(len(c.tasks))), len(c.tasks)-1)]
+	return d.tasks[min(int(rank*float64(len(d.tasks))), len(d.tasks)-1)]
 }

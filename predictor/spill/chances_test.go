@@ -55,7 +55,7 @@ func TestChancesAreThoseOfServingTheTasksOneByOne(t *testing.T) {
 						met += 1 / float64(len(ends))
 					}
 				}
-				got := Backlog{Offer: o}.chances(Waiting{Due: at}, 0.9).met(row.n)
+				got := Backlog{Offer: o}.draw().chances(Waiting{Due: at}, 0.9).met(row.n)
 				if math.Abs(got-met) > 0.1 {
 					t.Errorf("%d functions end within %.3g s with %.3f, one by one with %.3f", row.n, at, got, met)
 				}
@@ -100,20 +100,20 @@ func TestMoreIsAskedOfMoreFunctions(t *testing.T) {
 		due := rapid.Float64Range(0.1, 3).Draw(t, "due") * o.Duration(0)
 		run := Waiting{Limited: true, Due: due}
 		b := Backlog{Offer: o}
-		usual, found := b.chances(run, 0.9).least()
-		sure, foundSure := b.chances(run, 0.99).least()
+		usual, found := b.draw().chances(run, 0.9).least()
+		sure, foundSure := b.draw().chances(run, 0.99).least()
 		if foundSure && !found || foundSure && sure < usual {
 			t.Fatalf("%d are enough for 90 %% (%v), %d for 99 %% (%v), for %+v", usual, found, sure, foundSure, b)
 		}
 		if !found {
 			return
 		}
-		if usual > 0 && b.chances(run, 0.9).met(0) >= 0.9 {
+		if usual > 0 && b.draw().chances(run, 0.9).met(0) >= 0.9 {
 			t.Fatalf("%d functions where none are enough, for %+v", usual, b)
 		}
 		later := run
 		later.After = []float64{due}
-		if n, still := b.chances(later, 0.9).least(); still && n == 0 {
+		if n, still := b.draw().chances(later, 0.9).least(); still && n == 0 {
 			t.Fatalf("what follows takes all the time and no function is wanted, for %+v", b)
 		}
 	})
@@ -123,9 +123,9 @@ func TestAStageOfWhichNoneHasEndedIsJudgedByTheAgeOfThoseThatRun(t *testing.T) {
 	t.Parallel()
 	o := Offer{Tasks: 60, Slots: 2, Wall: 1, Function: 1, Cold: 1, Most: 100, Scatter: Scatter{Seed: 3}}
 	run := Waiting{Limited: true, Due: 300}
-	young, _ := Backlog{Offer: o}.chances(run, 0.9).least()
+	young, _ := Backlog{Offer: o}.draw().chances(run, 0.9).least()
 	o.Scatter.Oldest = 10 // at two slots these take five minutes
-	old, found := Backlog{Offer: o}.chances(run, 0.9).least()
+	old, found := Backlog{Offer: o}.draw().chances(run, 0.9).least()
 	if !found || old <= young || old < 5 {
 		t.Errorf("%d functions where one has run for 10 s, %d where nothing is known (%v)", old, young, found)
 	}
@@ -144,7 +144,7 @@ func BenchmarkChances(b *testing.B) {
 		b.Run(row.name, func(b *testing.B) {
 			row.o.Scatter = Scatter{Logs: drawnLogs(32, 0.5, 1)}
 			for b.Loop() {
-				if _, found := (Backlog{Offer: row.o}).chances(Waiting{Due: row.due}, 0.9).least(); !found {
+				if _, found := (Backlog{Offer: row.o}).draw().chances(Waiting{Due: row.due}, 0.9).least(); !found {
 					b.Fatal("nothing is enough")
 				}
 			}
@@ -164,7 +164,7 @@ func TestMoreFunctionsAreSeldomWorse(t *testing.T) {
 		for i := range o.Scatter.AtPool {
 			o.Scatter.AtPool[i] = 5
 		}
-		c := Backlog{Offer: o}.chances(Waiting{Due: 300}, 0.9)
+		c := Backlog{Offer: o}.draw().chances(Waiting{Due: 300}, 0.9)
 		before := 0.0
 		for n := 1; n <= 1000; n += 37 {
 			met := c.met(n)

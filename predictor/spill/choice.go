@@ -126,23 +126,26 @@ func (b Backlog) wish() (picked Choice, keep int) {
 	if len(runs) == 0 {
 		runs = []Waiting{{}}
 	}
+	held := b
+	held.Cold, held.Most = 0, b.Held // environments that are held are warm
+	wanted, kept := b.draw(), held.draw()
 	for i, run := range runs {
-		mine := b.bounded(b.byGoal(run), run)
+		mine := b.bounded(b.byGoal(run, wanted), run)
 		mine.Run = run.Run
 		if i == 0 || mine.Slots > picked.Slots {
 			picked = mine
 		}
-		keep = max(keep, b.bounded(Choice{Slots: b.keeps(run)}, run).Slots)
+		keep = max(keep, b.bounded(Choice{Slots: b.keeps(run, kept)}, run).Slots)
 	}
 	return picked, keep
 }
 
 // byGoal is how many slots one run wants: the least that meet its deadline; none beyond that to save cost, all that
 // help to save time; without a deadline and an objective, as many as are worth their price.
-func (b Backlog) byGoal(run Waiting) Choice {
+func (b Backlog) byGoal(run Waiting, drawn *drawn) Choice {
 	wait, goal := b.told(), run.Goal
 	if run.Limited {
-		if choice, needed := b.byDeadline(run); needed {
+		if choice, needed := b.byDeadline(run, drawn); needed {
 			return choice
 		}
 	}
@@ -175,8 +178,8 @@ func (b Backlog) byGoal(run Waiting) Choice {
 
 // byDeadline is the least number of slots that meets the deadline as often as is asked, or about as often as any does;
 // needed is false where the pool alone does.
-func (b Backlog) byDeadline(run Waiting) (choice Choice, needed bool) {
-	wait, chances := b.told(), b.chances(run, run.Goal.Asked())
+func (b Backlog) byDeadline(run Waiting, drawn *drawn) (choice Choice, needed bool) {
+	wait, chances := b.told(), drawn.chances(run, run.Goal.Asked())
 	n, found := chances.least()
 	if found && n == 0 {
 		return Choice{}, false
@@ -218,9 +221,8 @@ func (b Backlog) notWorth(wait string) string {
 		wait, b.sooner(1), b.Price(1), money(b.value(1, b.ValueOfTime)), b.sooner(1))
 }
 
-// keeps is how many of the slots that are held still help the run. Environments that are held are warm, so no start is
-// counted.
-func (b Backlog) keeps(run Waiting) int {
+// keeps is how many of the slots that are held still help the run.
+func (b Backlog) keeps(run Waiting, kept *drawn) int {
 	goal := run.Goal
 	b.Cold = 0
 	if b.Held == 0 || b.Function >= b.Duration(0) {
@@ -230,8 +232,7 @@ func (b Backlog) keeps(run Waiting) int {
 	case goal.Minimise == fact.Latency:
 		return b.Held
 	case run.Limited:
-		b.Most = b.Held
-		n, _ := b.chances(run, 1-deadlineRelief*(1-goal.Asked())).least()
+		n, _ := kept.chances(run, 1-deadlineRelief*(1-goal.Asked())).least()
 		return n
 	case goal.Minimise == fact.Cost:
 		return 0
