@@ -27,7 +27,7 @@ func cold(run, stage string, task int, at, wall, started float64) predictor.Reco
 // idle is a state in which a task of a stage has ended at 0 that took a second of start, and one slot is held.
 func idle(t *testing.T, snapshot func(now float64) predictor.Snapshot, started float64) predictor.State {
 	t.Helper()
-	state := fold(predictor.State{}, started0("r"), hint("r", "score", 1, -1))
+	state := fold(predictor.State{}, begun("r"), hint("r", "score", 1, -1))
 	_, state = predictor.Decide(state, snapshot(-1))
 	state = fold(state, start("r", "score", 0, -1), cold("r", "score", 0, 0, 1, started))
 	plan, state := predictor.Decide(state, snapshot(0))
@@ -37,7 +37,7 @@ func idle(t *testing.T, snapshot func(now float64) predictor.Snapshot, started f
 	return state
 }
 
-func started0(run string) predictor.RunStarted { return started(run, -2, predictor.Goal{}) }
+func begun(run string) predictor.RunStarted { return started(run, -2, predictor.Goal{}) }
 
 // until is when the stage gave its last slot back, to the second, and what was said of it.
 func until(
@@ -116,7 +116,7 @@ func serve(
 	days int, snapshot func(now float64) predictor.Snapshot, comes func(second int) bool,
 ) (last served, why string) {
 	const second, day = 5, 24 * 3600
-	state := fold(predictor.State{}, started0("r"))
+	state := fold(predictor.State{}, begun("r"))
 	held, task, words := 0, 0, []string{}
 	for now := 0; now < days*day; now += second {
 		at := float64(now)

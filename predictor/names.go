@@ -135,8 +135,8 @@ type (
 	GPU = plan.GPU
 	// Equipment is which of them one host has.
 	Equipment = plan.Equipment
-	// Kind is what hosts of a kind have for attempts.
-	Kind = plan.Kind
+	// HostKind is what hosts of a kind have for attempts.
+	HostKind = plan.HostKind
 	// GPUHolder is the attempt that has it.
 	GPUHolder = plan.GPUHolder
 	// GPUProcess is a process that computes on it.

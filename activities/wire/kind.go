@@ -36,9 +36,9 @@ func InputKind(input json.RawMessage) string {
 	}
 }
 
-// Reads is what kind of input the command reads: the endings of the names of the files that are put for it, or else of
-// those that are its arguments after the program and its script; empty where there are none.
-func (c Command) Reads() string {
+// InputKind is what kind of input the command reads: the endings of the names of the files that are put for it, or
+// else of those that are its arguments after the program and its script; empty where there are none.
+func (c Command) InputKind() string {
 	var found []string
 	for _, file := range c.Files {
 		found = endings(found, file.Path)

@@ -43,7 +43,7 @@ func TestWhatACommandReadsIsNamedByItsFilesOrItsArguments(t *testing.T) {
 			"json and parquet",
 		},
 	} {
-		if got := c.command.Reads(); got != c.want {
+		if got := c.command.InputKind(); got != c.want {
 			t.Errorf("%v with %v: got %q, want %q", c.command.Arguments, c.command.Files, got, c.want)
 		}
 	}

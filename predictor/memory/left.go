@@ -122,7 +122,7 @@ func (m *State) Lasts(running Attempt) (lasts Lasting, known bool) {
 	if !known || !(expected.Low > 0) {
 		return Lasting{}, false
 	}
-	lasts = Lasting{Median: expected.Mid, Spread: math.Log(expected.High/expected.Low) / 2 / normal80}
+	lasts = Lasting{Median: expected.Mid, Spread: math.Log(expected.High/expected.Low) / 2 / usage.Normal80}
 	switch running.Venue {
 	case fact.Pool:
 		lasts.Median *= st.Model.Speed().Slower(by.Cores, m.Grants[running.Key].CPU.Cores())
@@ -171,9 +171,6 @@ func (m *Model) AtFunctions() float64 {
 	}
 	return math.Exp(sum / n)
 }
-
-// normal80 is the 90th percentile of the standard normal distribution.
-const normal80 = 1.2815515655446004
 
 // unlike is how probable it is that an attempt is like none before. One that has outlived what was expected of it by
 // far is that rather than one that ends now.

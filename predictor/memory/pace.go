@@ -24,7 +24,7 @@ func (p Pace) Mean() float64 { return min(math.Exp(p.Log), fact.MaxWall.Seconds(
 
 // High is how many seconds nine tasks in ten take at most.
 func (p Pace) High() float64 {
-	return min(math.Exp(p.Log+normal80*math.Hypot(p.Spread, p.Doubt)), fact.MaxWall.Seconds())
+	return min(math.Exp(p.Log+usage.Normal80*math.Hypot(p.Spread, p.Doubt)), fact.MaxWall.Seconds())
 }
 
 // firstPart is which part of an attempt goes as fast or as slow as it goes there: what is read first is cached later,

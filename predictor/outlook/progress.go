@@ -8,6 +8,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/size"
+	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
 // Progress is how far a running attempt is by its own word, and when it ends by that.
@@ -62,6 +63,6 @@ func leftOf(m *memory.State, running memory.Attempt, now fact.Instant) fact.Inte
 	left := m.Goes(running, now, age, times, times.Residual(age, mean))
 	square := math.Log1p(told.Now.Variation * told.Now.Variation)
 	mid := left * math.Exp(-square/2)
-	around := math.Exp(normal80 * math.Sqrt(square))
+	around := math.Exp(usage.Normal80 * math.Sqrt(square))
 	return fact.Interval{Low: mid / around, Mid: mid, High: atMost(mid*around, longestRun)}
 }

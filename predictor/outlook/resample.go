@@ -315,7 +315,7 @@ func (l Leg) means(with map[string]float64, random *rand.Rand) []float64 {
 	if l.Done > 0 {
 		sorted := slices.Sorted(slices.Values(draws))
 		m := middle(sorted)
-		sd := (m.High - m.Low) / 2 / normal80
+		sd := (m.High - m.Low) / 2 / usage.Normal80
 		noise := l.noise()
 		part := sd * sd / max(sd*sd+noise*noise, 1e-12)
 		seen := l.seen()
@@ -347,9 +347,6 @@ func (l Leg) seen() float64 {
 	}
 	return mean
 }
-
-// normal80 is the 90th percentile of the standard normal distribution.
-const normal80 = 1.2815515655446004
 
 // outlived draws again from logarithms of means, each as often as attempts would have run for so long, and returns the
 // means.
@@ -471,7 +468,7 @@ func scatter(values []float64) float64 {
 		return 0
 	}
 	m := middle(slices.Sorted(slices.Values(values)))
-	return math.Log(m.High/m.Low) / 2 / normal80
+	return math.Log(m.High/m.Low) / 2 / usage.Normal80
 }
 
 // outlives draws for how long an attempt goes on that has lasted for so long.

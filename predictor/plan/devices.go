@@ -73,9 +73,9 @@ func (e Equipment) compare(other Equipment) int {
 	return 0
 }
 
-// Kind is what hosts of one kind have for attempts, whoever holds it now: which GPUs, and how much memory the one of
+// HostKind is what hosts of one kind have for attempts, whoever holds it now: which GPUs, and how much memory the one of
 // them has that has most. An attempt takes as much CPU as there is, so that is no kind.
-type Kind struct {
+type HostKind struct {
 	// Memory is what attempts may hold together on the largest of these hosts.
 	Memory quantity.Bytes `json:"memory_bytes"`
 	// GPUs are those of each of these hosts, also those that do not work now; nil where they have none.
@@ -84,23 +84,23 @@ type Kind struct {
 
 // Takes reports whether an attempt can be run there that asks for the GPUs of a size and has run out of memory with so
 // much, 0 where it has not.
-func (k Kind) Takes(size quantity.Size, failed quantity.Bytes) bool {
+func (k HostKind) Takes(size quantity.Size, failed quantity.Bytes) bool {
 	return k.Memory > failed && k.GPUs.Slots(size) > 0
 }
 
 // Kinds are the kinds of hosts, in an order of their own.
-func Kinds(hosts []Host) (kinds []Kind) {
+func Kinds(hosts []Host) (kinds []HostKind) {
 	for _, host := range hosts {
-		kind := Kind{Memory: host.Capacity.Memory}
+		kind := HostKind{Memory: host.Capacity.Memory}
 		if all := host.equipment(true, 1); len(all) > 0 {
 			kind.GPUs = all
 		}
 		kinds = append(kinds, kind)
 	}
-	slices.SortFunc(kinds, func(a, b Kind) int {
+	slices.SortFunc(kinds, func(a, b HostKind) int {
 		return cmp.Or(a.GPUs.compare(b.GPUs), cmp.Compare(b.Memory, a.Memory)) // the largest is kept
 	})
-	return slices.CompactFunc(kinds, func(a, b Kind) bool { return a.GPUs.compare(b.GPUs) == 0 })
+	return slices.CompactFunc(kinds, func(a, b HostKind) bool { return a.GPUs.compare(b.GPUs) == 0 })
 }
 
 // Has is how many slots of a size the working GPUs of the host have room for, whoever has them now: see

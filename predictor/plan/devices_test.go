@@ -62,7 +62,7 @@ func TestKindsOfHostsAreToldOnce(t *testing.T) {
 		with(8, host(gpu("t4", 16))), with(16, a), with(2, plan.Host{ID: "cpu"}), with(32, b),
 		with(64, plan.Host{ID: "large"}),
 	})
-	want := []plan.Kind{
+	want := []plan.HostKind{
 		{Memory: 64 * gib},
 		{Memory: 32 * gib, GPUs: plan.Equipment{"h100": {80 * gib, 40 * gib}}},
 		{Memory: 8 * gib, GPUs: plan.Equipment{"t4": {16 * gib}}},

@@ -216,7 +216,7 @@ type Plan struct {
 	TimesToLoss []TimeToLoss `json:"times_to_loss,omitempty"`
 	// Kinds are those of the hosts with a valid lease, so that who cannot have its GPUs or its memory on one host knows
 	// whether another can give them; none where one host is alone.
-	Kinds []Kind `json:"kinds,omitempty"`
+	Kinds []HostKind `json:"kinds,omitempty"`
 	// Decisions are the rows that changed in this plan, each with its reason.
 	Decisions []Decision `json:"decisions,omitempty"`
 }

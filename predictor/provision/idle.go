@@ -79,7 +79,7 @@ func (i Idle) BreakEven() time.Duration {
 	return span(i.Start.USD() / i.Hour.USD() * float64(time.Hour))
 }
 
-// Least is for how long it is kept at least, Most for how long at most.
+// Least is for how long it is kept at least.
 func (i Idle) Least() time.Duration { return span(float64(i.BreakEven()) * i.trust()) }
 
 // Most is for how long it is kept at most.

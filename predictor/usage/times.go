@@ -247,6 +247,10 @@ const (
 	UsualScatterTimes = 2
 )
 
+// Normal80 is by how many standard deviations the ends of an 80 percent interval lie from the middle of a normal
+// distribution.
+const Normal80 = 1.2815515655446004
+
 // Residuals are the logarithms of the run times relative to what d says of their inputs; those of which it says nothing
 // are left out.
 func (t *Times) Residuals(d Duration) []float64 { return t.relative(d) }

@@ -161,7 +161,7 @@ type Agent struct {
 	sizings   map[predictor.StageID]predictor.Sizing     // of the stages that are placed here
 	trainings map[predictor.StageID][]predictor.Training // of the same
 	toLoss    map[string]time.Duration                   // of the same, by device class
-	kinds     []predictor.Kind                           // of hosts, as the plan tells
+	kinds     []predictor.HostKind                       // of hosts, as the plan tells
 	running   map[*running]struct{}
 }
 

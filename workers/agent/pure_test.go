@@ -589,7 +589,7 @@ func TestAnAttemptThatCannotRunHereSaysWhyAndWhetherItWaits(t *testing.T) {
 	equipped := &Agent{id: "h", base: of(4, 100), gpus: known(t, newCards(2, 80*gib))}
 	beside := &Agent{
 		id: "h", base: of(4, 100), gpus: known(t, newCards(2, 80*gib)),
-		kinds: []predictor.Kind{
+		kinds: []predictor.HostKind{
 			{Memory: 100 * quantity.MiB, GPUs: predictor.Equipment{"h100": {80 * gib, 80 * gib}}},
 			{Memory: 100 * quantity.MiB, GPUs: predictor.Equipment{"h200": {141 * gib}, "h100": {94 * gib}}},
 			{Memory: 400 * quantity.MiB},

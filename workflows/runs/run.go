@@ -302,7 +302,7 @@ func (c call) kind() string {
 	if json.Unmarshal(c.input, &command) != nil {
 		return "" // the host refuses it, and says why
 	}
-	return command.Reads()
+	return command.InputKind()
 }
 
 // announce tells the loop that tasks of stage will be scheduled from now on.

@@ -8,12 +8,14 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/spillway-ml/spillway/activities/awslambda"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/sim/policy"
+	"github.com/spillway-ml/spillway/predictor/size"
 )
 
 // simulateFlags are the flags of `simulate`.
@@ -30,15 +32,9 @@ type simulateFlags struct {
 	set                      *pflag.FlagSet
 }
 
-// keepWarm is for how long AWS keeps an environment that has nothing to do, at least.
+// keepWarm is for how long an environment that has nothing to do is kept, as by the function host of this machine; AWS
+// does not say how long it keeps one.
 const keepWarm = 5 * time.Minute
-
-// class is the memory with which a function has one core:
-// https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html
-const class = 1769 * quantity.MiB
-
-// longestInvoke is AWS's.
-const longestInvoke = 15 * time.Minute
 
 func (f *simulateFlags) add(set *pflag.FlagSet) {
 	f.set = set
@@ -55,7 +51,7 @@ func (f *simulateFlags) add(set *pflag.FlagSet) {
 	set.Var(flag.Price(&f.hostPrice), "host-price", "what a host costs, in US dollars per hour (default as the catalogue)")
 	set.Var(flag.SpanOrNone(&f.hostStart, time.Hour), "host-start", "how long a host that is launched serves nothing")
 	set.Var(flag.Ratio(&f.priceFactor), "function-price-factor", "multiplies the price of functions")
-	set.Var(flag.SpanOrNone(&f.coldStart, longestInvoke), "function-cold-start", "how long an environment takes to start")
+	set.Var(flag.SpanOrNone(&f.coldStart, awslambda.MaxTimeout), "function-cold-start", "how long an environment takes to start")
 	set.Var(flag.Count{Value: &f.concurrency, Least: 1}, "function-concurrency",
 		"the most function environments at a time")
 	set.StringVar(&f.prices, "prices", "",
@@ -127,8 +123,8 @@ func (f *simulateFlags) setting() (policy.Setting, error) {
 		Cores: int(host.Capacity.CPU / quantity.Core), Memory: host.Capacity.Memory, HostPrice: price,
 		HostStart: f.hostStart, KeepWarm: keepWarm,
 		Functions: predictor.FunctionVenue{
-			Enabled: true, Concurrency: f.concurrency, MaxMemory: class, MaxDuration: longestInvoke,
-			Classes:      []quantity.Bytes{class},
+			Enabled: true, Concurrency: f.concurrency, MaxMemory: size.CoreMemory, MaxDuration: awslambda.MaxTimeout,
+			Classes:      []quantity.Bytes{size.CoreMemory},
 			PerGiBSecond: function.Prices[pricing.PerGiBSecond].Times(f.priceFactor),
 			PerRequest:   function.Prices[pricing.PerRequest].Times(f.priceFactor), ColdStart: f.coldStart,
 		},

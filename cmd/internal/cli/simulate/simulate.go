@@ -9,10 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-ml/spillway/activities/access/safefile"
+	"github.com/spillway-ml/spillway/activities/awslambda"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/predictor/sim/policy"
+	"github.com/spillway-ml/spillway/predictor/size"
 )
 
 // Commands are the commands of this package.
@@ -76,7 +78,7 @@ func simulate(ctx context.Context, t *tool.Tool, flags *simulateFlags) error {
 	report := display.Simulation{
 		Trace: flags.trace, Start: start, Seconds: span.Seconds(), Tasks: len(arrivals), LimitSeconds: flags.limit.Seconds(),
 		Host: flags.host, Cores: setting.Cores, HostPrice: setting.HostPrice, HostStart: setting.HostStart.Seconds(),
-		Function: flag.UsualFunction, FunctionMemory: class, PerGiBSecond: setting.Functions.PerGiBSecond,
+		Function: flag.UsualFunction, FunctionMemory: size.CoreMemory, PerGiBSecond: setting.Functions.PerGiBSecond,
 		PerRequest: setting.Functions.PerRequest, ColdStart: setting.Functions.ColdStart.Seconds(),
 		Concurrency: setting.Functions.Concurrency, KeepWarm: setting.KeepWarm.Seconds(), Notes: []string{},
 	}
@@ -88,9 +90,9 @@ func simulate(ctx context.Context, t *tool.Tool, flags *simulateFlags) error {
 			report.Impossible++
 		}
 	}
-	if setting.Functions.Enabled = longest <= longestInvoke; !setting.Functions.Enabled {
+	if setting.Functions.Enabled = longest <= awslambda.MaxTimeout; !setting.Functions.Enabled {
 		report.Notes = append(report.Notes, fmt.Sprintf(
-			"nothing runs on functions: a task takes %s, and an invoke at most %s", longest, longestInvoke))
+			"nothing runs on functions: a task takes %s, and an invoke at most %s", longest, awslambda.MaxTimeout))
 	}
 	if report.Scores, err = scores(ctx, t, flags, setting, arrivals, &report); err != nil {
 		return err
