@@ -16,8 +16,8 @@ import (
 const (
 	// arrivalMinute is how long the buckets are in which arrivals are counted.
 	arrivalMinute = fact.Instant(60e9)
-	// arrivalHorizon is how many minutes ahead is forecast: longer than a child is kept by default, and what a person looks
-	// ahead.
+	// arrivalHorizon is how many minutes ahead is forecast: longer than a child is kept by default, and what a person
+	// looks ahead.
 	arrivalHorizon = 30
 	// maxArrivals is of how many stages arrivals are followed: one takes 22 KB, and 35 KB as JSON.
 	maxArrivals = 256

@@ -73,8 +73,8 @@ func (e Equipment) compare(other Equipment) int {
 	return 0
 }
 
-// HostKind is what hosts of one kind have for attempts, whoever holds it now: which GPUs, and how much memory the one of
-// them has that has most. An attempt takes as much CPU as there is, so that is no kind.
+// HostKind is what hosts of one kind have for attempts, whoever holds it now: which GPUs, and how much memory the one
+// of them has that has most. An attempt takes as much CPU as there is, so that is no kind.
 type HostKind struct {
 	// Memory is what attempts may hold together on the largest of these hosts.
 	Memory quantity.Bytes `json:"memory_bytes"`

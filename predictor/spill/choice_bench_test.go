@@ -2,6 +2,7 @@ package spill
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
@@ -20,7 +21,7 @@ func BenchmarkChoose(b *testing.B) {
 		for i := range runs {
 			due := 40 + float64(i)/10
 			backlog.Runs = append(backlog.Runs, Waiting{
-				Run: fmt.Sprint(i), Limited: true, Due: due, Left: due, Part: 1 / float64(runs),
+				Run: strconv.Itoa(i), Limited: true, Due: due, Left: due, Part: 1 / float64(runs),
 				Goal: fact.Goal{Confidence: 0.9},
 			})
 		}

@@ -51,7 +51,8 @@ func (f *simulateFlags) add(set *pflag.FlagSet) {
 	set.Var(flag.Price(&f.hostPrice), "host-price", "what a host costs, in US dollars per hour (default as the catalogue)")
 	set.Var(flag.SpanOrNone(&f.hostStart, time.Hour), "host-start", "how long a host that is launched serves nothing")
 	set.Var(flag.Ratio(&f.priceFactor), "function-price-factor", "multiplies the price of functions")
-	set.Var(flag.SpanOrNone(&f.coldStart, awslambda.MaxTimeout), "function-cold-start", "how long an environment takes to start")
+	set.Var(flag.SpanOrNone(&f.coldStart, awslambda.MaxTimeout), "function-cold-start",
+		"how long an environment takes to start")
 	set.Var(flag.Count{Value: &f.concurrency, Least: 1}, "function-concurrency",
 		"the most function environments at a time")
 	set.StringVar(&f.prices, "prices", "",
