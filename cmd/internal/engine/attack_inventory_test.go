@@ -61,7 +61,7 @@ func TestAttackEverythingThatATrainingOpens(t *testing.T) {
 		"Every stage says how much it needs, and gets what it used before.\n", 20)})
 	program, err := json.Marshal([]string{
 		"env", asEngine + "=1", os.Args[0], "train", model + ":build", "--data", filepath.Join(text, "text.txt"), "--steps",
-		"12", "--batch", "8", "--micro-batches", "2",
+		"1500", "--batch", "8", "--micro-batches", "2",
 		"--partitions", "2", "--out", "trained",
 	})
 	if err != nil {
