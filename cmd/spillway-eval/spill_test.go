@@ -100,7 +100,8 @@ func TestSpillSaysWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(short, "azure_llm_2023", "AzureLLMInferenceTrace_conv.csv"),
-		[]byte("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00.1,1,1\n2023-11-16 18:02:00.1,1,1\n"), 0o600); err != nil {
+		[]byte("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00.1,1,1\n2023-11-16 18:02:00.1,1,1\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {
