@@ -2,6 +2,7 @@ package torch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -47,9 +48,9 @@ var texts = sync.OnceValues(func() (map[string]string, error) {
 	return found, nil
 })
 
-// idleFor is how long a fork server stays that nobody forks from, while a context in which it was used goes on: a plan
+// usualIdle is how long a fork server stays that nobody forks from, while a context in which it was used goes on: a plan
 // starts one process after the other.
-const idleFor = 10 * time.Second
+const usualIdle = 10 * time.Second
 
 // launching says how a runner is started.
 type launching struct {
@@ -75,9 +76,11 @@ type forkKind struct {
 
 // forks starts runners: each is forked from a Python process that has torch imported already, and does nothing else.
 // That process is started when the first runner is, and ends when no runner is left and nobody is about to start one:
-// the contexts of all that were started have ended, or idleFor is over. The zero value is ready; it is safe for
+// the contexts of all that were started have ended, or it was idle for a while. The zero value is ready; it is safe for
 // concurrent use.
 type forks struct {
+	idle time.Duration // 0 is usualIdle
+
 	mu      sync.Mutex
 	servers map[forkKind]*starting
 }
@@ -115,9 +118,12 @@ func (f *forks) server(ctx context.Context, how launching) (*forkServer, error) 
 	for {
 		s, first := f.entry(how.kind())
 		if first {
-			if s.server, s.err = startForkServer(ctx, how); s.err == nil {
-				s.server.begin(ctx)
-			} else {
+			if s.server, s.err = startForkServer(ctx, how, cmp.Or(f.idle, usualIdle)); s.err == nil && !s.server.begin(ctx) {
+				s.err = fmt.Errorf("fork a process that has torch: %w", s.server.why)
+				s.server.stop()
+			}
+			if s.err != nil {
+				s.server = nil
 				f.forget(how.kind(), s)
 			}
 			close(s.done)
@@ -162,7 +168,8 @@ func (f *forks) forget(kind forkKind, s *starting) {
 // forkServer is a Python process from which runners are forked.
 type forkServer struct {
 	*runner
-	passing int // the socket through which descriptors are passed
+	passing int           // the socket through which descriptors are passed
+	idleFor time.Duration // for how long it stays that nobody forks from
 
 	asking sync.Mutex // guards the order of what is passed and what is asked
 
@@ -174,7 +181,7 @@ type forkServer struct {
 }
 
 // startForkServer starts a Python and waits until it has imported what runners need.
-func startForkServer(ctx context.Context, how launching) (_ *forkServer, err error) {
+func startForkServer(ctx context.Context, how launching, idle time.Duration) (_ *forkServer, err error) {
 	path, err := exec.LookPath(how.python)
 	if err != nil {
 		return nil, fmt.Errorf("find Python: %w; install python3 or name another", err)
@@ -193,7 +200,7 @@ func startForkServer(ctx context.Context, how launching) (_ *forkServer, err err
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		return nil, errors.Join(err, unix.Close(sockets[0]))
 	}
-	s := &forkServer{runner: r, passing: sockets[0]}
+	s := &forkServer{runner: r, passing: sockets[0], idleFor: idle}
 	if err = r.write(carried); err == nil {
 		err = r.ready(ctx)
 	}
@@ -229,7 +236,7 @@ func launch(ctx context.Context, path string, how launching, passing *os.File) (
 		spawner.Close()
 		return nil, errors.Join(fmt.Errorf("start %s: %w", path, err), in.Close(), out.Close())
 	}
-	return newRunner(ctx, how.python, &started{cmd, spawner}, in, out, printed, how.logger), nil
+	return newRunner(ctx, how.python, &spawned{cmd, spawner}, in, out, printed, how.logger), nil
 }
 
 // environment is that of a Python whose libraries are to have so many threads; 0 leaves it to them.
@@ -249,17 +256,17 @@ func environment(variables []string, threads int) []string {
 	return variables
 }
 
-// started is a process that this one has started.
-type started struct {
+// spawned is a process that this one has started.
+type spawned struct {
 	cmd     *exec.Cmd
 	spawner *spawn.Spawner
 }
 
-func (p *started) number() int { return p.cmd.Process.Pid }
-func (p *started) awaitExit()  { awaitExit(p.cmd.Process.Pid) }
-func (p *started) release()    { p.spawner.Close() }
+func (p *spawned) number() int { return p.cmd.Process.Pid }
+func (p *spawned) awaitExit()  { awaitExit(p.cmd.Process.Pid) }
+func (p *spawned) release()    { p.spawner.Close() }
 
-func (p *started) collect() string {
+func (p *spawned) collect() string {
 	_ = p.cmd.Wait() // how it ended is in ProcessState
 	return p.cmd.ProcessState.String()
 }
@@ -296,7 +303,7 @@ func (s *forkServer) less(count func()) {
 		s.over = true
 		go s.stop()
 	case s.idle == nil:
-		s.idle = time.AfterFunc(idleFor, func() {
+		s.idle = time.AfterFunc(s.idleFor, func() {
 			s.less(func() {
 				if s.children == 0 {
 					s.contexts = 0
@@ -304,7 +311,7 @@ func (s *forkServer) less(count func()) {
 			})
 		})
 	default:
-		s.idle.Reset(idleFor)
+		s.idle.Reset(s.idleFor)
 	}
 }
 

@@ -91,3 +91,28 @@ func TestRunnersAreForkedFromOneProcessThatEndsWithTheirContexts(t *testing.T) {
 	}
 	r.close()
 }
+
+func TestAForkServerThatNobodyForksFromEndsThoughItsContextGoesOn(t *testing.T) {
+	t.Parallel()
+	f := forks{idle: time.Millisecond}
+	how := launching{python: torchtest.Python(t), threads: 1, logger: slog.New(slog.DiscardHandler)}
+	var before *forkServer
+	for range 2 { // the second is forked from another one
+		r, err := f.start(t.Context(), how)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, isForked := r.process.(*forked)
+		if !isForked || p.server == before {
+			t.Fatalf("process %d is forked from a server that has ended", r.process.number())
+		}
+		select {
+		case <-p.server.gone:
+			t.Fatal("a server has ended from which a process is forked that goes on")
+		case <-time.After(20 * time.Millisecond): // longer than it may be idle
+		}
+		r.close()
+		<-p.server.gone
+		before = p.server
+	}
+}
