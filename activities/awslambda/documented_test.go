@@ -312,9 +312,14 @@ func ofEnvironments() []documented {
 		shows("variable AWS_REGION", `"var":"us-east-1"`),
 		shows("variable AWS_LAMBDA_INITIALIZATION_TYPE", `"var":"on-demand"`),
 		{
-			"a function knows its ARN and its deadline", pageContext, ordered(brief, order{Op: "context"}),
+			"a function knows its ARN", pageContext, ordered(brief, order{Op: "context"}),
 			behaviour{Status: 200, Version: "$LATEST", Says: `"arn":"` + arnPrefix + `short-`},
 		},
+		{"a function knows its deadline", pageContext, func(t *testing.T, s site) behaviour {
+			t.Helper()
+			_, said := invoke(t, s.iv, brief(s), order{Op: "context"})
+			return behaviour{Status: 200, Says: strconv.FormatBool(said.LeftMS > 0 && said.LeftMS <= 1000)}
+		}, behaviour{Status: 200, Says: "true"}},
 		{"an environment serves one invoke after another", pageRuntime, func(t *testing.T, s site) behaviour {
 			t.Helper()
 			_, first := invoke(t, s.iv, s.large, order{})

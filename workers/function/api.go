@@ -9,9 +9,18 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
+
+// maxFieldBytes bounds a request without its zip.
+const maxFieldBytes = 256 << 10
+
+// errFieldsTooLong is of a request that holds too much beside its zip.
+func errFieldsTooLong() error {
+	return errContent("the request holds more than " + strconv.Itoa(maxFieldBytes) + " bytes beside its zip")
+}
 
 // routes returns the operations of the Lambda API that this host has:
 // https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html.
@@ -104,7 +113,7 @@ func (h *Host) receive(
 		return d, remove, errContent("Could not parse request body into json: " + err.Error())
 	}
 	if len(body)-base64.StdEncoding.EncodedLen(len(code.ZipFile)) > maxFieldBytes {
-		return d, remove, errContent(errFieldsTooLong.Error())
+		return d, remove, errFieldsTooLong()
 	}
 	if err := check(); err != nil {
 		return d, remove, err
@@ -257,7 +266,7 @@ func (h *Host) updateConfiguration(w http.ResponseWriter, r *http.Request, body 
 // readFields decodes the body of a request without a zip.
 func readFields(body []byte, fields any) error {
 	if len(body) > maxFieldBytes {
-		return errContent(errFieldsTooLong.Error())
+		return errFieldsTooLong()
 	}
 	if err := json.Unmarshal(body, fields); err != nil {
 		return errContent("Could not parse request body into json: " + err.Error())

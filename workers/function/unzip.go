@@ -11,12 +11,6 @@ import (
 	"strings"
 )
 
-// maxFieldBytes bounds a request without its zip.
-const maxFieldBytes = 256 << 10
-
-// errFieldsTooLong is of a request that holds too much beside its zip.
-var errFieldsTooLong = fmt.Errorf("the request holds more than %d bytes beside its zip", maxFieldBytes)
-
 // unzip extracts a zip into dir. Nothing outside dir is written, whatever names the zip holds.
 func unzip(content []byte, dir string) error {
 	archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
