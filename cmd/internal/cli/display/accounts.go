@@ -26,8 +26,8 @@ func static(run ledger.RunView) string {
 	text := "it cost " + run.Static.Actual.String()
 	if Ended(run) {
 		text += " and took " + seconds(run.Actual.Seconds)
-	} else {
-		text += " so far"
+	} else { // what it costs so far has those that run, too
+		text = "attempts that have ended cost " + run.Static.Actual.String()
 	}
 	text += "; with one fixed size for each stage and no functions it would have cost " + cost.String() +
 		inBrackets(against(cost.USD(), run.Static.Actual.USD(), "less", "more", "as much"))

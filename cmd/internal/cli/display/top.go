@@ -271,7 +271,8 @@ func Missed(run ledger.RunView, now time.Time) (late time.Duration, dear quantit
 	return late, dear
 }
 
-// RunTotals writes what runs come to: "20 runs: 1 running, 18 succeeded, 1 failed; $0.1200; 2 missed their deadline".
+// RunTotals writes what runs come to: "20 runs: 1 running, 18 succeeded, 1 failed; $0.12 for
+// attempts that have ended; 2 missed their deadline".
 func RunTotals(totals ledger.RunTotals) string {
 	noun := "runs"
 	if totals.Runs == 1 {
@@ -288,6 +289,9 @@ func RunTotals(totals ledger.RunTotals) string {
 	text := fmt.Sprintf("%d %s", totals.Runs, noun)
 	if len(parts) > 0 {
 		text += ": " + strings.Join(parts, ", ") + "; " + totals.Cost.String()
+	}
+	if totals.States[predictor.RunRunning] > 0 { // a row of the list has what goes on, too
+		text += " for attempts that have ended"
 	}
 	if totals.MissedDeadlines > 0 {
 		text += fmt.Sprintf("; %d missed their deadline", totals.MissedDeadlines)
