@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 )
 
 const (
@@ -152,7 +153,7 @@ func (f *Files) install(temporary, digest string) error {
 	folder := filepath.Dir(path)
 	switch err := os.Mkdir(folder, 0o700); {
 	case err == nil:
-		if err := syncFolder(f.dir); err != nil {
+		if err := safefile.SyncDirectory(f.dir); err != nil {
 			return err
 		}
 	case !errors.Is(err, fs.ErrExist):
@@ -168,7 +169,7 @@ func (f *Files) install(temporary, digest string) error {
 		if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		return syncFolder(folder)
+		return safefile.SyncDirectory(folder)
 	}
 	// Where it is not because of that, as in a file system without links, the file is never taken for one's alone.
 	if err := os.Chmod(temporary, f.fileMode()); err != nil {
@@ -181,7 +182,7 @@ func (f *Files) install(temporary, digest string) error {
 	if err != nil {
 		return err
 	}
-	return syncFolder(folder)
+	return safefile.SyncDirectory(folder)
 }
 
 // sweep removes partial files whose last write is before limit, and those that have their name already. A file that
@@ -221,15 +222,6 @@ func fill(ctx context.Context, file *os.File, r io.Reader) (activities.Ref, erro
 		return activities.Ref{}, err
 	}
 	return activities.Ref{Digest: hex.EncodeToString(sum.Sum(nil)), Bytes: written}, nil
-}
-
-// syncFolder makes the entries of folder durable.
-func syncFolder(folder string) error {
-	handle, err := os.Open(folder)
-	if err != nil {
-		return err
-	}
-	return errors.Join(handle.Sync(), handle.Close())
 }
 
 // checkDigest refuses everything that Put cannot have returned, path separators above all.

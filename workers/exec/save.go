@@ -109,7 +109,7 @@ func (s *saving) finish(ctx context.Context) (Checkpoint, error) {
 	if err := writeSynced(filepath.Join(s.temporary, Manifest), append(text, '\n')); err != nil {
 		return Checkpoint{}, err
 	}
-	if err := syncDirectory(s.temporary); err != nil {
+	if err := safefile.SyncDirectory(s.temporary); err != nil {
 		return Checkpoint{}, err
 	}
 	if err := context.Cause(ctx); err != nil {
@@ -135,7 +135,7 @@ func (s *saving) publish() error {
 	if err != nil {
 		return err
 	}
-	if err := syncDirectory(filepath.Dir(s.directory)); err != nil {
+	if err := safefile.SyncDirectory(filepath.Dir(s.directory)); err != nil {
 		return err
 	}
 	return errors.Join(os.RemoveAll(s.temporary), s.lock.Close())
@@ -199,13 +199,4 @@ func writeSynced(path string, text []byte) error {
 	}
 	_, err = file.Write(text)
 	return errors.Join(err, file.Sync(), file.Close())
-}
-
-// syncDirectory puts the names of a directory on the disk.
-func syncDirectory(path string) error {
-	directory, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(directory.Sync(), directory.Close())
 }

@@ -323,3 +323,15 @@ func nameOf(id int) string {
 	}
 	return fmt.Sprintf("user %d", id)
 }
+
+// SyncDirectory makes the names in a directory durable: those of files that were made, renamed or removed there.
+func SyncDirectory(path string) error {
+	directory, err := os.Open(path)
+	if err == nil {
+		err = errors.Join(directory.Sync(), directory.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	return nil
+}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/telemetry"
 	"github.com/spillway-ml/spillway/predictor"
@@ -144,7 +145,7 @@ func (k *knowledge) write(path string) (err error) {
 	if err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
 	}
-	return syncDirectory(filepath.Dir(path))
+	return safefile.SyncDirectory(filepath.Dir(path))
 }
 
 // counted counts what is written to it.
@@ -154,15 +155,6 @@ type counted struct{ bytes int64 }
 func (c *counted) Write(data []byte) (int, error) {
 	c.bytes += int64(len(data))
 	return len(data), nil
-}
-
-// syncDirectory makes the names in a directory durable.
-func syncDirectory(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // readCheckpoint reads a file; nil where there is none. Its errors say why a file is not gone on with.

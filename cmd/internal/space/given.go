@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/activities/retention"
 )
 
@@ -93,16 +94,7 @@ func (g *given) write(kept givenKept) error {
 	if err != nil {
 		return fmt.Errorf("note who gave space back: %w", errors.Join(err, os.Remove(file.Name())))
 	}
-	return syncFolder(filepath.Dir(g.path))
-}
-
-// syncFolder makes the entries of a folder durable.
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
-	if err == nil {
-		err = errors.Join(folder.Sync(), folder.Close())
-	}
-	if err != nil {
+	if err := safefile.SyncDirectory(filepath.Dir(g.path)); err != nil {
 		return fmt.Errorf("note who gave space back: %w", err)
 	}
 	return nil

@@ -41,7 +41,7 @@ func Write(path string, metadata map[string]string, tensors []Tensor) error {
 	if err := errors.Join(err, root.Close()); err != nil {
 		return fmt.Errorf("write tensors: %w", err)
 	}
-	return syncDirectory(filepath.Dir(path))
+	return safefile.SyncDirectory(filepath.Dir(path))
 }
 
 func fill(file *os.File, head []byte, tensors []Tensor) error {
@@ -54,18 +54,6 @@ func fill(file *os.File, head []byte, tensors []Tensor) error {
 		}
 	}
 	return file.Sync()
-}
-
-// syncDirectory puts the names of a directory on the disk.
-func syncDirectory(path string) error {
-	directory, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	if err := errors.Join(directory.Sync(), directory.Close()); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	return nil
 }
 
 // header returns the file's first bytes, up to the data.

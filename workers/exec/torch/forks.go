@@ -48,8 +48,8 @@ var texts = sync.OnceValues(func() (map[string]string, error) {
 	return found, nil
 })
 
-// usualIdle is how long a fork server stays that nobody forks from, while a context in which it was used goes on: a plan
-// starts one process after the other.
+// usualIdle is how long a fork server stays that nobody forks from, while a context in which it was used goes on: a
+// plan starts one process after the other.
 const usualIdle = 10 * time.Second
 
 // launching says how a runner is started.
