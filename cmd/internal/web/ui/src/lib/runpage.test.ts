@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Run, RunPage } from './api';
-import { added, told } from './runpage';
+import { added, readAsFar, told } from './runpage';
 
 const run = (name: string, second: number, state = 'running') =>
   ({ run: name, state, started_at: `2026-11-23T09:00:${String(second).padStart(2, '0')}Z` }) as unknown as Run;
@@ -33,4 +33,18 @@ it('an older page comes behind, and what was told of it meanwhile stays', () => 
   const joined = added(page, { runs: [run('b', 4), run('a', 4), run('z', 3)], next: 'y' });
   expect(names(joined)).toEqual(['c running', 'b failed', 'a running', 'z running']);
   expect(joined.next).toBe('y');
+});
+
+it('what is read anew is read as far as was asked, also by who asks meanwhile', async () => {
+  const left = ['e', 'd', 'c', 'b', 'a'].map((name, i) => run(name, 9 - i));
+  let asked = 2;
+  const read = (after = '0') => {
+    const end = Number(after) + 1;
+    if (end === 2) asked += 2; // somebody presses for older ones while the second is read
+    return Promise.resolve({ runs: left.slice(end - 1, end), ...(end < left.length && { next: String(end) }) });
+  };
+  const page = await readAsFar(read, () => asked);
+  expect(page.runs.map((r) => r.run)).toEqual(['e', 'd', 'c', 'b']);
+  expect(page.next).toBe('4');
+  expect((await readAsFar(read, () => 9)).next).toBeUndefined();
 });

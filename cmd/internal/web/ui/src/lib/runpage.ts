@@ -27,3 +27,13 @@ export function added(page: RunPage, older: RunPage): RunPage {
   const runs = [...known.values()].sort(newestFirst);
   return older.next ? { runs, next: older.next } : { runs };
 }
+
+/**
+ * Reads page after page until as many runs are there as are asked for, or all. What is asked for may grow while it
+ * reads: it is looked at after every page.
+ */
+export async function readAsFar(read: (after?: string) => Promise<RunPage>, asked: () => number): Promise<RunPage> {
+  let page = await read();
+  while (page.next && page.runs.length < asked()) page = added(page, await read(page.next));
+  return page;
+}
