@@ -104,6 +104,7 @@ func expand(data []byte) ([]byte, error) {
 type checkpointStore struct {
 	bucket   jetstream.KeyValue
 	revision uint64 // of the checkpoint that this store loaded or saved last; 0 when there is none
+	term     uint64 // of the leader that saved it, whatever build it is of; 0 when there is none or it tells none
 	limit    int64  // bytes that the server takes
 	first    uint64 // sequence of the first message that the stream still has; 0 where that is unknown
 }
@@ -126,15 +127,16 @@ func openCheckpoints(ctx context.Context, js jetstream.JetStream) (*checkpointSt
 func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
 	entry, err := s.bucket.Get(ctx, wire.StateKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		s.revision = 0
+		s.revision, s.term = 0, 0
 		return checkpoint{}, nil
 	}
 	if err != nil {
 		return checkpoint{}, fmt.Errorf("load checkpoint: %w", err)
 	}
-	s.revision = entry.Revision()
 	c, err := decodeCheckpoint(entry.Value())
-	stored, own := stateVersion(entry.Value()), predictor.StateVersion
+	told := head(entry.Value())
+	s.revision, s.term = entry.Revision(), told.Term
+	stored, own := told.State.Version, predictor.StateVersion
 	switch {
 	case err == nil && 0 < stored && stored < own:
 		if _, err := s.bucket.Put(ctx, formerKey(stored), entry.Value()); err != nil {
@@ -142,7 +144,7 @@ func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
 		}
 		former, found := s.former(ctx, own)
 		if found && 0 < s.first && s.first <= former.Sequence+1 && former.Sequence <= c.Sequence {
-			former.Term = c.Term
+			former.Term = s.term
 			return former, nil
 		}
 	case err != nil && stored > own:
@@ -150,6 +152,7 @@ func (s *checkpointStore) load(ctx context.Context) (checkpoint, error) {
 			return checkpoint{}, fmt.Errorf("keep the checkpoint of a later build: %w", err)
 		}
 		if former, found := s.former(ctx, own); found {
+			former.Term = s.term
 			return former, nil
 		}
 	}
@@ -172,18 +175,21 @@ func (s *checkpointStore) former(ctx context.Context, version int) (c checkpoint
 // formerKey has the last checkpoint whose state was of this version.
 func formerKey(version int) string { return fmt.Sprintf("%s-v%d", wire.StateKey, version) }
 
-// stateVersion is the version of the state in a checkpoint; 0 where it tells none.
-func stateVersion(data []byte) int {
-	var outer struct {
-		State struct {
-			Version int `json:"v"`
-		} `json:"state"`
-	}
+// checkpointHead is what every build can read of a checkpoint, also of one with a state that only another understands.
+type checkpointHead struct {
+	Term  uint64 `json:"term"`
+	State struct {
+		Version int `json:"v"`
+	} `json:"state"`
+}
+
+// head reads it; it is zero where data is no checkpoint.
+func head(data []byte) (h checkpointHead) {
 	data, err := expand(data)
-	if err != nil || json.Unmarshal(data, &outer) != nil {
-		return 0
+	if err != nil || json.Unmarshal(data, &h) != nil || h.Term > wire.MaxTerm {
+		return checkpointHead{}
 	}
-	return outer.State.Version
+	return h
 }
 
 // save replaces the checkpoint by c. It wraps ErrSuperseded when a leader of a later term has saved one.
@@ -199,18 +205,18 @@ func (s *checkpointStore) save(ctx context.Context, c checkpoint) error {
 	for {
 		revision, err := s.put(ctx, data)
 		if err == nil {
-			s.revision = revision
+			s.revision, s.term = revision, c.Term
 			return nil
 		}
 		if !conflict(err) {
 			return fmt.Errorf("save checkpoint: %w", err)
 		}
-		other, err := s.load(ctx)
+		_, err = s.load(ctx)
 		if err != nil && !errors.Is(err, errCheckpoint) {
 			return fmt.Errorf("save checkpoint: %w", err)
 		}
-		if other.Term > c.Term || errors.Is(err, wire.ErrVersion) {
-			return fmt.Errorf("save checkpoint in term %d: %w: term %d", c.Term, ErrSuperseded, other.Term)
+		if s.term > c.Term || errors.Is(err, wire.ErrVersion) {
+			return fmt.Errorf("save checkpoint in term %d: %w: term %d", c.Term, ErrSuperseded, s.term)
 		}
 	}
 }

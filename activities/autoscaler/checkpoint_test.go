@@ -282,3 +282,39 @@ func TestWhoComesBackAfterAnEarlierBuildFindsWhatItKnewItself(t *testing.T) {
 		}
 	}
 }
+
+func TestALeaderThatWasDeposedByALaterBuildSavesNothing(t *testing.T) {
+	t.Parallel()
+	v, err := openCheckpoints(t.Context(), stream(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.save(t.Context(), checkpoint{Version: wire.Version, Term: 1, Sequence: 10}); err != nil {
+		t.Fatal(err)
+	}
+	data, err := encodeCheckpoint(checkpoint{Version: wire.Version, Term: 3, Sequence: 20, State: folded(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := fmt.Sprintf(`"state":{"v":%d,`, predictor.StateVersion)
+	later := bytes.Replace(data, []byte(own), []byte(fmt.Sprintf(`"state":{"v":%d,`, predictor.StateVersion+1)), 1)
+	for _, kept := range []string{"nothing of this build", "what this build knew"} {
+		if _, err := v.bucket.Put(t.Context(), wire.StateKey, later); err != nil {
+			t.Fatal(err)
+		}
+		err = v.save(t.Context(), checkpoint{Version: wire.Version, Term: 2, Sequence: 30})
+		if !errors.Is(err, ErrSuperseded) {
+			t.Errorf("with %s kept: %v, want %v", kept, err, ErrSuperseded)
+		}
+		if entry, err := v.bucket.Get(t.Context(), wire.StateKey); err != nil || !bytes.Equal(entry.Value(), later) {
+			t.Fatalf("with %s kept: the later leader's checkpoint is gone (%v)", kept, err)
+		}
+		former, err := encodeCheckpoint(checkpoint{Version: wire.Version, Term: 1, Sequence: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := v.bucket.Put(t.Context(), formerKey(predictor.StateVersion), former); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
