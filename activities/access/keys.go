@@ -193,6 +193,32 @@ func (k *Keys) PublicKey() ed25519.PublicKey {
 	return public
 }
 
+// ReadFunctionSecret reads the secret access key of the function host of the state directory dir, which [Open] made; it
+// wraps fs.ErrNotExist where there is none.
+func ReadFunctionSecret(dir string) (string, error) {
+	root, err := openOwn(dir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = root.Close() }()
+	if err := checkDir(root, dir, keysDir); err != nil {
+		return "", err
+	}
+	held, err := readOwn(root, dir, secretFile)
+	if err != nil {
+		return "", err
+	}
+	k := &Keys{}
+	if len(held) != len(k.secret) {
+		return "", &Error{
+			filepath.Join(dir, secretFile), fmt.Sprintf("has %d bytes, not %d", len(held), len(k.secret)),
+			"put it back from a copy, or start the engine again",
+		}
+	}
+	copy(k.secret[:], held)
+	return k.FunctionSecret(), nil
+}
+
 // ReadToken is the owner's token of the state directory dir, for a command that talks to the engine there. It refuses
 // what Open refuses, and makes nothing: the error is fs.ErrNotExist where no engine of this version has run yet.
 func ReadToken(dir string) (string, error) {

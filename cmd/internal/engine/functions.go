@@ -61,6 +61,7 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 	if err != nil {
 		return nil, err
 	}
+	v.addresses.Functions = invoker.Endpoint()
 	return lambdaFunctions{invoker: invoker, builds: v.builds}, nil
 }
 

@@ -218,6 +218,8 @@ type Addresses struct {
 	TemporalUI string `json:"temporal_ui,omitempty"`
 	// NATS is the URL of the NATS server.
 	NATS string `json:"nats"`
+	// Functions is the URL of the Lambda API that tasks spill to: that of the function host of this machine, or AWS's.
+	Functions string `json:"functions,omitempty"`
 }
 
 // App is one build that is served.
