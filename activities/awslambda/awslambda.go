@@ -122,7 +122,9 @@ func newClient(ctx context.Context, timeout time.Duration) (*lambda.Client, erro
 }
 
 // isLocal reports whether the endpoint of client is on this machine.
-func isLocal(client *lambda.Client) bool { return isLoopback(aws.ToString(client.Options().BaseEndpoint)) }
+func isLocal(client *lambda.Client) bool {
+	return isLoopback(aws.ToString(client.Options().BaseEndpoint))
+}
 
 func isLoopback(address string) bool {
 	endpoint, err := url.Parse(address)

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/ec2rolecreds"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/smithy-go/logging"
 )
 
 // Where says which account and region commands mean, and for how long they wait. The zero value takes all of it from
@@ -55,6 +56,7 @@ func (w Where) Load(ctx context.Context) (aws.Config, error) {
 		config.WithDefaultRegion("us-east-1"),
 		config.WithRegion(w.Region),
 		config.WithSharedConfigProfile(w.Profile),
+		config.WithLogger(logging.Nop{}), // what it tells is in the errors
 		config.WithRetryer(func() aws.Retryer { return retryer(w.Attempts) }),
 		config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(mostUpload).
 			WithDialerOptions(func(d *net.Dialer) { d.Timeout = w.Patience }).

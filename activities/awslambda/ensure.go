@@ -214,7 +214,9 @@ const (
 	tagBuild = "spillway:build"
 )
 
-func tagsOf(build Build) map[string]string { return map[string]string{tagApp: build.App, tagBuild: build.Digest} }
+func tagsOf(build Build) map[string]string {
+	return map[string]string{tagApp: build.App, tagBuild: build.Digest}
+}
 
 // state returns what a function is at the moment.
 func (iv *Invoker) state(ctx context.Context, name string) (*lambda.GetFunctionConfigurationOutput, error) {

@@ -57,7 +57,7 @@ var refusals = []refusal{
 		hint: "sign in again (`aws sso login`), or renew the session token",
 	},
 	{
-		codes: []string{"UnrecognizedClient", "InvalidClientTokenId", "InvalidAccessKeyId"},
+		codes: []string{"UnrecognizedClient", "InvalidClientTokenId", "InvalidAccessKeyId", "AuthFailure"},
 		what:  "AWS does not know the access key", quote: true,
 		hint: "look at AWS_ACCESS_KEY_ID, AWS_SESSION_TOKEN and --profile: is the key deleted, or of another partition?",
 	},
@@ -161,7 +161,7 @@ func explainRefusal(api smithy.APIError, err error) error {
 		}
 		return problem
 	}
-	return err
+	return &Problem{What: fmt.Sprintf("AWS refuses it: %s (%s)", message, api.ErrorCode()), Err: err}
 }
 
 func hasCode(codes []string, code string) bool {

@@ -32,7 +32,7 @@ type code struct {
 const (
 	reasonAccount  = "ConcurrentInvocationLimitExceeded"
 	reasonReserved = "ReservedFunctionConcurrentInvocationLimitExceeded"
-	reasonRate    = "FunctionInvocationRateLimitExceeded"
+	reasonRate     = "FunctionInvocationRateLimitExceeded"
 )
 
 // scaleOutPeriod is the time in which a function may gain as many environments as the rate of scaling out says.
