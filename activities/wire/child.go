@@ -167,6 +167,11 @@ type StageFailure struct {
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
 	// Bounded is true when the code was stopped at the attempt's Bound.
 	Bounded bool `json:"bounded,omitempty"`
+	// TimedOut is true when the code was stopped at the stage's timeout, or shortly before the function's own.
+	TimedOut bool `json:"timed_out,omitempty"`
+	// Unfit says that the function lacks what the code needs, and the pool may have it: predictor.CauseStart for a program
+	// or a module, predictor.CauseDisk for room. Empty when it does not.
+	Unfit predictor.Cause `json:"unfit,omitempty"`
 }
 
 // BoundPassed is what a function's environment says that ended because the code did not stop at the attempt's Bound.
