@@ -43,7 +43,7 @@ func (a *attempt) run(ctx context.Context) wire.Answer {
 	if err != nil {
 		return failed(unprepared(ctx, a.limits, err))
 	}
-	program.Command.Stdout, program.Command.Stderr = a.log, a.log
+	program.Command.Stdout, program.Command.Stderr = stream{log: a.log}, stream{log: a.log, error: true}
 	program.Command.WaitDelay = exitGrace
 	began := time.Now()
 	if err := program.Start(startOf); err != nil {
@@ -83,7 +83,7 @@ func (a *attempt) run(ctx context.Context) wire.Answer {
 	answer.Read, answer.Written = a.workspace.Read(), a.workspace.Written()
 	answer.Wall = time.Since(began)
 	note := a.log.last()
-	answer.Checkpoint, answer.Progress = note.Checkpoint, note.Progress
+	answer.Checkpoint, answer.Progress, answer.Printed = note.Checkpoint, note.Progress, a.log.printed()
 	return answer
 }
 
@@ -109,7 +109,7 @@ func (a *attempt) listener() command.Listener {
 			a.log.progress(wire.Progress{Step: step, Of: of, Metrics: metrics})
 		},
 		Checkpoint: func(ref activities.Ref) { a.log.checkpoint(ref) },
-		Warn:       func(text string) { _, _ = fmt.Fprintf(a.log, "spillway: %s\n", text) },
+		Warn:       func(text string) { _, _ = fmt.Fprintf(stream{log: a.log, error: true}, "spillway: %s\n", text) },
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	random "math/rand/v2"
 	"path/filepath"
@@ -234,7 +233,7 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 		c.class = class(w.venue, row, try.Need())
 		ending, answer = w.call(ctx, try, &c, input, longest(w.venue, task.Timeout, predicted))
 	}
-	w.print(ctx, try, c)
+	w.print(ctx, try, c, answer.Printed)
 	if c.ended.IsZero() {
 		c.ended = w.now()
 	}
@@ -250,18 +249,27 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	return try.End(ctx, slot.Durable{Recorder: w.recorder, Keeper: w.keeper}, record, ending, answer.Output)
 }
 
-// print tells what the function printed: the last of it, as the venue's answer has no more.
-func (w *Worker) print(ctx context.Context, try *slot.Attempt, c call) {
+// print tells what the function printed: what a command returned of it or else the last, as the venue's log has no more.
+func (w *Worker) print(ctx context.Context, try *slot.Attempt, c call, all []wire.Printed) {
 	text := printed(c.answer.Log)
-	if w.output == nil || text == "" {
+	if w.output == nil || text == "" && len(all) == 0 {
 		return
+	}
+	if len(all) == 0 {
+		all = []wire.Printed{{Error: true, Text: []byte(text)}}
 	}
 	task := try.Task
 	lines := w.output(wire.LogSource{
 		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: try.Number, Venue: predictor.Function,
 		Host: c.function,
 	})
-	_, _ = io.WriteString(lines.Stderr(), text) // it never fails
+	for _, part := range all {
+		to := lines.Stdout()
+		if part.Error {
+			to = lines.Stderr()
+		}
+		_, _ = to.Write(part.Text) // it never fails
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outputTimeout)
 	defer cancel()
 	_ = lines.Close(ctx) // output that cannot be kept is no reason to fail
