@@ -90,6 +90,7 @@ const (
 	NextPool           = fact.NextPool
 	CauseMemoryLimit   = fact.CauseMemoryLimit
 	CauseMemoryRefused = fact.CauseMemoryRefused
+	CannotRun          = fact.CannotRun
 	CauseHostMemory    = fact.CauseHostMemory
 	CauseDeviceMemory  = fact.CauseDeviceMemory
 	CauseDisk          = fact.CauseDisk

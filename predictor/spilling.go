@@ -41,6 +41,10 @@ func (d *decider) spill() {
 			d.setFunctions(w, spill.Offer{}, spill.Choice{Reason: "functions are switched off"})
 			continue
 		}
+		if why := d.unfit(w); why != "" {
+			d.setFunctions(w, spill.Offer{}, d.refused(w, why))
+			continue
+		}
 		o, why, known := d.offer(w)
 		if !known || why != "" {
 			d.setFunctions(w, o, d.refused(w, why))
@@ -162,10 +166,27 @@ func (d *decider) refused(w *work, why spill.Refusal) spill.Choice {
 		return spill.Choice{Reason: "how long a task takes is not known"}
 	}
 	refusal := spill.Choice{Reason: "functions cannot run this stage: " + string(why)}
-	for _, id := range slices.Sorted(maps.Keys(w.parts())) {
-		refusal.Run = cmp.Or(refusal.Run, id)
+	for _, id := range slices.Sorted(maps.Keys(w.stage.Shares)) {
+		if part := w.stage.Shares[id]; part.Queued[0]+part.Queued[1]+part.Further > 0 {
+			refusal.Run = cmp.Or(refusal.Run, id)
+		}
 	}
 	return refusal
+}
+
+// unfit is why functions run none of the tasks that wait at the stage, whatever they cost; empty when they may.
+func (d *decider) unfit(w *work) spill.Refusal {
+	st := w.stage
+	command := st.Model.Program != "" && st.Model.Program != fact.GoProgram
+	switch lacks := st.Unfit.Now(d.now); {
+	case w.queued[0] == 0 && w.queued[1] > 0 && st.Unfit.Declared != "":
+		return spill.Refusal(st.Unfit.Declared)
+	case command && d.functions.NoCommands != "":
+		return spill.Refusal(d.functions.NoCommands)
+	case lacks != "":
+		return spill.Refusal(lacks)
+	}
+	return ""
 }
 
 // linger is how long after a task waited an empty queue is believed: a window refills it between two ticks.

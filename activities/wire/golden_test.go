@@ -67,9 +67,10 @@ var (
 		BeganAt:    at, Fetch: time.Millisecond, Publish: 2 * time.Millisecond,
 		Error: &wire.StageFailure{
 			Message: "out of room", Stack: "goroutine 1", Permanent: true, OutOfMemory: true,
-			Bounded: true,
+			Bounded: true, TimedOut: true, Unfit: predictor.CauseDisk,
 		},
 		Squeezed:   true,
+		Printed:    []wire.Printed{{Error: true, Text: []byte("no such file\n")}},
 		Checkpoint: &ref, Progress: &progress,
 	}
 	command = wire.Command{
@@ -118,7 +119,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindGoalChanged: {Event: predictor.GoalChanged{Run: "digits-1", Goal: goal, At: at}},
 		wire.KindScheduled: {Event: predictor.Scheduled{
 			Run: "digits-1", Stage: stage, Tasks: 1, PoolOnly: true, Input: 350_356, Declared: size, Program: "python3",
-			Imports: []string{"numpy", "torch"}, Kind: "csv", Fixed: true, Expected: 6, At: at,
+			Imports: []string{"numpy", "torch"}, Kind: "csv", Fixed: true, Unfit: "it imports numpy", Expected: 6, At: at,
 		}},
 		wire.KindBacklog: {Event: predictor.BacklogObserved{Stage: stage, PoolOnly: true, Tasks: 5, At: at}},
 		wire.KindAttemptStarted: {Event: predictor.AttemptStarted{

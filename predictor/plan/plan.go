@@ -128,6 +128,8 @@ type FunctionVenue struct {
 	Cores quantity.Milli `json:"cores_milli"`
 	// ColdStart is the expected time to start an environment, before any was measured.
 	ColdStart time.Duration `json:"cold_start_ns"`
+	// NoCommands is why the venue runs no commands; empty when it does.
+	NoCommands string `json:"no_commands,omitempty"`
 }
 
 // Price returns the cost of one invoke that holds memory for wall, rounded up to the millisecond, as AWS bills it. It

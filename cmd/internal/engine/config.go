@@ -97,6 +97,8 @@ type FunctionConfig struct {
 	ColdStart time.Duration
 	// CPUs are the CPU numbers of the local function host; never empty while Enabled.
 	CPUs []int
+	// Runner is the program that runs commands as functions; empty means spillway-runner beside this program.
+	Runner string
 }
 
 func (c *Config) artifactDir() string { return filepath.Join(c.StateDir, "artifacts") }

@@ -41,7 +41,7 @@ func openVenues(ctx context.Context, r *reports) (*venues, error) {
 		Recorder: v.recorder, Started: v.recorder.Started,
 		// Elsewhere a process outlives its parent: see package spawn.
 		Local:   v.local != nil && runtime.GOOS == "linux",
-		Results: v.results, Plans: v.plans, Venue: v.functions, Output: v.openOutput,
+		Results: v.results, Plans: v.plans, Venue: v.functions, Declared: v.declared, Output: v.openOutput,
 		Now: v.config.HostClock, Logger: v.logger,
 	})
 	if err != nil {

@@ -137,8 +137,8 @@ func (f *Stack) Changed() []string {
 	return names
 }
 
-// ServeNoApp says that the stack is for commands alone, which no function runs: the pool has all CPUs, unless flags
-// share them out.
+// ServeNoApp says that the stack is for commands alone: it lasts as long as they do, and the pool has all CPUs, of which
+// functions of this machine would only take some, unless flags share them out.
 func (f *Stack) ServeNoApp() {
 	if !f.Set.Changed("pool-cpus") && !f.Set.Changed("function-cpus") {
 		f.noBurst = true
@@ -190,6 +190,7 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 		}
 	}
 	clocks, _ := environment(clocksEnvironment)
+	runner, _ := environment(engine.RunnerVariable)
 	return engine.Config{
 		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
@@ -201,7 +202,7 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 		Functions: engine.FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.Prices[pricing.PerGiBSecond].Times(f.priceFactor),
 			PerRequest:  function.Prices[pricing.PerRequest].Times(f.priceFactor),
-			Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,
+			Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions, Runner: runner,
 		},
 	}, nil
 }
