@@ -41,12 +41,6 @@ func (s *Store) Claim(ctx context.Context, id string) (notes []string, err error
 }
 
 func (s *Store) claim(ctx context.Context, id string) error {
-	if s.options.Credentials != nil {
-		if _, err := s.options.Credentials.Retrieve(ctx); err != nil {
-			return fmt.Errorf("%w: give them by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile (AWS_PROFILE) or a "+
-				"role: %w", ErrCredentials, err)
-		}
-	}
 	// A listing has an answer that says more than the headers of others, so it comes first.
 	listed, err := s.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{
 		Bucket: &s.location.Bucket, Prefix: aws.String(s.key("")), MaxKeys: aws.Int32(1),
@@ -105,9 +99,10 @@ func (s *Store) examine(ctx context.Context) (notes []string) {
 		Bucket: &s.location.Bucket,
 	})
 	switch {
-	case err != nil && code(err) != "NoSuchLifecycleConfiguration":
-		// Whoever may not read the rules is not told of them.
-	case err != nil || !s.endsUploads(rules.Rules):
+	case code(err) == "AccessDenied":
+		notes = append(notes, "whether bucket "+s.location.Bucket+" ends incomplete multipart uploads cannot be told: "+
+			"s3:GetLifecycleConfiguration is not allowed")
+	case err != nil || !s.endsUploads(rules.Rules): // or the server knows no rules
 		notes = append(notes, "bucket "+s.location.Bucket+" has no lifecycle rule that ends incomplete multipart uploads: "+
 			"what killed ones leave costs until the next start a day later; add AbortIncompleteMultipartUpload for prefix "+
 			s.key(""))

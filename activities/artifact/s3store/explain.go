@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
 )
@@ -45,7 +46,7 @@ func (s *Store) explain(err error) error {
 	case "NoSuchBucket":
 		return fmt.Errorf("%w: %s; create it, or correct the location: %w", ErrNoBucket, l.Bucket, err)
 	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired",
-		"InvalidSecurity", "UnrecognizedClientException":
+		"InvalidSecurity", "UnrecognizedClientException", "XAdminUserNotFound":
 		return fmt.Errorf("%w: give valid ones by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role: %w",
 			ErrCredentials, err)
 	case "RequestTimeTooSkewed":
@@ -86,6 +87,19 @@ func (s *Store) explain(err error) error {
 		}
 	}
 	return err
+}
+
+// named are credentials whose absence is told as such.
+type named struct{ aws.CredentialsProvider }
+
+// Retrieve implements aws.CredentialsProvider.
+func (n named) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	found, err := n.CredentialsProvider.Retrieve(ctx)
+	if err != nil {
+		return found, fmt.Errorf("%w: give them by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile (AWS_PROFILE) or "+
+			"a role: %w", ErrCredentials, err)
+	}
+	return found, nil
 }
 
 // regionOf returns the region that S3 names in its answer.

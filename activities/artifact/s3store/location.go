@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -32,14 +31,27 @@ type Location struct {
 	KMSKey string
 }
 
-var (
-	// https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
-	bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
-	regionName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{1,40}$`)
-	kmsKey     = regexp.MustCompile(`^[A-Za-z0-9:/_-]{1,1000}$`)
-	// prefixName leaves out what needs escaping in some tool, and what URLs and paths take for something else.
-	prefixName = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,512}$`)
+// What names may be made of. They are no regular expressions: compiling one costs every function that starts.
+const (
+	lowers  = "abcdefghijklmnopqrstuvwxyz0123456789"
+	letters = lowers + "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
+
+// madeOf says whether a name has as many bytes as it may, and only these.
+func madeOf(name, bytes string, least, most int) bool {
+	return len(name) >= least && len(name) <= most && strings.Trim(name, bytes) == ""
+}
+
+// isBucket says whether a name can be that of a bucket:
+// https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
+func isBucket(name string) bool {
+	return madeOf(name, lowers+".-", 3, 63) && strings.Trim(name, ".-") == name && !strings.Contains(name, "..")
+}
+
+// isPrefix leaves out what needs escaping in some tool, and what URLs and paths take for something else.
+func isPrefix(name string) bool {
+	return madeOf(name, letters+"._/-", 1, 512) && path.Clean(name) == name && !strings.HasPrefix(name, ".")
+}
 
 // parameters are what may follow the question mark.
 var parameters = []string{"endpoint", "kms-key", "region", "sse"}
@@ -86,17 +98,16 @@ func (l Location) check() error {
 	switch {
 	case l.Bucket == "":
 		return errors.New("the location names no bucket")
-	case !bucketName.MatchString(l.Bucket) || strings.Contains(l.Bucket, ".."):
+	case !isBucket(l.Bucket):
 		return fmt.Errorf("%.80q is not the name of a bucket: 3 to 63 lower-case letters, digits, dots and hyphens", l.Bucket)
-	case l.Prefix != "" && (!prefixName.MatchString(l.Prefix) || path.Clean(l.Prefix) != l.Prefix ||
-		strings.HasPrefix(l.Prefix, ".")):
+	case l.Prefix != "" && !isPrefix(l.Prefix):
 		return fmt.Errorf("the prefix %.80q is not made of names of letters, digits, '.', '_' and '-', with a slash between "+
 			"two of them", l.Prefix)
-	case l.Region != "" && !regionName.MatchString(l.Region):
+	case l.Region != "" && !madeOf(l.Region, lowers+"-", 2, 41):
 		return fmt.Errorf("%.80q is not the name of a region, such as eu-west-1", l.Region)
 	case l.KMSKey != "" && !strings.HasPrefix(l.Encryption, "aws:kms"):
 		return errors.New("kms-key needs sse=aws:kms")
-	case l.KMSKey != "" && !kmsKey.MatchString(l.KMSKey):
+	case l.KMSKey != "" && !madeOf(l.KMSKey, letters+":/_-", 1, 2048):
 		return fmt.Errorf("%.80q is not the ID or ARN of a key", l.KMSKey)
 	}
 	switch l.Encryption {

@@ -73,19 +73,19 @@ func (s *Store) take(ctx context.Context, r io.Reader) (taken *content, err erro
 		}
 	}()
 	sum := sha256.New()
-	r = readFunc(func(p []byte) (int, error) {
+	source := readFunc(func(p []byte) (int, error) {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
 		return r.Read(p)
 	})
 	var first bytes.Buffer
-	n, err := io.CopyN(io.MultiWriter(&first, sum), r, partSize+1)
+	n, err := io.CopyN(io.MultiWriter(&first, sum), source, partSize+1)
 	switch {
 	case err == nil: // there is more
 		release()
 		c.release = func() {} // what waits for its turn lies on the disk
-		if n, err = c.spool(s.options.Spool, &first, r, sum); err != nil {
+		if n, err = c.spool(s.options.Spool, &first, source, sum); err != nil {
 			return nil, err
 		}
 		if c.release, err = hold(ctx, s.large); err != nil {

@@ -424,11 +424,11 @@ func (s *Store) RestoreAll(ctx context.Context) error {
 			return fmt.Errorf("restore artifacts: %w", err)
 		}
 	}
-	return s.endUploads(ctx, time.Now().Add(-staleUpload))
+	return s.EndUploads(ctx, time.Now().Add(-staleUpload))
 }
 
-// endUploads ends the uploads in parts that began before a time.
-func (s *Store) endUploads(ctx context.Context, before time.Time) error {
+// EndUploads ends the uploads in parts that began before a time; RestoreAll does so with those of a day ago.
+func (s *Store) EndUploads(ctx context.Context, before time.Time) error {
 	pages := s3.NewListMultipartUploadsPaginator(s.client, &s3.ListMultipartUploadsInput{
 		Bucket: &s.location.Bucket, Prefix: aws.String(s.key("")),
 	})

@@ -73,6 +73,9 @@ func New(l Location, options Options) (*Store, error) {
 	if options.Patience <= 0 {
 		options.Patience = usualPatience
 	}
+	if options.Credentials != nil {
+		options.Credentials = named{options.Credentials}
+	}
 	return &Store{
 		location: l, client: newClient(l, options.Credentials, options.Patience), options: options,
 		large: make(chan struct{}, largeAtOnce), small: make(chan struct{}, smallAtOnce),

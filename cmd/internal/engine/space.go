@@ -22,8 +22,12 @@ func openSpace(ctx context.Context, s *stores) (*space.Collector, error) {
 	if err != nil {
 		return nil, err
 	}
+	room := disk.Size
+	if s.store.files == nil {
+		room = boundless
+	}
 	return space.New(ctx, space.Options{
-		StateDir: s.config.StateDir, Policy: KeepPolicy(s.config.KeepFor, s.config.KeepBytes, disk.Size), Store: s.store,
+		StateDir: s.config.StateDir, Policy: KeepPolicy(s.config.KeepFor, s.config.KeepBytes, room), Store: s.store,
 		Temporal: s.temporal, JetStream: s.stream, Runs: s.knownRuns,
 		Age: func(ctx context.Context, now time.Time) error {
 			return s.ledger.Forget(ctx, now, s.config.KeepHours)

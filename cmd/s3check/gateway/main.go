@@ -33,23 +33,26 @@ func serve() error {
 		defer stop()
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}()
-	buckets, sidecar := os.Args[1]+"/buckets", os.Args[1]+"/meta"
-	for _, dir := range []string{buckets, sidecar} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
+	buckets := os.Args[1]
+	if err := os.MkdirAll(buckets, 0o700); err != nil {
+		return err
 	}
-	metadata, err := meta.NewSideCar(sidecar) // a temporary directory may have no extended attributes
+	// Extended attributes go with the file that they are of; in files beside it, a removal and a write at the same time
+	// leave one without the other.
+	if err := (meta.XattrMeta{}).Test(buckets); err != nil {
+		return fmt.Errorf("%s cannot have extended attributes: %w; name a directory that can with TMPDIR", buckets, err)
+	}
+	backend, err := posix.New(buckets, meta.XattrMeta{}, posix.PosixOpts{Concurrency: 64})
 	if err != nil {
 		return err
 	}
-	backend, err := posix.New(buckets, metadata, posix.PosixOpts{SideCarDir: sidecar, Concurrency: 64})
-	if err != nil {
-		return err
-	}
-	return embedgw.RunVersityGW(ctx, backend, &embedgw.Config{
+	err = embedgw.RunVersityGW(ctx, backend, &embedgw.Config{
 		RootUserAccess: os.Getenv("ROOT_ACCESS_KEY"), RootUserSecret: os.Getenv("ROOT_SECRET_KEY"),
 		Region: "us-east-1", Ports: []string{"127.0.0.1:" + os.Args[2]}, Quiet: true, KeepAlive: true,
 		MaxConnections: 1 << 12, MaxRequests: 1 << 12, MultipartMaxParts: 10000,
 	})
+	if ctx.Err() != nil { // it waits in vain for connections that nobody uses any more
+		return nil
+	}
+	return err
 }
