@@ -48,13 +48,14 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 
 	options := awslambda.Options{
 		Role: os.Getenv(roleVariable), Logger: v.logger,
-		Environment: map[string]string{wire.ArtifactsEnvironment: v.config.artifactsURL()},
+		Environment: map[string]string{wire.ArtifactsEnvironment: v.store.remote},
 	}
 	if os.Getenv(endpointVariable) == "" {
 		endpoint, err := v.startFunctionHost(ctx)
 		if err != nil {
 			return nil, err
 		}
+		options.Environment[wire.ArtifactsEnvironment] = v.store.local
 		options.Client = localClient(endpoint, v.servers.Keys().FunctionSecret())
 		v.functions.Cores = quantity.Milli(len(config.CPUs)) * quantity.Core
 	}
