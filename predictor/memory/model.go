@@ -68,6 +68,8 @@ type Model struct {
 	MemoryError usage.Series                `json:"memory_error"`
 	Steps       usage.Series                `json:"steps,omitzero"`      // that attempts had reported when they ended
 	Trainings   []fact.Training             `json:"trainings,omitempty"` // the newest first
+	// Planned is what a running attempt tells of its training while Trainings is empty.
+	Planned *fact.Training `json:"planned,omitempty"`
 
 	fitted, timed int // what was known when needs were learned, and run times: see Needs and learnTimes
 	noted         int // how often a running attempt told something new of its size
