@@ -6,328 +6,149 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
-	"math"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-
-	"github.com/spillway-ml/spillway/cmd/internal/series"
-	"github.com/spillway-ml/spillway/predictor/curve"
 
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/training"
 )
 
 func curves() verb {
-	return verb{name: "curves", summary: "x", explain: "x",
+	return verb{
+		name:    "curves",
+		summary: "trainings: when a level of the loss is reached, from the first part of the curve",
+		explain: `
+Of each recorded training the first 20, 40 and 60 % of its steps are seen, and nobody is told how long it goes on.
+Everybody says when it will first reach each level of a ladder, as a step or never. Levels that are reached by then are
+not asked. The ladder of a workload is the quantiles .1, .3, .5, .7 and .9 of the best that earlier runs had reached
+after 50, 70 and 90 % of their steps. Earlier runs are drawn at random: half of a workload, --earlier at most; others
+are scored. Of workloads with fewer than 24 runs each run is scored, with all others as earlier ones.
+
+  error_p50_20  |said - true| / true, the median over runs and levels, after 20 % of the steps; the same for 40 and 60.
+                An error is at most 5; a step for a level that is never reached is 1, never for one that is reached is 5
+  error_p90_20  the 90th percentile of the same
+  coverage_80   levels that were reached within our interval for 80 %, all parts of the steps together
+
+The case "cold" sees the run alone, "warm" knows the earlier runs as well. The case "level at 90 %" is what families are
+known by elsewhere: 60 runs of a set, each for its own best after 90 % of its steps, nothing known besides.
+
+Others, beside Spillway's row:
+
+  power               c + a k^-b
+  exponential         c + a e^(-k/t)
+  optimus             1 / (a k + b) + c (Peng et al., EuroSys 2018)
+  twice_seen          twice the steps seen
+  multiple_hindsight  the constant multiple of the steps seen that has the least median error of these very answers: it
+                      knows the future
+  earlier_median      the median of the earlier runs (warm)
+
+Sets (a folder that is absent is skipped, with a note). All are looked at as the best so far:
+
+  algoperf_curves    curves_*.csv[.gz], a set each, and trials*.csv[.gz]: val_loss; workloads by workload and framework
+  mlperf_v07_curves  curves*.csv[.gz] and runs*.csv[.gz]: eval_metric, maximised; a set for each benchmark
+  nanogpt_curves     curves*.csv[.gz]: the val_loss of one workload
+  pollux_profiles    NAME/validation-*.csv[.gz] for cifar10, deepspeech2, imagenet, ncf and yolov3: one workload each,
+                     a run for each size of a batch; 1 - metric where the metric is one that is maximised`,
 		define: func(flags *flag.FlagSet) func(context.Context, common) error {
-			p := training.Protocol{}
-			flags.Uint64Var(&p.Seed, "seed", 1, "`seed`")
-			flags.IntVar(&p.Earlier, "earlier", 64, "`n`")
-			flags.IntVar(&p.Scored, "scored", 20, "`n`")
-			only := flags.String("only", "", "`set`")
-			return func(ctx context.Context, with common) error { return evaluateCurves(ctx, with, p, *only) }
-		}}
+			seed := flags.Uint64("seed", 1, "`number` that draws the earlier runs")
+			earlier := flags.Int("earlier", 64, "at most so `many` runs of a workload are earlier ones")
+			scored := flags.Int("runs", 20, "at most so `many` runs of a workload are scored")
+			return func(ctx context.Context, with common) error {
+				if *earlier < 1 || *scored < 1 {
+					return usageError("--earlier and --runs are 1 or more")
+				}
+				return evaluateCurves(ctx, with, training.Protocol{Seed: *seed, Earlier: *earlier, Scored: *scored})
+			}
+		},
+	}
 }
 
-const refs = false
+// referenceRuns is how many runs of a set are asked for their level at 90 %.
+const referenceRuns = 60
 
-// curveSet is workloads whose runs are scored together.
-type curveSet struct {
-	name      string
-	workloads []training.Workload
-}
-
-func evaluateCurves(ctx context.Context, with common, p training.Protocol, only string) error {
-	var sets []curveSet
-	for _, read := range []func(string) ([]curveSet, error){algoperfCurves, mlperfCurves, nanogptCurves, polluxCurves} {
-		of, err := read(with.data)
+func evaluateCurves(ctx context.Context, with common, protocol training.Protocol) error {
+	found := false
+	for _, source := range curveSources() {
+		sets, err := source.read(with.data)
 		if errors.Is(err, fs.ErrNotExist) {
-			fmt.Fprintln(with.notes, "skipped:", err)
+			_, _ = fmt.Fprintf(with.notes, "%s is skipped: there is no such folder in %s\n", source.name, with.data)
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		sets = append(sets, of...)
+		found = true
+		for _, set := range sets {
+			if err := evaluateCurveSet(ctx, with, protocol, set); err != nil {
+				return err
+			}
+		}
 	}
-	tot, cells, met, covd := map[string]float64{}, map[string]float64{}, map[string]float64{}, map[string]float64{}
-	defer func() {
-		for k := range cells {
-			fmt.Printf("%s ratio %.3f met %v cov %v of %v\n", k, math.Exp(tot[k]/cells[k]), met[k], covd[k], cells[k])
-		}
-	}()
-	for _, set := range sets {
-		if only != "" && !strings.Contains(set.name, only) {
-			continue
-		}
-		for _, warm := range []bool{false, true} {
-			var asked training.Asked
-			for _, w := range set.workloads {
-				if err := p.Replay(ctx, w, warm, &asked); err != nil {
-					return err
-				}
-			}
-			kind := "cold"
-			if warm {
-				kind = "WARM"
-			}
-			fmt.Printf("%-18s %s", set.name, kind)
-			for i := range training.Parts {
-				if len(asked[i]) == 0 {
-					fmt.Printf(" | %48s", "")
-					continue
-				}
-				never, said := 0, 0
-				var reached []training.Answer
-				for _, a := range asked[i] {
-					if math.IsInf(a.True, 1) {
-						never++
-					} else {
-						reached = append(reached, a)
-					}
-					if math.IsInf(a.Said[training.Ours], 1) {
-						said++
-					}
-				}
-				times := training.BestMultiple(asked[i])
-				for j := range asked[i] {
-					asked[i][j].Said["multiple"] = times * asked[i][j].Seen
-				}
-				least, who := math.Inf(1), ""
-				for _, name := range []string{"power", "exponential", "optimus", "twice", "earlier_median"} {
-					if name == "earlier_median" && !warm {
-						continue
-					}
-					if e := training.Error(asked[i], name, 0.5); e < least {
-						least, who = e, name
-					}
-				}
-				if kind == "cold" {
-					for _, c := range [][]string{{"power", "optimus"}, {"power", "twice"}, {"power", "optimus", "exponential", "twice"}, {"power", "optimus", "twice"}, {"spillway", "twice"}, {"spillway", "power", "optimus"}, {"spillway", "power", "optimus", "twice"}} {
-						key := fmt.Sprint(c)
-						for j := range asked[i] {
-							a := asked[i][j]
-							sum, n, inf := 0.0, 0.0, 0
-							for _, m := range c {
-								v := a.Said[m]
-								if math.IsInf(v, 1) {
-									inf++
-									v = a.Seen * 20
-								}
-								sum += math.Log(math.Min(v, a.Seen*20))
-								n++
-							}
-							a.Said[key] = math.Exp(sum / n)
-							if inf*2 > len(c) {
-								a.Said[key] = math.Inf(1)
-							}
-						}
-						e := training.Error(asked[i], key, 0.5)
-						tot[key] += math.Log((e + .02) / (least + .02))
-						cells[key]++
-						if e <= .7*least {
-							met[key]++
-						}
-					}
-				}
-				e := training.Error(asked[i], training.Ours, 0.5)
-				r := math.NaN()
-				if len(reached) > 0 {
-					r = training.Error(reached, training.Ours, 0.5)
-				}
-				fmt.Printf(" | %.3f(%.2f) %.2f %s/%.2f c%.0f n%.0f/%.0f", e, r, e/least, who[:3], training.Error(asked[i], "multiple", 0.5), 100*training.Covered(asked[i]),
-					100*float64(said)/float64(len(asked[i])), 100*float64(never)/float64(len(asked[i])))
-				if e/least > 1e9 || e == least {
-					tot[kind] += 0
-				} else {
-					tot[kind] += math.Log((e + .02) / (least + .02))
-				}
-				cells[kind]++
-				if e <= least*map[string]float64{"cold": .7, "WARM": .4}[kind] {
-					met[kind]++
-				}
-				if c := training.Covered(asked[i]); c >= .72 && c <= .88 {
-					covd[kind]++
-				}
-			}
-			fmt.Println()
-			if kind == os.Getenv("PIT") {
-				for i := range training.Parts {
-					var h [10]int
-					nv := 0.0
-					for _, a := range asked[i] {
-						if !math.IsInf(a.True, 1) {
-							h[min(9, int(a.PIT*10))]++
-						} else {
-							nv += a.Never
-						}
-					}
-					fmt.Printf("      %v %v never %.2f", training.Parts[i], h, nv/float64(len(asked[i])))
-					nv = 0
-					for _, a := range asked[i] {
-						nv += a.Never
-					}
-					fmt.Printf(" all %.2f\n", nv/float64(len(asked[i])))
-				}
-			}
-		}
-		if !refs {
-			continue
-		}
-		ref := p.Reference(set.workloads, 60)
-		for i := range ref {
-			if len(ref[i]) > 0 {
-				fmt.Printf("   reference n=%d pow %.2f exp %.2f opt %.2f\n", len(ref[i]), training.Error(ref[i], "power", .5), training.Error(ref[i], "exponential", .5), training.Error(ref[i], "optimus", .5))
-			}
-		}
+	if !found {
+		return fmt.Errorf("%s holds none of the sets: name the folder that contains algoperf_curves", with.data)
 	}
 	return nil
 }
 
-// runsOf puts recorded curves into the form of runs; those of fewer than five points or without any value are left out.
-func runOf(of series.Curve, name string, negated bool) (training.Run, bool) {
-	run := training.Run{Name: name}
-	known := 0
-	for i, step := range of.Steps {
-		value := of.Values[i]
-		if negated {
-			value = 1 - value
+func evaluateCurveSet(ctx context.Context, with common, protocol training.Protocol, set curveSet) error {
+	for _, warm := range []bool{false, true} {
+		var asked training.Asked
+		for _, workload := range set.workloads {
+			if err := protocol.Replay(ctx, workload, warm, &asked); err != nil {
+				return fmt.Errorf("replay %s: %w", set.name, err)
+			}
 		}
-		if !math.IsNaN(value) {
-			known++
+		name := "cold"
+		if warm {
+			name = "warm"
 		}
-		run.Points = append(run.Points, curve.Point{Step: step, Value: value})
+		reportCurves(with, set.name, name, asked)
 	}
-	return run, known >= 5
+	asked, err := protocol.Reference(set.workloads, referenceRuns)
+	if err != nil {
+		return fmt.Errorf("replay %s: %w", set.name, err)
+	}
+	reportCurves(with, set.name, "level at 90 %", asked)
+	return nil
 }
 
-// grouped puts runs into workloads by a label, in the order of the labels.
-func groupedRuns(all []series.Curve, direction curve.Direction, label func(run string) string) []training.Workload {
-	by := map[string]*training.Workload{}
-	var names []string
-	for _, of := range all {
-		run, whole := runOf(of, of.Run, false)
-		name := label(of.Run)
-		if !whole || name == "" {
+// reportCurves adds the tables of one case: the errors after each part of the steps, and how often the interval holds.
+func reportCurves(with common, set, name string, asked training.Asked) {
+	var all []training.Answer
+	for i, part := range training.Parts {
+		answers := asked[i]
+		if len(answers) == 0 {
+			_, _ = fmt.Fprintf(with.notes, "%s, %s, after %.0f %% of the steps: no run has points enough\n", set, name,
+				100*part)
 			continue
 		}
-		if by[name] == nil {
-			by[name] = &training.Workload{Name: name, Direction: direction}
-			names = append(names, name)
-		}
-		by[name].Runs = append(by[name].Runs, run)
-	}
-	slices.Sort(names)
-	var workloads []training.Workload
-	for _, name := range names {
-		workloads = append(workloads, *by[name])
-	}
-	return workloads
-}
-
-func algoperfCurves(data string) ([]curveSet, error) {
-	folder := filepath.Join(data, "algoperf_curves")
-	labels, err := labelled(folder, "trials", "trial_id", "workload", "framework")
-	if err != nil {
-		return nil, err
-	}
-	paths, err := series.Files(folder, "curves_")
-	if err != nil {
-		return nil, err
-	}
-	var sets []curveSet
-	for _, path := range paths {
-		all, err := series.Open(path, series.Curves(series.CurveColumns{Run: "trial_id", Step: "global_step", Value: "val_loss"}))
-		if err != nil {
-			return nil, err
-		}
-		name := strings.TrimPrefix(strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".gz"), ".csv"), "curves_")
-		sets = append(sets, curveSet{name, groupedRuns(all, curve.Minimise, func(run string) string {
-			return strings.Join(labels[run], " ")
-		})})
-	}
-	return sets, nil
-}
-
-func labelled(folder, prefix, name string, values ...string) (map[string][]string, error) {
-	paths, err := series.Files(folder, prefix)
-	if err != nil {
-		return nil, err
-	}
-	labels := map[string][]string{}
-	for _, path := range paths {
-		all, err := series.Open(path, series.LabelsOf(name, values...))
-		if err != nil {
-			return nil, err
-		}
-		for _, of := range all {
-			labels[of.Name] = of.Values
-		}
-	}
-	return labels, nil
-}
-
-func mlperfCurves(data string) ([]curveSet, error) {
-	folder := filepath.Join(data, "mlperf_v07_curves")
-	labels, err := labelled(folder, "runs", "run_id", "benchmark")
-	if err != nil {
-		return nil, err
-	}
-	paths, err := series.Files(folder, "curves")
-	if err != nil {
-		return nil, err
-	}
-	var all []series.Curve
-	for _, path := range paths {
-		of, err := series.Open(path, series.Curves(series.CurveColumns{Run: "run_id", Step: "epoch", Value: "eval_metric"}))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, of...)
-	}
-	var sets []curveSet
-	for _, w := range groupedRuns(all, curve.Maximise, func(run string) string { return strings.Join(labels[run], " ") }) {
-		sets = append(sets, curveSet{"mlperf " + w.Name, []training.Workload{w}})
-	}
-	return sets, nil
-}
-
-func nanogptCurves(data string) ([]curveSet, error) {
-	paths, err := series.Files(filepath.Join(data, "nanogpt_curves"), "curves")
-	if err != nil {
-		return nil, err
-	}
-	var all []series.Curve
-	for _, path := range paths {
-		of, err := series.Open(path, series.Curves(series.CurveColumns{Run: "run_id", Step: "step", Value: "loss", Kind: "kind", Only: "val_loss"}))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, of...)
-	}
-	return []curveSet{{"nanogpt", groupedRuns(all, curve.Minimise, func(string) string { return "nanogpt" })}}, nil
-}
-
-func polluxCurves(data string) ([]curveSet, error) {
-	var sets []curveSet
-	for _, name := range []string{"cifar10", "deepspeech2", "imagenet", "ncf", "yolov3"} {
-		paths, err := series.Files(filepath.Join(data, "pollux_profiles", name), "validation-")
-		if err != nil {
-			return nil, err
-		}
-		w := training.Workload{Name: name}
-		for _, path := range paths {
-			all, err := series.Open(path, series.Curves(series.CurveColumns{Step: "iteration", Value: "metric"}))
-			if err != nil {
-				return nil, err
+		training.Know(answers)
+		all = append(all, answers...)
+		var figures []figure
+		for _, metric := range []struct {
+			name  string
+			level float64
+		}{{"error_p50", 0.5}, {"error_p90", 0.9}} {
+			one := figure{
+				Eval: "curves", Set: set, Case: name, Metric: fmt.Sprintf("%s_%.0f", metric.name, 100*part), Unit: "ratio",
+				Ours: training.Error(answers, training.Ours, metric.level), Baselines: map[string]float64{}, N: len(answers),
 			}
-			run, whole := runOf(all[0], filepath.Base(path), name == "cifar10" || name == "imagenet" || name == "ncf")
-			if whole {
-				w.Runs = append(w.Runs, run)
+			for baseline := range answers[0].Said {
+				if baseline != training.Ours {
+					one.Baselines[baseline] = training.Error(answers, baseline, metric.level)
+				}
 			}
+			figures = append(figures, one)
 		}
-		sets = append(sets, curveSet{"pollux " + name, []training.Workload{w}})
+		with.report.add(figures...)
 	}
-	return sets, nil
+	if len(all) > 0 {
+		with.report.add(figure{
+			Eval: "curves", Set: set, Case: name, Metric: "coverage_80", Unit: "ratio", Ours: training.Covered(all),
+			Baselines: map[string]float64{}, N: len(all),
+		})
+	}
+}
+
+// setName is the name of a file without what it ends in.
+func setName(file string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(file, ".gz"), ".csv")
 }

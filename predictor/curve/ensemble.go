@@ -20,7 +20,7 @@ const (
 	mostPoints = 40
 	// misfit is by how much even the right family is off, as a part of what the last half of the steps brought: without
 	// it, forty points that happen to lie on a curve would rule out all others.
-	misfit = 0.05
+	misfit = 0.1
 	// independent is how many points count at most as evidence, in the tail that is held out and in the whole: errors of
 	// neighbours are alike.
 	independent = 8
@@ -62,15 +62,19 @@ func (e *ensemble) fit(t trace) {
 		}
 	}
 	head = min(max(head, 2), n-1)
-	// Relative errors, of what a loss is above the best and what the last half brought: the early losses, which are far
-	// from where the curve goes, do not decide.
-	scale := math.Max(t.best[head-1]-t.best[n-1], 1e-3*(t.best[0]-t.best[n-1]))
-	weight := make([]float64, n)
+	// Losses are counted from the best in what the last half brought, and errors are relative: the early losses, which
+	// are far from where the curve goes, do not decide.
+	unit := math.Max(t.best[head-1]-t.best[n-1], 1e-3*(t.best[0]-t.best[n-1]))
+	y, weight := make([]float64, n), make([]float64, n)
 	for i, best := range t.best {
-		weight[i] = 1 / ((best - t.best[n-1] + scale) * (best - t.best[n-1] + scale))
+		y[i] = (best - t.best[n-1]) / unit
+		weight[i] = 1 / ((y[i] + 1) * (y[i] + 1))
 	}
-	e.weigh(x, t.best, weight, head, math.Hypot(misfit, t.noise/scale))
-	e.anneal(x, t.best, head)
+	e.weigh(x, y, weight, head, math.Hypot(misfit, t.noise/unit))
+	e.anneal(x, y, head)
+	for i := range e.members {
+		e.members[i].scale *= unit
+	}
 }
 
 // weigh adds every shape that falls.

@@ -15,12 +15,17 @@ const (
 	cell     = farthest / cells
 )
 
+// add puts a weight at u, shared by the cells whose middles it lies between: rounding does not move it.
 func (m *mass) add(u, weight float64) {
 	if !(u < farthest) {
 		m.never += weight
 		return
 	}
-	m.cells[int(math.Max(0, u)/cell)] += weight
+	at := math.Max(0, u/cell-0.5)
+	i := min(int(at), cells-2)
+	part := math.Min(1, at-float64(i))
+	m.cells[i] += weight * (1 - part)
+	m.cells[i+1] += weight * part
 }
 
 // spread widens what was added at u to a normal distribution of a deviation; what would be before now is shared out

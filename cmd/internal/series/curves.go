@@ -1,8 +1,8 @@
 package series
 
 import (
-	"errors"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"math"

@@ -2,7 +2,6 @@ package training
 
 import (
 	"math"
-	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/curve"
 )
@@ -10,8 +9,8 @@ import (
 // Finish predicts from the points of a run so far the step at which it first reaches a level; +Inf for never.
 type Finish func(seen []curve.Point, direction curve.Direction, level float64) float64
 
-// form is a family with an offset below the losses, offset + a / b: over the offset it is a line after a change of
-// scale, of which the offset with the least squared relative error counts.
+// form is a family with an offset below the losses: what is above the offset is a line after a change of scales. Of many
+// offsets the one whose errors, relative to what is above it, have the least squares counts.
 type form struct {
 	// along is the scale of steps, up that of the loss above the offset, and down its inverse.
 	along, up, down func(float64) float64
@@ -25,7 +24,7 @@ func Power() Finish { return form{math.Log, math.Log, math.Exp, math.Exp}.finish
 // Exponential is c + a e^(-k/t), a line over the steps.
 func Exponential() Finish { return form{same, math.Log, math.Exp, same}.finish }
 
-// Optimus is 1 / (a k + b) + c, of Peng et al. (EuroSys 2018); as there, a and b are 0 or more.
+// Optimus is 1 / (a k + b) + c, of Peng et al. (EuroSys 2018).
 func Optimus() Finish { return form{same, inverse, inverse, same}.finish }
 
 func same(x float64) float64    { return x }
@@ -42,10 +41,7 @@ func Multiple(times float64) Finish {
 func bestSoFar(seen []curve.Point, direction curve.Direction) (steps, losses []float64) {
 	lowest := math.Inf(1)
 	for _, point := range seen {
-		loss := point.Value
-		if direction == curve.Maximise {
-			loss = -loss
-		}
+		loss := lossOf(direction, point.Value)
 		if math.IsNaN(loss) {
 			continue
 		}
@@ -70,9 +66,7 @@ const (
 
 func (f form) finish(seen []curve.Point, direction curve.Direction, level float64) float64 {
 	steps, losses := bestSoFar(seen, direction)
-	if direction == curve.Maximise {
-		level = -level
-	}
+	level = lossOf(direction, level)
 	if cut := int(math.Ceil(warmUp * float64(len(steps)))); len(steps)-cut >= fewestSeen {
 		steps, losses = steps[cut:], losses[cut:]
 	}
@@ -114,25 +108,16 @@ func (f form) line(steps, losses []float64, offset float64) (start, slope float6
 	return (sy - slope*sx) / n, slope
 }
 
-// EarlierMedian says that a level is reached when the median of the earlier runs reached it.
-func EarlierMedian(earlier []Run) Finish {
+// medianOf says that a level is reached when the middle one of the earlier runs reached it.
+func medianOf(earlier []Run) Finish {
 	return func(seen []curve.Point, direction curve.Direction, level float64) float64 {
 		steps := make([]float64, len(earlier))
 		for i, run := range earlier {
 			steps[i] = first(run.Points, direction, level)
 		}
-		return math.Max(median(steps), seen[len(seen)-1].Step)
+		if len(steps) == 0 {
+			return math.Inf(1)
+		}
+		return math.Max(quantile(steps, 0.5), seen[len(seen)-1].Step)
 	}
-}
-
-// median is the lower middle of values; NaN of none.
-func median(values []float64) float64 { return quantile(values, 0.5) }
-
-// quantile is the value at a level of sorted values, without interpolation, since some are infinite.
-func quantile(values []float64, level float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[int(level*float64(len(sorted)-1)+0.5)]
 }

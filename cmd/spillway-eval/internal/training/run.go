@@ -9,7 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/curve"
 )
 
-// Run is one recorded training.
+// Run is one recorded training, with at least one point.
 type Run struct {
 	Name   string
 	Points []curve.Point
@@ -25,39 +25,40 @@ type Workload struct {
 // last is the step at which the run ends.
 func (r Run) last() float64 { return r.Points[len(r.Points)-1].Step }
 
-// seen is the points up to a step.
-func (r Run) seen(until float64) []curve.Point {
+// seen is the points of a part of the steps.
+func (r Run) seen(part float64) []curve.Point {
 	for i, point := range r.Points {
-		if point.Step > until {
+		if point.Step > part*r.last() {
 			return r.Points[:i]
 		}
 	}
 	return r.Points
 }
 
-// first is the step at which the run first reaches a level; +Inf if it never does.
+// first is the step at which points first reach a level; +Inf if they never do.
 func first(points []curve.Point, direction curve.Direction, level float64) float64 {
 	for _, point := range points {
-		if reached(direction, point.Value, level) {
+		if lossOf(direction, point.Value) <= lossOf(direction, level) {
 			return point.Step
 		}
 	}
 	return math.Inf(1)
 }
 
-func reached(direction curve.Direction, value, level float64) bool {
+// lossOf is a value of which less is better.
+func lossOf(direction curve.Direction, value float64) float64 {
 	if direction == curve.Maximise {
-		return value >= level
+		return -value
 	}
-	return value <= level
+	return value
 }
 
 // best is the best value of points; NaN if there is none.
 func best(points []curve.Point, direction curve.Direction) float64 {
 	best := math.NaN()
 	for _, point := range points {
-		if !math.IsNaN(point.Value) && (math.IsNaN(best) || reached(direction, point.Value, best)) {
-			best = point.Value
+		if value := point.Value; math.IsNaN(best) || lossOf(direction, value) < lossOf(direction, best) {
+			best = value
 		}
 	}
 	return best
@@ -67,29 +68,27 @@ func best(points []curve.Point, direction curve.Direction) float64 {
 type Protocol struct {
 	// Seed draws which runs are earlier ones.
 	Seed uint64
-	// Earlier is how many earlier runs there are at most, Scored how many others of a workload are scored at most.
+	// Earlier is how many earlier runs there are at most, Scored how many others of a workload are scored at most; both
+	// 1 or more.
 	Earlier, Scored int
 }
 
-// split divides the runs of a workload into earlier ones and those that are scored. Where there are too few for both,
-// each run is scored with all others as earlier ones.
+// split is a run that is scored, and the earlier ones.
 type split struct {
 	run     Run
 	earlier []Run
 }
 
-// fewest is the number of runs below which each is scored against all others: half of them would be too few to learn
-// from.
-const fewest = 24
+// fewestToHalve is the number of runs below which each is scored with all others as earlier ones: half of them would be
+// too few to learn from.
+const fewestToHalve = 24
 
 func (p Protocol) splits(of Workload) []split {
-	random := p.random(of.Name)
-	order := random.Perm(len(of.Runs))
+	order := p.random(of.Name).Perm(len(of.Runs))
 	var all []split
-	if len(of.Runs) < fewest {
+	if len(order) < fewestToHalve {
 		for i, run := range of.Runs {
-			earlier := slices.Delete(slices.Clone(of.Runs), i, i+1)
-			all = append(all, split{run, earlier})
+			all = append(all, split{run, slices.Delete(slices.Clone(of.Runs), i, i+1)})
 		}
 		return all[:min(len(all), p.Scored)]
 	}
@@ -106,37 +105,40 @@ func (p Protocol) splits(of Workload) []split {
 
 func (p Protocol) random(name string) *rand.Rand {
 	sum := fnv.New64a()
-	_, _ = sum.Write([]byte(name))
+	_, _ = sum.Write([]byte(name)) // it returns no error
 	return rand.New(rand.NewPCG(p.Seed, sum.Sum64()))
 }
 
-// ladderParts are the parts of earlier runs at which levels are taken, and rungs the quantiles of all these levels that
-// are asked.
+// The levels of a workload are the rungs, quantiles of what earlier runs had reached after these parts of their steps.
 var (
 	ladderParts = [...]float64{0.5, 0.7, 0.9}
 	rungs       = [...]float64{0.1, 0.3, 0.5, 0.7, 0.9}
 )
 
-// Ladder is the levels that are asked of a workload with these earlier runs.
+// Ladder is the levels that are asked of a run after these earlier ones.
 func Ladder(earlier []Run, direction curve.Direction) []float64 {
 	var levels []float64
 	for _, run := range earlier {
 		for _, part := range ladderParts {
-			if level := best(run.seen(part*run.last()), direction); !math.IsNaN(level) {
+			if level := best(run.seen(part), direction); !math.IsNaN(level) {
 				levels = append(levels, level)
 			}
 		}
 	}
-	if len(levels) == 0 {
-		return nil
-	}
-	slices.Sort(levels)
 	var ladder []float64
 	for _, rung := range rungs {
-		level := levels[int(rung*float64(len(levels)-1)+0.5)]
-		if !slices.Contains(ladder, level) {
+		if level := quantile(levels, rung); !math.IsNaN(level) && !slices.Contains(ladder, level) {
 			ladder = append(ladder, level)
 		}
 	}
 	return ladder
+}
+
+// quantile is the value at a level of values, without interpolation, since some are infinite; NaN of none.
+func quantile(values []float64, level float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[int(level*float64(len(sorted)-1)+0.5)]
 }
