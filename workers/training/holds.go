@@ -1,6 +1,8 @@
 package training
 
 import (
+	"slices"
+
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
 )
@@ -9,9 +11,9 @@ import (
 //
 //	standing = P (1 + state/4) + buffers + library + passing
 //
-// bytes: parameters P, the state of their optimizer, buffers, the work space that libraries keep, and what passes between
-// parts. To that come, with F micro-batches in flight that keep A each, gradients G of all its parameters, and what the
-// operations were measured to take while they work:
+// bytes: parameters P, the state of their optimizer, buffers, the work space that libraries keep, and what passes
+// between parts. To that come, with F micro-batches in flight that keep A each, gradients G of all its parameters, and
+// what the operations were measured to take while they work:
 //
 //	in the first backward pass of a step    (F - 1) A + max over operations i of (A of those up to i + the gradients that
 //	                                        wait there + what i takes + G of those after i)
@@ -32,7 +34,8 @@ type working struct {
 	library           float64
 }
 
-// workingOf returns what the operations of the larger of two probes take, in its order; nil where that was not measured.
+// workingOf returns what the operations of the larger of two probes take, in its order; nil where that was not
+// measured.
 func workingOf(small, large exec.Probe) []working {
 	if len(small.Working) != len(small.Graph.Ops) || len(large.Working) != len(large.Graph.Ops) {
 		return nil
@@ -82,7 +85,7 @@ func (s setup) moments(home []int, parts int, each float64) []moments {
 		count[i+1] += count[i]
 	}
 	place := make([]int, len(home)) // of each operation, part after part
-	next := append([]int(nil), count...)
+	next := slices.Clone(count)
 	for _, op := range s.model.order {
 		if part := home[op]; part >= 0 && part < parts {
 			place[op] = next[part]
@@ -141,15 +144,11 @@ func (s setup) gradients(home, place, count []int, each float64) (own, waiting [
 			leaves = leaves || home[reader] > from
 		}
 		for part, reader := range last {
-			if part < 0 || part >= parts {
+			if part == from || part < 0 || part >= parts {
 				continue
 			}
-			begin, end := count[part], reader
-			if part == from {
-				continue
-			}
-			waiting[begin] += bytes
-			waiting[end] -= bytes
+			waiting[count[part]] += bytes
+			waiting[reader] -= bytes
 		}
 		if from < 0 || from >= parts {
 			continue
@@ -222,9 +221,9 @@ const (
 	adamTensors = 2
 )
 
-// Torch's allocator on GPUs hands out tensors below smallTensor from segments of 2 MiB, others below largeTensor from
-// segments of 20 MiB, and rounds what is larger to 2 MiB (c10/cuda/CUDACachingAllocator.cpp). Of each kind of segment, half
-// a one is empty on the average.
+// Torch's allocator on GPUs hands out tensors of up to smallTensor from segments of 2 MiB, others below largeTensor from
+// segments of 20 MiB, and rounds what is larger to 2 MiB (c10/cuda/CUDACachingAllocator.cpp). Of each kind of segment,
+// half a one is empty on the average.
 const (
 	smallTensor   = float64(1 * quantity.MiB)
 	largeTensor   = float64(10 * quantity.MiB)
@@ -253,9 +252,10 @@ func (s setup) reserved(most, stepping, parameters float64, m moments) float64 {
 	return held
 }
 
-// besides is what a process holds besides its tensors, as rehearsals of the unsplit model showed, between two numbers of
-// samples of a micro-batch: on CPUs a share of what the tensors take, which is what the C library keeps of freed memory;
-// on GPUs bytes, by which the segments of the unsplit model are more or less than usual. The zero value is nothing.
+// besides is what a process holds besides its tensors, as rehearsals of the unsplit model showed, between two numbers
+// of samples of a micro-batch: on CPUs a share of what the tensors take, which is what the C library keeps of freed
+// memory; on GPUs bytes, by which the segments of the unsplit model are more or less than usual. The zero value is
+// nothing.
 type besides struct{ few, many, atFew, atMany float64 }
 
 func (b besides) at(samples float64) float64 {

@@ -76,8 +76,8 @@ func (r recorded) setup(t *testing.T, device exec.Device) setup {
 	return s
 }
 
-// TestPeaksAreThoseThatCameOnAnH200 has what was predicted 12 to 19 % too small, as no work space of cuBLAS was known, and
-// more than twice too large, as that of the model was in both parts, though the first has convolutions alone.
+// TestPeaksAreThoseThatCameOnAnH200 has what was predicted 12 to 19 % too small, as no work space of cuBLAS was known,
+// and more than twice too large, as that of the model was in both parts, though the first has convolutions alone.
 func TestPeaksAreThoseThatCameOnAnH200(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/h200.json")
@@ -122,8 +122,8 @@ func TestPeaksAreThoseThatCameOnAnH200(t *testing.T) {
 	}
 }
 
-// three is a chain of an operation with parameters, one with a library, and a loss, in bytes for each sample: 10 and 20 go
-// from one to the next. The loss takes most, and makes nothing.
+// three is a chain of an operation with parameters, one with a library, and a loss, in bytes for each sample: 10 and 20
+// go from one to the next. The loss takes most, and makes nothing.
 func three() recorded {
 	r := recorded{Schedule: GPipe, Batch: 4, MicroBatches: 2}
 	for _, n := range []quantity.Bytes{1, 4} {
@@ -173,17 +173,20 @@ func TestAPartIsChargedWhatItsOwnOperationsTake(t *testing.T) {
 		// The first part has no library and no loss, and what goes out, 20 bytes, stays until its gradient is there. Each has
 		// most when the second of two samples at a time goes back, beside the gradients that the first left.
 		"in parts": {
-			[][]int{{0}, {1, 2}}, 2, RecomputeNever,
+			[][]int{{0}, {1, 2}},
+			2, RecomputeNever,
 			[]float64{2*1000 + 50 + 20 + 1000 + 2*(7+10) + 1000 + 2*3, 2*400 + 6000 + 2*20 + 400 + 2*(5+30) + 2*800},
 		},
 		// Of four samples at a time, in turn, more are under way: of each what is kept and goes out, unless it is computed
 		// again.
 		"in parts, four in turn": {
-			[][]int{{0}, {1, 2}}, 4, RecomputeNever,
+			[][]int{{0}, {1, 2}},
+			4, RecomputeNever,
 			[]float64{2*1000 + 50 + 2*(7+10) + 10 + 1000 + (7 + 10) + 1000 + 3, 2*400 + 6000 + 4*10 + 2*35 + 400 + 35 + 800},
 		},
 		"in parts, four in turn, computed again": {
-			[][]int{{0}, {1, 2}}, 4, RecomputeAlways,
+			[][]int{{0}, {1, 2}},
+			4, RecomputeAlways,
 			[]float64{2*1000 + 50 + 10 + 1000 + (7 + 10) + 1000 + 3, 2*400 + 6000 + 4*10 + 400 + 35 + 800},
 		},
 	} {

@@ -241,7 +241,8 @@ func predicted(t *testing.T, c trial) outcome {
 		}
 	}
 	result, err := training.Run(t.Context(), training.Job{
-		Executor: e, Partitions: c.parts, Devices: devices, Batch: c.batch, MicroBatches: c.microBatches, Schedule: c.schedule,
+		Executor: e, Partitions: c.parts, Devices: devices, Batch: c.batch, MicroBatches: c.microBatches,
+		Schedule:  c.schedule,
 		Recompute: c.recompute, Seed: 3,
 		Optimizer: exec.Optimizer{Kind: c.optimizer, LearningRate: 1e-4}, Steps: measuredSteps, Directory: t.TempDir(),
 		CheckpointEvery: -1,

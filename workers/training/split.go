@@ -336,7 +336,8 @@ func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 	return all, nil
 }
 
-// part prices one part. What it holds is in holds.go. Of an executor that does not measure what operations take, it holds
+// part prices one part. What it holds is in holds.go. Of an executor that does not measure what operations take, it
+// holds
 //
 //	P (2 + state/4) + buffers + F A + passing + largest + added + rest
 //
