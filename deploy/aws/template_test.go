@@ -1,6 +1,7 @@
 package aws_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"regexp"
@@ -34,8 +35,16 @@ func read(t *testing.T) template {
 		t.Fatal(err)
 	}
 	writeOut(&root)
+	var whole map[string]any
+	if err := root.Decode(&whole); err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := json.Marshal(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var tpl template
-	if err := root.Decode(&tpl); err != nil {
+	if err := json.Unmarshal(asJSON, &tpl); err != nil {
 		t.Fatal(err)
 	}
 	return tpl
