@@ -122,7 +122,7 @@ var refusals = []refusal{
 		hint: "make it (deploy/aws/template.yaml does), or name another with --bucket",
 	},
 	{
-		codes: []string{"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"}, quote: true,
+		codes: []string{"PermanentRedirect", "MovedPermanently", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"}, quote: true,
 		what: "the bucket is in another region", hint: "name one in the region of the functions with --bucket, or give --region",
 	},
 	{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 )
 
 // bucketPattern is what S3 takes as the name of a bucket:
@@ -41,12 +42,20 @@ func NewUpload(
 			aws.ToInt64(held.ContentLength) == int64(len(archive)) {
 			return bucket, key, nil
 		}
-		_, err := client.PutObject(ctx, &s3.PutObjectInput{
+		// An upload to a bucket that is not there may break before it is told why.
+		_, err := client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &bucket})
+		if absent, ok := errors.AsType[*s3types.NotFound](err); ok {
+			return "", "", &Problem{
+				What: "the bucket " + bucket + " is not there", Err: absent,
+				Hint: "make it (deploy/aws/template.yaml does), or name another with --bucket",
+			}
+		}
+		_, err = client.PutObject(ctx, &s3.PutObjectInput{
 			Bucket: &bucket, Key: &key, Body: bytes.NewReader(archive), ContentType: aws.String("application/zip"),
 			ChecksumSHA256: aws.String(base64.StdEncoding.EncodeToString(sum[:])),
 		})
 		if err != nil {
-			return "", "", fmt.Errorf("upload the zip to s3://%s/%s: %w", bucket, key, err)
+			return "", "", fmt.Errorf("upload the zip: %w", Explain(err, fmt.Sprintf("s3://%s/%s", bucket, key)))
 		}
 		return bucket, key, nil
 	}, nil

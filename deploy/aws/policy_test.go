@@ -173,7 +173,9 @@ func called(t *testing.T) []string {
 	zips := map[string][]byte{}
 	bucket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method == http.MethodHead {
-			w.WriteHeader(http.StatusNotFound)
+			if strings.Count(req.URL.Path, "/") > 1 {
+				w.WriteHeader(http.StatusNotFound)
+			}
 			return
 		}
 		zips[req.URL.Path], _ = io.ReadAll(req.Body)
