@@ -608,7 +608,8 @@ func TestTheVariablesOfTheSDKAreAllTheConfigurationThatALocalHostNeeds(t *testin
 
 func TestWithoutARoleNothingIsDeployedToAWS(t *testing.T) {
 	t.Parallel()
-	iv := invoker(t, awslambda.Options{Client: client("https://lambda.example.com", nil)})
+	aws := answering(http.StatusNotFound, "ResourceNotFoundException", "Function not found")
+	iv := invoker(t, awslambda.Options{Client: client("https://lambda.example.com", aws)})
 	if _, err := iv.Ensure(t.Context(), build(t), 512); err == nil ||
 		!strings.Contains(err.Error(), "SPILLWAY_LAMBDA_ROLE") {
 		t.Errorf("got %v, want an error that names the variable to set", err)

@@ -42,7 +42,8 @@ var (
 		CacheVersion: "2", Resume: ref,
 	}
 	training = predictor.Training{
-		Model: "3b2a", Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Steps: 40, TotalSteps: 100,
+		Model: "3b2a", ModelBytes: 4 * quantity.MiB,
+		Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Steps: 40, TotalSteps: 100,
 		PredictedStepSeconds: 0.5, StepSeconds: 0.55, Bubble: 0.2,
 		Parts: []predictor.TrainingPart{{
 			Device: "cuda:0", Kind: "cuda", Class: "h100", Threads: 2, Ops: 31, First: "embed", Last: "block.3.mlp",
@@ -157,7 +158,11 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindDecision: {Decision: &predictor.Decision{
 			ID: "1-2-score-pool", At: at, Stage: stage, Venue: predictor.Pool, Run: "digits-1", What: "slots", From: "1 slot",
 			To:     "3 slots",
-			Reason: "12 tasks wait", Inputs: map[string]float64{"backlog_tasks": 12}, Predicted: guess, PredictedUnit: "seconds",
+			Reason: "12 tasks wait",
+			Rejected: []predictor.Rejected{{
+				What: "1 slot", Venue: predictor.Pool, Price: 1_000, Seconds: 2.5, Chance: 0.75,
+			}},
+			Inputs: map[string]float64{"backlog_tasks": 12}, Predicted: guess, PredictedUnit: "seconds",
 		}},
 	}
 }

@@ -610,3 +610,21 @@ func (m *State) adopt(st *Stage) {
 	}
 	m.Stages[st.ID] = st
 }
+
+// Models are what is known of stages under every build, by name.
+func (m *State) Models() []*Model {
+	return slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// StageOf is the stage of a model under the build in which something happened last; nil where no build of it is known.
+func (m *State) StageOf(model *Model) (latest *Stage) {
+	for _, st := range m.Stages {
+		if st.Model != model {
+			continue
+		}
+		if latest == nil || cmp.Or(cmp.Compare(st.Active, latest.Active), fact.CompareStages(st.ID, latest.ID)) > 0 {
+			latest = st
+		}
+	}
+	return latest
+}

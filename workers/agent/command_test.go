@@ -699,7 +699,7 @@ func TestAttackACommandThatNobodyDeclaredDoesNotRun(t *testing.T) {
 func TestACommandOfWhichItIsNotKnownWhetherItIsDeclaredIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
-	orders := make(chan Order, 2)
+	orders := make(chan slot.Order, 2)
 	h, printed, _ := startWithStore(t, 1, func(o *Options) {
 		o.Declared = func(_ context.Context, order slot.Order) error {
 			orders <- order

@@ -44,6 +44,8 @@ type config struct {
 	Variables   map[string]string `json:"variables,omitempty"`
 	CodeSHA256  string            `json:"code_sha256"` // of the zip, in hex
 	CodeBytes   int64             `json:"code_bytes"`  // of the zip
+	Tags        map[string]string `json:"tags,omitempty"`
+	Reserved    *int              `json:"reserved,omitempty"` // concurrency; nil where none is
 	Modified    time.Time         `json:"modified"`
 }
 
@@ -66,6 +68,7 @@ type createInput struct {
 	Timeout       *int
 	Architectures []string
 	Environment   struct{ Variables map[string]string }
+	Tags          map[string]string
 	Layers        []string
 	Code          codeInput
 }
@@ -74,6 +77,7 @@ type createInput struct {
 type codeInput struct {
 	ZipFile  []byte
 	S3Bucket string
+	S3Key    string
 	ImageURI string `json:"ImageUri"`
 }
 
@@ -133,6 +137,7 @@ func (in createInput) config() (config, error) {
 		MemoryMB:    minMemoryMB,
 		TimeoutS:    3,
 		Variables:   in.Environment.Variables,
+		Tags:        in.Tags,
 	}
 	set(&c.MemoryMB, in.MemorySize)
 	set(&c.TimeoutS, in.Timeout)
@@ -146,6 +151,9 @@ func (in createInput) config() (config, error) {
 		return c, errInvalid("layers are not available here: put everything into the zip")
 	}
 	if err := in.Code.check(in.Architectures); err != nil {
+		return c, err
+	}
+	if err := checkTags(c.Tags); err != nil {
 		return c, err
 	}
 	return c, c.check()
@@ -169,8 +177,8 @@ func (c config) check() error {
 
 // check refuses code that is elsewhere or for another processor.
 func (in codeInput) check(architectures []string) error {
-	if in.S3Bucket != "" || in.ImageURI != "" {
-		return errInvalid("code in S3 or in an image does not run here: put the zip into ZipFile")
+	if in.ImageURI != "" {
+		return errInvalid("code in an image does not run here: put the zip into ZipFile")
 	}
 	for _, a := range architectures {
 		if a != architecture() {

@@ -105,7 +105,7 @@ func TestAttackCommandsThatNothingServedDeclares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &stores{builds: build.NewStore(state, nil), chains: build.NewChains(state), store: store}
+	e := &stores{builds: build.NewStore(state, nil), chains: build.NewChains(state), store: &artifacts{Store: store}}
 	single, err := chain.Single("one")
 	one := keepChain(t, e, single, err)
 	parsed, err := chain.Parse("hello.yaml", []byte("name: hello\ncode: none\nstages:\n  hello:\n    run: echo hello\n"),

@@ -48,13 +48,14 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 
 	options := awslambda.Options{
 		Role: os.Getenv(roleVariable), Logger: v.logger,
-		Environment: map[string]string{wire.ArtifactsEnvironment: v.config.artifactsURL()},
+		Environment: map[string]string{wire.ArtifactsEnvironment: v.store.remote},
 	}
 	if os.Getenv(endpointVariable) == "" {
 		endpoint, err := v.startFunctionHost(ctx)
 		if err != nil {
 			return nil, err
 		}
+		options.Environment[wire.ArtifactsEnvironment] = v.store.local
 		options.Client = localClient(endpoint, v.servers.Keys().FunctionSecret())
 		v.functions.Cores = quantity.Milli(len(config.CPUs)) * quantity.Core
 	}
@@ -62,6 +63,7 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 	if err != nil {
 		return nil, err
 	}
+	v.addresses.Functions = invoker.Endpoint()
 	functions := lambdaFunctions{invoker: invoker, builds: v.builds}
 	if functions.runner, err = findRunner(v.config.Functions.Runner); err != nil {
 		v.functions.NoCommands = err.Error()
