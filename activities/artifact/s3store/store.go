@@ -55,6 +55,7 @@ type Store struct {
 
 	mu       sync.Mutex
 	known    map[string]bool      // guarded by mu: keys about artifacts that List has seen
+	mainless map[string]bool      // guarded by mu: digests of which List has seen only what was put again
 	taken    map[string]time.Time // guarded by mu: what was discarded, and after when it must not have been put
 	doubtful map[string]bool      // guarded by mu: digests whose deletion ended in an error, and may still happen
 	behind   time.Duration        // guarded by mu: by how much the clock of S3 is behind that of this machine
