@@ -229,4 +229,17 @@ func (s *server) change(key string, how func(data []byte) []byte) {
 
 func digestKey(digest string) string { return "state/" + digest[:2] + "/" + digest[2:] }
 
+// listed is all that a store lists.
+func listed(t *testing.T, store *s3store.Store) (all []artifact.Info) {
+	t.Helper()
+	err := store.List(t.Context(), func(info artifact.Info) error {
+		all = append(all, info)
+		return nil
+	})
+	if err != nil || len(all) == 0 {
+		t.Fatalf("listed %d, %v", len(all), err)
+	}
+	return all
+}
+
 var _ artifact.Store = (*s3store.Store)(nil)
