@@ -397,7 +397,9 @@ func (m *Model) sum() {
 	}
 	m.summed = m.Attempts
 	m.experience = size.ExperienceOf(m.Memory.Measured())
-	m.wallExperience = size.ExperienceOf(m.Times(fact.Pool, 1).Values) // of several sizes they differ by these, too
+	times := m.Times(fact.Pool, 1) // of several sizes they differ by these, too
+	m.wallExperience = size.ExperienceOf(times.Values)
+	m.experience.Input, m.wallExperience.Input = m.Memory.MeanLog(usage.InputBytes), times.MeanLog(usage.InputBytes)
 }
 
 // learnTimes learns the speed at each size, and how long attempts take with as many cores as the newest had, unless
