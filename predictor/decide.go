@@ -65,7 +65,7 @@ type decider struct {
 	claimed   quantity.Milli      // by the tasks of all stages: see pool
 	pooled    bool                // both are known
 	plan      plan.Plan
-	wants     *float64 // see wanted; nil until a stage asks
+	waits     *waits // nil until a stage asks
 	// experienced are stages that tell what others may take; nil until one asks.
 	experienced []*memory.Model
 }
