@@ -221,9 +221,9 @@ const (
 	adamTensors = 2
 )
 
-// Torch's allocator on GPUs hands out tensors of up to smallTensor from segments of 2 MiB, others below largeTensor from
-// segments of 20 MiB, and rounds what is larger to 2 MiB (c10/cuda/CUDACachingAllocator.cpp). Of each kind of segment,
-// half a one is empty on the average.
+// Torch's allocator on GPUs hands out tensors of up to smallTensor from segments of 2 MiB, others below largeTensor
+// from segments of 20 MiB, and rounds what is larger to 2 MiB (c10/cuda/CUDACachingAllocator.cpp). Of each kind of
+// segment, half a one is empty on the average.
 const (
 	smallTensor   = float64(1 * quantity.MiB)
 	largeTensor   = float64(10 * quantity.MiB)
