@@ -321,8 +321,10 @@ func TestPins(t *testing.T) {
 	if err := store.Unpin(t.Context(), digestOf("a"), time.Now().Add(-time.Minute)); err != nil || len(pinned()) != 1 {
 		t.Errorf("pins that were made again since: %q, %v; want that they stay", pinned(), err)
 	}
-	if err := errors.Join(store.Unpin(t.Context(), digestOf("a"), time.Now()), store.Unpin(t.Context(), digestOf("a"), time.Now())); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if err := store.Unpin(t.Context(), digestOf("a"), time.Now()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if got := pinned(); len(got) > 0 {
 		t.Errorf("pins at the end: %q", got)
@@ -336,8 +338,9 @@ func TestNothingOutsideTheStoreIsNamed(t *testing.T) {
 		_, discard := store.Discard(t.Context(), digest, time.Now())
 		_, remove := store.Delete(t.Context(), digest)
 		for name, err := range map[string]error{
-			"Discard": discard, "Restore": store.Restore(t.Context(), digest), "Delete": remove, "Touch": store.Touch(t.Context(), digest),
-			"Pin": store.Pin(t.Context(), digest), "Unpin": store.Unpin(t.Context(), digest, time.Now()),
+			"Discard": discard, "Restore": store.Restore(t.Context(), digest), "Delete": remove,
+			"Touch": store.Touch(t.Context(), digest), "Pin": store.Pin(t.Context(), digest),
+			"Unpin": store.Unpin(t.Context(), digest, time.Now()),
 		} {
 			if err == nil {
 				t.Errorf("%s(%q) was not refused", name, digest)

@@ -174,7 +174,9 @@ func TestAttackARelayWithoutItsToken(t *testing.T) {
 		strings.Contains(err.Error(), "guessed") {
 		t.Errorf("Put with a wrong token: %v", err)
 	}
-	for _, location := range []string{"http://artifacts:hidden@192.0.2.1:80", "http://127.0.0.1:80", "file:///a", "http://%"} {
+	for _, location := range []string{
+		"http://artifacts:hidden@192.0.2.1:80", "http://127.0.0.1:80", "file:///a", "http://%",
+	} {
 		if _, err := relay.Dial(location); err == nil || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("Dial(%q): %v", location, err)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/artifact/storetest"
 )
 
-// TestAStrictServerKeepsToTheContractOfStores is the contract on a server that answers each request at one moment, as S3
-// does; package s3check has it on one of another maker.
+// TestAStrictServerKeepsToTheContractOfStores is the contract on a server that answers each request at one moment,
+// as S3 does; package s3check has it on one of another maker.
 func TestAStrictServerKeepsToTheContractOfStores(t *testing.T) {
 	t.Parallel()
 	var servers sync.Map

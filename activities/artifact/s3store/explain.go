@@ -36,8 +36,8 @@ var (
 )
 
 // rights are what the credentials of an engine must allow.
-const rights = "s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload on the prefix and s3:ListBucket on " +
-	"the bucket"
+const rights = "s3:GetObject, s3:PutObject, s3:DeleteObject, s3:AbortMultipartUpload on the prefix and s3:ListBucket " +
+	"on the bucket"
 
 // explain says of an error what was wrong and what to do. What it does not know it returns as it is.
 func (s *Store) explain(err error) error {

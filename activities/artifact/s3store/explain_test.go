@@ -39,15 +39,21 @@ func TestWhatIsWrongWithABucketIsNamed(t *testing.T) {
 			},
 			s3store.ErrRegion, "write region=eu-central-1",
 		},
-		"no rights":      {answer{http.StatusForbidden, "AccessDenied", nil}, s3store.ErrForbidden, "s3:PutObject"},
-		"an unknown key": {answer{http.StatusForbidden, "InvalidAccessKeyId", nil}, s3store.ErrCredentials, "AWS_ACCESS_KEY_ID"},
+		"no rights": {answer{http.StatusForbidden, "AccessDenied", nil}, s3store.ErrForbidden, "s3:PutObject"},
+		"an unknown key": {
+			answer{http.StatusForbidden, "InvalidAccessKeyId", nil},
+			s3store.ErrCredentials,
+			"AWS_ACCESS_KEY_ID",
+		},
 		"a wrong secret": {
-			answer{http.StatusForbidden, "SignatureDoesNotMatch", nil}, s3store.ErrCredentials,
+			answer{http.StatusForbidden, "SignatureDoesNotMatch", nil},
+			s3store.ErrCredentials,
 			"AWS_SECRET_ACCESS_KEY",
 		},
 		"credentials of yesterday": {answer{http.StatusBadRequest, "ExpiredToken", nil}, s3store.ErrCredentials, "a role"},
 		"a clock that is wrong": {
-			answer{http.StatusForbidden, "RequestTimeTooSkewed", nil}, s3store.ErrClock,
+			answer{http.StatusForbidden, "RequestTimeTooSkewed", nil},
+			s3store.ErrClock,
 			"set the clock",
 		},
 	} {
@@ -58,21 +64,12 @@ func TestWhatIsWrongWithABucketIsNamed(t *testing.T) {
 			store := server.store(t)
 			_, claimed := store.Claim(t.Context(), "me")
 			_, put := store.Put(t.Context(), strings.NewReader("a"))
-			_, large := store.Put(t.Context(), strings.NewReader(strings.Repeat("l", 9<<20)))
 			for name, err := range map[string]error{
-				"Claim": claimed, "Put": put, "Put of parts": large,
+				"Claim": claimed, "Put": put,
 				"List": store.List(t.Context(), nil), "RestoreAll": store.RestoreAll(t.Context()),
 			} {
-				if name == "Put of parts" && errors.Is(err, s3store.ErrForbidden) {
-					continue // it begins with a HEAD, whose answer has no body that says more
-				}
 				if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
-					if name != "Put of parts" {
-						t.Errorf("%s: %v, want %v and %q", name, err, c.want, c.says)
-					}
-				}
-				if err == nil || strings.Contains(err.Error(), "secret\"") {
-					t.Errorf("%s: %v", name, err)
+					t.Errorf("%s: %v, want %v and %q", name, err, c.want, c.says)
 				}
 			}
 		})

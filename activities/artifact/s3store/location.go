@@ -11,7 +11,8 @@ import (
 )
 
 // Supported is the form of a location, for messages and help.
-const Supported = "s3://BUCKET/PREFIX?region=REGION, with endpoint=URL, sse=AES256 or sse=aws:kms and kms-key=ID where needed"
+const Supported = "s3://BUCKET/PREFIX?region=REGION, with endpoint=URL, sse=AES256 or sse=aws:kms and kms-key=ID " +
+	"where needed"
 
 // A Location says where a store is. It holds no secret.
 type Location struct {

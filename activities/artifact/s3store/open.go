@@ -43,8 +43,8 @@ func (s *Store) Open(ctx context.Context, digest string) (io.ReadCloser, error) 
 	}, nil
 }
 
-// getAgain reads bytes that were put while the artifact was about to be removed. Each of those that are listed may go at
-// the moment, but one that a Put has stored since the removal was decided on; so all of them are tried, the last first.
+// getAgain reads bytes that were put while the artifact was about to be removed. Each of those that are listed may go
+// just now, but one that a Put has stored since the removal was decided on; so all of them are tried, the last first.
 func (s *Store) getAgain(ctx context.Context, digest string) (key string, body io.ReadCloser, size int64, err error) {
 	var copies []string
 	err = s.each(ctx, about+digest+"/"+againBy, func(name string, _ types.Object) error {

@@ -91,79 +91,107 @@ func said(name string) (digest, what string) {
 // staleMark is how old a mark of an artifact that is not there must be to go: who has made it has long put the bytes.
 const staleMark = 24 * time.Hour
 
+// catalogue is what a listing has seen.
+type catalogue struct {
+	found    map[string]*artifact.Info // by digest
+	known    map[string]bool           // names of marks and of what was put again
+	main     map[string]bool           // digests that are stored under their own key
+	again    map[string]bool           // digests of which there is what was put again
+	last     map[string]mark           // by digest
+	obsolete []string                  // names of marks that nobody needs any more
+}
+
+// mark is one that somebody has put an artifact again, or asked for it.
+type mark struct {
+	name string
+	at   time.Time
+}
+
+// see takes in an object.
+func (c *catalogue) see(name string, object types.Object, at time.Time) {
+	digest, what := said(name)
+	switch stored := digestOf(name); {
+	case stored != "":
+		c.main[stored] = true
+		c.bytes(stored, object, at)
+	case strings.HasPrefix(what, againBy):
+		c.known[name], c.again[digest] = true, true
+		c.bytes(digest, object, at)
+	case strings.HasPrefix(what, markedBy):
+		c.known[name] = true
+		this, before := mark{name, at}, c.last[digest]
+		if before.at.After(this.at) {
+			this, before = before, this
+		}
+		if before.name != "" {
+			c.obsolete = append(c.obsolete, before.name)
+		}
+		c.last[digest] = this
+	}
+}
+
+// bytes takes in an object that is an artifact.
+func (c *catalogue) bytes(digest string, object types.Object, at time.Time) {
+	info := c.found[digest]
+	if info == nil {
+		info = &artifact.Info{Digest: digest, Bytes: aws.ToInt64(object.Size)}
+		c.found[digest] = info
+	} else {
+		info.Again = true
+	}
+	if at.After(info.Written) {
+		info.Written = at
+	}
+}
+
+// conclude says of artifacts what their marks say, and returns the digests that are not stored under their own key.
+func (c *catalogue) conclude(now time.Time) (mainless map[string]bool) {
+	for digest, mark := range c.last {
+		info := c.found[digest]
+		switch {
+		case info == nil && now.Sub(mark.at) > staleMark:
+			c.obsolete = append(c.obsolete, mark.name)
+		case info == nil: // who has made it is about to put the bytes
+		default:
+			info.Again = true
+			if mark.at.After(info.Written) {
+				info.Written = mark.at
+			}
+		}
+	}
+	mainless = map[string]bool{}
+	for digest := range c.again {
+		if !c.main[digest] {
+			mainless[digest] = true
+		}
+	}
+	return mainless
+}
+
 // List calls each with every artifact once. What is put meanwhile may be left out. Of several marks of an artifact it
 // leaves the last.
 func (s *Store) List(ctx context.Context, each func(artifact.Info) error) error {
-	found, known, mainless := map[string]*artifact.Info{}, map[string]bool{}, map[string]bool{}
-	type mark struct {
-		key string
-		at  time.Time
+	c := catalogue{
+		found: map[string]*artifact.Info{}, known: map[string]bool{}, main: map[string]bool{}, again: map[string]bool{},
+		last: map[string]mark{},
 	}
-	last := map[string]mark{}
-	var old []string
-	see := func(digest string, object types.Object) {
-		info := found[digest]
-		if info == nil {
-			info = &artifact.Info{Digest: digest, Bytes: aws.ToInt64(object.Size)}
-			found[digest] = info
-		} else {
-			info.Again = true
-		}
-		if at := s.written(object.LastModified); at.After(info.Written) {
-			info.Written = at
-		}
-	}
-	var mains []string
 	err := s.each(ctx, "", func(name string, object types.Object) error {
-		if digest := digestOf(name); digest != "" {
-			mains = append(mains, digest)
-			see(digest, object)
-			return nil
-		}
-		digest, what := said(name)
-		switch {
-		case strings.HasPrefix(what, againBy):
-			known[name] = true
-			mainless[digest] = true
-			see(digest, object)
-		case strings.HasPrefix(what, markedBy):
-			known[name] = true
-			this := mark{name, s.written(object.LastModified)}
-			if before, is := last[digest]; is {
-				if before.at.After(this.at) {
-					before, this = this, before
-				}
-				old = append(old, before.key)
-			}
-			last[digest] = this
-		}
+		c.see(name, object, s.written(object.LastModified))
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("list artifacts: %w", err)
 	}
-	for digest, mark := range last {
-		if info := found[digest]; info != nil {
-			info.Again = true
-			if mark.at.After(info.Written) {
-				info.Written = mark.at
-			}
-		} else if time.Since(mark.at) > staleMark {
-			old = append(old, mark.key)
-		}
-	}
-	for _, digest := range mains {
-		delete(mainless, digest)
-	}
+	mainless := c.conclude(time.Now())
 	s.mu.Lock()
-	s.known, s.mainless = known, mainless
+	s.known, s.mainless = c.known, mainless
 	s.mu.Unlock()
-	for _, name := range old { // what is left is removed the next time
+	for _, name := range c.obsolete { // what is left is removed the next time
 		if err := s.remove(ctx, s.key(name)); err != nil {
 			return fmt.Errorf("list artifacts: %w", err)
 		}
 	}
-	for _, info := range found {
+	for _, info := range c.found {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("list artifacts: %w", err)
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/artifact/s3store"
 )
 
-// server is what this package uses of S3, in memory: each request happens at one moment, and time is told in seconds. It
-// is as strict as AWS is documented to be and knows nothing else; package s3check has a whole server.
+// server is what this package uses of S3, in memory: each request happens at one moment, and time is told in seconds.
+// It is as strict as AWS is documented to be and knows nothing else; package s3check has a whole server.
 type server struct {
 	*httptest.Server
 

@@ -140,6 +140,7 @@ func (s suite) delete(t *testing.T, data string) (gone bool) {
 }
 
 func testPut(t *testing.T, s suite) {
+	t.Helper()
 	var used int64
 	for _, data := range []string{"", "a", "hello", strings.Repeat("x", 1<<20), strings.Repeat("y", 9<<20)} {
 		before := time.Now().Add(-time.Minute)
@@ -169,6 +170,7 @@ func testPut(t *testing.T, s suite) {
 }
 
 func testMissing(t *testing.T, s suite) {
+	t.Helper()
 	s.wantRead(t, "a", false)
 	for name, end := range map[string]func(context.Context, string) error{
 		"Touch": s.store.Touch, "Restore": s.store.Restore,
@@ -187,6 +189,7 @@ func testMissing(t *testing.T, s suite) {
 }
 
 func testDamage(t *testing.T, s suite) {
+	t.Helper()
 	for _, data := range []string{"text", strings.Repeat("z", 9<<20)} {
 		ref := s.put(t, data)
 		s.Damage(t, s.store, ref.Digest)
@@ -208,6 +211,7 @@ func testDamage(t *testing.T, s suite) {
 }
 
 func testSame(t *testing.T, s suite) {
+	t.Helper()
 	for _, data := range []string{"same", strings.Repeat("s", 9<<20)} {
 		var all sync.WaitGroup
 		for range 6 {
@@ -231,6 +235,7 @@ func testSame(t *testing.T, s suite) {
 }
 
 func testEarly(t *testing.T, s suite) {
+	t.Helper()
 	broken := errors.New("the source broke")
 	for _, size := range []int{10, 20 << 20} {
 		data := strings.Repeat("e", size)
@@ -268,6 +273,7 @@ func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 func random(n int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{1}), n) }
 
 func testLarge(t *testing.T, s suite) {
+	t.Helper()
 	var most atomic.Int64
 	stop, measured := make(chan struct{}), make(chan struct{})
 	live := func() int64 {
@@ -320,6 +326,7 @@ func testLarge(t *testing.T, s suite) {
 }
 
 func testDelete(t *testing.T, s suite) {
+	t.Helper()
 	s.put(t, "a")
 	s.put(t, "b")
 	if !s.discard(t, "a") {
@@ -355,6 +362,7 @@ func testDelete(t *testing.T, s suite) {
 }
 
 func testPutMeanwhile(t *testing.T, s suite) {
+	t.Helper()
 	for _, data := range []string{"a", strings.Repeat("m", 9<<20)} {
 		s.put(t, data)
 		if !s.discard(t, data) {
@@ -378,6 +386,7 @@ func testPutMeanwhile(t *testing.T, s suite) {
 }
 
 func testTouchMeanwhile(t *testing.T, s suite) {
+	t.Helper()
 	s.put(t, "a")
 	if !s.discard(t, "a") {
 		t.Fatal("it was not taken")
@@ -395,6 +404,7 @@ func testTouchMeanwhile(t *testing.T, s suite) {
 }
 
 func testDecision(t *testing.T, s suite) {
+	t.Helper()
 	s.put(t, "a")
 	s.put(t, "b")
 	decided := s.listed(t)
@@ -423,6 +433,7 @@ func testDecision(t *testing.T, s suite) {
 }
 
 func testRestoreAll(t *testing.T, s suite) {
+	t.Helper()
 	s.put(t, "a")
 	if !s.discard(t, "a") {
 		t.Fatal("it was not taken")
@@ -437,6 +448,7 @@ func testRestoreAll(t *testing.T, s suite) {
 }
 
 func testPins(t *testing.T, s suite) {
+	t.Helper()
 	pinned := func() map[string]time.Time {
 		all := map[string]time.Time{}
 		err := s.store.Pins(t.Context(), func(pin artifact.Info) error {
@@ -477,67 +489,89 @@ func testPins(t *testing.T, s suite) {
 // testRace removes an artifact again and again while others put and read it. Whoever has put it after a decision reads
 // it until the next one.
 func testRace(t *testing.T, s suite) {
-	var deciding sync.RWMutex // held to decide, and shared by who puts and reads
+	t.Helper()
+	r := race{suite: s, t: t, done: make(chan struct{})}
 	var putters, remover sync.WaitGroup
-	done := make(chan struct{})
-	removed := 0
-	var decisions atomic.Int64 // how many were carried out
-	remover.Go(func() {
-		for {
-			select {
-			case <-done:
-				return
-			default:
-			}
-			deciding.Lock()
-			info, there := s.listed(t)[digestOf("race")]
-			deciding.Unlock()
-			if !there {
-				decisions.Add(1)
-				continue
-			}
-			taken, err := s.store.Discard(t.Context(), info.Digest, info.Written)
-			gone := false
-			if taken && err == nil {
-				gone, err = s.store.Delete(t.Context(), info.Digest)
-			}
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if gone {
-				removed++
-			}
-			decisions.Add(1)
-		}
-	})
+	remover.Go(r.remove)
 	for range 2 {
-		putters.Go(func() {
-			for turn := range s.Races {
-				for before := decisions.Load(); turn%2 == 0 && decisions.Load() == before; {
-					time.Sleep(time.Millisecond) // nobody puts it for as long as it takes to remove it
-				}
-				deciding.RLock()
-				_, err := s.store.Put(t.Context(), strings.NewReader("race"))
-				if err == nil {
-					_, err = activities.ReadAll(t.Context(), s.store, digestOf("race"))
-				}
-				deciding.RUnlock()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
+		putters.Go(r.put)
 	}
 	putters.Wait()
-	close(done)
+	close(r.done)
 	remover.Wait()
-	t.Logf("removed %d times", removed)
+	t.Logf("removed %d times", r.removed)
+}
+
+// race is one artifact that some put and one removes.
+type race struct {
+	suite
+
+	t         *testing.T
+	deciding  sync.RWMutex // held to decide, and shared by who puts and reads
+	done      chan struct{}
+	decisions atomic.Int64 // how many were carried out
+	removed   int          // of the remover alone
+}
+
+// remove decides and removes until it is done.
+func (r *race) remove() {
+	defer r.decisions.Add(1 << 30) // nobody waits for one who has given up
+	for {
+		select {
+		case <-r.done:
+			return
+		default:
+		}
+		if err := r.removeOnce(); err != nil {
+			r.t.Error(err)
+			return
+		}
+		r.decisions.Add(1)
+	}
+}
+
+func (r *race) removeOnce() error {
+	r.deciding.Lock()
+	var found artifact.Info
+	err := r.store.List(r.t.Context(), func(info artifact.Info) error { found = info; return nil })
+	r.deciding.Unlock()
+	if err != nil || found.Digest == "" {
+		return err
+	}
+	taken, err := r.store.Discard(r.t.Context(), found.Digest, found.Written)
+	if err != nil || !taken {
+		return err
+	}
+	gone, err := r.store.Delete(r.t.Context(), found.Digest)
+	if gone {
+		r.removed++
+	}
+	return err
+}
+
+// put puts and reads, now and then only after the next decision was carried out.
+func (r *race) put() {
+	for turn := range r.Races {
+		for before := r.decisions.Load(); turn%2 == 0 && r.decisions.Load() == before; {
+			time.Sleep(time.Millisecond) // nobody puts it for as long as it takes to remove it
+		}
+		r.deciding.RLock()
+		_, err := r.store.Put(r.t.Context(), strings.NewReader("race"))
+		if err == nil {
+			_, err = activities.ReadAll(r.t.Context(), r.store, digestOf("race"))
+		}
+		r.deciding.RUnlock()
+		if err != nil {
+			r.t.Error(err)
+			return
+		}
+	}
 }
 
 func testStrange(t *testing.T, s suite) {
-	for _, digest := range []string{"", "a", "../" + digestOf("a")[3:], strings.ToUpper(digestOf("a")), digestOf("a") + "a"} {
+	t.Helper()
+	a := digestOf("a")
+	for _, digest := range []string{"", "a", "../" + a[3:], strings.ToUpper(a), a + "a"} {
 		_, opened := s.store.Open(t.Context(), digest)
 		_, discarded := s.store.Discard(t.Context(), digest, time.Now())
 		_, deleted := s.store.Delete(t.Context(), digest)

@@ -55,7 +55,8 @@ func readArtifactsKept(stateDir string) (kept artifactsKept, err error) {
 		err = errors.New("it has no ID")
 	}
 	if err != nil {
-		return kept, fmt.Errorf("read where artifacts are: %s: %w; put it back from a copy: without it nobody knows", name, err)
+		return kept, fmt.Errorf("read where artifacts are: %s: %w; put it back from a copy: without it nobody knows", name,
+			err)
 	}
 	return kept, nil
 }
@@ -211,8 +212,8 @@ func moved(stateDir, from, to string) error {
 	if from != InFiles {
 		away = "remove " + filepath.Join(stateDir, artifactsFile)
 	}
-	return fmt.Errorf("the artifacts of %s are in %s, and would be missing in %s: leave --artifacts out, or choose another "+
-		"state directory with --state DIR; to move them, copy them first (aws s3 sync %s %s --exclude 'spillway-owner' "+
+	return fmt.Errorf("the artifacts of %s are in %s, and would be missing in %s: leave --artifacts out, or choose "+
+		"another state directory with --state DIR; to move them, copy them first (aws s3 sync %s %s --exclude 'spillway-owner' "+
 		"--exclude 'about/*' --exclude 'partial/*' --exclude 'aside/*' --exclude 'pins/*'), then %s", stateDir, place(from),
 		place(to), place(from), place(to), away)
 }
