@@ -573,7 +573,9 @@ func bootstrapZip(t *testing.T) []byte {
 func TestTheHostBehavesAsAWSDocumentsIt(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, function.Options{})
-	for _, rows := range [][]documented{ofInvokes(), ofLogs(), ofEnvironments(), ofFunctions(), ofTags(), ofReservations()} {
+	for _, rows := range [][]documented{
+		ofInvokes(), ofLogs(), ofEnvironments(), ofFunctions(), ofTags(), ofReservations(),
+	} {
 		for _, row := range rows {
 			t.Run(row.name, func(t *testing.T) {
 				row.check(t, row.call(t, s))
