@@ -101,6 +101,8 @@ func handle(ctx context.Context, in order) (reply, error) {
 		out.Pad = string(b[:1])
 	case "pad":
 		out.Pad = strings.Repeat("x", in.N)
+	case "arguments":
+		out.Var = strings.Join(os.Args[1:], " ")
 	case "print":
 		fmt.Println("hello from the function")
 	case "print much":
@@ -177,7 +179,7 @@ func build(tb testing.TB, padding ...byte) awslambda.Build {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	script := append([]byte("#!/bin/sh\nexec '"+exe+"'\n"), padding...)
+	script := append([]byte("#!/bin/sh\nexec '"+exe+"' \"$@\"\n"), padding...)
 	path := tb.TempDir() + "/binary"
 	if err := os.WriteFile(path, script, 0o600); err != nil {
 		tb.Fatal(err)

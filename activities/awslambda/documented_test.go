@@ -41,6 +41,7 @@ const (
 	pageRuntime   = guide + "lambda-runtime-environment.html"
 	pageContext   = guide + "golang-context.html"
 	pageVariables = guide + "configuration-envvars.html"
+	pageWrapper   = guide + "runtimes-modify.html"
 	pageVersions  = guide + "configuration-versions.html"
 	pageRetries   = "https://docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html"
 	pageBilling   = "https://aws.amazon.com/blogs/compute/aws-lambda-standardizes-billing-for-init-phase/"
@@ -78,6 +79,9 @@ type site struct {
 	iv     *awslambda.Invoker
 	// small has 128 MB and large 1,769; brief has a second.
 	small, large, brief string
+	// wrapped is of a managed runtime and starts by its wrapper, unwrapped is of an OS-only one and names a wrapper that
+	// there is not; empty on a machine without Python.
+	wrapped, unwrapped string
 }
 
 // invoked shows what an invoke came to.
@@ -335,6 +339,33 @@ func ofEnvironments() []documented {
 	}
 }
 
+// ofRuntimes are the rows about managed runtimes that a wrapper starts, on a machine that has Python.
+func ofRuntimes(s site) []documented {
+	if s.wrapped == "" {
+		return nil
+	}
+	wrapped := func(site) string { return s.wrapped }
+	shows := func(name, page string, in order, says string) documented {
+		return documented{name, page, ordered(wrapped, in), behaviour{Status: 200, Version: "$LATEST", Says: says}}
+	}
+	return []documented{
+		shows("a wrapper is given the interpreter and all that the runtime starts it with", pageWrapper,
+			order{Op: "arguments"}, "/"+function.Python()+` /var/runtime/bootstrap.py"`),
+		shows("a function knows its managed runtime", pageVariables, order{Op: "variable AWS_EXECUTION_ENV"},
+			`"var":"AWS_Lambda_`+function.Python()+`"`),
+		shows("a function knows where its runtime lies", pageVariables, order{Op: "variable LAMBDA_RUNTIME_DIR"},
+			`"var":"/var/runtime"`),
+		{
+			"an OS-only runtime knows no wrapper", pageWrapper,
+			ordered(func(site) string { return s.unwrapped }, order{Op: "arguments"}),
+			behaviour{Status: 200, Version: "$LATEST", Says: `{"pid":`},
+		},
+		{"an OS-only runtime is none of a language", pageVariables, ordered(large, order{
+			Op: "variable AWS_EXECUTION_ENV",
+		}), behaviour{Status: 200, Version: "$LATEST", Says: `{"pid":`}},
+	}
+}
+
 // ofFunctions are the rows about the functions themselves.
 func ofFunctions() []documented {
 	created := func(change func(*lambda.CreateFunctionInput)) func(*testing.T, site) behaviour {
@@ -373,6 +404,9 @@ func ofFunctions() []documented {
 		{"more than 4 KB of variables", pageLimits, created(func(in *lambda.CreateFunctionInput) {
 			in.Environment = &types.Environment{Variables: map[string]string{"AA": strings.Repeat("x", 4<<10)}}
 		}), invalid("4KB limit")},
+		{"a runtime that there is not", pageCreate, created(func(in *lambda.CreateFunctionInput) {
+			in.Runtime = "cobol85"
+		}), invalid("cobol85")},
 		{"a zip that is none", pageCreate, created(func(in *lambda.CreateFunctionInput) {
 			in.Code.ZipFile = []byte("no zip")
 		}), invalid("Could not unzip uploaded file")},
@@ -574,7 +608,7 @@ func TestTheHostBehavesAsAWSDocumentsIt(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, function.Options{})
 	for _, rows := range [][]documented{
-		ofInvokes(), ofLogs(), ofEnvironments(), ofFunctions(), ofTags(), ofReservations(),
+		ofInvokes(), ofLogs(), ofEnvironments(), ofRuntimes(s), ofFunctions(), ofTags(), ofReservations(),
 	} {
 		for _, row := range rows {
 			t.Run(row.name, func(t *testing.T) {
@@ -602,10 +636,19 @@ func newSite(t *testing.T, opts function.Options) site {
 	iv := invoker(t, awslambda.Options{Client: c})
 	b := build(t)
 	short := invoker(t, awslambda.Options{Client: c, Timeout: time.Second, Prefix: "short"})
-	return site{
+	s := site{
 		client: c, host: h, iv: iv, small: ensure(t, iv, b, 128), large: ensure(t, iv, b, 1769),
 		brief: ensure(t, short, b, 1769),
 	}
+	if function.Python() == "" {
+		return s
+	}
+	s.unwrapped = ensure(t, invoker(t, awslambda.Options{
+		Client: c, Prefix: "plain", Environment: map[string]string{"AWS_LAMBDA_EXEC_WRAPPER": "/var/task/none"},
+	}), b, 1769)
+	b.App, b.Runtime = "python", function.Python()
+	s.wrapped = ensure(t, iv, b, 1769)
+	return s
 }
 
 func TestConcurrencyIsRefusedAsDocumented(t *testing.T) {
@@ -658,6 +701,21 @@ func TestWhatTheHostLeavesOutItRefuses(t *testing.T) {
 		documented{name, reference, nil, behaviour{
 			Status: 404, Error: "UnknownOperationException", Says: "does not have the operation",
 		}}.check(t, seen)
+	}
+	for says, in := range map[string]lambda.CreateFunctionInput{
+		"runs here only by a wrapper of the zip": {Runtime: types.Runtime(function.Python())},
+		"does not run here: this machine has":    {Runtime: types.RuntimePython36},
+	} {
+		if function.Python() == "" {
+			break
+		}
+		in.FunctionName, in.Handler, in.Role = aws.String("another"), aws.String("app.handler"),
+			aws.String("arn:aws:iam::000000000000:role/test")
+		in.Code = &types.FunctionCode{ZipFile: bootstrapZip(t)}
+		_, err := s.client.CreateFunction(t.Context(), &in, once)
+		documented{"a managed runtime that is not wrapped, or of another version", pageCreate, nil, behaviour{
+			Status: 400, Error: "InvalidParameterValueException", Says: says,
+		}}.check(t, failed(err))
 	}
 	documented{"asynchronous invokes", pageInvoke, nil, behaviour{
 		Status: 400, Error: "InvalidParameterValueException", Says: "do not run here",

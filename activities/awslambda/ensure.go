@@ -36,6 +36,9 @@ type Build struct {
 	// Architecture is the processor that the binary is for, as Go ("amd64", "arm64") or AWS ("x86_64") names it.
 	// Empty means this machine's.
 	Architecture string
+	// Runtime is AWS's name of the runtime. Empty means provided.al2023, which starts the binary; a managed one, such as
+	// "python3.13", starts it too, as the wrapper of its own, so that the binary finds the language beside it.
+	Runtime string
 }
 
 // Ensure makes sure that build is deployed with memory MB of memory, from 128 to 10240, and returns the name of its
@@ -127,6 +130,10 @@ func reasonOf(state *lambda.GetFunctionConfigurationOutput) string {
 	return ""
 }
 
+// A managed runtime starts the program that this variable names in its own place: here what provided.al2023 starts.
+// Source: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-modify.html#runtime-wrapper
+const wrapperVariable, wrapper = "AWS_LAMBDA_EXEC_WRAPPER", "/var/task/bootstrap"
+
 // maxChanges bounds how often a deployment changes a function, so that two processes with different settings do not
 // change them for ever.
 const maxChanges = 5
@@ -170,7 +177,7 @@ func sameSettings(want *lambda.CreateFunctionInput, got *lambda.GetFunctionConfi
 			return false
 		}
 	}
-	return (want.Timeout == nil || *want.Timeout == aws.ToInt32(got.Timeout)) &&
+	return want.Runtime == got.Runtime && (want.Timeout == nil || *want.Timeout == aws.ToInt32(got.Timeout)) &&
 		aws.ToInt32(want.MemorySize) == aws.ToInt32(got.MemorySize) &&
 		(want.Role == nil || *want.Role == aws.ToString(got.Role))
 }
@@ -186,15 +193,23 @@ func variablesOf(got *lambda.GetFunctionConfigurationOutput) map[string]string {
 // wanted returns the function that build should have, without its zip. Its description carries the digest, because
 // the name holds only a part, and the digest that AWS computes is of the zip and not of the binary.
 func (iv *Invoker) wanted(build Build, name string, memory int) *lambda.CreateFunctionInput {
+	variables, runtime := iv.opts.Environment, types.RuntimeProvidedal2023
+	if build.Runtime != "" {
+		runtime, variables = types.Runtime(build.Runtime), maps.Clone(variables)
+		if variables == nil {
+			variables = make(map[string]string)
+		}
+		variables[wrapperVariable] = wrapper
+	}
 	want := &lambda.CreateFunctionInput{
 		FunctionName:  &name,
 		Description:   aws.String(describedAs + build.Digest),
-		Runtime:       types.RuntimeProvidedal2023,
+		Runtime:       runtime,
 		Handler:       aws.String("bootstrap"),
 		PackageType:   types.PackageTypeZip,
 		Architectures: []types.Architecture{architecture(build.Architecture)},
 		MemorySize:    aws.Int32(int32(memory)),
-		Environment:   &types.Environment{Variables: iv.opts.Environment},
+		Environment:   &types.Environment{Variables: variables},
 		Tags:          tagsOf(build),
 	}
 	if iv.opts.Role != "" {
@@ -266,6 +281,7 @@ func (iv *Invoker) configure(
 		MemorySize:   want.MemorySize,
 		Timeout:      want.Timeout,
 		Environment:  &types.Environment{Variables: variables},
+		Runtime:      want.Runtime,
 	})
 	return unlessConflict(err)
 }

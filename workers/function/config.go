@@ -161,9 +161,10 @@ func (in createInput) config() (config, error) {
 
 // check refuses settings that are out of range or that this host does not have.
 func (c config) check() error {
+	if err := c.checkRuntime(); err != nil {
+		return err
+	}
 	switch {
-	case !strings.HasPrefix(c.Runtime, "provided"):
-		return errInvalid("runtime %q does not run here: use provided.al2023 with a bootstrap", c.Runtime)
 	case c.MemoryMB < minMemoryMB || c.MemoryMB > maxMemoryMB:
 		return errInvalid("'MemorySize' value %d failed to satisfy constraint: between %d and %d MB", c.MemoryMB, minMemoryMB,
 			maxMemoryMB)
