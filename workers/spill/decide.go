@@ -244,9 +244,10 @@ func returned(venue predictor.FunctionVenue, task wire.Task, a activities.Functi
 			Stack: failure.Stack, Permanent: failure.Permanent,
 		}, answer
 	default:
+		// A command may want something of this host that nobody can see before, so the pool has the next try.
 		return slot.Ending{
 			Outcome: predictor.Failed, Message: failure.Message, Stack: failure.Stack,
-			Permanent: failure.Permanent,
+			Permanent: failure.Permanent, ToPool: task.Command && !failure.Permanent,
 		}, answer
 	}
 }
