@@ -62,7 +62,8 @@ type Options struct {
 	Timeout time.Duration
 	// Environment holds environment variables that every function has, at most 4 KB with those that it has besides.
 	Environment map[string]string
-	// Upload keeps the zip of a build in S3 and returns where. Nil means that it is part of the request, which takes 50 MB.
+	// Upload keeps the zip of a build in S3 and returns where. Nil means that it is part of the request, which takes
+	// 50 MB.
 	Upload func(ctx context.Context, archive []byte) (bucket, key string, err error)
 	// Prefix begins the name of every function. Empty means "spillway".
 	Prefix string

@@ -38,13 +38,16 @@ type Where struct {
 	Attempts int
 }
 
+var errNotConfigured = errors.New("none are configured, and this machine has no role of EC2")
+
 var regionPattern = regexp.MustCompile(`^[a-z]{2,3}(-[a-z]+)+-[0-9]{1,2}$`)
 
 // mostUpload bounds a call, with 50 MB that are sent on the way.
 const mostUpload = 10 * time.Minute
 
 // Load returns the SDK's configuration for where. It refuses, with a [Problem], a region and an endpoint that are none,
-// a profile that there is not, and credentials that there are not; of the last it asks their provider, for 15 s at most.
+// a profile that there is not, and credentials that there are not; of the last it asks their provider, for 15 s at
+// most.
 func (w Where) Load(ctx context.Context) (aws.Config, error) {
 	if err := w.check(); err != nil {
 		return aws.Config{}, err
@@ -79,6 +82,9 @@ func (w Where) Load(ctx context.Context) (aws.Config, error) {
 	asking, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	if _, err := cfg.Credentials.Retrieve(asking); err != nil && ctx.Err() == nil {
+		if aws.IsCredentialsProvider(cfg.Credentials, (*ec2rolecreds.Provider)(nil)) { // the last resort
+			err = errNotConfigured
+		}
 		return cfg, errNoCredentials(err)
 	}
 	return cfg, ctx.Err()

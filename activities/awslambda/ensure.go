@@ -159,7 +159,8 @@ func nextStep(d *deployment, got *lambda.GetFunctionConfigurationOutput) (step, 
 		return done, fmt.Errorf("the function is in state Failed: %s", aws.ToString(got.StateReason))
 	case got.State == types.StatePending, got.LastUpdateStatus == types.LastUpdateStatusInProgress:
 		return await, nil
-	case d.code != "" && (d.code != aws.ToString(got.CodeSha256) || !slices.Equal(d.want.Architectures, got.Architectures)):
+	case d.code != "" && d.code != aws.ToString(got.CodeSha256),
+		d.code != "" && !slices.Equal(d.want.Architectures, got.Architectures):
 		return recode, nil
 	case !sameSettings(d.want, got):
 		return configure, nil

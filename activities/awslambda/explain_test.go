@@ -86,7 +86,7 @@ func TestWhatAWSRefusesIsNamedWithWhatToDo(t *testing.T) {
 			"deploy/aws/template.yaml",
 		},
 		"no right to pass the role": {
-			403, "AccessDeniedException", "User: a is not authorized to perform: iam:PassRole on resource: arn:aws:iam::1:role/r",
+			403, "AccessDeniedException", "User: a is not authorized to perform: iam:PassRole on resource: r",
 			"may not give functions the role", "deploy/aws/template.yaml",
 		},
 		"a role that there is not": {

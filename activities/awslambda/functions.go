@@ -59,9 +59,9 @@ type Deployed struct {
 	Took   time.Duration `json:"took_ns"`
 }
 
-// Deploy makes sure that build is deployed with memory MB of memory, as [Invoker.Ensure] does, and besides that the code
-// is that of the file, the tags are there, and so much concurrency is reserved; nil leaves that as it is. A function that
-// is so already is not touched. Errors are explained, see [Explain].
+// Deploy makes sure that build is deployed with memory MB of memory, as [Invoker.Ensure] does, and besides that the
+// code is that of the file, the tags are there, and so much concurrency is reserved; nil leaves that as it is. A
+// function that is so already is not touched. Errors are explained, see [Explain].
 func (iv *Invoker) Deploy(ctx context.Context, build Build, memory int, reserved *int) (Deployed, error) {
 	begun := time.Now()
 	name, err := iv.nameOf(&build, memory)
@@ -196,8 +196,8 @@ func newestFirst(a, b Function) int {
 	return b.Modified.Compare(a.Modified)
 }
 
-// ours returns what AWS lists as a function, and whether it is one of this prefix that was deployed by this package: its
-// description says so. The app is what the name has of it.
+// ours returns what AWS lists as a function, and whether it is one of this prefix that was deployed by this package:
+// its description says so. The app is what the name has of it.
 func (iv *Invoker) ours(c *types.FunctionConfiguration) (Function, bool) {
 	name := aws.ToString(c.FunctionName)
 	digest, described := strings.CutPrefix(aws.ToString(c.Description), describedAs)

@@ -50,7 +50,8 @@ type refusal struct {
 const policyHint = "give them the policy of the engine in deploy/aws/template.yaml, or use others with --profile"
 
 // refusals are the answers that people meet; the first that fits counts. The codes are those of
-// https://docs.aws.amazon.com/lambda/latest/api/CommonErrors.html and of each operation, without their ending Exception.
+// https://docs.aws.amazon.com/lambda/latest/api/CommonErrors.html and of each operation, without their ending
+// Exception.
 var refusals = []refusal{
 	{
 		codes: []string{"ExpiredToken", "RequestExpired"}, what: "the AWS credentials have expired",
@@ -122,8 +123,11 @@ var refusals = []refusal{
 		hint: "make it (deploy/aws/template.yaml does), or name another with --bucket",
 	},
 	{
-		codes: []string{"PermanentRedirect", "MovedPermanently", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"}, quote: true,
-		what: "the bucket is in another region", hint: "name one in the region of the functions with --bucket, or give --region",
+		codes: []string{
+			"PermanentRedirect", "MovedPermanently", "AuthorizationHeaderMalformed", "IllegalLocationConstraint",
+		},
+		what: "the bucket is in another region", quote: true,
+		hint: "name one in the region of the functions with --bucket, or give --region",
 	},
 	{
 		codes: []string{"TooManyRequests", "Throttling", "RequestLimitExceeded", "SlowDown"}, quote: true,
@@ -218,6 +222,7 @@ func rootOf(err error) error {
 func errNoCredentials(err error) error {
 	return &Problem{
 		What: fmt.Sprintf("there are no AWS credentials that work: %v", rootOf(err)),
-		Hint: "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or choose a profile of ~/.aws/config with --profile", Err: err,
+		Hint: "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or choose a profile of ~/.aws/config with --profile",
+		Err:  err,
 	}
 }

@@ -15,10 +15,10 @@ const maxUnzippedBytes = 250 << 20
 // runtimeGlibc is the C library of provided.al2023, 2.34: https://docs.aws.amazon.com/linux/al2023/ug/core-glibc.html.
 const runtimeGlibc = 34
 
-// CheckProgram refuses, with a [Problem], the file of a program that cannot run as a function with an architecture of Go
-// ("amd64", "arm64"): one that is too large, that is no program for Linux, that is for another processor, or that
-// needs a C library newer than that of provided.al2023. An architecture that is empty takes each; it returns that of the
-// program. A file that is no ELF program is taken as it is where it begins with #!, as a script does.
+// CheckProgram refuses, with a [Problem], the file of a program that cannot run as a function with an architecture of
+// Go ("amd64", "arm64"): one that is too large, that is no program for Linux, that is for another processor, or that
+// needs a C library newer than that of provided.al2023. An architecture that is empty takes each; it returns that of
+// the program. A file that is no ELF program is taken as it is where it begins with #!, as a script does.
 func CheckProgram(path, arch string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -24,8 +24,8 @@ var bucketPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 // codeFolder is below the prefix of a bucket where zips are.
 const codeFolder = "functions"
 
-// NewUpload returns an [Options.Upload] that keeps zips in S3: place is a bucket, or BUCKET/PREFIX. An object is named by
-// the digest of its zip, and one that is there is not sent again. S3 checks the digest on arrival. Its endpoint is
+// NewUpload returns an [Options.Upload] that keeps zips in S3: place is a bucket, or BUCKET/PREFIX. An object is named
+// by the digest of its zip, and one that is there is not sent again. S3 checks the digest on arrival. Its endpoint is
 // what AWS_ENDPOINT_URL_S3 says, or AWS's.
 func NewUpload(
 	cfg aws.Config, place string,

@@ -38,8 +38,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/function"
 )
 
-// services are those that the code calls, with their clients, by the end of the SDK's import path, which is also how IAM
-// names them.
+// services are those that the code calls, with their clients, by the end of the SDK's import path, which is also how
+// IAM names them.
 var services = map[string]reflect.Type{
 	"ec2": reflect.TypeFor[*ec2.Client](), "lambda": reflect.TypeFor[*lambda.Client](),
 	"pricing": reflect.TypeFor[*pricing.Client](), "s3": reflect.TypeFor[*s3.Client](),
@@ -166,7 +166,8 @@ func (r *recorder) add(stack *middleware.Stack) error {
 	}), middleware.After)
 }
 
-// called does all that the commands and the engine do with functions and prices, and returns the operations that it took.
+// called does all that the commands and the engine do with functions and prices, and returns the operations that it
+// took.
 func called(t *testing.T) []string {
 	t.Helper()
 	r := &recorder{calls: map[string]bool{}}

@@ -11,8 +11,8 @@
 //
 //   - Time: a function's timeout and the limit on its init kill the environment.
 //   - Concurrency: the account's limit refuses with 429, of which functions may have a part reserved, and so does the
-//     rate at which a function may gain environments (1,000 each 10 s). That on requests (10 a second for each of those)
-//     is not modelled.
+//     rate at which a function may gain environments (1,000 each 10 s). That on requests (10 a second for each of
+//     those) is not modelled.
 //   - Payloads: 6 MB, and 6 MB answers; 50 MB of zip, 250 MB unzipped, 10,000 files and
 //     directories.
 //   - Memory: where this process can make cgroups (package workers/enforce), the kernel kills an environment that

@@ -1,6 +1,7 @@
 package lambda
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,9 +72,9 @@ a flag, the program or the credentials are wrong.`,
 	set.Var(flag.Choice{Value: &flags.arch, Of: []string{"amd64", "arm64"}}, "arch",
 		"processor of the functions (default that of BINARY, or this machine's)")
 	set.StringSliceVar(&flags.memory, "memory", nil,
-		"memory classes, separated by commas, such as 512MiB,1769MiB (default all that are spilled to: "+
+		"memory `CLASSES`, separated by commas, such as 512MiB,1769MiB (default all that are spilled to: "+
 			strings.Join(classNames(), ",")+")")
-	set.Var(flag.SpanOrNone(&flags.timeout, awslambda.MaxTimeout), "timeout",
+	set.Var(flag.Span{Value: &flags.timeout}, "timeout",
 		"how long an invoke may take, in whole seconds (default as it is, 15m where it is new)")
 	set.Var(flag.Count{Value: &flags.concurrency, Least: 1}, "concurrency",
 		"concurrency of the account that is reserved for each function (default as it is)")
@@ -103,9 +104,10 @@ func (f *deployFlags) check(cmd *cobra.Command) ([]int, error) {
 			Hint:    "write it as arn:aws:iam::123456789012:role/NAME; --role wins over $" + roleVariable,
 		}
 	}
-	if cmd.Flags().Changed("timeout") && (f.timeout < time.Second || f.timeout%time.Second != 0) {
+	if f.timeout%time.Second != 0 || f.timeout > awslambda.MaxTimeout {
 		return nil, &fault.UsageError{
-			Problem: fmt.Sprintf("--timeout %v: a function takes whole seconds", f.timeout), Hint: "write 1s to 15m",
+			Problem: fmt.Sprintf("--timeout %v: a function takes whole seconds, 15 minutes of them at most", f.timeout),
+			Hint:    "write 1s to 15m",
 		}
 	}
 	classes := awslambda.Classes()
@@ -179,17 +181,17 @@ func programOf(
 			Hint:    "give the directory of a Go main package that calls app.Main, or a binary built from one",
 		}
 	}
-	other := arch != "" && arch != runtime.GOARCH
 	if !info.IsDir() {
 		if arch, err = check(source, arch); err != nil {
 			return program, nil, err
 		}
-		if other = arch != "" && arch != runtime.GOARCH; other {
-			return program, nil, &fault.UsageError{
-				Problem: fmt.Sprintf("%s is for %s and this machine has %s: it cannot be asked which app it is", source, arch,
-					runtime.GOARCH),
-				Hint: "give the directory of its main package, with --arch " + arch,
-			}
+	}
+	other := arch != "" && arch != runtime.GOARCH
+	if other && !info.IsDir() {
+		return program, nil, &fault.UsageError{
+			Problem: fmt.Sprintf("%s is for %s and this machine has %s: it cannot be asked which app it is", source, arch,
+				runtime.GOARCH),
+			Hint: "give the directory of its main package, with --arch " + arch,
 		}
 	}
 	app, err := apps.BuildOf(ctx, t, "", source)
@@ -223,21 +225,19 @@ func check(path, arch string) (string, error) {
 	return found, err
 }
 
+// goesOn is what to do where nothing better is known.
+const goesOn = "the same command goes on from there"
+
 // stopped tells how far a deployment came that did not come to its end.
 func stopped(err error, done, of int) error {
 	if err == nil {
 		return nil
 	}
-	hint := fault.AdviceOf(err)
 	if errors.Is(err, context.Canceled) {
-		err, hint = fmt.Errorf("interrupted: %d of %s deployed", done, words.Count(of, "function")), "the same command goes on from there"
-	} else {
-		err = fmt.Errorf("%d of %s deployed: %w", done, words.Count(of, "function"), err)
+		return fault.Advise(fmt.Errorf("interrupted: %d of %s deployed", done, words.Count(of, "function")), goesOn)
 	}
-	if hint == "" {
-		hint = "the same command goes on from there"
-	}
-	return fault.Advise(err, hint)
+	return fault.Advise(fmt.Errorf("%d of %s deployed: %w", done, words.Count(of, "function"), err),
+		cmp.Or(fault.AdviceOf(err), goesOn))
 }
 
 // show prints what was deployed.

@@ -99,7 +99,9 @@ func (p *place) invoker(
 	}
 	if bucket != "" {
 		if options.Upload, err = awslambda.NewUpload(cfg, bucket); err != nil {
-			return nil, &fault.UsageError{Problem: "--bucket " + flag.Shown(bucket) + ": " + err.Error(), Hint: "write BUCKET or BUCKET/PREFIX"}
+			return nil, &fault.UsageError{
+				Problem: "--bucket " + flag.Shown(bucket) + ": " + err.Error(), Hint: "write BUCKET or BUCKET/PREFIX",
+			}
 		}
 	}
 	options.Client = where.Lambda(cfg)

@@ -232,13 +232,14 @@ func TestADeploymentThatCannotWorkIsRefusedAtTheDoor(t *testing.T) {
 		"memory of no class":   {[]string{"deploy", app, "--memory", "2GiB"}, []string{"--memory 2GiB", "1769MiB"}},
 		"memory of no unit":    {[]string{"deploy", app, "--memory", "512"}, []string{"--memory 512", "512MiB"}},
 		"a timeout of parts":   {[]string{"deploy", app, "--timeout", "1500ms"}, []string{"whole seconds"}},
-		"a timeout too long":   {[]string{"deploy", app, "--timeout", "16m"}, []string{"it is too long"}},
+		"a timeout too long":   {[]string{"deploy", app, "--timeout", "16m"}, []string{"15 minutes of them at most"}},
 		"a region that is not": {[]string{"list", "--region", "Frankfurt"}, []string{`"Frankfurt" is no region`}},
 		"a profile that is not": {
 			[]string{"list", "--profile", "nobody"}, []string{`there is no profile "nobody"`, "~/.aws/config"},
 		},
 		"a program of another machine": {
-			[]string{"deploy", foreign}, []string{"is for " + arch + " and this machine has " + runtime.GOARCH, "--arch " + arch},
+			[]string{"deploy", foreign},
+			[]string{"is for " + arch + " and this machine has " + runtime.GOARCH, "--arch " + arch},
 		},
 		"a program for another function": {
 			[]string{"deploy", foreign, "--arch", runtime.GOARCH},

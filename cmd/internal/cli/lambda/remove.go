@@ -2,6 +2,7 @@ package lambda
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,14 +173,12 @@ func removeAll(ctx context.Context, t *tool.Tool, iv *awslambda.Invoker, chosen 
 	gone := removed{[]string{}}
 	for _, function := range chosen {
 		if err := iv.Remove(ctx, function.Name); err != nil {
-			hint := fault.AdviceOf(err)
-			if hint == "" {
-				hint = "the same command goes on from there"
-			}
+			hint := cmp.Or(fault.AdviceOf(err), goesOn)
 			if errors.Is(err, context.Canceled) {
 				err = errors.New("interrupted")
 			}
-			return fault.Advise(fmt.Errorf("%d of %s removed: %w", len(gone.Removed), words.Count(len(chosen), "function"), err), hint)
+			return fault.Advise(fmt.Errorf("%d of %s removed: %w", len(gone.Removed),
+				words.Count(len(chosen), "function"), err), hint)
 		}
 		gone.Removed = append(gone.Removed, function.Name)
 		if !asJSON {
