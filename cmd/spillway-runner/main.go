@@ -1,5 +1,5 @@
-// Spillway-runner runs commands as AWS Lambda functions: the engine finds it beside its own program, puts it into a zip,
-// and the function starts it. It serves no person.
+// Spillway-runner runs commands as AWS Lambda functions: the engine finds it beside its own program, puts it into a
+// zip, and the function starts it. It serves no person.
 package main
 
 import (

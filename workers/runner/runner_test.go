@@ -235,7 +235,9 @@ func TestWhatAFunctionLacksThePoolMayHave(t *testing.T) {
 		t.Skipf("needs python3: %v", err)
 	}
 	large := sh("true")
-	large.Files = []wire.CommandFile{{Path: "a", Artifact: activities.Ref{Digest: strings.Repeat("a", 64), Bytes: 9 << 20}}}
+	large.Files = []wire.CommandFile{{
+		Path: "a", Artifact: activities.Ref{Digest: strings.Repeat("a", 64), Bytes: 9 << 20},
+	}}
 	for name, c := range map[string]struct {
 		command wire.Command
 		want    predictor.Cause
@@ -244,11 +246,13 @@ func TestWhatAFunctionLacksThePoolMayHave(t *testing.T) {
 		"a program":            {wire.Command{Arguments: []string{"no-such-program"}}, predictor.CauseStart, "not in PATH"},
 		"a program in a shell": {sh("no-such-program --x"), predictor.CauseStart, "exit code 127"},
 		"a module": {
-			wire.Command{Arguments: []string{"python3", "-c", "import no_such_module"}}, predictor.CauseStart,
+			wire.Command{Arguments: []string{"python3", "-c", "import no_such_module"}},
+			predictor.CauseStart,
 			"No module named 'no_such_module'",
 		},
 		"a file of the host": {
-			wire.Command{Arguments: []string{"python3", "-c", "open('/srv/no such file')"}}, predictor.CauseStart,
+			wire.Command{Arguments: []string{"python3", "-c", "open('/srv/no such file')"}},
+			predictor.CauseStart,
 			"'/srv/no such file'",
 		},
 		"nothing, but a file of its own": {
@@ -258,8 +262,10 @@ func TestWhatAFunctionLacksThePoolMayHave(t *testing.T) {
 		"room for what it writes": {
 			sh("head -c 20000000 /dev/zero > large; sleep 600"), predictor.CauseDisk, "take too much room",
 		},
-		"nothing":              {sh("exit 3"), "", "the command ended with exit code 3"},
-		"nothing, by its word": {sh(`echo '{"retry": false}' > "$SPILLWAY_REPORT"; exit 3`), "", `it reported {"retry": false}`},
+		"nothing": {sh("exit 3"), "", "the command ended with exit code 3"},
+		"nothing, by its word": {
+			sh(`echo '{"retry": false}' > "$SPILLWAY_REPORT"; exit 3`), "", `it reported {"retry": false}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := s.run(t, c.command)
@@ -325,7 +331,8 @@ func TestCodeIsUnpackedOnceAndOfMuchOutputTheLastIsKept(t *testing.T) {
 		t.Errorf("read %s and %s, want the code the first time only", first.Read, second.Read)
 	}
 	printed := said(first, false)
-	if !strings.HasSuffix(printed, "x\nend\n") || len(printed) > wire.MaxPrinted || len(printed) < wire.MaxPrinted-64<<10 ||
+	if !strings.HasSuffix(printed, "x\nend\n") || len(printed) > wire.MaxPrinted ||
+		len(printed) < wire.MaxPrinted-64<<10 ||
 		!strings.Contains(said(first, true), "of the output are not kept") {
 		t.Errorf("printed %d bytes and %q, want the last of them with a word", len(printed), said(first, true))
 	}
