@@ -193,9 +193,9 @@ func variablesOf(got *lambda.GetFunctionConfigurationOutput) map[string]string {
 // wanted returns the function that build should have, without its zip. Its description carries the digest, because
 // the name holds only a part, and the digest that AWS computes is of the zip and not of the binary.
 func (iv *Invoker) wanted(build Build, name string, memory int) *lambda.CreateFunctionInput {
-	variables, runtime := iv.opts.Environment, types.RuntimeProvidedal2023
+	variables, language := iv.opts.Environment, types.RuntimeProvidedal2023
 	if build.Runtime != "" {
-		runtime, variables = types.Runtime(build.Runtime), maps.Clone(variables)
+		language, variables = types.Runtime(build.Runtime), maps.Clone(variables)
 		if variables == nil {
 			variables = make(map[string]string)
 		}
@@ -204,7 +204,7 @@ func (iv *Invoker) wanted(build Build, name string, memory int) *lambda.CreateFu
 	want := &lambda.CreateFunctionInput{
 		FunctionName:  &name,
 		Description:   aws.String(describedAs + build.Digest),
-		Runtime:       runtime,
+		Runtime:       language,
 		Handler:       aws.String("bootstrap"),
 		PackageType:   types.PackageTypeZip,
 		Architectures: []types.Architecture{architecture(build.Architecture)},

@@ -152,8 +152,8 @@ type Answer struct {
 	// Squeezed says that the process collected garbage harder than it would have with more memory: its peak is then that
 	// of its limit.
 	Squeezed bool `json:"squeezed,omitempty"`
-	// Printed is what a command has printed at a function, in order; of more than MaxPrinted bytes the last. Elsewhere it is
-	// told while it comes.
+	// Printed is what a command has printed at a function, in order; of more than MaxPrinted bytes the last. Elsewhere it
+	// is told while it comes.
 	Printed []Printed `json:"printed,omitempty"`
 	// Checkpoint and Progress are the newest ones; a function has no other way to tell them.
 	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`

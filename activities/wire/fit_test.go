@@ -72,15 +72,18 @@ func TestWhatKeepsACommandOffFunctionsIsSaid(t *testing.T) {
 			}), "",
 		},
 		"a GPU": {
-			wire.Stage{Command: true, Declared: quantity.Size{GPU: quantity.Core}}, plain,
+			wire.Stage{Command: true, Declared: quantity.Size{GPU: quantity.Core}},
+			plain,
 			"it needs a GPU, which functions do not have",
 		},
 		"a long time": {
 			wire.Stage{Command: true, Timeout: time.Hour}, plain, "it may take 1h0m0s, and a function 15m0s",
 		},
 		"a function's whole time": {wire.Stage{Command: true, Timeout: wire.FunctionTime}, plain, ""},
-		"the word of its author":  {wire.Stage{Command: true, PoolOnly: true}, with(func(c *wire.Command) { c.Image = "x" }), ""},
-		"no command":              {wire.Stage{}, with(func(c *wire.Command) { c.Image = "x" }), ""},
+		"the word of its author": {
+			wire.Stage{Command: true, PoolOnly: true}, with(func(c *wire.Command) { c.Image = "x" }), "",
+		},
+		"no command": {wire.Stage{}, with(func(c *wire.Command) { c.Image = "x" }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

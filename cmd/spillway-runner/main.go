@@ -1,5 +1,5 @@
-// Spillway-runner runs commands as AWS Lambda functions: the engine finds it beside its own program, puts it into a zip,
-// and the function starts it. It serves no person.
+// Spillway-runner runs commands as AWS Lambda functions: the engine finds it beside its own program, puts it into a
+// zip, and the function starts it. It serves no person.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/artifact/stores"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workers/runner"
 )
@@ -33,8 +33,7 @@ func run(ctx context.Context, arguments []string) error {
 		return errors.New("it runs commands as AWS Lambda functions, where the engine puts it: leave it beside spillway, " +
 			"and start that")
 	}
-	location := os.Getenv(wire.ArtifactsEnvironment)
-	store, err := artifact.FromURL(location)
+	store, err := stores.Open(os.Getenv(wire.ArtifactsEnvironment), os.Getenv)
 	if err != nil {
 		return err
 	}

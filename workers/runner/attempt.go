@@ -62,7 +62,7 @@ func (a *attempt) run(ctx context.Context) wire.Answer {
 		_ = program.Command.Wait()          // how it ended is in its ProcessState
 		_ = program.Ended()
 	}()
-	stopped := a.watch(program.Command.Process.Pid, exited)
+	stopped := a.watch(context.WithoutCancel(ctx), program.Command.Process.Pid, exited)
 	report := <-reported
 	state := program.Command.ProcessState
 	answer := wire.Answer{
@@ -114,7 +114,9 @@ func (a *attempt) listener() command.Listener {
 }
 
 // watch follows the program to its end, and ends it where it must: then it says why.
-func (a *attempt) watch(pid int, exited <-chan struct{}) (stopped *wire.StageFailure) {
+func (a *attempt) watch(
+	ctx context.Context, pid int, exited <-chan struct{},
+) (stopped *wire.StageFailure) {
 	looks := time.NewTicker(lookEvery)
 	defer looks.Stop()
 	ask, kill := time.NewTimer(time.Until(a.limits.ask)), time.NewTimer(time.Until(a.limits.kill))
@@ -125,7 +127,7 @@ func (a *attempt) watch(pid int, exited <-chan struct{}) (stopped *wire.StageFai
 		case <-exited:
 			return stopped
 		case <-looks.C:
-			_, err := a.workspace.Used(context.Background())
+			_, err := a.workspace.Used(ctx)
 			if errors.Is(err, command.ErrSpace) && stopped == nil {
 				stopped = &wire.StageFailure{Unfit: predictor.CauseDisk, Message: err.Error()}
 				endAll(pid)

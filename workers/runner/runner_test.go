@@ -186,34 +186,41 @@ func TestALogTellsTheLastCheckpointWhateverIsPrintedAfterIt(t *testing.T) {
 
 func TestAProgramWhoseTimeIsOverIsStopped(t *testing.T) {
 	s := open(t)
-	short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
+	const killed = "; it did not end when it was asked to, and was killed"
 	for name, c := range map[string]struct {
-		ctx    context.Context
+		limit  time.Duration // of the function; 0 for none
 		script string
 		change func(*wire.StartAttempt)
 		want   wire.StageFailure
 	}{
-		"the function's own limit": {short, "sleep 600", func(*wire.StartAttempt) {}, wire.StageFailure{
+		"the function's own limit": {8 * time.Second, "sleep 600", func(*wire.StartAttempt) {}, wire.StageFailure{
 			TimedOut: true, Message: "the function's time was over",
 		}},
-		"the stage's timeout": {t.Context(), "sleep 600", func(start *wire.StartAttempt) {
+		"the stage's timeout": {0, "sleep 600", func(start *wire.StartAttempt) {
 			start.Task.Timeout = 300 * time.Millisecond
 		}, wire.StageFailure{TimedOut: true, Message: "the attempt ran past the stage's timeout of 300ms"}},
-		"the run's money": {t.Context(), "sleep 600", func(start *wire.StartAttempt) {
+		"the run's money": {0, "sleep 600", func(start *wire.StartAttempt) {
 			start.Bound = 400 * time.Millisecond
 		}, wire.StageFailure{Bounded: true, Message: "the run's money for the attempt is used up"}},
-		"a program that goes on": {t.Context(), `trap "" TERM; while true; do sleep 0.05; done`, func(
+		"a program that goes on": {0, `trap "" TERM; while true; do sleep 0.05; done`, func(
 			start *wire.StartAttempt,
 		) {
 			start.Bound = 400 * time.Millisecond
-		}, wire.StageFailure{Bounded: true, Message: "the run's money for the attempt is used up; it did not end when it " +
-			"was asked to, and was killed"}},
+		}, wire.StageFailure{Bounded: true, Message: "the run's money for the attempt is used up" + killed}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer := s.runWithin(t, c.ctx, sh(c.script), c.change)
+			ctx := t.Context()
+			if c.limit > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, c.limit)
+				defer cancel()
+			}
+			answer := s.runWithin(t, ctx, sh(c.script), c.change)
 			if answer.Error == nil {
 				t.Fatal("it ended well")
+			}
+			if !strings.Contains(c.want.Message, killed) { // a busy machine may be late to end what obeys
+				answer.Error.Message = strings.TrimSuffix(answer.Error.Message, killed)
 			}
 			if diff := cmp.Diff(c.want, *answer.Error); diff != "" {
 				t.Errorf("failure (-want +got):\n%s", diff)
@@ -228,7 +235,9 @@ func TestWhatAFunctionLacksThePoolMayHave(t *testing.T) {
 		t.Skipf("needs python3: %v", err)
 	}
 	large := sh("true")
-	large.Files = []wire.CommandFile{{Path: "a", Artifact: activities.Ref{Digest: strings.Repeat("a", 64), Bytes: 9 << 20}}}
+	large.Files = []wire.CommandFile{{
+		Path: "a", Artifact: activities.Ref{Digest: strings.Repeat("a", 64), Bytes: 9 << 20},
+	}}
 	for name, c := range map[string]struct {
 		command wire.Command
 		want    predictor.Cause
@@ -237,11 +246,13 @@ func TestWhatAFunctionLacksThePoolMayHave(t *testing.T) {
 		"a program":            {wire.Command{Arguments: []string{"no-such-program"}}, predictor.CauseStart, "not in PATH"},
 		"a program in a shell": {sh("no-such-program --x"), predictor.CauseStart, "exit code 127"},
 		"a module": {
-			wire.Command{Arguments: []string{"python3", "-c", "import no_such_module"}}, predictor.CauseStart,
+			wire.Command{Arguments: []string{"python3", "-c", "import no_such_module"}},
+			predictor.CauseStart,
 			"No module named 'no_such_module'",
 		},
 		"a file of the host": {
-			wire.Command{Arguments: []string{"python3", "-c", "open('/srv/no such file')"}}, predictor.CauseStart,
+			wire.Command{Arguments: []string{"python3", "-c", "open('/srv/no such file')"}},
+			predictor.CauseStart,
 			"'/srv/no such file'",
 		},
 		"nothing, but a file of its own": {
@@ -251,8 +262,10 @@ func TestWhatAFunctionLacksThePoolMayHave(t *testing.T) {
 		"room for what it writes": {
 			sh("head -c 20000000 /dev/zero > large; sleep 600"), predictor.CauseDisk, "take too much room",
 		},
-		"nothing":              {sh("exit 3"), "", "the command ended with exit code 3"},
-		"nothing, by its word": {sh(`echo '{"retry": false}' > "$SPILLWAY_REPORT"; exit 3`), "", `it reported {"retry": false}`},
+		"nothing": {sh("exit 3"), "", "the command ended with exit code 3"},
+		"nothing, by its word": {
+			sh(`echo '{"retry": false}' > "$SPILLWAY_REPORT"; exit 3`), "", `it reported {"retry": false}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer := s.run(t, c.command)
@@ -318,7 +331,8 @@ func TestCodeIsUnpackedOnceAndOfMuchOutputTheLastIsKept(t *testing.T) {
 		t.Errorf("read %s and %s, want the code the first time only", first.Read, second.Read)
 	}
 	printed := said(first, false)
-	if !strings.HasSuffix(printed, "x\nend\n") || len(printed) > wire.MaxPrinted || len(printed) < wire.MaxPrinted-64<<10 ||
+	if !strings.HasSuffix(printed, "x\nend\n") || len(printed) > wire.MaxPrinted ||
+		len(printed) < wire.MaxPrinted-64<<10 ||
 		!strings.Contains(said(first, true), "of the output are not kept") {
 		t.Errorf("printed %d bytes and %q, want the last of them with a word", len(printed), said(first, true))
 	}

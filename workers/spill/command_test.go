@@ -138,7 +138,9 @@ func TestWhatFunctionsCannotDoForACommandGoesToThePool(t *testing.T) {
 	}
 	contained, large := fit, fit
 	contained.Image = "python:3.12"
-	large.Files = []wire.CommandFile{{Path: "a", Artifact: activities.Ref{Digest: "a", Bytes: int64(wire.FunctionDisk) + 1}}}
+	large.Files = []wire.CommandFile{{
+		Path: "a", Artifact: activities.Ref{Digest: "a", Bytes: int64(wire.FunctionDisk) + 1},
+	}}
 	for name, c := range map[string]struct {
 		command wire.Command
 		body    body // nil when it must not be asked
@@ -252,7 +254,9 @@ func TestATaskGoesOnFromTheCheckpointOfAnotherVenue(t *testing.T) {
 	s := start(t, func(_ context.Context, start wire.StartAttempt, _ quantity.Bytes) (activities.FunctionAnswer, error) {
 		return answer(t, wire.Answer{Output: json.RawMessage(fmt.Sprintf("%q", start.Resume.Digest))}), nil
 	}, declares)
-	result, err := s.order(t, fit, func(task *wire.Task) { task.Resume = activities.Ref{Digest: "there", Bytes: 1} }).Wait(t)
+	result, err := s.order(t, fit, func(task *wire.Task) {
+		task.Resume = activities.Ref{Digest: "there", Bytes: 1}
+	}).Wait(t)
 	if err != nil || string(result.Output) != `"there"` {
 		t.Errorf("got %s, %v, want that it went on from there", result.Output, err)
 	}

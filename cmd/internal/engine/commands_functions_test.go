@@ -59,7 +59,7 @@ func buildRunner(t *testing.T) {
 	t.Setenv(engine.RunnerVariable, path)
 }
 
-// rows is a chain whose second stage fans out 40 tasks, each of half a second of CPU, and reports a checkpoint halfway.
+// rows is a chain whose second stage fans out 40 tasks, each of some CPU, and reports a checkpoint halfway.
 const rows = `name: rows
 stages:
   count:
@@ -77,12 +77,12 @@ stages:
 
 const rowPython = `import hashlib, json, os, sys, time
 
-n, half = int(sys.argv[1]), time.process_time() + 0.25
+n = int(sys.argv[1])
 resumed = os.environ.get("SPILLWAY_RESUME")
 report = open(os.environ["SPILLWAY_REPORT"], "a", buffering=1)
 digest = open(resumed).read() if resumed else str(n)
 for part in range(1 if resumed else 0, 2):
-    end = time.process_time() + 0.25
+    end = time.process_time() + 0.15
     while time.process_time() < end:
         hashlib.sha256(b"x" * 65536).digest()
     digest = hashlib.sha256(f"{digest} {part}".encode()).hexdigest()
@@ -189,7 +189,7 @@ func TestWhatFunctionsCannotRunStaysAtThePool(t *testing.T) {
 			name)
 		return filepath.Join(directory(t, map[string]string{name + ".yaml": text, "work.py": program}), name+".yaml")
 	}
-	const busy = "\nimport time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass\n"
+	const busy = "\nimport time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass\n"
 	for name, c := range map[string]struct{ program, reason string }{
 		"third": { // the module is there where the program looks first, which its text does not tell
 			"import sys; sys.path.insert(0, 'lib')\ntry:\n    import numpy_of_others\nexcept ImportError: pass" + busy,
