@@ -102,8 +102,8 @@ func (d *decider) inputs(
 }
 
 // learnedOf is a prior that is corrected by what other stages tell of a quantity, those last that have most in common
-// with this one. Those that the same program runs tell it for inputs as large as this one's, in bytes (0 for not known):
-// as those that have ended had, or else those that wait.
+// with this one. Those that the same program runs tell it for inputs as large as this one's, in bytes (0 for not
+// known): as those that have ended had, or else those that wait.
 func (d *decider) learnedOf(
 	st *memory.Stage, weak size.Prior, input float64, of func(*memory.Model) size.Experience,
 ) size.Prior {

@@ -219,11 +219,11 @@ func (d *decider) waiting() (others, wanted float64) {
 	}
 	var all []size.Waiting
 	for _, w := range d.works {
-		tasks, memory := float64(w.queued[0]+w.queued[1]), float64(w.stage.Slot.Memory)
-		held, taken = held+tasks*memory, taken+tasks*float64(w.stage.Slot.CPU)
+		tasks, each := float64(w.queued[0]+w.queued[1]), float64(w.stage.Slot.Memory)
+		held, taken = held+tasks*each, taken+tasks*float64(w.stage.Slot.CPU)
 		for _, part := range w.stage.Shares { // of tasks that no run is known to have, nobody knows what they are worth
 			if queued := float64(part.Queued[0] + part.Queued[1]); part.Run.Known && queued > 0 && tasks > 0 {
-				all = append(all, size.Waiting{Memory: queued * memory, Hour: d.hour(part)})
+				all = append(all, size.Waiting{Memory: queued * each, Hour: d.hour(part)})
 			}
 		}
 	}

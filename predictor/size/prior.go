@@ -214,8 +214,8 @@ const enoughForMost, enoughForHalf = 0.674, 0.0
 // much, or more. It is never below least.
 //
 // Largest is the largest input among those that have ended; 0 where none had one. An attempt with a larger one is given
-// more by what it has beyond that: a byte for each byte, or as much as each byte of the largest took at most. While none
-// has ended, that is what it has beyond the input for which the prior holds.
+// more by what it has beyond that: a byte for each byte, or as much as each byte of the largest took at most. While
+// none has ended, that is what it has beyond the input for which the prior holds.
 func (s Sizing) Guessed(p Prior, own Experience, largest, grown, least quantity.Bytes) Sizing {
 	told := own
 	if bound := math.Log(float64(grown)); grown > 0 && (told.Attempts == 0 || bound > told.Mean) {

@@ -137,7 +137,8 @@ func explain(x, y, weights []float64, thought Thought) (e explanation, evidence 
 
 // Power is by what power a quantity grows with x, from observations with the logarithms y over x that are known to
 // within a standard deviation of noise each: that of [Growth], times the probability that it is one and no constant.
-// What comes of chance is mostly believed to be none, and what fewer than two tell is 0. All three have the same length.
+// What comes of chance is mostly believed to be none, and what fewer than two tell is 0. All three have the same
+// length.
 func Power(x, y, noise []float64, thought Thought) float64 {
 	if len(y) < 2 || !(thought.Spread > 0) || !(thought.Give > 0) {
 		return 0

@@ -206,8 +206,12 @@ const disk = "/dev/nvme0n1"
 
 func boot() (status int, err error) {
 	for _, m := range []struct{ kind, from, at string }{
-		{"proc", "proc", "/proc"}, {"sysfs", "sysfs", "/sys"}, {"devtmpfs", "devtmpfs", "/dev"},
-		{"cgroup2", "cgroup2", "/sys/fs/cgroup"}, {"tmpfs", "tmpfs", "/tmp"}, {"ext4", disk, "/tmp"},
+		{"proc", "proc", "/proc"},
+		{"sysfs", "sysfs", "/sys"},
+		{"devtmpfs", "devtmpfs", "/dev"},
+		{"cgroup2", "cgroup2", "/sys/fs/cgroup"},
+		{"tmpfs", "tmpfs", "/tmp"},
+		{"ext4", disk, "/tmp"},
 	} {
 		if _, err := os.Stat(m.from); m.from == disk && errors.Is(err, os.ErrNotExist) {
 			continue

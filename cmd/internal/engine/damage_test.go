@@ -1,12 +1,17 @@
 package engine_test
 
 import (
+	"context"
+	"database/sql"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -29,6 +34,29 @@ func cutBlocks(t *testing.T, state, stream string, part float64) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A start that goes on no further says why: what it had opened before is closed without a panic that hides it.
+func TestAnEngineThatCannotReadItsLedgerSaysSo(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	db, err := sql.Open("sqlite", ledgerstore.Path(state))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.ExecContext(t.Context(), `CREATE TABLE meta (name TEXT PRIMARY KEY, value);
+		INSERT INTO meta VALUES ('schema', 1000000)`)
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	e := exec.CommandContext(ctx, os.Args[0], append([]string{"dev", "--state", state, "--no-ui"}, ports(false)...)...)
+	e.Env = append(os.Environ(), asEngine+"=1")
+	said, err := e.CombinedOutput()
+	if text := string(said); err == nil || strings.Contains(text, "panic") || !strings.Contains(text, "schema 1000000") {
+		t.Errorf("it ended with %v, want an error that says which schema the ledger has:\n%s", err, text)
 	}
 }
 

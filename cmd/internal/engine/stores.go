@@ -39,9 +39,10 @@ type stores struct {
 }
 
 // openStores connects to the servers, makes the streams that are missing and opens what is kept.
-func openStores(ctx context.Context, base *base) (s *stores, err error) {
+func openStores(ctx context.Context, base *base) (*stores, error) {
+	var err error
 	config := base.config
-	s = &stores{base: base, builds: build.NewStore(config.StateDir, nil), chains: build.NewChains(config.StateDir)}
+	s := &stores{base: base, builds: build.NewStore(config.StateDir, nil), chains: build.NewChains(config.StateDir)}
 	if s.stream, err = s.connectNATS("spillway"); err != nil {
 		return nil, err
 	}
