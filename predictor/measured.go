@@ -153,6 +153,9 @@ func (d *decider) cheapest(slot quantity.Size) (best plan.Host, slots int) {
 	return best, slots
 }
 
+// Fit is how many slots of the stage a capacity has room for.
+func (m Measured) Fit(capacity quantity.Size) int { return roomOf(capacity, m.Size) }
+
 // roomOf is how many slots of a size a capacity has room for.
 func roomOf(capacity, slot quantity.Size) int {
 	room := math.MaxInt32
