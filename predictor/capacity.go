@@ -3,13 +3,13 @@ package predictor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
-	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/provision"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -136,25 +136,25 @@ func (l load) mean(minute int) float64 {
 	return mean
 }
 
-// loads are those of the stages whose arrivals are known well enough and whose tasks were measured.
+// loads are those of the stages whose arrivals are known well enough and whose tasks were measured, those first at
+// which most was done lately.
 func (d *decider) loads(host plan.Host) (loads []load) {
-	byName := map[string]*memory.Model{}
+	known, followed := map[string]*work{}, d.memory.Followed()
 	for _, model := range d.memory.Models() {
-		byName[model.Name] = model
+		if _, follows := slices.BinarySearch(followed, model.Name); !follows {
+			continue
+		}
+		if st := d.memory.StageOf(model); st != nil {
+			if w := d.known(st); w.taking.known {
+				known[model.Name] = w
+			}
+		}
 	}
-	for _, name := range d.memory.Followed() {
-		model := byName[name]
-		if model == nil {
-			continue
-		}
-		st := d.memory.StageOf(model)
-		if st == nil {
-			continue
-		}
-		w := d.known(st)
-		if !w.taking.known {
-			continue
-		}
+	lately := func(name string) float64 { return d.memory.Rate(name) * known[name].wall }
+	names := slices.Sorted(maps.Keys(known))
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(lately(b), lately(a)) })
+	for _, name := range names[:min(len(names), mostAdvised)] {
+		w := known[name]
 		one := load{name: name, minutes: d.memory.Fan(name, advisedLevels, d.now)}
 		if len(one.minutes) < advisedDelay+advisedHold {
 			continue
@@ -169,10 +169,7 @@ func (d *decider) loads(host plan.Host) (loads []load) {
 		}
 		loads = append(loads, one)
 	}
-	slices.SortStableFunc(loads, func(a, b load) int {
-		return cmp.Compare(b.mean(0)*b.cores, a.mean(0)*a.cores)
-	})
-	return loads[:min(len(loads), mostAdvised)]
+	return loads
 }
 
 // priced is the host whose cores cost least of those with a price.

@@ -143,9 +143,9 @@ func rate(perSecond float64) string {
 	for _, unit := range []struct {
 		name string
 		span time.Duration
-	}{{"second", time.Second}, {"minute", time.Minute}, {"hour", time.Hour}} {
+	}{{"a second", time.Second}, {"a minute", time.Minute}, {"an hour", time.Hour}} {
 		if count := perSecond * unit.span.Seconds(); count >= 0.9995 {
-			return strconv.FormatFloat(count, 'g', 3, 64) + " a " + unit.name
+			return strconv.FormatFloat(count, 'g', 3, 64) + " " + unit.name
 		}
 	}
 	return strconv.FormatFloat(perSecond*86_400, 'g', 3, 64) + " a day"

@@ -155,7 +155,7 @@ func TestWhatIsDeployedIsListedAndRemoved(t *testing.T) {
 	if got := inUse(); got[served[0].Name] != "no" {
 		t.Errorf("an engine that spills elsewhere: got %v", got)
 	}
-	stack.SetFunctions(s.endpoint)
+	stack.SetFunctionsAddress(s.endpoint)
 	if got := inUse(); got[served[0].Name] != "yes" || got[old[0].Name] != "no" || len(got) != 3 {
 		t.Errorf("an engine that spills here: got %v", got)
 	}
@@ -193,7 +193,7 @@ func TestTheHostOfTheStackIsNamedLocal(t *testing.T) {
 	stack := clitest.StartStack(t, s.state)
 	_, stderr = site{state: s.state, endpoint: "local"}.run(t, t.Context(), cli.ExitFailure, "", "list")
 	clitest.Contains(t, "no functions", stderr, "the stack that runs has no functions")
-	stack.SetFunctions(s.endpoint)
+	stack.SetFunctionsAddress(s.endpoint)
 	stdout, _ := site{state: s.state, endpoint: "local"}.run(t, t.Context(), cli.ExitOK, "", "list")
 	clitest.Contains(t, "the host", stdout, "no functions at "+s.endpoint)
 }

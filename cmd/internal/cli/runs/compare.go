@@ -62,7 +62,7 @@ func compareCommand(t *tool.Tool) *cobra.Command {
 	var flags compareFlags
 	command := &cobra.Command{
 		Use:   "compare STAGE [FLAGS]",
-		Short: "Compare where a stage runs: its cost and latency on hosts, in containers and in functions",
+		Short: "Compare cost and latency of a stage on hosts, in containers, in functions",
 		Long: `Compare what a million tasks of a stage cost, and how long each takes from its arrival to its end, on
 hosts that are held, in a container service (AWS Fargate: cores and memory by the second, a minute at
 least) and in functions: at one rate of arrivals and over rates, with those from which another is

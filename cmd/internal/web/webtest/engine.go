@@ -130,8 +130,15 @@ func (e *Engine) SetAddress(http string) {
 	e.stack.Addresses.HTTP = http
 }
 
-// SetFunctions sets the address of functions that Stack tells.
-func (e *Engine) SetFunctions(address string) {
+// SetFunctions sets what Stack tells that functions offer.
+func (e *Engine) SetFunctions(functions predictor.FunctionVenue) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.stack.Functions = functions
+}
+
+// SetFunctionsAddress sets the address of functions that Stack tells.
+func (e *Engine) SetFunctionsAddress(address string) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	e.stack.Addresses.Functions = address
