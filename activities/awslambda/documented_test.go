@@ -80,7 +80,7 @@ type site struct {
 	// small has 128 MB and large 1,769; brief has a second.
 	small, large, brief string
 	// wrapped is of a managed runtime and starts by its wrapper, unwrapped is of an OS-only one and names a wrapper that
-	// there is not; empty on a machine without Python.
+	// there is not; empty but after withRuntimes.
 	wrapped, unwrapped string
 }
 
@@ -339,11 +339,20 @@ func ofEnvironments() []documented {
 	}
 }
 
+// withRuntimes returns the site with functions of a managed runtime, on a machine that has one.
+func (s site) withRuntimes(t *testing.T) site {
+	t.Helper()
+	b := build(t)
+	s.unwrapped = ensure(t, invoker(t, awslambda.Options{
+		Client: s.client, Prefix: "plain", Environment: map[string]string{"AWS_LAMBDA_EXEC_WRAPPER": "/var/task/none"},
+	}), b, 1769)
+	b.App, b.Runtime = "python", function.Python()
+	s.wrapped = ensure(t, s.iv, b, 1769)
+	return s
+}
+
 // ofRuntimes are the rows about managed runtimes that a wrapper starts, on a machine that has Python.
 func ofRuntimes(s site) []documented {
-	if s.wrapped == "" {
-		return nil
-	}
 	wrapped := func(site) string { return s.wrapped }
 	shows := func(name, page string, in order, says string) documented {
 		return documented{name, page, ordered(wrapped, in), behaviour{Status: 200, Version: "$LATEST", Says: says}}
@@ -607,13 +616,27 @@ func bootstrapZip(t *testing.T) []byte {
 	return b.Bytes()
 }
 
+// TestManagedRuntimesStartAsAWSDocumentsIt goes through what AWS documents of wrappers, on a host of its own.
+func TestManagedRuntimesStartAsAWSDocumentsIt(t *testing.T) {
+	t.Parallel()
+	if function.Python() == "" {
+		t.Skip("needs a python3 that functions find")
+	}
+	s := newSite(t, function.Options{}).withRuntimes(t)
+	for _, row := range ofRuntimes(s) {
+		t.Run(row.name, func(t *testing.T) {
+			row.check(t, row.call(t, s))
+		})
+	}
+}
+
 // TestTheHostBehavesAsAWSDocumentsIt goes through what AWS documents of the API, with the SDK's own client and
 // functions made with aws-lambda-go. What the host leaves out on purpose is in TestWhatTheHostLeavesOutItRefuses.
 func TestTheHostBehavesAsAWSDocumentsIt(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, function.Options{})
 	for _, rows := range [][]documented{
-		ofInvokes(), ofLogs(), ofEnvironments(), ofRuntimes(s), ofFunctions(), ofTags(), ofReservations(),
+		ofInvokes(), ofLogs(), ofEnvironments(), ofFunctions(), ofTags(), ofReservations(),
 	} {
 		for _, row := range rows {
 			t.Run(row.name, func(t *testing.T) {
@@ -641,19 +664,10 @@ func newSite(t *testing.T, opts function.Options) site {
 	iv := invoker(t, awslambda.Options{Client: c})
 	b := build(t)
 	short := invoker(t, awslambda.Options{Client: c, Timeout: time.Second, Prefix: "short"})
-	s := site{
+	return site{
 		client: c, host: h, iv: iv, small: ensure(t, iv, b, 128), large: ensure(t, iv, b, 1769),
 		brief: ensure(t, short, b, 1769),
 	}
-	if function.Python() == "" {
-		return s
-	}
-	s.unwrapped = ensure(t, invoker(t, awslambda.Options{
-		Client: c, Prefix: "plain", Environment: map[string]string{"AWS_LAMBDA_EXEC_WRAPPER": "/var/task/none"},
-	}), b, 1769)
-	b.App, b.Runtime = "python", function.Python()
-	s.wrapped = ensure(t, iv, b, 1769)
-	return s
 }
 
 func TestConcurrencyIsRefusedAsDocumented(t *testing.T) {

@@ -121,7 +121,8 @@ func (c Command) Runs() string {
 }
 
 // FunctionNote is what the runner of a command at a function tells while the command runs. A function has no channel
-// but its log, of which whoever invoked it gets the end, also when the function was killed: so a checkpoint outlives it.
+// but its log, of which whoever invoked it gets the end, also when the function was killed: so a checkpoint outlives
+// it.
 type FunctionNote struct {
 	// Checkpoint and Progress are the newest.
 	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`
