@@ -216,7 +216,8 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Stage: id, ID: c.id,
 		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout,
 		PoolOnly: poolOnly, Recommends: c.stage.Recommends,
-		Command: c.stage.Command, CacheVersion: c.stage.CacheVersion, Traceparent: r.options.Traceparent,
+		Command: c.stage.Command, Batches: !c.stage.Command, CacheVersion: c.stage.CacheVersion,
+		Traceparent: r.options.Traceparent,
 	}
 	if own := strings.TrimSuffix(c.id, poolSuffix); r.version >= versionAccount {
 		task.Budgeted, task.Reserved, task.Asks = r.account.Limited(), r.account.Reserved(own)-r.before[own], true
@@ -258,7 +259,7 @@ func (r *run) hint(ctx workflow.Context, c call) {
 		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
 		Input: c.inputBytes(), Declared: c.stage.Declared,
 		Program: program.name, Imports: program.imports, Kind: c.kind(), Fixed: program.image || c.stage.Recommends,
-		At: workflow.Now(ctx),
+		Batches: !c.stage.Command, At: workflow.Now(ctx),
 	})
 }
 
@@ -312,7 +313,7 @@ func (r *run) announce(ctx workflow.Context, stage wire.Stage, tasks int) {
 	}
 	r.tell(predictor.Scheduled{
 		Run: r.id, Stage: r.stageID(stage.Name), Expected: tasks, PoolOnly: stage.PoolOnly,
-		Declared: stage.Declared, At: workflow.Now(ctx),
+		Declared: stage.Declared, Batches: !stage.Command, At: workflow.Now(ctx),
 	})
 }
 
