@@ -51,7 +51,7 @@ func ready(
 		last = m.since
 	}
 	due := min(first.since.Add(row.batch.Wait).Sub(now), last.Add(row.batch.Wait/quiet).Sub(now))
-	if due <= 0 {
+	if due <= 0 || first.again {
 		return take, 0
 	}
 	return nil, due

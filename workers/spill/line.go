@@ -37,6 +37,7 @@ type member struct {
 	landed chan landing
 
 	flight *flight // nil while it waits
+	again  bool    // it was with an invoke and not begun
 	left   bool    // nobody needs it any more
 }
 
@@ -215,6 +216,7 @@ func (w *Worker) land(stage predictor.StageID, at *line, f *flight, c call) {
 	for i, m := range f.members {
 		m.flight = nil
 		if found[i].again && !m.left {
+			m.again = true
 			again = append(again, m)
 			continue
 		}

@@ -266,6 +266,8 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 // functions runs invokes in memory: every class of every build is a function.
 type functions struct {
 	body func(context.Context, wire.StartAttempt, quantity.Bytes) (activities.FunctionAnswer, error)
+	// whole takes whole invokes; nil where body does.
+	whole func(context.Context, wire.Invoke) (activities.FunctionAnswer, error)
 
 	mu       sync.Mutex
 	deployed map[string]quantity.Bytes
@@ -289,6 +291,12 @@ func (f *functions) Invoke(ctx context.Context, name string, payload []byte) (ac
 	var invoke wire.Invoke
 	if err := json.Unmarshal(payload, &invoke); err != nil {
 		return activities.FunctionAnswer{}, err
+	}
+	if f.whole != nil {
+		return f.whole(ctx, invoke)
+	}
+	if len(invoke.More) > 0 {
+		return activities.FunctionAnswer{}, errors.New("several tasks with one invoke")
 	}
 	return f.body(ctx, invoke.Start, memory)
 }
