@@ -45,7 +45,7 @@ func TestABatchIsWhatLimitsAndPricesLeave(t *testing.T) {
 		{"latency at any price", func(p *Parcel) { p.Hurry = true }, plan.Batch{}, "minimises latency"},
 		{
 			"a deadline bounds it", func(p *Parcel) { p.Value, p.Slack = 0, 1.45 },
-			plan.Batch{Tasks: 8, Wait: 35 * time.Millisecond}, "a deadline leaves 1.4,
+			plan.Batch{Tasks: 8, Wait: 35 * time.Millisecond}, "a deadline leaves 1.4",
 		},
 		{"a deadline that is lost", func(p *Parcel) { p.Value, p.Slack = 0, -3 }, plan.Batch{}, "a deadline leaves 0 s"},
 		{
