@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/temporal"
-	"go.uber.org/goleak"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -19,8 +18,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/slot/slottest"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var stage = predictor.StageID{App: "digits", Build: "b1", Name: "score"}
 
