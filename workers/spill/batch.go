@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -153,7 +154,7 @@ func begun(log string, members []*member) int {
 	if len(members) == 1 {
 		return 0
 	}
-	for i := len(members) - 1; i >= 0; i-- {
+	for i := range slices.Backward(members) {
 		if strings.Contains(log, mark(i, members)) {
 			return i
 		}

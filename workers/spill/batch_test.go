@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -178,7 +179,9 @@ func (s *stack) several(t *testing.T, n int) []*slottest.Activity {
 }
 
 // each answers every attempt of an invoke with what body says of it.
-func each(t *testing.T, starts []wire.StartAttempt, body func(wire.StartAttempt) wire.Answer) activities.FunctionAnswer {
+func each(
+	t *testing.T, starts []wire.StartAttempt, body func(wire.StartAttempt) wire.Answer,
+) activities.FunctionAnswer {
 	t.Helper()
 	all := wire.Answers{Version: wire.Version}
 	for _, start := range starts {
@@ -230,7 +233,7 @@ func TestTasksShareAnInvokeAndItsBill(t *testing.T) {
 	for i, a := range s.several(t, 8) {
 		result, err := a.Wait(t)
 		failed := i == 2
-		if (err != nil) != failed || !failed && string(result.Output) != fmt.Sprint(i) {
+		if (err != nil) != failed || !failed && string(result.Output) != strconv.Itoa(i) {
 			t.Errorf("task %d: got %s, %v", i, result.Output, err)
 		}
 	}
@@ -285,7 +288,7 @@ func TestABatchWhoseEnvironmentDies(t *testing.T) {
 			<-seen.first
 			s.plans <- grant(1) // no task is to wait for another any more once these are on their way
 			for i, a := range submitted {
-				if result, err := a.Wait(t); err != nil || string(result.Output) != fmt.Sprint(i) {
+				if result, err := a.Wait(t); err != nil || string(result.Output) != strconv.Itoa(i) {
 					t.Errorf("task %d: got %s, %v", i, result.Output, err)
 				}
 			}
@@ -337,7 +340,7 @@ func TestWhatIsNotBegunGoesWithTheNextInvoke(t *testing.T) {
 		return answer, nil
 	})
 	for i, a := range s.several(t, 4) {
-		if result, err := a.Wait(t); err != nil || string(result.Output) != fmt.Sprint(i) {
+		if result, err := a.Wait(t); err != nil || string(result.Output) != strconv.Itoa(i) {
 			t.Errorf("task %d: got %s, %v", i, result.Output, err)
 		}
 	}
@@ -393,7 +396,7 @@ func TestACancelledTaskOfABatchLetsTheOthersGoOn(t *testing.T) {
 	submitted[0].Cancel()
 	close(end)
 	for i, a := range submitted[1:] {
-		if result, err := a.Wait(t); err != nil || string(result.Output) != fmt.Sprint(i+1) {
+		if result, err := a.Wait(t); err != nil || string(result.Output) != strconv.Itoa(i+1) {
 			t.Errorf("task %d: got %s, %v", i+1, result.Output, err)
 		}
 	}

@@ -198,8 +198,8 @@ func noAnswer(err error) slot.Ending {
 	}
 }
 
-// answered decides how an attempt ended whose function answered. Errors of user code are part of the Answer: an error of
-// the function means that its environment died.
+// answered decides how an attempt ended whose function answered. Errors of user code are part of the Answer: an error
+// of the function means that its environment died.
 func answered(answer wire.Answer) slot.Ending {
 	failure := answer.Error
 	switch {

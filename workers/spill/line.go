@@ -64,9 +64,11 @@ func (w *Worker) ride(ctx context.Context, m *member) landing {
 	}
 	m.since = w.now()
 	at.waiting = append(at.waiting, m)
-	w.turn(m.start.Task.Stage, at)
+	w.turn(m.start.Task.Stage, at) //nolint:contextcheck // an invoke ends when nobody needs any of its tasks
 	w.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() { w.leave(m, context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() {
+		w.leave(m, context.Cause(ctx)) //nolint:contextcheck // as above
+	})
 	defer stop()
 	return <-m.landed
 }
@@ -154,7 +156,7 @@ func (w *Worker) fly(ctx context.Context, stage predictor.StageID, at *line, f *
 	if w.local && c.err != nil && errors.Is(context.Cause(ctx), slot.ErrInterrupted) {
 		c.abandoned, c.outlives = false, w.drain // it ends with this process, which is about to
 	}
-	w.land(stage, at, f, c)
+	w.land(stage, at, f, c) //nolint:contextcheck // the next invokes are others
 }
 
 // depart notes what the members of an invoke cost if they are lost from now on, tells that they begin, and returns what

@@ -206,8 +206,8 @@ func (s *stack) settled(l *live) (recorded, billed quantity.Money) {
 	return recorded, l.billed
 }
 
-// TestTasksThatEndBadlyTakeNoOtherWithThem runs them beside others in real environments: each ends as it does alone, and
-// the bill is the sum of their Records.
+// TestTasksThatEndBadlyTakeNoOtherWithThem runs them beside others in real environments: each ends as it does alone,
+// and the bill is the sum of their Records.
 func TestTasksThatEndBadlyTakeNoOtherWithThem(t *testing.T) {
 	t.Parallel()
 	s, l := startLive(t, sharing(1, predictor.Batch{Tasks: 8, Wait: 2 * time.Second}))
@@ -352,10 +352,9 @@ func TestBatchesAreMeasured(t *testing.T) {
 				s.obeys(sharing(slots, batch))
 				_, before := s.settled(l)
 				began := time.Now()
-				if _, errs := s.run(t, fmt.Sprint("score-", round, "-", i), shards); slices.ContainsFunc(errs, func(err error) bool {
-					return err != nil
-				}) {
-					t.Fatal(errs)
+				_, errs := s.run(t, fmt.Sprint("score-", round, "-", i), shards)
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
 				}
 				took := time.Since(began)
 				_, after := s.settled(l)
@@ -366,8 +365,9 @@ func TestBatchesAreMeasured(t *testing.T) {
 		for i, batch := range batches {
 			slices.Sort(rates[i])
 			slices.Sort(prices[i])
+			rate, price := rates[i][rounds/2], prices[i][rounds/2]
 			t.Logf("%d ms, %d an invoke: %.1f tasks/s (%.2fx), $%.3f a million (%.2fx)", of.milliseconds, batch.Most(),
-				rates[i][rounds/2], rates[i][rounds/2]/rates[0][rounds/2], prices[i][rounds/2], prices[i][rounds/2]/prices[0][rounds/2])
+				rate, rate/rates[0][rounds/2], price, price/prices[0][rounds/2])
 		}
 		s.stop()
 	}
