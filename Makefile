@@ -12,6 +12,9 @@ APPFLAGS := $(shell go env GOFLAGS)
 export GOFLAGS := $(strip -tags=release $(APPFLAGS))
 
 BIN := bin
+# What runs commands as functions is sent to them: it needs no library of this machine, and every megabyte is in each cold start.
+RUNNER := env CGO_ENABLED=0 go
+RUNNERFLAGS := -ldflags='-s -w'
 TOOLS := GOEXPERIMENT= go tool -modfile=deploy/tools.mod
 PACKAGES := ./...
 # The evaluator is a module of its own, so that the Kubernetes code it measures against is in no product binary.
@@ -33,13 +36,15 @@ run: build ## Run the sample pipeline end to end on this machine.
 	@GOFLAGS="$(APPFLAGS)" $(BIN)/spillway run digits
 
 .PHONY: build
-build: ## Build spillway and the sample app into bin/.
+build: ## Build spillway, the runner of commands at functions and the sample app into bin/.
 	@mkdir -p $(BIN)
 	@.ci/progress "building spillway and the digits app (the first build compiles Temporal and takes minutes)" go build -o $(BIN)/ ./cmd/spillway ./cmd/digits
+	@.ci/progress "building what runs commands as functions" $(RUNNER) build $(RUNNERFLAGS) -o $(BIN)/ ./cmd/spillway-runner
 
 .PHONY: install
-install: ## Install spillway and digits where `go install` puts programs.
+install: ## Install spillway, its runner and digits where `go install` puts programs.
 	@.ci/progress "installing spillway and digits (the first build takes minutes)" go install ./cmd/spillway ./cmd/digits
+	@.ci/progress "installing what runs commands as functions" $(RUNNER) install $(RUNNERFLAGS) ./cmd/spillway-runner
 
 .PHONY: test
 test: ## Run all tests.

@@ -8,11 +8,14 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Functions runs a user's binary as Lambda-style functions. Implementations are safe for concurrent use.
+// Functions runs users' binaries, and commands, as Lambda-style functions. Implementations are safe for concurrent use.
 type Functions interface {
 	// Ensure deploys the build with this much memory, once, and returns the function's name.
 	// Memory is one of the classes of the venue.
 	Ensure(ctx context.Context, app, build string, memory quantity.Bytes) (name string, err error)
+	// EnsureCommands is Ensure of what runs the commands of all apps whose main program is this one: a language that the
+	// venue has is beside it.
+	EnsureCommands(ctx context.Context, program string, memory quantity.Bytes) (name string, err error)
 	// Invoke calls the function and waits for its answer. It wraps ErrThrottled or ErrTooLarge where these are the cause.
 	Invoke(ctx context.Context, name string, payload []byte) (FunctionAnswer, error)
 }

@@ -147,69 +147,6 @@ func (d *decider) haste(st *memory.Stage) (worth float64, due []float64) {
 	return worth, due
 }
 
-// excess is what it costs that an attempt of the stage runs out of memory.
-func (d *decider) excess(w *work) size.Excess {
-	known := w.stage.Model
-	e := size.Excess{
-		Wall: w.wall, Lost: w.wall, Restart: known.Colds[fact.Pool].Quantile(0.5), Retry: size.GrowAfterOutOfMemory,
-		Own: d.ownHour(w), Others: d.policy.ValueOfTime.USD(), Wanted: d.wanted(),
-	}
-	if made := known.Checkpoints.Quantile(0.5); made > 0 { // as many parts, and that after the last
-		e.Lost = w.wall / (1 + made)
-	}
-	if need := known.Need.Memory; known.Need.MemoryKnown && need.Above > need.Limit {
-		e.Retry = need.Above / need.Limit
-	}
-	return e
-}
-
-// ownHour is what an hour of an attempt is worth in US dollars: to the run that it is worth the most to, and what its
-// part of the largest host costs.
-func (d *decider) ownHour(w *work) float64 {
-	worth := 0.0
-	for _, part := range w.stage.Shares {
-		if !part.Run.Known || !part.Works() {
-			continue
-		}
-		switch part.Run.Goal.Minimise {
-		case fact.Latency:
-			worth = math.Inf(1)
-		case fact.Cost:
-		default:
-			worth = max(worth, d.policy.ValueOfTime.USD())
-		}
-	}
-	capacity, slot := d.largestHost(), w.stage.Slot
-	at := slices.IndexFunc(d.hosts, func(h plan.Host) bool { return h.Capacity == capacity })
-	if at < 0 || capacity.Memory <= 0 || capacity.CPU <= 0 {
-		return worth
-	}
-	part := max(float64(slot.Memory)/float64(capacity.Memory), float64(slot.CPU)/float64(capacity.CPU))
-	return worth + min(part, 1)*max(0, d.hosts[at].PricePerHour.USD())
-}
-
-// wanted is how much tasks that wait want of the pool's memory; see [size.Wanted].
-func (d *decider) wanted() float64 {
-	if d.wants != nil {
-		return *d.wants
-	}
-	var bytes, cores, held, taken float64 // that there are, and that are held or asked for
-	for _, host := range d.hosts {
-		bytes, cores = bytes+float64(host.Capacity.Memory), cores+float64(host.Capacity.CPU)
-		held, taken = held+float64(host.Capacity.Memory-host.Free.Memory), taken+float64(host.Capacity.CPU-host.Free.CPU)
-	}
-	for _, w := range d.works {
-		waiting := float64(w.queued[0] + w.queued[1])
-		held, taken = held+waiting*float64(w.stage.Slot.Memory), taken+waiting*float64(w.stage.Slot.CPU)
-	}
-	wanted := 0.0
-	if bytes > 0 && cores > 0 {
-		wanted = size.Wanted(held/bytes, taken/cores)
-	}
-	d.wants = &wanted
-	return wanted
-}
-
 // claim is how many cores the tasks of a stage would hold together.
 func claim(w *work) quantity.Milli {
 	return quantity.Milli(min(w.demand(), plan.MaxSlots)) * min(cmp.Or(w.stage.Slot.CPU, quantity.Core), fact.MaxRate)

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/venue"
 )
 
 // Decide says what every venue holds from now on. It takes s over as Fold does. The same state and snapshot give the
@@ -55,17 +56,17 @@ type decider struct {
 	memory    *memory.State
 	now       fact.Instant
 	policy    plan.Policy
-	functions plan.FunctionVenue // with as many slots as it is taken to have
-	full      bool               // it lately refused functions, and is taken to have less than it offers
-	hosts     []plan.Host        // by ID
-	works     []*work            // by stage
+	functions venue.Functions // with as many slots as it is taken to have
+	full      bool            // it lately refused functions, and is taken to have less than it offers
+	hosts     []plan.Host     // by ID
+	works     []*work         // by stage
 	committed map[string]quantity.Money
 	holders   map[holder][]string // the GPUs of attempts, by UUID
 	capacity  quantity.Size       // of all hosts
 	claimed   quantity.Milli      // by the tasks of all stages: see pool
 	pooled    bool                // both are known
 	plan      plan.Plan
-	wants     *float64 // see wanted; nil until a stage asks
+	waits     *waits // nil until a stage asks
 	// experienced are stages that tell what others may take; nil until one asks.
 	experienced []*memory.Model
 }
@@ -96,7 +97,8 @@ type work struct {
 	unfinished bool
 	doubted    int // tasks that its queue counts and no run is known to have; queued has at most one that is looked for
 	functions  int
-	finish     float64 // predicted seconds until the backlog is done
+	training   *training // what its training costs where; nil where it trains nothing, or nobody asked
+	finish     float64   // predicted seconds until the backlog is done
 }
 
 // demand is how many slots the stage could use now: at least one while tasks that a run has scheduled are not done and
@@ -111,7 +113,8 @@ func (w *work) demand() int {
 
 func begin(m *memory.State, snap plan.Snapshot) *decider {
 	d := &decider{
-		memory: m, now: fact.At(snap.Now), policy: plan.SanePolicy(snap.Policy), functions: plan.SaneVenue(snap.Functions),
+		memory: m, now: fact.At(snap.Now), policy: plan.SanePolicy(snap.Policy),
+		functions: snap.Functions.Sane(plan.MaxSlots),
 		committed: map[string]quantity.Money{}, holders: map[holder][]string{},
 	}
 	m.Begin(snap.Term, d.now)
@@ -257,13 +260,13 @@ func (t taking) of(tasks float64) float64 {
 	return math.Hypot(t.variation, math.Sqrt(math.Expm1(t.pace.Doubt*t.pace.Doubt)*max(tasks, 1)))
 }
 
-// relative is by what factor the tasks that wait take longer than those that ended at a venue did, by their inputs.
-func (d *decider) relative(w *work, venue fact.Venue) float64 {
+// relative is by what factor the tasks that wait take longer than those that ended there did, by their inputs.
+func (d *decider) relative(w *work, there fact.Venue) float64 {
 	input := w.input()
 	if input == 0 || w.stage.Model.WallFallen {
 		return 1
 	}
-	return w.stage.Model.Duration().RelativeOf(w.stage.Model.Walls[venue], input, math.Sqrt(w.inputsLeft().Variance()))
+	return w.stage.Model.Duration().RelativeOf(w.stage.Model.Walls[there], input, math.Sqrt(w.inputsLeft().Variance()))
 }
 
 // input is the mean input of the tasks that wait, in bytes; 0 where none is known.

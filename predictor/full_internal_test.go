@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/venue"
 )
 
 // TestARefusalIsOverForAStateThatOnlyFolds has an observer take in that a venue refused functions, which never decides:
@@ -27,7 +28,7 @@ func TestARefusalIsOverForAStateThatOnlyFolds(t *testing.T) {
 	limited := func(after time.Duration) bool {
 		at := dawn.Add(after)
 		return begin(state.memory.Copied(), plan.Snapshot{
-			Now: at, Functions: plan.FunctionVenue{Concurrency: 8, MaxDuration: time.Minute},
+			Now: at, Functions: venue.Functions{Concurrency: 8, MaxDuration: time.Minute},
 		}).full
 	}
 	state = Fold(state, fact.RunStarted{Run: "r", Pipeline: "p", App: "app", Build: "b", At: dawn})

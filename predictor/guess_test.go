@@ -394,3 +394,56 @@ func TestAFirstAttemptBeginsWithWhatReadsTheSame(t *testing.T) {
 			memory["jpg"], memory[""])
 	}
 }
+
+// Of a program that takes a hundred times as much for inputs that are a hundred times as large, a stage that nobody has
+// seen begins with what its input tells; where what others take has nothing to do with their inputs, it does not.
+func TestAFirstAttemptBeginsWithWhatInputsAsLargeTake(t *testing.T) {
+	t.Parallel()
+	begins := func(peakOf func(stage int, input quantity.Bytes) quantity.Bytes, input quantity.Bytes) predictor.Sizing {
+		var state predictor.State
+		for n := range 8 {
+			id := predictor.StageID{App: "app-" + string(rune('a'+n)), Build: "b", Name: "step-" + string(rune('a'+n))}
+			of := 4 * quantity.MiB
+			if n%2 == 1 {
+				of *= 100
+			}
+			hinted, r := hint("earlier", "", 1, -2000), ended("", n, -1000, peakOf(n, of))
+			hinted.Stage, hinted.Program, hinted.Input, r.Stage, r.Usage.Input = id, "python3", of, id, of
+			r.Usage.Wall = time.Second
+			state = fold(state, hinted, r)
+		}
+		hinted := hint("r", "new", 1, 1)
+		hinted.Program, hinted.Input = "python3", input
+		plan, _ := predictor.Decide(fold(state, started("r", 0, predictor.Goal{}), hinted), laptop(1, 4))
+		for _, sizing := range plan.Sizings {
+			if sizing.Stage == hinted.Stage {
+				return sizing
+			}
+		}
+		t.Fatalf("no sizing of %v", hinted.Stage)
+		return predictor.Sizing{}
+	}
+	memory := func(s predictor.Sizing, input quantity.Bytes) float64 {
+		got, _, _ := s.For(predictor.Need{Input: input}, laptop(1, 4).Hosts[0].Capacity)
+		return float64(got.Memory)
+	}
+	inProportion := func(_ int, input quantity.Bytes) quantity.Bytes { return 3 * input }
+	small, large := begins(inProportion, 4*quantity.MiB), begins(inProportion, 400*quantity.MiB)
+	of := memory(large, 400*quantity.MiB) / memory(small, 4*quantity.MiB)
+	if of < 10 || of > 100 {
+		t.Errorf("400 MiB begin with %.1f times as much as 4 MiB, want 10 to 100: %q and %q", of, large.Source, small.Source)
+	}
+	if want := ", with an input of 400 MiB"; !strings.Contains(large.Source, want) {
+		t.Errorf("it rests on %q, want %q in it", large.Source, want)
+	}
+	if got := memory(begins(inProportion, quantity.GiB*2), 2*quantity.GiB); got > memory(large, 2*quantity.GiB)*1.01 {
+		t.Errorf("an input larger than any begins with %.0f bytes, want what it has beyond the largest byte by byte", got)
+	}
+	byChance := func(stage int, _ quantity.Bytes) quantity.Bytes {
+		return (20 + 60*quantity.Bytes(stage/2%2)) * quantity.MiB
+	}
+	small, large = begins(byChance, 4*quantity.MiB), begins(byChance, 400*quantity.MiB)
+	if of := float64(large.Base.Memory) / float64(small.Base.Memory); of > 1.5 {
+		t.Errorf("inputs tell nothing, and 400 MiB begin with %.1f times as much as 4 MiB", of)
+	}
+}

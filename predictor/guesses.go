@@ -55,7 +55,7 @@ func (d *decider) guessed(st *memory.Stage, first size.Sizing) size.Sizing {
 		}
 	}
 	largest := d.largestFor(first.Base)
-	s := first.Guessed(d.prior(known, st.ID.App), known.Experience(),
+	s := first.Guessed(d.prior(st), known.Experience(),
 		quantity.Bytes(known.Memory.Largest(usage.InputBytes)), grown, min(d.policy.MinMemory, largest.Memory))
 	s.Base = s.Base.AtMost(largest)
 	need := largestNeed(st, s)
@@ -71,9 +71,10 @@ func guessAt(s size.Sizing, need size.Need) quantity.Bytes {
 	return max(s.Base.Memory+quantity.Bytes(s.Term.At(need.Values())), s.Floor)
 }
 
-// prior is what stages that have something in common with one of this app tell of its peaks.
-func (d *decider) prior(known *memory.Model, app string) size.Prior {
-	return d.learnedOf(known, app, size.WeakPrior(known.Program, known.Imports), (*memory.Model).Experience)
+// prior is what stages that have something in common with this one tell of its peaks.
+func (d *decider) prior(st *memory.Stage) size.Prior {
+	weak := size.WeakPrior(st.Model.Program, st.Model.Imports)
+	return d.learnedOf(st, weak, float64(st.Input), (*memory.Model).Experience)
 }
 
 // usualWall is how many seconds a task of a stage of which no attempt has ended takes in the mean, by what others that
@@ -82,18 +83,44 @@ func (d *decider) usualWall(w *work) float64 {
 	if seconds := w.usualWall; seconds > 0 {
 		return seconds
 	}
-	prior := d.learnedOf(w.stage.Model, w.stage.ID.App, size.WeakWall(), (*memory.Model).WallExperience)
+	prior := d.learnedOf(w.stage, size.WeakWall(), w.input(), (*memory.Model).WallExperience)
 	w.usualWall = min(math.Exp(prior.Mean), fact.MaxWall.Seconds())
 	return w.usualWall
 }
 
+// inputs is how what stages of this program take hangs together with their inputs.
+func (d *decider) inputs(
+	program string, but *memory.Model, weak size.Prior, of func(*memory.Model) size.Experience,
+) size.Inputs {
+	var alike []size.Experience
+	for _, other := range d.experienced {
+		if other.Program == program && program != "" && other != but {
+			alike = append(alike, of(other))
+		}
+	}
+	return size.LearnInputs(weak, alike)
+}
+
 // learnedOf is a prior that is corrected by what other stages tell of a quantity, those last that have most in common
-// with one of this app.
+// with this one. Those that the same program runs tell it for inputs as large as this one's, in bytes (0 for not known):
+// as those that have ended had, or else those that wait.
 func (d *decider) learnedOf(
-	known *memory.Model, app string, weak size.Prior, of func(*memory.Model) size.Experience,
+	st *memory.Stage, weak size.Prior, input float64, of func(*memory.Model) size.Experience,
 ) size.Prior {
 	if d.experienced == nil {
 		d.experienced = d.memory.Experienced()
+	}
+	known, app := st.Model, st.ID.App
+	log := of(known).Input
+	if log == 0 && input > 0 {
+		log = math.Log(input)
+	}
+	inputs := size.Inputs{}
+	if log > 0 {
+		inputs = d.inputs(known.Program, known, weak, of)
+	}
+	if log = inputs.Believed(log); log > 0 {
+		weak.Input = math.Exp(log)
 	}
 	var others, kindred, program, reading, ofApp, both, some, same, named []size.Experience
 	name := strings.TrimPrefix(known.Name, app)
@@ -102,7 +129,11 @@ func (d *decider) learnedOf(
 		sameApp := strings.HasPrefix(other.Name, app+"/")
 		sameProgram := other.Program != "" && other.Program == known.Program
 		sameKind := other.Kind != "" && other.Kind == known.Kind
-		switch set := of(other); {
+		set := of(other)
+		if sameProgram {
+			set = inputs.At(set, log)
+		}
+		switch {
 		case other == known:
 		case sameProgram && strings.HasSuffix(other.Name, name):
 			named = append(named, set)

@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/usage"
+	"github.com/spillway-ml/spillway/predictor/venue"
 )
 
 // The types of [fact].
@@ -90,6 +91,7 @@ const (
 	NextPool           = fact.NextPool
 	CauseMemoryLimit   = fact.CauseMemoryLimit
 	CauseMemoryRefused = fact.CauseMemoryRefused
+	CannotRun          = fact.CannotRun
 	CauseHostMemory    = fact.CauseHostMemory
 	CauseDeviceMemory  = fact.CauseDeviceMemory
 	CauseDisk          = fact.CauseDisk
@@ -145,7 +147,7 @@ type (
 	// GPUProcess is a process that computes on it.
 	GPUProcess = plan.GPUProcess
 	// FunctionVenue is what Lambda-style functions offer and cost.
-	FunctionVenue = plan.FunctionVenue
+	FunctionVenue = venue.Functions
 	// Policy is the configuration of the autoscaler.
 	Policy = plan.Policy
 	// Plan is what every venue holds from now on.
@@ -164,6 +166,8 @@ type (
 	TimeToLoss = plan.TimeToLoss
 	// Decision is one changed row of a plan and why it changed.
 	Decision = plan.Decision
+	// Rejected is a way that a decision did not choose.
+	Rejected = plan.Rejected
 )
 
 // The constants of [plan].

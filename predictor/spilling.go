@@ -42,6 +42,10 @@ func (d *decider) spill() {
 			d.setFunctions(w, spill.Offer{}, spill.Choice{Reason: "functions are switched off"})
 			continue
 		}
+		if why := d.unfit(w); why != "" {
+			d.setFunctions(w, spill.Offer{}, d.refused(w, why))
+			continue
+		}
 		o, why, known := d.offer(w)
 		if !known || why != "" {
 			d.setFunctions(w, o, d.refused(w, why))
@@ -164,10 +168,32 @@ func (d *decider) refused(w *work, why spill.Refusal) spill.Choice {
 		return spill.Choice{Reason: "how long a task takes is not known"}
 	}
 	refusal := spill.Choice{Reason: "functions cannot run this stage: " + string(why)}
-	for _, id := range slices.Sorted(maps.Keys(w.parts())) {
-		refusal.Run = cmp.Or(refusal.Run, id)
+	if why == dearer {
+		if refusal.Reason = w.training.reason(); w.wait == 0 && w.queued[0] <= w.slots-w.running[fact.Pool] {
+			return refusal // a pool slot is free for it: nobody would have thought of functions
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.stage.Shares)) {
+		if part := w.stage.Shares[id]; part.Queued[0]+part.Queued[1]+part.Further > 0 {
+			refusal.Run = cmp.Or(refusal.Run, id)
+		}
 	}
 	return refusal
+}
+
+// unfit is why functions run none of the tasks that wait at the stage, whatever they cost; empty when they may.
+func (d *decider) unfit(w *work) spill.Refusal {
+	st := w.stage
+	command := st.Model.Program != "" && st.Model.Program != fact.GoProgram
+	switch lacks := st.Unfit.Now(d.now); {
+	case w.queued[0] == 0 && w.queued[1] > 0 && st.Unfit.Declared != "":
+		return spill.Refusal(st.Unfit.Declared)
+	case command && d.functions.NoCommands != "":
+		return spill.Refusal(d.functions.NoCommands)
+	case lacks != "":
+		return spill.Refusal(lacks)
+	}
+	return ""
 }
 
 // linger is how long after a task waited an empty queue is believed: a window refills it between two ticks.
@@ -270,6 +296,12 @@ func (d *decider) setFunctions(w *work, o spill.Offer, picked spill.Choice) {
 		}
 		decision.Run = picked.Run
 	}
+	decision.Rejected = w.rejected(o, picked)
+	if w.training != nil {
+		decision.Inputs["pool_price_usd"] = w.training.pool.Cost.USD()
+		decision.Inputs["exchanged_bytes"] = float64(w.training.work.Model)
+		decision.Inputs["training_steps"] = float64(w.training.work.Rounds)
+	}
 	if d.full {
 		decision.Inputs["venue_slots"] = float64(d.functions.Concurrency) // as it lately refused more
 	}
@@ -350,6 +382,22 @@ func batchText(batch plan.Batch) string {
 	return fmt.Sprintf("%d tasks an invoke, waiting up to %s", batch.Tasks, words.Seconds(batch.Wait.Seconds()))
 }
 
+// rejected are the ways that were not chosen.
+func (w *work) rejected(o spill.Offer, picked spill.Choice) (others []plan.Rejected) {
+	if o.Class > 0 {
+		for _, other := range picked.Alternatives(o) {
+			others = append(others, plan.Rejected{
+				What: words.Count(other.Slots, "slot"), Venue: fact.Function, Price: other.Price, Seconds: other.Seconds,
+				Chance: other.Chance,
+			})
+		}
+	}
+	if w.training != nil {
+		others = append(others, w.training.rejected(picked.Slots > 0)...)
+	}
+	return others[:min(len(others), plan.MostRejected)]
+}
+
 // firstTold reports whether it is news to the run that nothing of this stage spills.
 func (d *decider) firstTold(w *work, id string) bool {
 	part := w.stage.Shares[id]
@@ -411,6 +459,9 @@ func (d *decider) offer(w *work) (o spill.Offer, why spill.Refusal, known bool) 
 	class, why := demand.Class(d.functions)
 	if why != "" {
 		return spill.Offer{}, why, true
+	}
+	if w.training = d.trains(w); w.training != nil && w.training.dearer() {
+		return spill.Offer{}, dearer, true
 	}
 	factor := demand.Slowdown(class)
 	o = spill.Offer{

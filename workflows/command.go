@@ -29,7 +29,7 @@ type (
 //
 //	result, err := Train.Run(ctx, spillway.Command{Arguments: []string{"python3", "train.py"}, Code: in.Code})
 //
-// It runs on hosts of the pool only. Declare it once, as a package variable, and list it in app.Main, like every stage.
+// It runs at functions, too, unless it needs what they do not have: see [Command.PoolOnly]. Declare it once, as a package variable, and list it in app.Main, like every stage.
 // It panics when the name is no name (see NewStage).
 func NewCommand(name string) Stage[Command, CommandResult] {
 	mustName("stage", name)

@@ -41,7 +41,7 @@ var listing = spillway.Command{
 func TestACommandStageTellsTheEngineThatAHostRunsIt(t *testing.T) {
 	t.Parallel()
 	want := wire.Stage{
-		Name: "shell", Declared: quantity.Size{CPU: 2 * quantity.Core, Memory: quantity.GiB}, MaxAttempts: 2, PoolOnly: true,
+		Name: "shell", Declared: quantity.Size{CPU: 2 * quantity.Core, Memory: quantity.GiB}, MaxAttempts: 2,
 		Command: true,
 	}
 	if diff := cmp.Diff(want, shell.Describe()); diff != "" {
@@ -125,19 +125,38 @@ func TestAHintTellsWhichAttemptsCannotGrow(t *testing.T) {
 	}
 }
 
-func TestTheTaskOfACommandCarriesItsFilesAndNoFunctionMayTakeIt(t *testing.T) {
+// TestTheTaskOfACommandCarriesItsFiles runs a command as runs of each version of steps do, and looks where it goes.
+func TestTheTaskOfACommandCarriesItsFiles(t *testing.T) {
 	t.Parallel()
-	for name, pipeline := range map[string]runs.AnyPipeline{
-		"one task": spillway.NewPipeline("one", shell.Run),
-		"a Map": spillway.NewPipeline("many", func(ctx workflow.Context, in spillway.Command) (spillway.CommandResult,
-			error,
-		) {
-			all, err := shell.Map(ctx, []spillway.Command{in})
-			if err != nil {
-				return spillway.CommandResult{}, err
-			}
-			return all[0], nil
-		}),
+	one := spillway.NewPipeline("one", shell.Run)
+	many := spillway.NewPipeline("many", func(ctx workflow.Context, in spillway.Command) (spillway.CommandResult, error) {
+		all, err := shell.Map(ctx, []spillway.Command{in})
+		if err != nil {
+			return spillway.CommandResult{}, err
+		}
+		return all[0], nil
+	})
+	free := listing
+	free.Requirements = spillway.Ref{}
+	contained := free
+	contained.Image = "python:3.12"
+	for name, c := range map[string]struct {
+		pipeline runs.AnyPipeline
+		version  int
+		command  spillway.Command
+		unfit    string
+		poolOnly bool
+	}{
+		"one task":                      {one, wire.WorkflowVersion, free, "", false},
+		"a Map":                         {many, wire.WorkflowVersion, free, "", false},
+		"one task of an earlier engine": {one, 2, free, "", true},
+		"a Map of an earlier engine":    {many, 2, free, "", true},
+		"one task that functions cannot run": {
+			one, wire.WorkflowVersion, contained, "it runs in the container image python:3.12", true,
+		},
+		"a Map that functions cannot run": {
+			many, wire.WorkflowVersion, contained, "it runs in the container image python:3.12", true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,34 +164,50 @@ func TestTheTaskOfACommandCarriesItsFilesAndNoFunctionMayTakeIt(t *testing.T) {
 			suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 			env := suite.NewTestWorkflowEnvironment()
 			env.SetTestTimeout(time.Minute)
-			var hinted predictor.Scheduled
-			ports := runs.Ports{Stages: []runs.AnyStage{shell}, Tell: func(e predictor.Event) {
-				if scheduled, ok := e.(predictor.Scheduled); ok && scheduled.Tasks > 0 {
-					hinted = scheduled
-				}
-			}}
+			if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: c.version}}); err != nil {
+				t.Fatal(err)
+			}
+			var told []predictor.Scheduled
+			ports := runs.Ports{
+				App: "app", Build: "b1", Stages: []runs.AnyStage{shell},
+				Tell: func(e predictor.Event) {
+					if scheduled, ok := e.(predictor.Scheduled); ok {
+						told = append(told, scheduled)
+					}
+				},
+			}
 			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
-			runs.Register(env, ports, []runs.AnyPipeline{pipeline})
+			runs.Register(env, ports, []runs.AnyPipeline{c.pipeline})
 			var task wire.Task
+			var queue string
 			var command spillway.Command
-			env.RegisterActivityWithOptions(func(_ context.Context, given wire.Task, input json.RawMessage) (wire.Result,
+			env.RegisterActivityWithOptions(func(ctx context.Context, given wire.Task, input json.RawMessage) (wire.Result,
 				error,
 			) {
-				task = given
+				task, queue = given, activity.GetInfo(ctx).TaskQueue
 				return wire.Result{Output: json.RawMessage(`{"exit":0,"values":{"files":2}}`)}, json.Unmarshal(input, &command)
 			}, activity.RegisterOptions{Name: "shell"})
-			env.ExecuteWorkflow(pipeline.Name(), listing)
+			env.ExecuteWorkflow(c.pipeline.Name(), c.command)
 			var result spillway.CommandResult
 			if err := env.GetWorkflowResult(&result); err != nil {
 				t.Fatal(err)
 			}
-			if !task.Command || !task.PoolOnly || task.Input != 34 || task.MaxAttempts != 2 {
-				t.Errorf("task %+v: want a command for the pool only with 34 bytes of files and 2 attempts", task)
+			id := predictor.StageID{App: "app", Build: "b1", Name: "shell"}
+			want := map[bool]string{false: id.Queue(), true: id.PoolQueue()}[c.poolOnly]
+			if !task.Command || task.PoolOnly != c.poolOnly || queue != want || task.Input != 34 || task.MaxAttempts != 2 {
+				t.Errorf("task %+v on queue %s: want a command on %s with 34 bytes of files and 2 attempts", task, queue, want)
 			}
-			if hinted.Input != 34 || !hinted.PoolOnly {
-				t.Errorf("hint %+v: want 34 bytes for the pool only", hinted)
+			input := quantity.Bytes(0)
+			for _, hint := range told {
+				input += hint.Input
+				if hint.PoolOnly != c.poolOnly || hint.Unfit != c.unfit {
+					t.Errorf("hint %+v: want it for the pool only: %t, as %q", hint, c.poolOnly, c.unfit)
+				}
 			}
-			if diff := cmp.Diff(listing, command); diff != "" {
+			if len(told) == 0 || input != 34 {
+				t.Errorf("hints %+v: want 34 bytes", told)
+			}
+			if diff := cmp.Diff(c.command, command); diff != "" {
 				t.Errorf("the input of the activity (-want +got):\n%s", diff)
 			}
 			if result.Values["files"] != 2.0 {

@@ -101,12 +101,11 @@ func (s Stage[In, Out]) Name() string { return s.name }
 // Describe returns what the engine knows of the stage.
 func (s Stage[In, Out]) Describe() wire.Stage {
 	return wire.Stage{
-		Name:        s.name,
-		Declared:    quantity.Size{CPU: s.hints.CPU, Memory: s.hints.Memory}.WithGPUs(s.hints.gpus()),
-		MaxAttempts: cmp.Or(s.hints.MaxAttempts, runs.DefaultMaxAttempts),
-		Timeout:     s.hints.Timeout,
-		PoolOnly: s.hints.PoolOnly || s.command || s.recommend != nil || s.hints.GPU > 0 ||
-			s.hints.Timeout > functionTimeout,
+		Name:         s.name,
+		Declared:     quantity.Size{CPU: s.hints.CPU, Memory: s.hints.Memory}.WithGPUs(s.hints.gpus()),
+		MaxAttempts:  cmp.Or(s.hints.MaxAttempts, runs.DefaultMaxAttempts),
+		Timeout:      s.hints.Timeout,
+		PoolOnly:     s.hints.PoolOnly || s.recommend != nil || s.hints.GPU > 0 || s.hints.Timeout > wire.FunctionTime,
 		Command:      s.command,
 		Recommends:   s.recommend != nil,
 		Cache:        s.hints.Cache,
@@ -114,9 +113,6 @@ func (s Stage[In, Out]) Describe() wire.Stage {
 		CacheFor:     s.hints.CacheFor,
 	}
 }
-
-// functionTimeout is the longest that a function may run.
-const functionTimeout = 15 * time.Minute
 
 // Call runs the stage's function on an encoded input and encodes what it returns. The engine calls it; pipelines use
 // Run, Start and Map.

@@ -166,6 +166,10 @@ func (k *Keys) MetricsToken() string { return k.token("metrics") }
 // BuildToken is that of the workflow worker of a user's build, such as "digits@0123456789ab".
 func (k *Keys) BuildToken(build string) string { return k.token("build " + build) }
 
+// ArtifactsToken is that of processes of users' builds that put and open artifacts through the engine, because they have
+// no credentials of the store.
+func (k *Keys) ArtifactsToken() string { return k.token("artifacts") }
+
 // FunctionSecret is the secret access key with which calls to the local function host are signed.
 func (k *Keys) FunctionSecret() string { return k.token("functions") }
 
@@ -191,6 +195,32 @@ func (k *Keys) Sign(message []byte) []byte { return ed25519.Sign(k.signing(), me
 func (k *Keys) PublicKey() ed25519.PublicKey {
 	public, _ := k.signing().Public().(ed25519.PublicKey) // it is of no other type
 	return public
+}
+
+// ReadFunctionSecret reads the secret access key of the function host of the state directory dir, which [Open] made; it
+// wraps fs.ErrNotExist where there is none.
+func ReadFunctionSecret(dir string) (string, error) {
+	root, err := openOwn(dir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = root.Close() }()
+	if err := checkDir(root, dir, keysDir); err != nil {
+		return "", err
+	}
+	held, err := readOwn(root, dir, secretFile)
+	if err != nil {
+		return "", err
+	}
+	k := &Keys{}
+	if len(held) != len(k.secret) {
+		return "", &Error{
+			filepath.Join(dir, secretFile), fmt.Sprintf("has %d bytes, not %d", len(held), len(k.secret)),
+			"put it back from a copy, or start the engine again",
+		}
+	}
+	copy(k.secret[:], held)
+	return k.FunctionSecret(), nil
 }
 
 // ReadToken is the owner's token of the state directory dir, for a command that talks to the engine there. It refuses

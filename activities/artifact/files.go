@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -100,7 +101,7 @@ func (f *Files) Open(ctx context.Context, digest string) (io.ReadCloser, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("open artifact %s: %w", digest, err)
 	}
-	if err := checkDigest(digest); err != nil {
+	if err := CheckDigest(digest); err != nil {
 		return nil, fmt.Errorf("open artifact: %w", err)
 	}
 	file, err := f.openStored(digest)
@@ -117,12 +118,12 @@ func (f *Files) Open(ctx context.Context, digest string) (io.ReadCloser, error) 
 }
 
 // Usage returns how many bytes the files of the store take, those of Puts that go on among them.
-func (f *Files) Usage() (bytes int64, err error) {
+func (f *Files) Usage(ctx context.Context) (bytes int64, err error) {
 	err = filepath.WalkDir(f.dir, func(_ string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // a Put has renamed it meanwhile
 		}
-		if err != nil || !entry.Type().IsRegular() {
+		if err = cmp.Or(err, ctx.Err()); err != nil || !entry.Type().IsRegular() {
 			return err
 		}
 		info, err := entry.Info()
@@ -224,8 +225,8 @@ func fill(ctx context.Context, file *os.File, r io.Reader) (activities.Ref, erro
 	return activities.Ref{Digest: hex.EncodeToString(sum.Sum(nil)), Bytes: written}, nil
 }
 
-// checkDigest refuses everything that Put cannot have returned, path separators above all.
-func checkDigest(digest string) error {
+// CheckDigest refuses everything that Put cannot have returned, path separators above all.
+func CheckDigest(digest string) error {
 	if len(digest) == hex.EncodedLen(sha256.Size) {
 		valid := true
 		for _, digit := range []byte(digest) {

@@ -93,7 +93,7 @@ func (f *Files) list(ctx context.Context, folder, prefix string, each func(Info)
 			return fmt.Errorf("list artifacts: %w", err)
 		}
 		digest := prefix + entry.Name()
-		if checkDigest(digest) != nil {
+		if CheckDigest(digest) != nil {
 			continue // none of ours
 		}
 		info, err := entry.Info()
@@ -117,8 +117,8 @@ func (f *Files) list(ctx context.Context, folder, prefix string, each func(Info)
 
 // Pin keeps an artifact, from now on, as one that somebody from outside has put: nothing that the stack knows of names
 // it yet.
-func (f *Files) Pin(digest string) error {
-	if err := checkDigest(digest); err != nil {
+func (f *Files) Pin(_ context.Context, digest string) error {
+	if err := CheckDigest(digest); err != nil {
 		return fmt.Errorf("pin artifact: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Join(f.dir, pins), 0o700); err != nil {
@@ -136,8 +136,8 @@ func (f *Files) Pin(digest string) error {
 }
 
 // Unpin removes a pin that was not made again after then; it is no error when there is none.
-func (f *Files) Unpin(digest string, then time.Time) error {
-	if err := checkDigest(digest); err != nil {
+func (f *Files) Unpin(_ context.Context, digest string, then time.Time) error {
+	if err := CheckDigest(digest); err != nil {
 		return fmt.Errorf("unpin artifact: %w", err)
 	}
 	name := filepath.Join(f.dir, pins, digest)
@@ -153,11 +153,11 @@ func (f *Files) Unpin(digest string, then time.Time) error {
 
 // Touch notes that an artifact was asked for from outside: somebody may be about to name it. One that was taken aside
 // is put back. It is no error when there is none.
-func (f *Files) Touch(digest string) error {
-	if err := checkDigest(digest); err != nil {
+func (f *Files) Touch(ctx context.Context, digest string) error {
+	if err := CheckDigest(digest); err != nil {
 		return fmt.Errorf("touch artifact: %w", err)
 	}
-	if err := f.Restore(digest); err != nil {
+	if err := f.Restore(ctx, digest); err != nil {
 		return err
 	}
 	err := f.mark(digest)
@@ -172,8 +172,10 @@ func (f *Files) Touch(digest string) error {
 
 // Discard takes an artifact aside, unless it was put or touched after then. Taken is false when it was, and when there
 // is none.
-func (f *Files) Discard(digest string, then time.Time) (taken bool, err error) {
-	if err := checkDigest(digest); err != nil {
+func (f *Files) Discard(
+	ctx context.Context, digest string, then time.Time,
+) (taken bool, err error) {
+	if err := CheckDigest(digest); err != nil {
 		return false, fmt.Errorf("discard artifact: %w", err)
 	}
 	if err := f.makeAside(); err != nil {
@@ -191,14 +193,14 @@ func (f *Files) Discard(digest string, then time.Time) (taken bool, err error) {
 		return false, fmt.Errorf("discard artifact %s: %w", digest, err)
 	}
 	if info.ModTime().After(then) { // it was put anew between the decision and now
-		return false, f.Restore(digest)
+		return false, f.Restore(ctx, digest)
 	}
 	return true, nil
 }
 
 // Restore puts back what Discard took aside; it is no error when there is nothing.
-func (f *Files) Restore(digest string) error {
-	if err := checkDigest(digest); err != nil {
+func (f *Files) Restore(_ context.Context, digest string) error {
+	if err := CheckDigest(digest); err != nil {
 		return fmt.Errorf("restore artifact: %w", err)
 	}
 	err := os.Link(f.asidePath(digest), f.path(digest))
@@ -216,8 +218,8 @@ func (f *Files) Restore(digest string) error {
 
 // Delete removes what Discard took aside. Gone is false when the artifact is there by now all the same: somebody has
 // put it, or asked for it, meanwhile.
-func (f *Files) Delete(digest string) (gone bool, err error) {
-	if err := checkDigest(digest); err != nil {
+func (f *Files) Delete(_ context.Context, digest string) (gone bool, err error) {
+	if err := CheckDigest(digest); err != nil {
 		return false, fmt.Errorf("delete artifact: %w", err)
 	}
 	if err := f.dropAside(digest); err != nil {
@@ -255,7 +257,7 @@ func (f *Files) dropAside(digest string) error {
 
 // RestoreAll puts back all that a killed process had taken aside. Call it before a collection, and beside none.
 func (f *Files) RestoreAll(ctx context.Context) error {
-	return f.list(ctx, aside, "", func(info Info) error { return f.Restore(info.Digest) })
+	return f.list(ctx, aside, "", func(info Info) error { return f.Restore(ctx, info.Digest) })
 }
 
 // Refuse has every Put refused from now on, of whatever process, with activities.ErrNoRoom and why; empty takes them

@@ -48,7 +48,7 @@ func TestWhatIsTakenAsideIsThereUntilItIsDeleted(t *testing.T) {
 	put(t, store, "a")
 	put(t, store, "b")
 	for _, data := range []string{"a", "b"} {
-		if taken, err := store.Discard(digestOf(data), time.Now()); !taken || err != nil {
+		if taken, err := store.Discard(t.Context(), digestOf(data), time.Now()); !taken || err != nil {
 			t.Fatalf("Discard(%q) = %v, %v", data, taken, err)
 		}
 		wantRead(t, store, data, true)
@@ -58,7 +58,7 @@ func TestWhatIsTakenAsideIsThereUntilItIsDeleted(t *testing.T) {
 	if diff := cmp.Diff(both, listed(t, store)); diff != "" {
 		t.Errorf("listed (-want +got):\n%s", diff)
 	}
-	if gone, err := store.Delete(digestOf("a")); !gone || err != nil {
+	if gone, err := store.Delete(t.Context(), digestOf("a")); !gone || err != nil {
 		t.Fatalf("Delete = %v, %v", gone, err)
 	}
 	wantRead(t, store, "a", false)
@@ -85,7 +85,7 @@ func TestWhatIsPutOrAskedForSinceTheDecisionIsNotTaken(t *testing.T) {
 			put(t, store, "a")
 			return nil
 		},
-		"asked for": func(_ *testing.T, store *artifact.Files) error { return store.Touch(digestOf("a")) },
+		"asked for": func(_ *testing.T, store *artifact.Files) error { return store.Touch(t.Context(), digestOf("a")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,7 +98,7 @@ func TestWhatIsPutOrAskedForSinceTheDecisionIsNotTaken(t *testing.T) {
 			if err := since(t, store); err != nil {
 				t.Fatal(err)
 			}
-			if taken, err := store.Discard(digestOf("a"), old); taken || err != nil {
+			if taken, err := store.Discard(t.Context(), digestOf("a"), old); taken || err != nil {
 				t.Errorf("Discard = %v, %v, want that it is not taken", taken, err)
 			}
 			wantRead(t, store, "a", true)
@@ -112,13 +112,16 @@ func TestWhatIsPutOrAskedForSinceTheDecisionIsNotTaken(t *testing.T) {
 func TestAnArtifactThatIsPutWhileItIsAsideIsPutAgain(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*artifact.Files, string) error{
-		"and is put back":        (*artifact.Files).Restore,
-		"and is to be removed":   func(f *artifact.Files, digest string) error { _, err := f.Delete(digest); return err },
+		"and is put back": func(f *artifact.Files, digest string) error { return f.Restore(t.Context(), digest) },
+		"and is to be removed": func(f *artifact.Files, digest string) error {
+			_, err := f.Delete(t.Context(), digest)
+			return err
+		},
 		"and nothing comes then": func(*artifact.Files, string) error { return nil },
 	} {
 		store := open(t)
 		put(t, store, "text")
-		if taken, err := store.Discard(digestOf("text"), time.Now()); !taken || err != nil {
+		if taken, err := store.Discard(t.Context(), digestOf("text"), time.Now()); !taken || err != nil {
 			t.Fatalf("Discard = %v, %v", taken, err)
 		}
 		put(t, store, "text")
@@ -191,7 +194,7 @@ func TestAnArtifactTellsWhetherMoreThanOneHasPutIt(t *testing.T) {
 		}
 	}
 	put(t, store, "put")
-	if err := store.Touch(digestOf("asked for")); err != nil {
+	if err := store.Touch(t.Context(), digestOf("asked for")); err != nil {
 		t.Fatal(err)
 	}
 	var putting sync.WaitGroup
@@ -205,13 +208,13 @@ func TestAnArtifactTellsWhetherMoreThanOneHasPutIt(t *testing.T) {
 		}
 		wantRead(t, store, text, true)
 	}
-	if taken, err := store.Discard(digestOf("put"), time.Now()); !taken || err != nil {
+	if taken, err := store.Discard(t.Context(), digestOf("put"), time.Now()); !taken || err != nil {
 		t.Fatalf("Discard = %v, %v", taken, err)
 	}
 	if !again("put") {
 		t.Error("what is aside has forgotten that it was put twice")
 	}
-	if gone, err := store.Delete(digestOf("put")); !gone || err != nil {
+	if gone, err := store.Delete(t.Context(), digestOf("put")); !gone || err != nil {
 		t.Fatalf("Delete = %v, %v", gone, err)
 	}
 	put(t, store, "put")
@@ -224,15 +227,17 @@ func TestWhatIsPutWhileItIsAsideStays(t *testing.T) {
 	t.Parallel()
 	store := open(t)
 	remove := func(digest string) error {
-		gone, err := store.Delete(digest)
+		gone, err := store.Delete(t.Context(), digest)
 		if gone {
 			t.Error("what was put meanwhile is said to be gone")
 		}
 		return err
 	}
-	for _, end := range []func(string) error{remove, store.Restore, store.Touch} {
+	restore := func(digest string) error { return store.Restore(t.Context(), digest) }
+	touch := func(digest string) error { return store.Touch(t.Context(), digest) }
+	for _, end := range []func(string) error{remove, restore, touch} {
 		put(t, store, "a")
-		if taken, err := store.Discard(digestOf("a"), time.Now()); !taken || err != nil {
+		if taken, err := store.Discard(t.Context(), digestOf("a"), time.Now()); !taken || err != nil {
 			t.Fatalf("Discard = %v, %v", taken, err)
 		}
 		put(t, store, "a")
@@ -267,8 +272,8 @@ func TestNoPutIsLostToARemoval(t *testing.T) {
 			err := store.List(t.Context(), func(info artifact.Info) error { last = info; return nil })
 			if err == nil && last.Digest != "" {
 				var taken bool
-				if taken, err = store.Discard(last.Digest, last.Written); taken {
-					err = errors.Join(err, store.Restore(last.Digest))
+				if taken, err = store.Discard(t.Context(), last.Digest, last.Written); taken {
+					err = errors.Join(err, store.Restore(t.Context(), last.Digest))
 				}
 			}
 			if err != nil {
@@ -306,17 +311,17 @@ func TestPins(t *testing.T) {
 	}
 	put(t, store, "a")
 	for range 2 {
-		if err := store.Pin(digestOf("a")); err != nil {
+		if err := store.Pin(t.Context(), digestOf("a")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if diff := cmp.Diff([]string{digestOf("a")}, pinned()); diff != "" {
 		t.Errorf("pins (-want +got):\n%s", diff)
 	}
-	if err := store.Unpin(digestOf("a"), time.Now().Add(-time.Minute)); err != nil || len(pinned()) != 1 {
+	if err := store.Unpin(t.Context(), digestOf("a"), time.Now().Add(-time.Minute)); err != nil || len(pinned()) != 1 {
 		t.Errorf("pins that were made again since: %q, %v; want that they stay", pinned(), err)
 	}
-	if err := errors.Join(store.Unpin(digestOf("a"), time.Now()), store.Unpin(digestOf("a"), time.Now())); err != nil {
+	if err := errors.Join(store.Unpin(t.Context(), digestOf("a"), time.Now()), store.Unpin(t.Context(), digestOf("a"), time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	if got := pinned(); len(got) > 0 {
@@ -328,11 +333,11 @@ func TestNothingOutsideTheStoreIsNamed(t *testing.T) {
 	t.Parallel()
 	store := open(t)
 	for _, digest := range []string{"", "../../etc/passwd", strings.Repeat("A", 64)} {
-		_, discard := store.Discard(digest, time.Now())
-		_, remove := store.Delete(digest)
+		_, discard := store.Discard(t.Context(), digest, time.Now())
+		_, remove := store.Delete(t.Context(), digest)
 		for name, err := range map[string]error{
-			"Discard": discard, "Restore": store.Restore(digest), "Delete": remove, "Touch": store.Touch(digest),
-			"Pin": store.Pin(digest), "Unpin": store.Unpin(digest, time.Now()),
+			"Discard": discard, "Restore": store.Restore(t.Context(), digest), "Delete": remove, "Touch": store.Touch(t.Context(), digest),
+			"Pin": store.Pin(t.Context(), digest), "Unpin": store.Unpin(t.Context(), digest, time.Now()),
 		} {
 			if err == nil {
 				t.Errorf("%s(%q) was not refused", name, digest)
@@ -374,13 +379,13 @@ func TestWhatIsPutBackWhileAllAreListedIsListed(t *testing.T) {
 	first, second := texts[0], texts[1] // in the order in which they are listed
 	put(t, store, first)
 	put(t, store, second)
-	if taken, err := store.Discard(digestOf(first), time.Now()); err != nil || !taken {
+	if taken, err := store.Discard(t.Context(), digestOf(first), time.Now()); err != nil || !taken {
 		t.Fatal(taken, err)
 	}
 	var listed []string
 	err := store.List(t.Context(), func(info artifact.Info) error {
 		listed = append(listed, info.Digest)
-		return store.Touch(digestOf(first))
+		return store.Touch(t.Context(), digestOf(first))
 	})
 	slices.Sort(listed)
 	if diff := cmp.Diff([]string{digestOf(first), digestOf(second)}, listed); diff != "" || err != nil {

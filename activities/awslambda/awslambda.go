@@ -54,12 +54,16 @@ type Options struct {
 	// instance role), with region us-east-1 where none is set. When its endpoint is on this machine and no
 	// credentials are configured, it signs with dummy credentials.
 	Client *lambda.Client
-	// Role is the ARN of the IAM role that functions run with. AWS requires it; a host on this machine does not.
+	// Role is the ARN of the IAM role that functions run with. Empty leaves functions that there are the role that they
+	// have; to create one AWS requires it, a host on this machine does not.
 	Role string
-	// Timeout is how long an invocation may run, in whole seconds up to [MaxTimeout]. Zero means MaxTimeout.
+	// Timeout is how long an invocation may run, in whole seconds up to [MaxTimeout]. Zero leaves functions that there are
+	// what they have, and means MaxTimeout for new ones.
 	Timeout time.Duration
-	// Environment holds the environment variables of every function, at most 4 KB in all.
+	// Environment holds environment variables that every function has, at most 4 KB with those that it has besides.
 	Environment map[string]string
+	// Upload keeps the zip of a build in S3 and returns where. Nil means that it is part of the request, which takes 50 MB.
+	Upload func(ctx context.Context, archive []byte) (bucket, key string, err error)
 	// Prefix begins the name of every function. Empty means "spillway".
 	Prefix string
 	// Logger receives one line for each deployment. Nil means no log.
@@ -78,9 +82,8 @@ type Invoker struct {
 // New returns an Invoker. It reads configuration but contacts no one.
 func New(ctx context.Context, opts Options) (*Invoker, error) {
 	opts.Prefix = cmp.Or(opts.Prefix, "spillway")
-	opts.Timeout = cmp.Or(opts.Timeout, MaxTimeout)
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
-	if opts.Timeout < time.Second || opts.Timeout > MaxTimeout || opts.Timeout%time.Second != 0 {
+	if opts.Timeout < 0 || opts.Timeout > MaxTimeout || opts.Timeout%time.Second != 0 {
 		return nil, fmt.Errorf("function timeout %v: choose whole seconds from 1s to %v", opts.Timeout, MaxTimeout)
 	}
 	if clean(opts.Prefix) != opts.Prefix || len(opts.Prefix) > 20 {
@@ -89,12 +92,9 @@ func New(ctx context.Context, opts Options) (*Invoker, error) {
 	client := opts.Client
 	if client == nil {
 		var err error
-		if client, err = newClient(ctx, opts.Timeout); err != nil {
+		if client, err = newClient(ctx, cmp.Or(opts.Timeout, MaxTimeout)); err != nil {
 			return nil, err
 		}
-	}
-	if opts.Role == "" && isLocal(client) {
-		opts.Role = localRole
 	}
 	return &Invoker{opts: opts, client: client, log: opts.Logger}, nil
 }
@@ -123,7 +123,11 @@ func newClient(ctx context.Context, timeout time.Duration) (*lambda.Client, erro
 
 // isLocal reports whether the endpoint of client is on this machine.
 func isLocal(client *lambda.Client) bool {
-	endpoint, err := url.Parse(aws.ToString(client.Options().BaseEndpoint))
+	return isLoopback(aws.ToString(client.Options().BaseEndpoint))
+}
+
+func isLoopback(address string) bool {
+	endpoint, err := url.Parse(address)
 	if err != nil {
 		return false
 	}

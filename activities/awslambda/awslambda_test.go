@@ -113,7 +113,7 @@ func TestTheNextStepFollowsFromTheStateOfAFunction(t *testing.T) {
 			s.State, s.StateReason = types.StateFailed, aws.String("no such role")
 		}), done, "no such role"},
 	} {
-		got, err := nextStep(want, tt.state)
+		got, err := nextStep(&deployment{want: want}, tt.state)
 		if got != tt.step || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%s: got step %d, error %v, want %d, %q", tt.name, got, err, tt.step, tt.err)
 		}

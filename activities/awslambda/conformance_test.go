@@ -101,6 +101,8 @@ func handle(ctx context.Context, in order) (reply, error) {
 		out.Pad = string(b[:1])
 	case "pad":
 		out.Pad = strings.Repeat("x", in.N)
+	case "arguments":
+		out.Var = strings.Join(os.Args[1:], " ")
 	case "print":
 		fmt.Println("hello from the function")
 	case "print much":
@@ -177,7 +179,7 @@ func build(tb testing.TB, padding ...byte) awslambda.Build {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	script := append([]byte("#!/bin/sh\nexec '"+exe+"'\n"), padding...)
+	script := append([]byte("#!/bin/sh\nexec '"+exe+"' \"$@\"\n"), padding...)
 	path := tb.TempDir() + "/binary"
 	if err := os.WriteFile(path, script, 0o600); err != nil {
 		tb.Fatal(err)
@@ -606,7 +608,8 @@ func TestTheVariablesOfTheSDKAreAllTheConfigurationThatALocalHostNeeds(t *testin
 
 func TestWithoutARoleNothingIsDeployedToAWS(t *testing.T) {
 	t.Parallel()
-	iv := invoker(t, awslambda.Options{Client: client("https://lambda.example.com", nil)})
+	aws := answering(http.StatusNotFound, "ResourceNotFoundException", "Function not found")
+	iv := invoker(t, awslambda.Options{Client: client("https://lambda.example.com", aws)})
 	if _, err := iv.Ensure(t.Context(), build(t), 512); err == nil ||
 		!strings.Contains(err.Error(), "SPILLWAY_LAMBDA_ROLE") {
 		t.Errorf("got %v, want an error that names the variable to set", err)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,9 +41,14 @@ const (
 	pageRuntime   = guide + "lambda-runtime-environment.html"
 	pageContext   = guide + "golang-context.html"
 	pageVariables = guide + "configuration-envvars.html"
+	pageWrapper   = guide + "runtimes-modify.html"
 	pageVersions  = guide + "configuration-versions.html"
 	pageRetries   = "https://docs.aws.amazon.com/sdkref/latest/guide/feature-retry-behavior.html"
 	pageBilling   = "https://aws.amazon.com/blogs/compute/aws-lambda-standardizes-billing-for-init-phase/"
+	pageTags      = guide + "configuration-tags.html"
+	pageReserved  = guide + "configuration-concurrency.html"
+	pageReserve   = reference + "API_PutFunctionConcurrency.html"
+	pageList      = reference + "API_ListFunctions.html"
 	pageErrors    = reference + "CommonErrors.html"
 	arnPrefix     = "arn:aws:lambda:us-east-1:000000000000:function:"
 )
@@ -73,6 +79,9 @@ type site struct {
 	iv     *awslambda.Invoker
 	// small has 128 MB and large 1,769; brief has a second.
 	small, large, brief string
+	// wrapped is of a managed runtime and starts by its wrapper, unwrapped is of an OS-only one and names a wrapper that
+	// there is not; empty on a machine without Python.
+	wrapped, unwrapped string
 }
 
 // invoked shows what an invoke came to.
@@ -330,6 +339,33 @@ func ofEnvironments() []documented {
 	}
 }
 
+// ofRuntimes are the rows about managed runtimes that a wrapper starts, on a machine that has Python.
+func ofRuntimes(s site) []documented {
+	if s.wrapped == "" {
+		return nil
+	}
+	wrapped := func(site) string { return s.wrapped }
+	shows := func(name, page string, in order, says string) documented {
+		return documented{name, page, ordered(wrapped, in), behaviour{Status: 200, Version: "$LATEST", Says: says}}
+	}
+	return []documented{
+		shows("a wrapper is given the interpreter and all that the runtime starts it with", pageWrapper,
+			order{Op: "arguments"}, "/"+function.Python()+` /var/runtime/bootstrap.py"`),
+		shows("a function knows its managed runtime", pageVariables, order{Op: "variable AWS_EXECUTION_ENV"},
+			`"var":"AWS_Lambda_`+function.Python()+`"`),
+		shows("a function knows where its runtime lies", pageVariables, order{Op: "variable LAMBDA_RUNTIME_DIR"},
+			`"var":"/var/runtime"`),
+		{
+			"an OS-only runtime knows no wrapper", pageWrapper,
+			ordered(func(site) string { return s.unwrapped }, order{Op: "arguments"}),
+			behaviour{Status: 200, Version: "$LATEST", Says: `{"pid":`},
+		},
+		{"an OS-only runtime is none of a language", pageVariables, ordered(large, order{
+			Op: "variable AWS_EXECUTION_ENV",
+		}), behaviour{Status: 200, Version: "$LATEST", Says: `{"pid":`}},
+	}
+}
+
 // ofFunctions are the rows about the functions themselves.
 func ofFunctions() []documented {
 	created := func(change func(*lambda.CreateFunctionInput)) func(*testing.T, site) behaviour {
@@ -368,6 +404,9 @@ func ofFunctions() []documented {
 		{"more than 4 KB of variables", pageLimits, created(func(in *lambda.CreateFunctionInput) {
 			in.Environment = &types.Environment{Variables: map[string]string{"AA": strings.Repeat("x", 4<<10)}}
 		}), invalid("4KB limit")},
+		{"a runtime that there is not", pageCreate, created(func(in *lambda.CreateFunctionInput) {
+			in.Runtime = "cobol85"
+		}), invalid("cobol85")},
 		{"a zip that is none", pageCreate, created(func(in *lambda.CreateFunctionInput) {
 			in.Code.ZipFile = []byte("no zip")
 		}), invalid("Could not unzip uploaded file")},
@@ -386,6 +425,164 @@ func ofFunctions() []documented {
 			return failed(err)
 		}, behaviour{Status: 403, Error: "UnrecognizedClientException", Says: "other"}},
 	}
+}
+
+// ofTags are the rows about tags and lists.
+func ofTags() []documented {
+	arn := func(s site) *string { return aws.String(arnPrefix + s.small) }
+	tag := func(tags map[string]string) func(*testing.T, site) behaviour {
+		return func(t *testing.T, s site) behaviour {
+			t.Helper()
+			_, err := s.client.TagResource(t.Context(), &lambda.TagResourceInput{Resource: arn(s), Tags: tags}, once)
+			if err != nil {
+				return failed(err)
+			}
+			return tagsSeen(t, s)
+		}
+	}
+	many := map[string]string{}
+	for i := range 51 {
+		many[strconv.Itoa(i)] = ""
+	}
+	refusal := func(says string) behaviour {
+		return behaviour{Status: 400, Error: "InvalidParameterValueException", Says: says}
+	}
+	return []documented{
+		{"tags that are added", reference + "API_TagResource.html", tag(map[string]string{"team": "a", "x": "1"}),
+			behaviour{Status: 200, Says: "team=a x=1"}},
+		{"a tag that is written again", reference + "API_TagResource.html", tag(map[string]string{"team": "b"}),
+			behaviour{Status: 200, Says: "team=b x=1"}},
+		{"a tag that is taken away", reference + "API_UntagResource.html", func(t *testing.T, s site) behaviour {
+			t.Helper()
+			if _, err := s.client.UntagResource(t.Context(),
+				&lambda.UntagResourceInput{Resource: arn(s), TagKeys: []string{"x", "nothing"}}, once); err != nil {
+				return failed(err)
+			}
+			return tagsSeen(t, s)
+		}, behaviour{Status: 200, Says: "team=b"}},
+		{"more than 50 tags", pageTags, tag(many), refusal("at most 50")},
+		{"a tag of AWS", pageTags, tag(map[string]string{"aws:x": "1"}), refusal("aws:x")},
+		{"a tag with a long key", pageTags, tag(map[string]string{strings.Repeat("k", 129): ""}), refusal("128 characters")},
+		{"a tag with a long value", pageTags, tag(map[string]string{"k": strings.Repeat("v", 257)}),
+			refusal("256 characters")},
+		{"the tags of nobody", reference + "API_ListTags.html", func(t *testing.T, s site) behaviour {
+			t.Helper()
+			_, err := s.client.ListTags(t.Context(), &lambda.ListTagsInput{Resource: aws.String(arnPrefix + "nobody")}, once)
+			return failed(err)
+		}, behaviour{Status: 404, Error: "ResourceNotFoundException", Says: "nobody"}},
+		{"functions by pages", pageList, func(t *testing.T, s site) behaviour {
+			t.Helper()
+			var sizes []int
+			pages := lambda.NewListFunctionsPaginator(s.client, &lambda.ListFunctionsInput{MaxItems: aws.Int32(2)})
+			for pages.HasMorePages() {
+				page, err := pages.NextPage(t.Context())
+				if err != nil {
+					return failed(err)
+				}
+				sizes = append(sizes, len(page.Functions))
+			}
+			return behaviour{Status: 200, Says: fmt.Sprint(sizes)}
+		}, behaviour{Status: 200, Says: "[2 1]"}},
+		{"a page of none", pageList, func(t *testing.T, s site) behaviour {
+			t.Helper()
+			_, err := s.client.ListFunctions(t.Context(), &lambda.ListFunctionsInput{MaxItems: aws.Int32(0)}, once)
+			return failed(err)
+		}, refusal("between 1 and 10000")},
+	}
+}
+
+// tagsSeen shows the tags of the small function that are not Spillway's.
+func tagsSeen(t *testing.T, s site) behaviour {
+	t.Helper()
+	out, err := s.client.ListTags(t.Context(), &lambda.ListTagsInput{Resource: aws.String(arnPrefix + s.small)}, once)
+	if err != nil {
+		return failed(err)
+	}
+	var tags []string
+	for key, value := range out.Tags {
+		if !strings.HasPrefix(key, "spillway:") {
+			tags = append(tags, key+"="+value)
+		}
+	}
+	slices.Sort(tags)
+	return behaviour{Status: 200, Says: strings.Join(tags, " ")}
+}
+
+// ofReservations are the rows about reserved concurrency, of which a host has 1,000.
+func ofReservations() []documented {
+	reserve := func(n int32) func(*testing.T, site) behaviour {
+		return func(t *testing.T, s site) behaviour {
+			t.Helper()
+			if _, err := s.client.PutFunctionConcurrency(t.Context(), &lambda.PutFunctionConcurrencyInput{
+				FunctionName: &s.small, ReservedConcurrentExecutions: &n,
+			}, once); err != nil {
+				return failed(err)
+			}
+			got, err := s.client.GetFunctionConcurrency(t.Context(),
+				&lambda.GetFunctionConcurrencyInput{FunctionName: &s.small}, once)
+			if err != nil {
+				return failed(err)
+			}
+			whole, err := s.client.GetFunction(t.Context(), &lambda.GetFunctionInput{FunctionName: &s.small}, once)
+			if err != nil {
+				return failed(err)
+			}
+			return behaviour{Status: 200, Says: fmt.Sprint(aws.ToInt32(got.ReservedConcurrentExecutions),
+				aws.ToInt32(whole.Concurrency.ReservedConcurrentExecutions))}
+		}
+	}
+	refusal := func(says string) behaviour {
+		return behaviour{Status: 400, Error: "InvalidParameterValueException", Says: says}
+	}
+	return []documented{
+		{"a reservation", pageReserve, reserve(900), behaviour{Status: 200, Says: "900 900"}},
+		{"another one in its place", pageReserve, reserve(0), behaviour{Status: 200, Says: "0 0"}},
+		{"a function with none left is switched off", pageReserved, ordered(small, order{}), behaviour{
+			Status: 429, Error: "TooManyRequestsException",
+			Reason: types.ThrottleReasonReservedFunctionConcurrentInvocationLimitExceeded, Says: "after 1",
+		}},
+		{"a reservation that leaves others less than 100", pageReserved, reserve(901), refusal(
+			"Specified ReservedConcurrentExecutions for function decreases account's UnreservedConcurrentExecution below its " +
+				"minimum value of [100].")},
+		{"a reservation that is given up", reference + "API_DeleteFunctionConcurrency.html", func(
+			t *testing.T, s site,
+		) behaviour {
+			t.Helper()
+			if _, err := s.client.DeleteFunctionConcurrency(t.Context(),
+				&lambda.DeleteFunctionConcurrencyInput{FunctionName: &s.small}, once); err != nil {
+				return failed(err)
+			}
+			got, err := s.client.GetFunctionConcurrency(t.Context(),
+				&lambda.GetFunctionConcurrencyInput{FunctionName: &s.small}, once)
+			if err != nil {
+				return failed(err)
+			}
+			return behaviour{Status: 200, Says: strconv.FormatBool(got.ReservedConcurrentExecutions == nil)}
+		}, behaviour{Status: 200, Says: "true"}},
+		{"a function without a reservation runs again", pageReserved, ordered(small, order{}),
+			behaviour{Status: 200, Version: "$LATEST", Says: "pid"}},
+	}
+}
+
+// TestWhatIsReservedIsTheFunctionsAlone has an account with concurrency for 102, of which 2 are reserved.
+func TestWhatIsReservedIsTheFunctionsAlone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, function.Options{Concurrency: 102})
+	if _, err := s.client.PutFunctionConcurrency(t.Context(), &lambda.PutFunctionConcurrencyInput{
+		FunctionName: &s.large, ReservedConcurrentExecutions: aws.Int32(1),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	release := occupy(t, s.host, s.iv, s.large)
+	documented{"more than is reserved", pageReserved, nil, behaviour{
+		Status: 429, Error: "TooManyRequestsException",
+		Reason: types.ThrottleReasonReservedFunctionConcurrentInvocationLimitExceeded, Says: "after 1",
+	}}.check(t, s.invoked(t, lambda.InvokeInput{FunctionName: &s.large}))
+	documented{
+		"another function meanwhile", pageReserved, nil,
+		behaviour{Status: 200, Version: "$LATEST", Says: "pid"},
+	}.check(t, s.invoked(t, lambda.InvokeInput{FunctionName: &s.small}))
+	release()
 }
 
 // bootstrapZip returns a zip with a bootstrap that would run.
@@ -410,7 +607,9 @@ func bootstrapZip(t *testing.T) []byte {
 func TestTheHostBehavesAsAWSDocumentsIt(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, function.Options{})
-	for _, rows := range [][]documented{ofInvokes(), ofLogs(), ofEnvironments(), ofFunctions()} {
+	for _, rows := range [][]documented{
+		ofInvokes(), ofLogs(), ofEnvironments(), ofRuntimes(s), ofFunctions(), ofTags(), ofReservations(),
+	} {
 		for _, row := range rows {
 			t.Run(row.name, func(t *testing.T) {
 				row.check(t, row.call(t, s))
@@ -437,10 +636,19 @@ func newSite(t *testing.T, opts function.Options) site {
 	iv := invoker(t, awslambda.Options{Client: c})
 	b := build(t)
 	short := invoker(t, awslambda.Options{Client: c, Timeout: time.Second, Prefix: "short"})
-	return site{
+	s := site{
 		client: c, host: h, iv: iv, small: ensure(t, iv, b, 128), large: ensure(t, iv, b, 1769),
 		brief: ensure(t, short, b, 1769),
 	}
+	if function.Python() == "" {
+		return s
+	}
+	s.unwrapped = ensure(t, invoker(t, awslambda.Options{
+		Client: c, Prefix: "plain", Environment: map[string]string{"AWS_LAMBDA_EXEC_WRAPPER": "/var/task/none"},
+	}), b, 1769)
+	b.App, b.Runtime = "python", function.Python()
+	s.wrapped = ensure(t, iv, b, 1769)
+	return s
 }
 
 func TestConcurrencyIsRefusedAsDocumented(t *testing.T) {
@@ -483,18 +691,31 @@ func TestConcurrencyIsRefusedAsDocumented(t *testing.T) {
 func TestWhatTheHostLeavesOutItRefuses(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, function.Options{})
-	_, reserving := s.client.PutFunctionConcurrency(t.Context(),
-		&lambda.PutFunctionConcurrencyInput{FunctionName: &s.small, ReservedConcurrentExecutions: aws.Int32(1)}, once)
 	_, publishing := s.client.PublishVersion(t.Context(), &lambda.PublishVersionInput{FunctionName: &s.small}, once)
 	_, aliasing := s.client.CreateAlias(t.Context(), &lambda.CreateAliasInput{
 		FunctionName: &s.small, Name: aws.String("a"), FunctionVersion: aws.String("1"),
 	}, once)
 	for name, seen := range map[string]behaviour{
-		"reserved concurrency": failed(reserving), "versions": failed(publishing), "aliases": failed(aliasing),
+		"versions": failed(publishing), "aliases": failed(aliasing),
 	} {
 		documented{name, reference, nil, behaviour{
 			Status: 404, Error: "UnknownOperationException", Says: "does not have the operation",
 		}}.check(t, seen)
+	}
+	for says, in := range map[string]lambda.CreateFunctionInput{
+		"runs here only by a wrapper of the zip": {Runtime: types.Runtime(function.Python())},
+		"does not run here: this machine has":    {Runtime: types.RuntimePython36},
+	} {
+		if function.Python() == "" {
+			break
+		}
+		in.FunctionName, in.Handler, in.Role = aws.String("another"), aws.String("app.handler"),
+			aws.String("arn:aws:iam::000000000000:role/test")
+		in.Code = &types.FunctionCode{ZipFile: bootstrapZip(t)}
+		_, err := s.client.CreateFunction(t.Context(), &in, once)
+		documented{"a managed runtime that is not wrapped, or of another version", pageCreate, nil, behaviour{
+			Status: 400, Error: "InvalidParameterValueException", Says: says,
+		}}.check(t, failed(err))
 	}
 	documented{"asynchronous invokes", pageInvoke, nil, behaviour{
 		Status: 400, Error: "InvalidParameterValueException", Says: "do not run here",

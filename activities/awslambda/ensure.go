@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,72 +36,106 @@ type Build struct {
 	// Architecture is the processor that the binary is for, as Go ("amd64", "arm64") or AWS ("x86_64") names it.
 	// Empty means this machine's.
 	Architecture string
+	// Runtime is AWS's name of the runtime. Empty means provided.al2023, which starts the binary; a managed one, such as
+	// "python3.13", starts it too, as the wrapper of its own, so that the binary finds the language beside it.
+	Runtime string
 }
 
 // Ensure makes sure that build is deployed with memory MB of memory, from 128 to 10240, and returns the name of its
-// function. Concurrent callers share one deployment; once it has succeeded, Ensure returns at once. A function of an
-// earlier process with the same code is used, with this Invoker's settings. The call waits until AWS has made the
-// function active, which takes seconds.
+// function. Concurrent callers share one deployment; once it has succeeded, Ensure returns at once. A function that is
+// there already with the same code is used, be it of an earlier process or of [Invoker.Deploy]: it keeps what the
+// Options leave open. The call waits until AWS has made the function active, which takes seconds.
 func (iv *Invoker) Ensure(ctx context.Context, build Build, memory int) (functionName string, err error) {
+	name, err := iv.nameOf(&build, memory)
+	if err != nil {
+		return "", err
+	}
+	return iv.deployments.do(ctx, name, func() (string, error) {
+		d := deployment{build: build, want: iv.wanted(build, name, memory)}
+		if _, err := iv.deploy(ctx, &d); err != nil {
+			return "", fmt.Errorf("deploy %s as function %s: %w", build.App, name, err)
+		}
+		iv.log.InfoContext(ctx, "function deployed", "function", name, "memory_mb", memory)
+		return name, nil
+	})
+}
+
+// nameOf returns the name of the function of a build, whose digest it checks and writes without its algorithm.
+func (iv *Invoker) nameOf(build *Build, memory int) (string, error) {
 	digest := strings.TrimPrefix(build.Digest, "sha256:")
 	if !isDigest(digest) {
 		return "", fmt.Errorf("deploy %s: digest %q is not a sha256 in hex", build.App, build.Digest)
 	}
 	build.Digest = digest
-	name := functionNameOf(iv.opts.Prefix, build.App, digest, memory)
-	return iv.deployments.do(ctx, name, func() (string, error) {
-		if err := iv.deploy(ctx, build, name, memory); err != nil {
-			return "", fmt.Errorf("deploy %s as function %s: %w", build.App, name, err)
-		}
-		return name, nil
-	})
+	return functionNameOf(iv.opts.Prefix, build.App, digest, memory), nil
 }
 
-// deploy makes the function name what it should be.
-func (iv *Invoker) deploy(ctx context.Context, build Build, name string, memory int) error {
-	if iv.opts.Role == "" {
-		return errors.New("AWS asks for an IAM role that the function runs with: set SPILLWAY_LAMBDA_ROLE to its ARN")
-	}
-	want := iv.wanted(build, name, memory)
+// deployment is one function on its way to what it should be.
+type deployment struct {
+	build Build
+	want  *lambda.CreateFunctionInput // without its code; a nil Role, Timeout or variable is kept as it is
+	// code is the digest of the zip, in base64, that the function shall have; empty where its description tells enough.
+	code    string
+	changes int // of what it is, so far
+	created bool
+}
+
+// deploy makes a function what it should be, and returns what it is then.
+func (iv *Invoker) deploy(ctx context.Context, d *deployment) (*lambda.GetFunctionConfigurationOutput, error) {
+	name := *d.want.FunctionName
 	state, err := iv.state(ctx, name)
 	if errors.Is(err, ErrNotFound) {
-		if err := iv.create(ctx, build, want); err != nil {
-			return err
+		if err := iv.create(ctx, d); err != nil {
+			return nil, err
 		}
 		state, err = iv.state(ctx, name)
 	}
-	changes := 0
 	for delay := 50 * time.Millisecond; ; delay = min(2*delay, 2*time.Second) {
 		if err != nil {
-			return err
+			return nil, err
 		}
-		next, err := nextStep(want, state)
+		next, err := nextStep(d, state)
 		switch {
 		case err != nil:
-			return err
+			return nil, err
 		case next == done:
-			iv.log.InfoContext(ctx, "function deployed", "function", name, "memory_mb", memory)
-			return nil
-		case next == configure && changes == maxChanges:
-			return errors.New("the function does not take these settings; another process may be changing it too: use " +
-				"another prefix")
+			return state, nil
+		case next != await && d.changes == maxChanges:
+			return nil, fmt.Errorf("the function does not take these settings%s; another process may be changing it too: "+
+				"use another prefix", reasonOf(state))
 		case next == configure:
-			changes++
-			if err := iv.configure(ctx, want); err != nil {
-				return err
-			}
+			d.changes++
+			err = iv.configure(ctx, d.want, state)
+		case next == recode:
+			d.changes++
+			err = iv.recode(ctx, d)
+		}
+		if err != nil {
+			return nil, err
 		}
 		if !wait.For(ctx, delay) {
-			return fmt.Errorf("wait until the function is active: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("wait until the function is active: %w", context.Cause(ctx))
 		}
 		if state, err = iv.state(ctx, name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 }
 
-// maxChanges bounds how often a deployment changes the settings of a function, so that two processes with different
-// settings do not change them for ever.
+// reasonOf is why the last change of a function failed, in brackets; empty where it did not.
+func reasonOf(state *lambda.GetFunctionConfigurationOutput) string {
+	if reason := aws.ToString(state.LastUpdateStatusReason); reason != "" {
+		return " (" + reason + ")"
+	}
+	return ""
+}
+
+// A managed runtime starts the program that this variable names in its own place: here what provided.al2023 starts.
+// Source: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-modify.html#runtime-wrapper
+const wrapperVariable, wrapper = "AWS_LAMBDA_EXEC_WRAPPER", "/var/task/bootstrap"
+
+// maxChanges bounds how often a deployment changes a function, so that two processes with different settings do not
+// change them for ever.
 const maxChanges = 5
 
 // step is what a deployment does next.
@@ -110,20 +145,23 @@ const (
 	done      step = iota
 	await          // until the function is active
 	configure      // the function has other settings
+	recode         // the function has other code
 )
 
 // nextStep decides how to go on from the state that a function is in.
-func nextStep(want *lambda.CreateFunctionInput, got *lambda.GetFunctionConfigurationOutput) (step, error) {
+func nextStep(d *deployment, got *lambda.GetFunctionConfigurationOutput) (step, error) {
 	description := aws.ToString(got.Description)
 	switch {
-	case description != *want.Description:
+	case description != *d.want.Description:
 		return done, fmt.Errorf("a function of this name has other code (%q instead of %q): delete it or choose "+
-			"another prefix", description, *want.Description)
+			"another prefix", description, *d.want.Description)
 	case got.State == types.StateFailed:
 		return done, fmt.Errorf("the function is in state Failed: %s", aws.ToString(got.StateReason))
 	case got.State == types.StatePending, got.LastUpdateStatus == types.LastUpdateStatusInProgress:
 		return await, nil
-	case !sameSettings(want, got):
+	case d.code != "" && (d.code != aws.ToString(got.CodeSha256) || !slices.Equal(d.want.Architectures, got.Architectures)):
+		return recode, nil
+	case !sameSettings(d.want, got):
 		return configure, nil
 	default:
 		return done, nil
@@ -132,31 +170,67 @@ func nextStep(want *lambda.CreateFunctionInput, got *lambda.GetFunctionConfigura
 
 // sameSettings reports whether a function has the settings wanted.
 func sameSettings(want *lambda.CreateFunctionInput, got *lambda.GetFunctionConfigurationOutput) bool {
-	var variables map[string]string
-	if got.Environment != nil {
-		variables = got.Environment.Variables
+	variables := variablesOf(got)
+	for name, value := range want.Environment.Variables {
+		if held, there := variables[name]; !there || held != value {
+			return false
+		}
 	}
-	return maps.Equal(want.Environment.Variables, variables) &&
-		aws.ToInt32(want.Timeout) == aws.ToInt32(got.Timeout) &&
+	return want.Runtime == got.Runtime && (want.Timeout == nil || *want.Timeout == aws.ToInt32(got.Timeout)) &&
 		aws.ToInt32(want.MemorySize) == aws.ToInt32(got.MemorySize) &&
-		aws.ToString(want.Role) == aws.ToString(got.Role)
+		(want.Role == nil || *want.Role == aws.ToString(got.Role))
+}
+
+// variablesOf returns the environment variables that a function has.
+func variablesOf(got *lambda.GetFunctionConfigurationOutput) map[string]string {
+	if got.Environment == nil {
+		return nil
+	}
+	return got.Environment.Variables
 }
 
 // wanted returns the function that build should have, without its zip. Its description carries the digest, because
 // the name holds only a part, and the digest that AWS computes is of the zip and not of the binary.
 func (iv *Invoker) wanted(build Build, name string, memory int) *lambda.CreateFunctionInput {
-	return &lambda.CreateFunctionInput{
+	variables, runtime := iv.opts.Environment, types.RuntimeProvidedal2023
+	if build.Runtime != "" {
+		runtime, variables = types.Runtime(build.Runtime), maps.Clone(variables)
+		if variables == nil {
+			variables = make(map[string]string)
+		}
+		variables[wrapperVariable] = wrapper
+	}
+	want := &lambda.CreateFunctionInput{
 		FunctionName:  &name,
-		Description:   aws.String("spillway build sha256:" + build.Digest),
-		Role:          &iv.opts.Role,
-		Runtime:       types.RuntimeProvidedal2023,
+		Description:   aws.String(describedAs + build.Digest),
+		Runtime:       runtime,
 		Handler:       aws.String("bootstrap"),
 		PackageType:   types.PackageTypeZip,
 		Architectures: []types.Architecture{architecture(build.Architecture)},
 		MemorySize:    aws.Int32(int32(memory)),
-		Timeout:       aws.Int32(int32(iv.opts.Timeout / time.Second)),
-		Environment:   &types.Environment{Variables: iv.opts.Environment},
+		Environment:   &types.Environment{Variables: variables},
+		Tags:          tagsOf(build),
 	}
+	if iv.opts.Role != "" {
+		want.Role = &iv.opts.Role
+	}
+	if iv.opts.Timeout != 0 {
+		want.Timeout = aws.Int32(int32(iv.opts.Timeout / time.Second))
+	}
+	return want
+}
+
+// describedAs begins the description of every function, which its build's digest follows.
+const describedAs = "spillway build sha256:"
+
+// The tags of every function, by which the tools of AWS find them and add up what they cost.
+const (
+	tagApp   = "spillway:app"
+	tagBuild = "spillway:build"
+)
+
+func tagsOf(build Build) map[string]string {
+	return map[string]string{tagApp: build.App, tagBuild: build.Digest}
 }
 
 // state returns what a function is at the moment.
@@ -166,34 +240,92 @@ func (iv *Invoker) state(ctx context.Context, name string) (*lambda.GetFunctionC
 }
 
 // create creates a function. One that someone else created in the meantime is as good.
-func (iv *Invoker) create(ctx context.Context, build Build, want *lambda.CreateFunctionInput) error {
-	code, err := iv.zips.get(build)
+func (iv *Invoker) create(ctx context.Context, d *deployment) error {
+	in := *d.want
+	if in.Role == nil && isLocal(iv.client) {
+		in.Role = aws.String(localRole)
+	}
+	if in.Role == nil {
+		return errNoRole()
+	}
+	if in.Timeout == nil {
+		in.Timeout = aws.Int32(int32(MaxTimeout / time.Second))
+	}
+	code, err := iv.code(ctx, d.build)
 	if err != nil {
 		return err
 	}
-	in := *want
-	in.Code = &types.FunctionCode{ZipFile: code}
+	in.Code = code
 	_, err = iv.client.CreateFunction(ctx, &in)
 	if _, exists := errors.AsType[*types.ResourceConflictException](err); exists {
 		return nil
 	}
+	d.created = err == nil
 	return classify(err)
 }
 
-// configure gives a function the settings wanted. A conflict means that another change is under way, after which
-// the deployment looks again.
-func (iv *Invoker) configure(ctx context.Context, want *lambda.CreateFunctionInput) error {
+// configure gives a function the settings wanted, and leaves its other variables. A conflict means that another change
+// is under way, after which the deployment looks again.
+func (iv *Invoker) configure(
+	ctx context.Context, want *lambda.CreateFunctionInput, got *lambda.GetFunctionConfigurationOutput,
+) error {
+	variables := maps.Clone(variablesOf(got))
+	if variables == nil {
+		variables = map[string]string{}
+	}
+	maps.Copy(variables, want.Environment.Variables)
 	_, err := iv.client.UpdateFunctionConfiguration(ctx, &lambda.UpdateFunctionConfigurationInput{
 		FunctionName: want.FunctionName,
 		Role:         want.Role,
 		MemorySize:   want.MemorySize,
 		Timeout:      want.Timeout,
-		Environment:  want.Environment,
+		Environment:  &types.Environment{Variables: variables},
+		Runtime:      want.Runtime,
 	})
+	return unlessConflict(err)
+}
+
+// recode gives a function the code wanted, and its processor.
+func (iv *Invoker) recode(ctx context.Context, d *deployment) error {
+	code, err := iv.code(ctx, d.build)
+	if err != nil {
+		return err
+	}
+	_, err = iv.client.UpdateFunctionCode(ctx, &lambda.UpdateFunctionCodeInput{
+		FunctionName: d.want.FunctionName, Architectures: d.want.Architectures,
+		ZipFile: code.ZipFile, S3Bucket: code.S3Bucket, S3Key: code.S3Key,
+	})
+	return unlessConflict(err)
+}
+
+// unlessConflict forgets the conflict with another change, which the deployment waits for.
+func unlessConflict(err error) error {
 	if _, conflict := errors.AsType[*types.ResourceConflictException](err); conflict {
 		return nil
 	}
 	return classify(err)
+}
+
+// code returns the zip of a build as a request has it, or where it is in S3.
+func (iv *Invoker) code(ctx context.Context, build Build) (*types.FunctionCode, error) {
+	archive, err := iv.zips.get(build)
+	if err != nil {
+		return nil, err
+	}
+	if iv.opts.Upload != nil {
+		bucket, key, err := iv.opts.Upload(ctx, archive)
+		if err != nil {
+			return nil, err
+		}
+		return &types.FunctionCode{S3Bucket: &bucket, S3Key: &key}, nil
+	}
+	if len(archive) > maxUploadBytes {
+		return nil, &Problem{
+			What: fmt.Sprintf("the zip of %s has %d MB, and a request takes 50", build.Path, len(archive)>>20),
+			Hint: "upload it by S3 with --bucket, or build with -ldflags='-s -w', or link less",
+		}
+	}
+	return &types.FunctionCode{ZipFile: archive}, nil
 }
 
 // architecture returns AWS's name of a processor.
@@ -240,7 +372,7 @@ const zipKept = time.Minute
 // after each other.
 type zipCache struct {
 	mu     sync.Mutex
-	digest string
+	key    string      // digest and processor of the build
 	zip    []byte      // nil when there is none
 	ending *time.Timer // drops the zip; nil before the first
 }
@@ -249,12 +381,13 @@ type zipCache struct {
 func (z *zipCache) get(build Build) ([]byte, error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if z.zip == nil || z.digest != build.Digest {
+	key := build.Digest + " " + string(architecture(build.Architecture))
+	if z.zip == nil || z.key != key {
 		b, err := zipBinary(build.Path)
 		if err != nil {
 			return nil, err
 		}
-		z.digest, z.zip = build.Digest, b
+		z.key, z.zip = key, b
 	}
 	if z.ending == nil {
 		z.ending = time.AfterFunc(zipKept, z.drop)
@@ -290,10 +423,6 @@ func zipBinary(path string) ([]byte, error) {
 	}
 	if err = errors.Join(err, z.Close()); err != nil {
 		return nil, fmt.Errorf("zip the binary %s: %w", path, err)
-	}
-	if b.Len() > maxUploadBytes {
-		return nil, fmt.Errorf("the zip of %s has %d MB and AWS takes 50: build with -ldflags='-s -w' or link less", path,
-			b.Len()>>20)
 	}
 	return b.Bytes(), nil
 }

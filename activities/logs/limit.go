@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // lineOverhead is what a line costs beside its text: its time and origin, in memory and in its message.
@@ -69,20 +70,13 @@ type missing [tooMuch + 1]int
 func (m missing) note(o WriterOptions) string {
 	var parts []string
 	if n := m[tooFast]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%s left out: printed faster than %s a second", count(n), o.Rate))
+		parts = append(parts, fmt.Sprintf("%s left out: printed faster than %s a second", words.Count(n, "line"), o.Rate))
 	}
 	if n := m[noRoom]; n > 0 {
-		parts = append(parts, count(n)+" left out: the log's stream was slow or away")
+		parts = append(parts, words.Count(n, "line")+" left out: the log's stream was slow or away")
 	}
 	if m[tooMuch] > 0 {
 		parts = append(parts, fmt.Sprintf("the attempt has printed %s; nothing that follows is kept", o.PerAttempt))
 	}
 	return strings.Join(parts, "; ")
-}
-
-func count(lines int) string {
-	if lines == 1 {
-		return "1 line"
-	}
-	return fmt.Sprintf("%d lines", lines)
 }

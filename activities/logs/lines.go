@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // closeWait bounds Close when its context has no deadline.
@@ -70,7 +71,7 @@ func (l *Lines) Close(ctx context.Context) error {
 	}
 	if l.lost != nil {
 		return fmt.Errorf("close the log of task %s, attempt %d: %s lost: %w", l.source.Task, l.source.Attempt,
-			count(l.unsent), l.lost)
+			words.Count(l.unsent, "line"), l.lost)
 	}
 	return nil
 }

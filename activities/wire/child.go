@@ -152,10 +152,23 @@ type Answer struct {
 	// Squeezed says that the process collected garbage harder than it would have with more memory: its peak is then that
 	// of its limit.
 	Squeezed bool `json:"squeezed,omitempty"`
+	// Printed is what a command has printed at a function, in order; of more than MaxPrinted bytes the last. Elsewhere it is
+	// told while it comes.
+	Printed []Printed `json:"printed,omitempty"`
 	// Checkpoint and Progress are the newest ones; a function has no other way to tell them.
 	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`
 	Progress   *Progress       `json:"progress,omitempty"`
 }
+
+// Printed is a part of what a program has printed.
+type Printed struct {
+	// Error says that it is of its standard error; else it is of its standard output.
+	Error bool   `json:"error,omitempty"`
+	Text  []byte `json:"text"`
+}
+
+// MaxPrinted is how much of a command's output a function returns: an answer may hold 6 MB, its result included.
+const MaxPrinted = 2 << 20
 
 // StageFailure is an error of user code.
 type StageFailure struct {
@@ -168,8 +181,11 @@ type StageFailure struct {
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
 	// Bounded is true when the code was stopped at the attempt's Bound.
 	Bounded bool `json:"bounded,omitempty"`
-	// TimedOut is true when the code was stopped at its stage's timeout, which a function that has several tasks sees to.
+	// TimedOut is true when the code was stopped at the stage's timeout, or shortly before the function's own.
 	TimedOut bool `json:"timed_out,omitempty"`
+	// Unfit says that the function lacks what the code needs, and the pool may have it: predictor.CauseStart for a program
+	// or a module, predictor.CauseDisk for room. Empty when it does not.
+	Unfit predictor.Cause `json:"unfit,omitempty"`
 	// Crowded is true when the code has run and its output is too large to be returned with those before it.
 	Crowded bool `json:"crowded,omitempty"`
 }

@@ -42,7 +42,8 @@ var (
 		CacheVersion: "2",
 	}
 	training = predictor.Training{
-		Model: "3b2a", Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Steps: 40, TotalSteps: 100,
+		Model: "3b2a", ModelBytes: 4 * quantity.MiB,
+		Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Steps: 40, TotalSteps: 100,
 		PredictedStepSeconds: 0.5, StepSeconds: 0.55, Bubble: 0.2,
 		Parts: []predictor.TrainingPart{{
 			Device: "cuda:0", Kind: "cuda", Class: "h100", Threads: 2, Ops: 31, First: "embed", Last: "block.3.mlp",
@@ -67,9 +68,10 @@ var (
 		BeganAt:    at, Fetch: time.Millisecond, Publish: 2 * time.Millisecond,
 		Error: &wire.StageFailure{
 			Message: "out of room", Stack: "goroutine 1", Permanent: true, OutOfMemory: true,
-			Bounded: true, TimedOut: true, Crowded: true,
+			Bounded: true, TimedOut: true, Unfit: predictor.CauseDisk, Crowded: true,
 		},
 		Squeezed:   true,
+		Printed:    []wire.Printed{{Error: true, Text: []byte("no such file\n")}},
 		Checkpoint: &ref, Progress: &progress,
 	}
 	command = wire.Command{
@@ -118,7 +120,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindGoalChanged: {Event: predictor.GoalChanged{Run: "digits-1", Goal: goal, At: at}},
 		wire.KindScheduled: {Event: predictor.Scheduled{
 			Run: "digits-1", Stage: stage, Tasks: 1, PoolOnly: true, Input: 350_356, Declared: size, Program: "python3",
-			Imports: []string{"numpy", "torch"}, Kind: "csv", Fixed: true, Batches: true,
+			Imports: []string{"numpy", "torch"}, Kind: "csv", Fixed: true, Unfit: "it imports numpy", Batches: true,
 			Expected: 6, At: at,
 		}},
 		wire.KindBacklog: {Event: predictor.BacklogObserved{Stage: stage, PoolOnly: true, Tasks: 5, At: at}},
@@ -157,7 +159,11 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindDecision: {Decision: &predictor.Decision{
 			ID: "1-2-score-pool", At: at, Stage: stage, Venue: predictor.Pool, Run: "digits-1", What: "slots", From: "1 slot",
 			To:     "3 slots",
-			Reason: "12 tasks wait", Inputs: map[string]float64{"backlog_tasks": 12}, Predicted: guess, PredictedUnit: "seconds",
+			Reason: "12 tasks wait",
+			Rejected: []predictor.Rejected{{
+				What: "1 slot", Venue: predictor.Pool, Price: 1_000, Seconds: 2.5, Chance: 0.75,
+			}},
+			Inputs: map[string]float64{"backlog_tasks": 12}, Predicted: guess, PredictedUnit: "seconds",
 		}},
 	}
 }

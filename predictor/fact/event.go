@@ -159,6 +159,8 @@ type Scheduled struct {
 	Fixed bool `json:"fixed,omitempty"`
 	// Batches says that the build's functions take several tasks with one invoke; those of earlier builds take one.
 	Batches bool `json:"batches,omitempty"`
+	// Unfit is why the task is on the queue that functions do not poll, where that follows from what it is.
+	Unfit string `json:"unfit,omitempty"`
 	// further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
 	Expected int       `json:"expected,omitempty"`
 	At       time.Time `json:"at"`
@@ -280,6 +282,9 @@ const (
 	Lost        Outcome = "lost"          // the host or its supervisor went away
 	Refused     Outcome = "refused"       // the venue cannot run this task; it goes to the pool
 )
+
+// CannotRun begins the Error of an attempt that a function refused.
+const CannotRun = "a function cannot run this task: "
 
 // Next is what becomes of a task after an attempt that came to nothing.
 type Next string

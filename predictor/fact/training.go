@@ -23,8 +23,10 @@ const (
 // Training is what the plan of a split training said beside what came. What is not measured yet is 0.
 type Training struct {
 	// Model is a digest of the names, shapes and types of its parameters; Executor is what ran it: "torch", "gomlx".
-	Model    string `json:"model"`
-	Executor string `json:"executor"`
+	Model string `json:"model"`
+	// ModelBytes is what its parameters take, which workers exchange that each have the whole model; 0 where nobody told.
+	ModelBytes quantity.Bytes `json:"model_bytes,omitempty"`
+	Executor   string         `json:"executor"`
 	// Schedule is "gpipe" or "1f1b".
 	Schedule string `json:"schedule"`
 	// Batch is the number of samples of a step, MicroBatches into how many parts it is cut.
@@ -86,6 +88,8 @@ type TrainingAlternative struct {
 // or more than anybody reads.
 func (t Training) Validate() error {
 	switch {
+	case t.ModelBytes < 0:
+		return fmt.Errorf("a model of %d bytes: it cannot be negative", t.ModelBytes)
 	case t.Batch < 0 || t.MicroBatches < 0:
 		return fmt.Errorf("a step of %d samples in %d micro-batches: neither can be negative", t.Batch, t.MicroBatches)
 	case t.Steps < 0 || t.TotalSteps < 0:

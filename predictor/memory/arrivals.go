@@ -349,3 +349,43 @@ func (m *State) Arriving(stage fact.StageID) (arriving Arriving, followed bool) 
 
 // tenths rounds a count of tasks to what says enough.
 func tenths[F float32 | float64](count F) float64 { return math.Round(10*float64(count)) / 10 }
+
+// Followed are the names of the models of which enough is known of what arrives to act on, sorted.
+func (m *State) Followed() (names []string) {
+	for name, stage := range m.arriving.stages {
+		if stage.Forecaster.Seen() >= enoughMinutes {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Fan is how many tasks are forecast in the minutes that follow the one that goes on, each at these levels; nil where
+// nothing is known.
+func (a *Arrivals) Fan(levels []float64, now fact.Instant) (minutes [][]float64) {
+	for i := range int64(arrivalHorizon - 1) {
+		said := a.Forecaster.At((now + fact.Instant(i+1)*arrivalMinute).Time())
+		if !said.Known() {
+			return nil
+		}
+		row := make([]float64, len(levels))
+		for k, level := range levels {
+			row[k] = said.Quantile(level)
+			if k > 0 {
+				row[k] = max(row[k], row[k-1])
+			}
+		}
+		minutes = append(minutes, row)
+	}
+	return minutes
+}
+
+// Rate is how many tasks came in a second of the latest minutes; 0 where none is known.
+func (a *Arrivals) Rate() float64 {
+	tasks := 0
+	for _, came := range a.Came {
+		tasks += came.Tasks
+	}
+	return float64(tasks) / max(60*float64(len(a.Came)), 1)
+}

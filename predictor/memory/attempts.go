@@ -158,6 +158,7 @@ func (m *State) sampled(e fact.Sampled) {
 		m.take(st, running.Run, queueOf(running.PoolOnly), fact.At(e.At))
 	}
 	m.progressed(key, e)
+	st.Model.plans(e.Training)
 	running.Starving++
 	if e.Venue != fact.Pool || !(e.Throttled > throttledShare) {
 		running.Starving = 0

@@ -92,6 +92,9 @@ func (m *State) scheduled(e fact.Scheduled) {
 		st.Model.Fixed, st.Model.Imports = e.Fixed, saneImports(st.Model.Imports, e.Imports)
 		st.Model.Kind = strings.ToValidUTF8(e.Kind[:min(len(e.Kind), maxProgram)], "")
 	}
+	if e.PoolOnly {
+		st.Unfit.Declared = saneReason(e.Unfit)
+	}
 	st.Input = max(st.Input, min(e.Input, fact.MaxPeakMemory))
 	st.Queues[queue].hinted(tasks, min(e.Input, fact.MaxPeakMemory))
 	st.Queues[queue].Tasks = min(st.Queues[queue].Tasks+tasks, maxTasks)
@@ -231,6 +234,7 @@ func (m *State) recorded(e fact.Record) {
 	}
 	m.begun(e.Run, e.Queue)
 	st.Model.learn(e, resized, now)
+	st.Unfit.learn(e, now)
 	if st.Live != nil {
 		st.Live.Peak = 0 // what has ended is known
 	}

@@ -98,10 +98,49 @@ type Stage struct {
 	Batch    plan.Batch     `json:"batch,omitzero"`  // of their invokes
 	// Batches says that the functions of the stage's build take several tasks with one invoke.
 	Batches bool `json:"batches,omitempty"`
+	// Unfit is why functions do not run its tasks.
+	Unfit Unfit `json:"unfit,omitzero"`
 	// Looked is the clock when a slot last began to look for tasks that its queue counts and no run is known to have.
 	Looked fact.Instant `json:"looked,omitempty"`
 
 	Model *Model `json:"-"` // that of its name, under every build
+}
+
+// Unfit is why functions do not run tasks of a stage. The zero value is that nothing is known against it.
+type Unfit struct {
+	// Declared is why tasks are for the pool only, by what they are: it is told with each of them.
+	Declared string `json:"declared,omitempty"`
+	// Lacks is what a function lacked that was given one, and Since when it said so last.
+	Lacks string       `json:"lacks,omitempty"`
+	Since fact.Instant `json:"since,omitempty"`
+}
+
+// unfitFor is how long a stage is kept off functions after one lacked what a task needed. What the stage runs follows
+// from its build, but for commands that come with their run: those may need something else the next time.
+const unfitFor = fact.Instant(time.Hour)
+
+// Now is why functions do not run the stage now: what one lacked lately; empty when none did.
+func (u Unfit) Now(now fact.Instant) string {
+	if u.Lacks != "" && now-u.Since < unfitFor {
+		return u.Lacks
+	}
+	return ""
+}
+
+// maxUnfit bounds what is kept of a reason, in bytes.
+const maxUnfit = 200
+
+// saneReason is one line of a reason.
+func saneReason(text string) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	return strings.ToValidUTF8(text[:min(len(text), maxUnfit)], "")
+}
+
+// learn remembers what a function lacked, of an attempt that it refused for that.
+func (u *Unfit) learn(e fact.Record, now fact.Instant) {
+	if e.Venue == fact.Function && e.Outcome == fact.Refused && (e.Cause == fact.CauseStart || e.Cause == fact.CauseDisk) {
+		u.Lacks, u.Since = saneReason(strings.TrimPrefix(e.Error, fact.CannotRun)), now
+	}
 }
 
 // Settling says since when less than what a stage holds has been enough. The zero value says that it is not.
@@ -574,4 +613,22 @@ func (m *State) adopt(st *Stage) {
 		m.followed++
 	}
 	m.Stages[st.ID] = st
+}
+
+// Models are what is known of stages under every build, by name.
+func (m *State) Models() []*Model {
+	return slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// StageOf is the stage of a model under the build in which something happened last; nil where no build of it is known.
+func (m *State) StageOf(model *Model) (latest *Stage) {
+	for _, st := range m.Stages {
+		if st.Model != model {
+			continue
+		}
+		if latest == nil || cmp.Or(cmp.Compare(st.Active, latest.Active), fact.CompareStages(st.ID, latest.ID)) > 0 {
+			latest = st
+		}
+	}
+	return latest
 }

@@ -68,6 +68,8 @@ type Model struct {
 	MemoryError usage.Series                `json:"memory_error"`
 	Steps       usage.Series                `json:"steps,omitzero"`      // that attempts had reported when they ended
 	Trainings   []fact.Training             `json:"trainings,omitempty"` // the newest first
+	// Planned is what a running attempt tells of its training while Trainings is empty.
+	Planned *fact.Training `json:"planned,omitempty"`
 
 	fitted, timed int // what was known when needs were learned, and run times: see Needs and learnTimes
 	noted         int // how often a running attempt told something new of its size
@@ -397,7 +399,9 @@ func (m *Model) sum() {
 	}
 	m.summed = m.Attempts
 	m.experience = size.ExperienceOf(m.Memory.Measured())
-	m.wallExperience = size.ExperienceOf(m.Times(fact.Pool, 1).Values) // of several sizes they differ by these, too
+	times := m.Times(fact.Pool, 1) // of several sizes they differ by these, too
+	m.wallExperience = size.ExperienceOf(times.Values)
+	m.experience.Input, m.wallExperience.Input = m.Memory.MeanLog(usage.InputBytes), times.MeanLog(usage.InputBytes)
 }
 
 // learnTimes learns the speed at each size, and how long attempts take with as many cores as the newest had, unless

@@ -40,9 +40,34 @@ func (m *Model) trained(told *fact.Training) {
 	if told == nil || told.StepSeconds <= 0 || len(told.Parts) == 0 || told.Validate() != nil {
 		return
 	}
-	kept := *told
-	kept.Alternatives, kept.Reason = nil, ""
-	kept.Parts = slices.Clone(kept.Parts)
-	m.Trainings = slices.Insert(m.Trainings, 0, kept)
+	m.Planned = nil
+	m.Trainings = slices.Insert(m.Trainings, 0, shortened(*told))
 	m.Trainings = m.Trainings[:min(len(m.Trainings), fact.PastTrainings)]
+}
+
+// plans keeps what a running attempt tells of its training as long as none of the stage has been measured.
+func (m *Model) plans(told *fact.Training) {
+	if told == nil || len(m.Trainings) > 0 || len(told.Parts) == 0 || told.Validate() != nil {
+		return
+	}
+	kept := shortened(*told)
+	m.Planned = &kept
+}
+
+// shortened is a copy without what nobody reads again.
+func shortened(told fact.Training) fact.Training {
+	told.Alternatives, told.Reason = nil, ""
+	told.Parts = slices.Clone(told.Parts)
+	return told
+}
+
+// Training is the newest training that the stage has told of: measured, or else planned; false where it trains nothing.
+func (m *Model) Training() (training fact.Training, trains bool) {
+	switch {
+	case len(m.Trainings) > 0:
+		return m.Trainings[0], true
+	case m.Planned != nil:
+		return *m.Planned, true
+	}
+	return fact.Training{}, false
 }

@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
-	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/spill"
+	"github.com/spillway-ml/spillway/predictor/venue"
 )
 
 // scene is a stage at work: its course, and how many attempts run at the pool.
@@ -257,20 +257,20 @@ func TestFrontsAreThinnedEvenlyAndKeepWhatMatters(t *testing.T) {
 }
 
 func someOffer(t *rapid.T) spill.Offer {
-	venue := lambdaPrices()
-	venue.PerGiBSecond = venue.PerGiBSecond.Times(math.Pow(10, rapid.Float64Range(-1, 2).Draw(t, "price factor")))
+	offered := lambdaPrices()
+	offered.PerGiBSecond = offered.PerGiBSecond.Times(math.Pow(10, rapid.Float64Range(-1, 2).Draw(t, "price factor")))
 	wall := math.Pow(10, rapid.Float64Range(-1, 1.5).Draw(t, "wall"))
 	return spill.Offer{
 		Tasks: float64(rapid.IntRange(1, 60).Draw(t, "tasks")), Slots: rapid.IntRange(1, 4).Draw(t, "pool slots"), Wall: wall,
 		Function: wall * rapid.Float64Range(0.5, 4).Draw(t, "slowdown"), Cold: rapid.Float64Range(0, 3).Draw(t, "cold"),
 		Wait:  rapid.SampledFrom([]float64{0, 0, 1, 30}).Draw(t, "without room"),
-		Class: quantity.GiB, Venue: venue, Most: 8,
+		Class: quantity.GiB, Venue: offered, Most: 8,
 	}
 }
 
 // lambdaPrices is Lambda's price list (us-east-1, x86).
-func lambdaPrices() plan.FunctionVenue {
-	return plan.FunctionVenue{
+func lambdaPrices() venue.Functions {
+	return venue.Functions{
 		Enabled: true, Concurrency: 100, MaxMemory: 10 * quantity.GiB, MaxDuration: 15 * time.Minute,
 		PerGiBSecond: 16_666_700, PerRequest: 200_000,
 	}

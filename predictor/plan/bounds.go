@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"slices"
-
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -24,18 +22,6 @@ func SanePolicy(p Policy) Policy {
 		p.ErrorBound = usual.ErrorBound
 	}
 	return p
-}
-
-// SaneVenue cuts what functions offer to what it can be, and sorts their classes.
-func SaneVenue(f FunctionVenue) FunctionVenue {
-	f.Concurrency = min(max(0, f.Concurrency), MaxSlots)
-	f.PerGiBSecond, f.PerRequest = max(0, f.PerGiBSecond), max(0, f.PerRequest)
-	f.ColdStart, f.MaxDuration = min(max(0, f.ColdStart), fact.MaxWall), min(max(0, f.MaxDuration), fact.MaxWall)
-	f.Cores = max(0, f.Cores)
-	f.Classes = slices.DeleteFunc(slices.Sorted(slices.Values(f.Classes)), func(class quantity.Bytes) bool {
-		return class <= 0 || (f.MaxMemory > 0 && class > f.MaxMemory)
-	})
-	return f
 }
 
 // SaneRoom cuts room to what it can be, and keeps sums of it from overflowing.

@@ -1,12 +1,12 @@
 package plan
 
 import (
-	"math/bits"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
+	"github.com/spillway-ml/spillway/predictor/venue"
 )
 
 // MaxSlots bounds the slots of one stage at one venue, and with them the time that a tick takes, whatever room is
@@ -24,7 +24,7 @@ type Snapshot struct {
 	// Hosts are the hosts whose lease is valid now.
 	Hosts []Host
 	// Functions says what the function venue offers.
-	Functions FunctionVenue
+	Functions venue.Functions
 	// Policy is the configuration of the autoscaler.
 	Policy Policy
 }
@@ -105,51 +105,6 @@ type GPUProcess struct {
 	PID int `json:"pid"`
 	// Memory is what it holds of the GPU; -1 where nobody tells.
 	Memory quantity.Bytes `json:"memory_bytes"`
-}
-
-// FunctionVenue is what Lambda-style functions offer and cost.
-type FunctionVenue struct {
-	// Enabled is false when nothing may spill.
-	Enabled bool `json:"enabled"`
-	// Concurrency is the most environments at a time over all stages.
-	Concurrency int `json:"concurrency"`
-	// MaxMemory is the largest memory class.
-	MaxMemory quantity.Bytes `json:"max_memory_bytes"`
-	// MaxDuration is the longest an invoke may take.
-	MaxDuration time.Duration `json:"max_duration_ns"`
-	// Classes are the memory classes, ascending, in bytes.
-	Classes []quantity.Bytes `json:"classes_bytes"`
-	// PerGiBSecond is the price of one GiB of configured memory for one second, billed by the millisecond, initialisation
-	// included.
-	PerGiBSecond quantity.Money `json:"per_gib_second_picodollars"`
-	// PerRequest is the price of one invoke.
-	PerRequest quantity.Money `json:"per_request_picodollars"`
-	// Cores is how many CPU cores the venue has altogether when it is local; 0 means as many as it is asked for.
-	Cores quantity.Milli `json:"cores_milli"`
-	// ColdStart is the expected time to start an environment, before any was measured.
-	ColdStart time.Duration `json:"cold_start_ns"`
-}
-
-// Price returns the cost of one invoke that holds memory for wall, rounded up to the millisecond, as AWS bills it. It
-// is exact until it is rounded once, half up, to the picodollar, so that a bill can be checked against the venue's own
-// log to the last unit.
-func (f FunctionVenue) Price(memory quantity.Bytes, wall time.Duration) quantity.Money {
-	milliseconds := (max(wall, 0) + time.Millisecond - 1) / time.Millisecond
-	memory = max(memory, 0)
-	// The product of three fits 128 bits for any price that somebody may ask: then nothing is allocated, and plans try
-	// thousands of prices.
-	const whole = uint64(quantity.GiB) * 1000
-	high, product := bits.Mul64(uint64(max(f.PerGiBSecond, 0)), uint64(memory))
-	overflows := high > 0
-	high, product = bits.Mul64(product, uint64(milliseconds))
-	product, carry := bits.Add64(product, whole/2, 0)
-	if high += carry; !overflows && high < whole {
-		if held, _ := bits.Div64(high, product, whole); held < 1<<62 {
-			return f.PerRequest.Plus(quantity.Money(held))
-		}
-	}
-	return f.PerRequest.Plus(f.PerGiBSecond.Prorated(
-		quantity.Fraction{Of: int64(memory), In: int64(quantity.GiB)}, quantity.Fraction{Of: int64(milliseconds), In: 1000}))
 }
 
 // Policy is the configuration of the autoscaler. The zero value is not useful; use DefaultPolicy.
@@ -309,9 +264,29 @@ type Decision struct {
 	To   string `json:"to"`
 	// Reason is one sentence with the numbers that led here.
 	Reason string `json:"reason"`
+	// Rejected are the ways that were not chosen, with their price and how likely each is in time, at most MostRejected.
+	Rejected []Rejected `json:"rejected,omitempty"`
 	// Inputs are the numbers that the decision used, by name with unit: "backlog_tasks", "pool_wait_seconds".
 	Inputs map[string]float64 `json:"inputs,omitempty"`
 	// Predicted is what the decision expects, in PredictedUnit; the actual is joined to it from later Records.
 	Predicted     fact.Interval `json:"predicted"`
 	PredictedUnit string        `json:"predicted_unit,omitempty"`
+}
+
+// MostRejected bounds what a decision tells of what was rejected: a plan must fit into one message of a mebibyte.
+const MostRejected = 4
+
+// Rejected is a way that a decision did not choose.
+type Rejected struct {
+	// What is the way, as people read it: "2 slots", "4 functions that exchange through a store".
+	What  string     `json:"what"`
+	Venue fact.Venue `json:"venue"`
+	// Price is what it would cost: that of functions is what they would be billed; that of the pool is 0 where its hosts
+	// are held anyway, or the price of its slot for the time where that is what is compared.
+	Price quantity.Money `json:"price_picodollars"`
+	// Seconds is how long until the work is expected to be done; 0 where it never is.
+	Seconds float64 `json:"seconds,omitempty"`
+	// Chance is the probability with which the deadline would be met, from 0 to 1; -1 where there is none, or where nobody
+	// has drawn it.
+	Chance float64 `json:"chance"`
 }

@@ -3,6 +3,8 @@ package size
 import (
 	"math"
 
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
 
@@ -14,11 +16,11 @@ type Excess struct {
 	Wall, Lost, Restart float64
 	// Retry is how many times the limit that was not enough the next attempt is given; 1 or more.
 	Retry float64
-	// Own is what an hour of the attempt is worth: of an earlier end, and of what it holds; in US dollars, 0 or more,
-	// +Inf for whatever it costs.
+	// Own is what an hour of the attempt is worth: of an earlier end (see [Hour]), and of what it holds; in US dollars, 0
+	// or more.
 	Own float64
-	// Others is what an hour of earlier finish is worth to those that wait for memory, in US dollars, and Wanted how much
-	// they want it: see [Wanted].
+	// Others is what an hour of earlier finish is worth to those that wait for memory, in US dollars (see [Others]), and
+	// Wanted how much they want it (see [Wanted]).
 	Others, Wanted float64
 }
 
@@ -38,6 +40,37 @@ func (e Excess) Price() float64 {
 		return usage.MostExcess
 	}
 	return min(max(price, usage.LeastExcess), usage.MostExcess)
+}
+
+// Hour is what an hour of earlier finish is worth to a run, in US dollars: this value, where its goal does not say;
+// nothing to one that minimises cost, and to one that minimises latency as many times as much as cores are worth to it.
+func Hour(value quantity.Money, minimise fact.Objective) float64 {
+	switch minimise {
+	case fact.Cost:
+		return 0
+	case fact.Latency:
+		return MostWorth * value.USD()
+	}
+	return value.USD()
+}
+
+// Waiting are tasks of a run that wait for room.
+type Waiting struct {
+	// Memory is what they ask for, in bytes, and Hour what an hour of earlier finish is worth to their run, in US dollars.
+	Memory, Hour float64
+}
+
+// Others is what an hour of earlier finish is worth to those that wait, in US dollars: the mean over the memory that
+// they ask for, which is what spare memory would go to. 0 where nobody waits.
+func Others(waiting []Waiting) float64 {
+	memory, worth := 0.0, 0.0
+	for _, w := range waiting {
+		memory, worth = memory+w.Memory, worth+w.Memory*w.Hour
+	}
+	if !(memory > 0) {
+		return 0
+	}
+	return worth / memory
 }
 
 // Wanted is the part of those that wait for room which wait for memory, 0 to 1: of the memory that is held and asked

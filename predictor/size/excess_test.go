@@ -6,6 +6,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
@@ -30,12 +32,49 @@ func TestWhatRunningOutOfMemoryCosts(t *testing.T) {
 		{"a retry that is a quarter larger", with(func(e *size.Excess) { e.Retry = 1.25 }), 2.25},
 		{"an hour until the retry runs", with(func(e *size.Excess) { e.Restart = 3600 }), 4},
 		{"a run that pays nothing to end earlier", with(func(e *size.Excess) { e.Own = 0 }), 2},
-		{"a run that pays whatever it costs", with(func(e *size.Excess) { e.Own = math.Inf(1) }), usage.MostExcess},
+		{
+			"a run in a hurry, beside others that are not",
+			with(func(e *size.Excess) { e.Own = size.Hour(quantity.USD, fact.Latency) }),
+			usage.MostExcess,
+		},
+		{"one in a hurry, beside others that are, too", with(func(e *size.Excess) { e.Own, e.Others = 100, 100 }), 3},
+		{"one that is not, beside others in a hurry", with(func(e *size.Excess) { e.Others = 100 }), 2.01},
+		{
+			"one beside others that pay nothing to end earlier",
+			with(func(e *size.Excess) { e.Others = size.Hour(quantity.USD, fact.Cost) }),
+			usage.MostExcess,
+		},
 		{"one that loses nothing", with(func(e *size.Excess) { e.Lost, e.Retry = 0, 1 }), usage.LeastExcess},
 		{"nothing is known", size.Excess{}, usage.MostExcess},
 	} {
 		if got := c.e.Price(); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%s: running out of memory costs %g, want %g", c.name, got, c.want)
+		}
+	}
+}
+
+func TestWhatAnHourIsWorthToThoseThatWait(t *testing.T) {
+	t.Parallel()
+	hour := func(minimise fact.Objective) float64 { return size.Hour(2*quantity.USD, minimise) }
+	for _, c := range []struct {
+		name    string
+		waiting []size.Waiting
+		want    float64
+	}{
+		{"nobody waits", nil, 0},
+		{"of a run whose goal does not say", []size.Waiting{{8e9, hour("")}}, 2},
+		{"of one that minimises cost", []size.Waiting{{8e9, hour(fact.Cost)}}, 0},
+		{"of one that minimises latency", []size.Waiting{{8e9, hour(fact.Latency)}}, 200},
+		{
+			"a quarter of the memory is asked for by one that minimises cost",
+			[]size.Waiting{{6e9, hour("")}, {2e9, hour(fact.Cost)}},
+			1.5,
+		},
+		{"what asks for no memory wants none", []size.Waiting{{0, hour(fact.Latency)}, {1, hour("")}}, 2},
+		{"no number", []size.Waiting{{math.NaN(), 1}}, 0},
+	} {
+		if got := size.Others(c.waiting); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: an hour is worth %g to those that wait, want %g", c.name, got, c.want)
 		}
 	}
 }

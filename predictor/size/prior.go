@@ -17,6 +17,8 @@ import (
 type Experience struct {
 	Attempts       int
 	Mean, Variance float64
+	// Input is the mean of the natural logarithms of their inputs in bytes; 0 where none had one of more than a byte.
+	Input float64
 }
 
 // ExperienceOf sums values up; those that are not positive are left out.
@@ -50,6 +52,8 @@ type Prior struct {
 	// rests on besides, which have less in common with it. 0 and empty where nothing is alike.
 	Stages, Others int
 	Like           string
+	// Input is the one, in bytes, for which that holds; 0 where inputs tell nothing.
+	Input float64
 }
 
 const (
@@ -168,7 +172,7 @@ func (p Prior) Learn(like string, stages []Experience) Prior {
 		Between: (believedVariance*p.Between + spread + believedMean*weight/(believedMean+weight)*shift*shift) /
 			(believedVariance + weight),
 		Within: (believedVariance*p.Within + within) / (believedVariance + told),
-		Stages: count, Others: p.Others + p.Stages, Like: like,
+		Stages: count, Others: p.Others + p.Stages, Like: like, Input: p.Input,
 	}
 }
 
@@ -210,7 +214,8 @@ const enoughForMost, enoughForHalf = 0.674, 0.0
 // much, or more. It is never below least.
 //
 // Largest is the largest input among those that have ended; 0 where none had one. An attempt with a larger one is given
-// more by what it has beyond that: a byte for each byte, or as much as each byte of the largest took at most.
+// more by what it has beyond that: a byte for each byte, or as much as each byte of the largest took at most. While none
+// has ended, that is what it has beyond the input for which the prior holds.
 func (s Sizing) Guessed(p Prior, own Experience, largest, grown, least quantity.Bytes) Sizing {
 	told := own
 	if bound := math.Log(float64(grown)); grown > 0 && (told.Attempts == 0 || bound > told.Mean) {
@@ -232,7 +237,10 @@ func (s Sizing) Guessed(p Prior, own Experience, largest, grown, least quantity.
 	s.Expected = Expected{Base: mid, Ratio: fact.Interval{Low: low / mid, Mid: 1, High: high / mid}, Guess: true}
 	s.Base.Memory, s.Term = limit, usage.Term{Feature: usage.InputBytes, Power: 1, PerUnit: 1}
 	s.Expected.Term = s.Term
-	if own.Attempts > 0 { // what its largest input takes is in what they took
+	if own.Attempts == 0 {
+		largest = quantity.Bytes(p.Input)
+	}
+	if own.Attempts > 0 || largest > 0 { // what its largest input takes is in what they took
 		if largest > 0 {
 			s.Term.PerUnit = min(1, float64(limit-least)/float64(largest))
 		}
@@ -262,6 +270,9 @@ func (p Prior) restsOn(own int) string {
 	text := fmt.Sprintf("%s; like %s %s", known, words.Count(p.Stages, "other stage"), p.Like)
 	if p.Others > 0 {
 		text += fmt.Sprintf(", and less so %d more", p.Others)
+	}
+	if p.Input > 0 {
+		text += fmt.Sprintf(", with an input of %s", quantity.Bytes(p.Input))
 	}
 	return text
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/venue"
 )
 
 // worked is the example of the comment of Parcel.
@@ -17,7 +18,7 @@ func worked(change ...func(*Parcel)) Parcel {
 	p := Parcel{
 		Offer: Offer{
 			Tasks: 2000, Slots: 1, Wall: 0.005, Function: 0.005, Highest: 0.01, Class: 512 * quantity.MiB,
-			Venue: plan.FunctionVenue{
+			Venue: venue.Functions{
 				Enabled: true, MaxDuration: 15 * time.Minute, PerGiBSecond: 16_666_700, PerRequest: 200_000,
 			},
 		},

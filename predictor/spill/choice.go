@@ -66,6 +66,48 @@ type Choice struct {
 	Run string
 	// Eased is what the next choice is to know of this one.
 	Eased calm.Eased
+
+	wanted int // slots, before what is kept for calm
+	most   int
+	odds   *chances // of the deadline of Run; nil where it has none that functions are needed for
+}
+
+// Alternative is a number of function slots that was not chosen.
+type Alternative struct {
+	Slots int
+	// Price is that of functions, Seconds until the backlog is done.
+	Price   quantity.Money
+	Seconds float64
+	// Chance is how likely the deadline is met; -1 where there is none, or nobody looked.
+	Chance float64
+}
+
+// Alternatives are what the choice was made among, besides what was chosen: no function, a slot less, and all that can
+// be had. A choice for which nothing was weighed has none. What is drawn of a deadline was drawn for the choice: less
+// than what decides is exact only where it does, see chances.
+func (c Choice) Alternatives(o Offer) (others []Alternative) {
+	if c.most == 0 {
+		return nil
+	}
+	o.Most = c.most
+	seen := []int{c.Slots}
+	for _, n := range []int{0, c.wanted - 1, c.most} {
+		if n < 0 || slices.Contains(seen, n) {
+			continue
+		}
+		seen = append(seen, n)
+		other := Alternative{Slots: n, Price: o.Price(n), Chance: -1}
+		if !o.Never(n) {
+			other.Seconds = o.Duration(n)
+		}
+		if c.odds != nil {
+			if chance, drawn := c.odds.metAt[n]; drawn {
+				other.Chance = chance
+			}
+		}
+		others = append(others, other)
+	}
+	return others
 }
 
 // calmFor is for how long fewer slots must have been enough: each task that ends tells something else of those that
@@ -88,6 +130,7 @@ func (b Backlog) Choose() Choice {
 	}
 	b.Most = min(b.Queued, b.Limit)
 	picked, keep := b.wish()
+	picked.wanted, picked.most = picked.Slots, b.Most
 	picked.Slots = max(picked.Slots, min(keep, b.Limit))
 	if !b.spent() {
 		picked = b.calm(picked)
@@ -130,8 +173,12 @@ func (b Backlog) wish() (picked Choice, keep int) {
 	held.Cold, held.Most = 0, b.Held // environments that are held are warm
 	wanted, kept := b.draw(), held.draw()
 	for i, run := range runs {
-		mine := b.bounded(b.byGoal(run, wanted), run)
-		mine.Run = run.Run
+		var odds *chances
+		if run.Limited {
+			odds = wanted.chances(run, run.Goal.Asked())
+		}
+		mine := b.bounded(b.byGoal(run, odds), run)
+		mine.Run, mine.odds = run.Run, odds
 		if i == 0 || mine.Slots > picked.Slots {
 			picked = mine
 		}
@@ -142,10 +189,10 @@ func (b Backlog) wish() (picked Choice, keep int) {
 
 // byGoal is how many slots one run wants: the least that meet its deadline; none beyond that to save cost, all that
 // help to save time; without a deadline and an objective, as many as are worth their price.
-func (b Backlog) byGoal(run Waiting, drawn *drawn) Choice {
+func (b Backlog) byGoal(run Waiting, odds *chances) Choice {
 	wait, goal := b.told(), run.Goal
 	if run.Limited {
-		if choice, needed := b.byDeadline(run, drawn); needed {
+		if choice, needed := b.byDeadline(run, odds); needed {
 			return choice
 		}
 	}
@@ -178,14 +225,14 @@ func (b Backlog) byGoal(run Waiting, drawn *drawn) Choice {
 
 // byDeadline is the least number of slots that meets the deadline as often as is asked, or about as often as any does;
 // needed is false where the pool alone does.
-func (b Backlog) byDeadline(run Waiting, drawn *drawn) (choice Choice, needed bool) {
-	wait, chances := b.told(), drawn.chances(run, run.Goal.Asked())
-	n, found := chances.least()
+func (b Backlog) byDeadline(run Waiting, odds *chances) (choice Choice, needed bool) {
+	wait := b.told()
+	n, found := odds.least()
 	if found && n == 0 {
 		return Choice{}, false
 	}
 	left := fmt.Sprintf("%s, with %s left to the deadline", wait, words.Seconds(run.Left))
-	alone, with := chances.met(0), chances.met(n)
+	alone, with := odds.met(0), odds.met(n)
 	switch {
 	case max(alone, with) < lost:
 		if n = b.fastest(); n > 0 {

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/usage"
+	"github.com/spillway-ml/spillway/predictor/venue"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
@@ -48,17 +48,17 @@ func (d Demand) Slowdown(class quantity.Bytes) float64 {
 // Class picks the memory class: among those that hold the stage and finish within the function's limit, the cheapest
 // per task; among almost equal prices the fastest, then the smallest. A class once chosen stays while it still holds
 // the stage, because another one is another function that starts cold.
-func (d Demand) Class(venue plan.FunctionVenue) (quantity.Bytes, Refusal) {
+func (d Demand) Class(offered venue.Functions) (quantity.Bytes, Refusal) {
 	if d.Device {
 		return 0, "it needs a GPU, which functions do not have"
 	}
 	var fits []quantity.Bytes
 	tooLong := false
-	for _, class := range venue.Classes {
+	for _, class := range offered.Classes {
 		if class < d.Memory {
 			continue
 		}
-		limit := venue.MaxDuration
+		limit := offered.MaxDuration
 		if limit > 0 && d.Longest*d.Slowdown(class) >= durationShare*limit.Seconds() {
 			tooLong = true
 			continue
@@ -68,14 +68,14 @@ func (d Demand) Class(venue plan.FunctionVenue) (quantity.Bytes, Refusal) {
 	switch {
 	case len(fits) == 0 && tooLong:
 		return 0, Refusal("a task may take " + words.Seconds(d.Longest) + ", too close to the limit of " +
-			words.Seconds(venue.MaxDuration.Seconds()))
+			words.Seconds(offered.MaxDuration.Seconds()))
 	case len(fits) == 0:
 		return 0, Refusal("it needs " + d.Memory.String() + ", more than the largest function has")
 	case slices.Contains(fits, d.Held):
 		return d.Held, ""
 	}
 	price := func(class quantity.Bytes) quantity.Money {
-		return venue.Price(class, Span(d.Wall*d.Slowdown(class)))
+		return offered.Price(class, Span(d.Wall*d.Slowdown(class)))
 	}
 	cheapest := price(slices.MinFunc(fits, func(a, b quantity.Bytes) int {
 		return int(min(1, max(-1, price(a)-price(b))))

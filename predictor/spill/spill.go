@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
-	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/venue"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
@@ -41,7 +41,7 @@ type Offer struct {
 	Function, Cold float64 // f, c
 	Highest        float64 // seconds that a task at functions took or may take at most
 	Class          quantity.Bytes
-	Venue          plan.FunctionVenue
+	Venue          venue.Functions
 	Most           int // the largest n that limits allow
 	// Scatter is how run times differ; only the chances of deadlines need it.
 	Scatter Scatter

@@ -7,13 +7,13 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/venue"
 )
 
 // lambda is Lambda's price list (us-east-1, x86).
-func lambda() plan.FunctionVenue {
-	return plan.FunctionVenue{
+func lambda() venue.Functions {
+	return venue.Functions{
 		Enabled: true, Concurrency: 100, MaxMemory: 10 * quantity.GiB, MaxDuration: 15 * time.Minute,
 		PerGiBSecond: 16_666_700, PerRequest: 200_000,
 	}
@@ -45,14 +45,14 @@ func TestTheWorkedExampleOfTheSpillFormula(t *testing.T) {
 func one() float64 { return 1 }
 
 func anOffer(t *rapid.T) Offer {
-	venue := lambda()
-	venue.PerGiBSecond = venue.PerGiBSecond.Times(math.Pow(10, rapid.Float64Range(-1, 2).Draw(t, "price factor")))
+	offered := lambda()
+	offered.PerGiBSecond = offered.PerGiBSecond.Times(math.Pow(10, rapid.Float64Range(-1, 2).Draw(t, "price factor")))
 	wall := math.Pow(10, rapid.Float64Range(-1, 1.5).Draw(t, "wall"))
 	return Offer{
 		Tasks: float64(rapid.IntRange(1, 60).Draw(t, "tasks")), Slots: rapid.IntRange(1, 4).Draw(t, "pool slots"), Wall: wall,
 		Function: wall * rapid.Float64Range(0.5, 4).Draw(t, "slowdown"), Cold: rapid.Float64Range(0, 3).Draw(t, "cold"),
 		Wait:  rapid.SampledFrom([]float64{0, 0, 1, 30}).Draw(t, "without room"),
-		Class: quantity.GiB, Venue: venue, Most: 8,
+		Class: quantity.GiB, Venue: offered, Most: 8,
 	}
 }
 

@@ -135,6 +135,23 @@ func explain(x, y, weights []float64, thought Thought) (e explanation, evidence 
 	return e, evidence - e.freedom/2*math.Log(left)
 }
 
+// Power is by what power a quantity grows with x, from observations with the logarithms y over x that are known to
+// within a standard deviation of noise each: that of [Growth], times the probability that it is one and no constant.
+// What comes of chance is mostly believed to be none, and what fewer than two tell is 0. All three have the same length.
+func Power(x, y, noise []float64, thought Thought) float64 {
+	if len(y) < 2 || !(thought.Spread > 0) || !(thought.Give > 0) {
+		return 0
+	}
+	weights := make([]float64, len(y))
+	precise := thought.Spread * thought.Spread
+	for i, n := range noise {
+		weights[i] = precise / (precise + n*n)
+	}
+	_, constant := explain(nil, y, weights, thought)
+	power, evidence := explain(x, y, weights, thought)
+	return power.slope / (1 + math.Exp(constant-evidence))
+}
+
 // Known reports whether there was an observation.
 func (g Growth) Known() bool { return len(g.explanations) > 0 }
 

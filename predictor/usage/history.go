@@ -320,6 +320,25 @@ func (h *History) Largest(name string) float64 {
 	return largest
 }
 
+// MeanLog is the mean of the natural logarithms of the named feature of the latest attempts that have one above 0; 0
+// where none has.
+func (h *History) MeanLog(name string) float64 { return meanLog(h.Names, h.Columns, name) }
+
+// meanLog is that of the named column.
+func meanLog(names []string, columns [][]float64, name string) float64 {
+	at := slices.Index(names, name)
+	if at < 0 {
+		return 0
+	}
+	sum, count := 0.0, 0.0
+	for _, value := range columns[at] {
+		if finite(value) {
+			sum, count = sum+math.Log(value), count+1
+		}
+	}
+	return sum / max(count, 1)
+}
+
 // Features are those of every attempt that is remembered, the first Len of them those of the latest.
 func (h *History) Features() []Features {
 	found := make([]Features, len(h.Peaks)+len(h.Rare))

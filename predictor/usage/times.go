@@ -218,6 +218,10 @@ func (t *Times) FeaturesOf(place int) Features {
 	return found
 }
 
+// MeanLog is the mean of the natural logarithms of the named feature of the attempts that have one above 0; 0 where
+// none has.
+func (t *Times) MeanLog(name string) float64 { return meanLog(t.Names, t.Columns, name) }
+
 // kind is the value of a category of the attempt at a place; 0 where it was not known.
 func (t *Times) kind(name string, place int) float64 {
 	if column := slices.Index(t.Names, name); column >= 0 {

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
@@ -35,7 +36,7 @@ type Choice struct {
 // fast as 200 hosts. A call that comes to its limit is followed by another, which reads data and model again; a round
 // is not cut. All sizes of memory and all channels are tried, and all types of hosts. At equal cost the pool takes
 // it, which has it no later than that.
-func Choose(work Work, workers int, functions Functions, pool []Hosts) (Choice, error) {
+func Choose(work Work, workers int, functions Functions, ways Ways, pool []Hosts) (Choice, error) {
 	if work.Rounds < 1 || work.Compute < 0 || work.Model < 0 || work.Data < 0 || workers < 1 || work.MostCores < 0 {
 		return Choice{}, fmt.Errorf("a training of %d rounds by %d workers, %s of model: %w; give at least 1 round and 1 "+
 			"worker, and no size or time below 0", work.Rounds, workers, work.Model, ErrWork)
@@ -49,9 +50,9 @@ func Choose(work Work, workers int, functions Functions, pool []Hosts) (Choice, 
 			choice.Pool = other
 		}
 	}
-	for i := range functions.Classes {
-		for _, channel := range functions.Channels {
-			other, fits := work.InFunctions(functions, i, channel, workers)
+	for _, class := range functions.Classes {
+		for _, channel := range ways.Channels {
+			other, fits := work.InFunctions(functions, class, ways, channel, workers)
 			if fits && (!choice.Possible || other.Cost < choice.Functions.Cost) {
 				choice.Functions, choice.Possible = other, true
 			}
@@ -73,12 +74,14 @@ func (w Work) OnHosts(hosts Hosts, workers int) Estimate {
 
 // InFunctions is what the training takes and costs in functions of one class with one channel; fits is false where one
 // round takes longer than a call may.
-func (w Work) InFunctions(f Functions, class int, channel Channel, workers int) (estimate Estimate, fits bool) {
-	round := channel.exchange(3*workers-2, workers, w.Model) + w.round(workers, f.Cores[class])
-	load := f.Store.load(workers, w.Data)
-	resume := load + float64(w.Model)/f.Store.BytesPerSecond
-	first := rounds(f.Longest.Seconds()-start(f.Starts, workers)-load, round)
-	later := rounds(f.Longest.Seconds()-resume, round)
+func (w Work) InFunctions(
+	f Functions, class quantity.Bytes, ways Ways, channel Channel, workers int,
+) (estimate Estimate, fits bool) {
+	round := channel.exchange(3*workers-2, workers, w.Model) + w.round(workers, size.ClassCores(class))
+	load := ways.Store.load(workers, w.Data)
+	resume := load + ways.Store.load(1, w.Model)
+	first := rounds(f.MaxDuration.Seconds()-start(ways.Starts, workers)-load, round)
+	later := rounds(f.MaxDuration.Seconds()-resume, round)
 	left := float64(w.Rounds) - first
 	if first < 1 || left > 0 && later < 1 {
 		return Estimate{}, false
@@ -87,13 +90,13 @@ func (w Work) InFunctions(f Functions, class int, channel Channel, workers int) 
 	if left > 0 {
 		calls += math.Ceil(left / later)
 	}
-	seconds := start(f.Starts, workers) + load + (calls-1)*resume + float64(w.Rounds)*round
-	gib := float64(f.Classes[class]) / float64(quantity.GiB)
+	seconds := start(ways.Starts, workers) + load + (calls-1)*resume + float64(w.Rounds)*round
+	gib := float64(class) / float64(quantity.GiB)
 	transfers := float64(w.Rounds) * float64(workers) * float64(3*workers-2)
-	cost := f.GiBSecond.Times(float64(workers) * seconds * gib).Plus(f.Request.Times(calls * float64(workers))).
+	cost := f.PerGiBSecond.Times(float64(workers) * seconds * gib).Plus(f.PerRequest.Times(calls * float64(workers))).
 		Plus(channel.Request.Times(transfers)).Plus(channel.Hour.Times(seconds / 3600))
 	return Estimate{
-		Time: duration(seconds), Cost: cost, Class: f.Classes[class], Channel: channel.Name,
+		Time: duration(seconds), Cost: cost, Class: class, Channel: channel.Name,
 		Calls: int(min(calls, math.MaxInt32)),
 	}, true
 }
@@ -114,7 +117,7 @@ func (c Choice) reason(work Work, workers int, f Functions) string {
 		words.Count(workers, "worker"))
 	pool := fmt.Sprintf("%s cost %s in %s", c.Pool.Host, c.Pool.Cost, words.Seconds(c.Pool.Time.Seconds()))
 	if !c.Possible {
-		return fmt.Sprintf("%s: a round takes longer than the %s of a call; %s", what, words.Seconds(f.Longest.Seconds()),
+		return fmt.Sprintf("%s: a round takes longer than the %s of a call; %s", what, words.Seconds(f.MaxDuration.Seconds()),
 			pool)
 	}
 	return fmt.Sprintf("%s: functions of %s with %s cost %s in %s, %s", what, c.Functions.Class, c.Functions.Channel,

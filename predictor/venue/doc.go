@@ -1,4 +1,3 @@
-// Package venue says where a training whose workers exchange its model costs less: on hosts or in functions.
-//
-// Nothing in an engine asks it yet: its tests measure it.
+// Package venue says what functions offer and cost, and where a training whose workers exchange its model costs less:
+// on hosts or in functions.
 package venue

@@ -12,8 +12,10 @@ import (
 // functions are done by then.
 func ExampleChoose() {
 	functions := venue.Functions{
-		Classes: []quantity.Bytes{1769 * quantity.MiB}, Cores: []float64{1},
-		GiBSecond: quantity.USD * 166667 / 10_000_000_000, Longest: 15 * time.Minute,
+		Classes:      []quantity.Bytes{1769 * quantity.MiB},
+		PerGiBSecond: quantity.USD * 166667 / 10_000_000_000, MaxDuration: 15 * time.Minute,
+	}
+	ways := venue.Ways{
 		Channels: []venue.Channel{{Name: "S3", BytesPerSecond: 65e6, Latency: 80 * time.Millisecond}},
 		Store:    venue.Channel{BytesPerSecond: 65e6},
 		Starts:   []venue.Start{{Workers: 10, Takes: 1200 * time.Millisecond}},
@@ -28,7 +30,7 @@ func ExampleChoose() {
 		if held {
 			hosts.Starts = nil
 		}
-		choice, err := venue.Choose(work, 10, functions, []venue.Hosts{hosts})
+		choice, err := venue.Choose(work, 10, functions, ways, []venue.Hosts{hosts})
 		if err != nil {
 			fmt.Println(err)
 			return

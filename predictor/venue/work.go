@@ -31,6 +31,15 @@ type Channel struct {
 	Request, Hour quantity.Money
 }
 
+// ObjectStore is the channel of functions that have none but a store of objects: what LambdaML measured of S3 (see
+// [Choose]), and the mean price of a PUT and a GET in us-east-1 (https://aws.amazon.com/s3/pricing/).
+func ObjectStore() Channel {
+	return Channel{
+		Name: "an object store", BytesPerSecond: 65e6, Latency: 80 * time.Millisecond,
+		Request: quantity.USD / 1_000_000 * 27 / 10,
+	}
+}
+
 // Start is how long so many workers take to start at once. Between two of them it grows linearly, below the first and
 // above the last in proportion to the workers.
 type Start struct {
@@ -38,19 +47,13 @@ type Start struct {
 	Takes   time.Duration
 }
 
-// Functions are workers that are billed by the memory they have and the time they run.
-type Functions struct {
-	// Classes are the sizes of memory that can be had, Cores the cores that come with each, in the same order.
-	Classes []quantity.Bytes
-	Cores   []float64
-	// GiBSecond and Request are what memory for a second and a call cost.
-	GiBSecond, Request quantity.Money
-	// Longest is how long a call may take; what takes longer goes on in another one, from the model as it then is.
-	Longest time.Duration
-	// Channels are the ways between workers, which cannot reach each other.
+// Ways are how functions that cannot reach each other work together.
+type Ways struct {
+	// Channels are the ways between workers.
 	Channels []Channel
 	// Store is where data and the model come from.
-	Store  Channel
+	Store Channel
+	// Starts is none where they start at once.
 	Starts []Start
 }
 
@@ -89,6 +92,9 @@ func (w Work) round(workers int, cores float64) float64 {
 
 // exchange is how long so many transfers of a worker's part of the model take, in seconds.
 func (c Channel) exchange(transfers, workers int, model quantity.Bytes) float64 {
+	if transfers == 0 {
+		return 0 // over no channel at all
+	}
 	part, speed := float64(model)/float64(workers), c.BytesPerSecond
 	if c.Shared > 0 {
 		speed = min(speed, c.Shared/float64(workers))
@@ -98,6 +104,9 @@ func (c Channel) exchange(transfers, workers int, model quantity.Bytes) float64 
 
 // load is how long one worker takes for its part of the data, in seconds.
 func (c Channel) load(workers int, data quantity.Bytes) float64 {
+	if data == 0 {
+		return 0
+	}
 	return float64(data) / float64(workers) / c.BytesPerSecond
 }
 

@@ -25,7 +25,9 @@ func TestNumbersAgreeWithTheirNouns(t *testing.T) {
 	for got, want := range map[string]string{
 		words.Count(0, "slot"): "0 slots", words.Count(1, "slot"): "1 slot", words.Count(2, "slot"): "2 slots",
 		words.Waiting(0): "no task waits", words.Waiting(1): "1 task waits", words.Waiting(3): "3 tasks wait",
-		words.RunningNow(0): "none runs", words.RunningNow(1): "1 runs", words.RunningNow(3): "3 run",
+		words.Grouped(0): "0", words.Grouped(-999): "-999", words.Grouped(-1000): "-1,000",
+		words.Grouped(uint64(1234567)): "1,234,567",
+		words.RunningNow(0):            "none runs", words.RunningNow(1): "1 runs", words.RunningNow(3): "3 run",
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -77,10 +77,9 @@ type Options struct {
 	ArtifactsURL string
 	// Store has the artifacts, for commands; nil refuses them.
 	Store activities.Store
-	// Declared says whether a host may run a command: nil when its stage was declared as one that runs it. An error that
-	// wraps ErrUndeclared is final, any other is no word about the command, and the task is tried again. Nil refuses every
-	// command.
-	Declared func(context.Context, Order) error
+	// Declared says whether a host may run a command: nil when its stage was declared as one that runs it. Nil refuses
+	// every command.
+	Declared slot.Declared
 	// WorkspaceBytes is how much the files of one command may take; 0 means half of the disk that is free now.
 	WorkspaceBytes quantity.Bytes
 	// Environment is added to the environment of children, which else is PATH, HOME, TMPDIR, LANG and TZ of this process
@@ -134,7 +133,7 @@ type Agent struct {
 	gpuPrice    func(class string) quantity.Money
 	recorder    activities.Recorder
 	keeper      slot.Keeper
-	declared    func(context.Context, Order) error
+	declared    slot.Declared
 	superseded  func([]activities.Ref, time.Time)
 	plans       activities.Plans
 	output      func(wire.LogSource) activities.Output

@@ -80,7 +80,7 @@ type account struct {
 
 // handle runs one attempt on this host. It is the agent's [slot.Handler].
 func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
-	if err := a.permit(ctx, task, input); err != nil {
+	if err := slot.Permit(ctx, a.declared, task, input, a.logger); err != nil {
 		return wire.Result{}, err
 	}
 	try, err := slot.Begin(ctx, task, input, a.journal, a.now())

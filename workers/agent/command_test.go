@@ -45,7 +45,7 @@ func startWithStore(
 	state = t.TempDir()
 	h = start(t, slots, func(o *Options) {
 		o.StateDir, o.Store, o.WorkspaceBytes = state, commandtest.NewStore(), 256*quantity.MiB
-		o.Declared = func(context.Context, Order) error { return nil }
+		o.Declared = func(context.Context, slot.Order) error { return nil }
 		o.Output = func(source wire.LogSource) activities.Output {
 			mu.Lock()
 			defer mu.Unlock()
@@ -671,10 +671,10 @@ func TestACheckpointOfACommandIsWhereTheNextAttemptStarts(t *testing.T) {
 // may.
 func TestAttackACommandThatNobodyDeclaredDoesNotRun(t *testing.T) {
 	t.Parallel()
-	for name, declared := range map[string]func(context.Context, Order) error{
+	for name, declared := range map[string]slot.Declared{
 		"nobody is asked": nil,
-		"it is not declared": func(_ context.Context, order Order) error {
-			return fmt.Errorf("stage %s: %w", order.Task.Stage, ErrUndeclared)
+		"it is not declared": func(_ context.Context, order slot.Order) error {
+			return fmt.Errorf("stage %s: %w", order.Task.Stage, slot.ErrUndeclared)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -699,9 +699,9 @@ func TestAttackACommandThatNobodyDeclaredDoesNotRun(t *testing.T) {
 func TestACommandOfWhichItIsNotKnownWhetherItIsDeclaredIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
-	orders := make(chan Order, 2)
+	orders := make(chan slot.Order, 2)
 	h, printed, _ := startWithStore(t, 1, func(o *Options) {
-		o.Declared = func(_ context.Context, order Order) error {
+		o.Declared = func(_ context.Context, order slot.Order) error {
 			orders <- order
 			if asked.Add(1) == 1 {
 				return errors.New("the disk does not answer")

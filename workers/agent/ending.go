@@ -235,7 +235,7 @@ func crashed(f finish) slot.Ending {
 		ending.Cause = predictor.CauseExit
 	}
 	if f.command {
-		ending.Message = commandEnded(ended)
+		ending.Message = ended.OfCommand()
 		if ending.Permanent = f.final && ending.Outcome == predictor.Failed; ending.Permanent {
 			ending.Message += `; it reported {"retry": false}`
 		}
@@ -253,16 +253,4 @@ func crashed(f finish) slot.Ending {
 // pastTimeout is the reason of an attempt that was stopped at its timeout.
 func pastTimeout(timeout time.Duration) string {
 	return fmt.Sprintf("the attempt ran past the stage's timeout of %s", timeout)
-}
-
-// commandEnded says how a command ended. The command line finds its exit code in it.
-func commandEnded(ended termination.Termination) string {
-	switch ended.Cause {
-	case termination.Signalled:
-		return "the command was " + ended.Message
-	case termination.HostMemory, termination.DeviceMemory:
-		return "the command ended: " + ended.Message
-	default:
-		return "the command ended with " + ended.Message
-	}
 }

@@ -79,7 +79,7 @@ func (s *saving) begin() error {
 		if _, err = os.Stat(s.temporary); err == nil {
 			return nil
 		}
-		err = errors.Join(err, s.lock.Close())
+		err = errors.Join(err, s.unlock())
 	}
 	return err
 }
@@ -138,7 +138,7 @@ func (s *saving) publish() error {
 	if err := safefile.SyncDirectory(filepath.Dir(s.directory)); err != nil {
 		return err
 	}
-	return errors.Join(os.RemoveAll(s.temporary), s.lock.Close())
+	return errors.Join(os.RemoveAll(s.temporary), s.unlock())
 }
 
 // abandon waits for the writers that still run, and removes what they wrote.
@@ -148,11 +148,18 @@ func (s *saving) abandon() error {
 		_ = wait() // its file is removed
 	}
 	s.waits = nil
-	problems = append(problems, os.RemoveAll(s.temporary))
-	if err := s.lock.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-		problems = append(problems, err)
-	}
+	problems = append(problems, os.RemoveAll(s.temporary), s.unlock())
 	return errors.Join(problems...)
+}
+
+// unlock gives the temporary directory back, or what has become of it; the second time it does nothing.
+func (s *saving) unlock() error {
+	held := s.lock
+	s.lock = nil
+	if held == nil {
+		return nil
+	}
+	return unlock(held)
 }
 
 // sweep removes the unfinished directories that nobody is writing any more.
@@ -173,14 +180,14 @@ func sweep(parent string) error {
 		if err != nil {
 			continue // its owner is alive, or was faster
 		}
-		if err := errors.Join(os.RemoveAll(path), held.Close()); err != nil {
+		if err := errors.Join(os.RemoveAll(path), unlock(held)); err != nil {
 			return fmt.Errorf("remove what a crash left: %w", err)
 		}
 	}
 	return nil
 }
 
-// lock takes a directory for this process, until the file is closed or the process ends. It does not wait.
+// lock takes a directory for this process, until it is unlocked or the process ends. It does not wait.
 func lock(directory string) (*os.File, error) {
 	file, err := os.Open(directory)
 	if err != nil {
@@ -190,6 +197,12 @@ func lock(directory string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", directory, err), file.Close())
 	}
 	return file, nil
+}
+
+// unlock lets others in. It does not just close the file: a process that another thread is just forking holds a copy of
+// it, and with it the lock, until it executes its program.
+func unlock(held *os.File) error {
+	return errors.Join(syscall.Flock(int(held.Fd()), syscall.LOCK_UN), held.Close())
 }
 
 func writeSynced(path string, text []byte) error {

@@ -1,6 +1,7 @@
 package function
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -53,6 +54,12 @@ func (h *Host) routes() *http.ServeMux {
 	handle("PUT /2015-03-31/functions/{name}/configuration", h.updateConfiguration)
 	receive("PUT /2015-03-31/functions/{name}/code", h.updateCode)
 	handle("DELETE /2015-03-31/functions/{name}", h.deleteFunction)
+	handle("PUT /2017-10-31/functions/{name}/concurrency", h.putConcurrency)
+	handle("GET /2019-09-30/functions/{name}/concurrency", h.getConcurrency)
+	handle("DELETE /2017-10-31/functions/{name}/concurrency", h.deleteConcurrency)
+	handle("GET /2017-03-31/tags/{name}", h.listTags)
+	handle("POST /2017-03-31/tags/{name}", h.tag)
+	handle("DELETE /2017-03-31/tags/{name}", h.untag)
 	handle("POST /2015-03-31/functions/{name}/invocations", h.invoke)
 	handle("/", func(http.ResponseWriter, *http.Request, []byte) error {
 		return &apiError{
@@ -118,18 +125,39 @@ func (h *Host) receive(
 	if err := check(); err != nil {
 		return d, remove, err
 	}
-	if len(code.ZipFile) == 0 {
-		return d, remove, errInvalid("no code: put a zip with a bootstrap into ZipFile")
+	archive, err := h.archive(r.Context(), code)
+	if err != nil {
+		return d, remove, err
 	}
-	sum := sha256.Sum256(code.ZipFile)
-	d.sha256, d.bytes = hex.EncodeToString(sum[:]), int64(len(code.ZipFile))
+	sum := sha256.Sum256(archive)
+	d.sha256, d.bytes = hex.EncodeToString(sum[:]), int64(len(archive))
 	if d.dir, err = h.store.tempDir("code-*"); err != nil {
 		return d, remove, err
 	}
-	if err := unzip(code.ZipFile, d.dir); err != nil {
+	if err := unzip(archive, d.dir); err != nil {
 		return d, remove, errInvalid("Could not unzip uploaded file: %v", err)
 	}
 	return d, remove, nil
+}
+
+// archive returns the zip of code, which is in the request or in S3.
+func (h *Host) archive(ctx context.Context, in *codeInput) ([]byte, error) {
+	switch {
+	case in.S3Bucket != "" && len(in.ZipFile) > 0:
+		return nil, errInvalid("the code is in ZipFile and in S3: choose one")
+	case in.S3Bucket != "" && h.opts.S3 == nil:
+		return nil, errInvalid("code in S3 does not run here: put the zip into ZipFile")
+	case in.S3Bucket != "":
+		archive, err := h.opts.S3(ctx, in.S3Bucket, in.S3Key)
+		if err != nil {
+			return nil, errInvalid("Error occurred while GetObject. %v", err)
+		}
+		return archive, nil
+	case len(in.ZipFile) == 0:
+		return nil, errInvalid("no code: put a zip with a bootstrap into ZipFile")
+	default:
+		return in.ZipFile, nil
+	}
 }
 
 func (h *Host) createFunction(w http.ResponseWriter, r *http.Request) error {
@@ -297,8 +325,17 @@ func (h *Host) deleteFunction(w http.ResponseWriter, r *http.Request, _ []byte) 
 	return nil
 }
 
-// listFunctions answers with all functions on one page.
-func (h *Host) listFunctions(w http.ResponseWriter, _ *http.Request, _ []byte) error {
+// listFunctions answers with one page of the functions, by their names. The marker of the next one is the name of its
+// first function.
+func (h *Host) listFunctions(w http.ResponseWriter, r *http.Request, _ []byte) error {
+	most, marker := maxListed, r.URL.Query().Get("Marker")
+	if text := r.URL.Query().Get("MaxItems"); text != "" {
+		asked, err := strconv.Atoi(text)
+		if err != nil || asked < 1 || asked > 10_000 {
+			return errInvalid("'maxItems' %q failed to satisfy constraint: between 1 and 10000", text)
+		}
+		most = min(most, asked)
+	}
 	h.mu.Lock()
 	all := make([]configuration, 0, len(h.functions))
 	for _, f := range h.functions {
@@ -306,9 +343,24 @@ func (h *Host) listFunctions(w http.ResponseWriter, _ *http.Request, _ []byte) e
 	}
 	h.mu.Unlock()
 	slices.SortFunc(all, func(a, b configuration) int { return strings.Compare(a.FunctionName, b.FunctionName) })
-	h.writeJSON(w, http.StatusOK, struct{ Functions []configuration }{all})
+	first, _ := slices.BinarySearchFunc(all, marker, func(c configuration, name string) int {
+		return strings.Compare(c.FunctionName, name)
+	})
+	all = all[first:]
+	page := struct {
+		Functions  []configuration
+		NextMarker string `json:",omitempty"`
+	}{Functions: all}
+	if len(all) > most {
+		page.Functions, page.NextMarker = all[:most], all[most].FunctionName
+	}
+	h.writeJSON(w, http.StatusOK, page)
 	return nil
 }
+
+// maxListed is how many functions ListFunctions answers with at most, whatever is asked for:
+// https://docs.aws.amazon.com/lambda/latest/api/API_ListFunctions.html.
+const maxListed = 50
 
 func (h *Host) getFunction(w http.ResponseWriter, r *http.Request, _ []byte) error {
 	f, err := h.lookup(r)
@@ -319,7 +371,12 @@ func (h *Host) getFunction(w http.ResponseWriter, r *http.Request, _ []byte) err
 	out := struct {
 		Configuration configuration
 		Code          struct{ RepositoryType string }
-	}{Configuration: c.describe()}
+		Tags          map[string]string `json:",omitempty"`
+		Concurrency   *reservation      `json:",omitempty"`
+	}{Configuration: c.describe(), Tags: c.Tags}
+	if c.Reserved != nil {
+		out.Concurrency = &reservation{c.Reserved}
+	}
 	out.Code.RepositoryType = "local"
 	h.writeJSON(w, http.StatusOK, out)
 	return nil

@@ -44,6 +44,8 @@ type config struct {
 	Variables   map[string]string `json:"variables,omitempty"`
 	CodeSHA256  string            `json:"code_sha256"` // of the zip, in hex
 	CodeBytes   int64             `json:"code_bytes"`  // of the zip
+	Tags        map[string]string `json:"tags,omitempty"`
+	Reserved    *int              `json:"reserved,omitempty"` // concurrency; nil where none is
 	Modified    time.Time         `json:"modified"`
 }
 
@@ -66,6 +68,7 @@ type createInput struct {
 	Timeout       *int
 	Architectures []string
 	Environment   struct{ Variables map[string]string }
+	Tags          map[string]string
 	Layers        []string
 	Code          codeInput
 }
@@ -74,6 +77,7 @@ type createInput struct {
 type codeInput struct {
 	ZipFile  []byte
 	S3Bucket string
+	S3Key    string
 	ImageURI string `json:"ImageUri"`
 }
 
@@ -133,6 +137,7 @@ func (in createInput) config() (config, error) {
 		MemoryMB:    minMemoryMB,
 		TimeoutS:    3,
 		Variables:   in.Environment.Variables,
+		Tags:        in.Tags,
 	}
 	set(&c.MemoryMB, in.MemorySize)
 	set(&c.TimeoutS, in.Timeout)
@@ -148,14 +153,18 @@ func (in createInput) config() (config, error) {
 	if err := in.Code.check(in.Architectures); err != nil {
 		return c, err
 	}
+	if err := checkTags(c.Tags); err != nil {
+		return c, err
+	}
 	return c, c.check()
 }
 
 // check refuses settings that are out of range or that this host does not have.
 func (c config) check() error {
+	if err := c.checkRuntime(); err != nil {
+		return err
+	}
 	switch {
-	case !strings.HasPrefix(c.Runtime, "provided"):
-		return errInvalid("runtime %q does not run here: use provided.al2023 with a bootstrap", c.Runtime)
 	case c.MemoryMB < minMemoryMB || c.MemoryMB > maxMemoryMB:
 		return errInvalid("'MemorySize' value %d failed to satisfy constraint: between %d and %d MB", c.MemoryMB, minMemoryMB,
 			maxMemoryMB)
@@ -168,8 +177,8 @@ func (c config) check() error {
 
 // check refuses code that is elsewhere or for another processor.
 func (in codeInput) check(architectures []string) error {
-	if in.S3Bucket != "" || in.ImageURI != "" {
-		return errInvalid("code in S3 or in an image does not run here: put the zip into ZipFile")
+	if in.ImageURI != "" {
+		return errInvalid("code in an image does not run here: put the zip into ZipFile")
 	}
 	for _, a := range architectures {
 		if a != architecture() {

@@ -182,7 +182,8 @@ func (h *Host) startProcess(env *environment, api, tmp string, sink *os.File) (*
 		start = group.Start
 	}
 	for try := 0; ; try++ {
-		cmd := exec.CommandContext(context.Background(), filepath.Join(env.code.dir, "bootstrap"))
+		program, arguments := env.config.entry(env.code.dir)
+		cmd := exec.CommandContext(context.Background(), program, arguments...)
 		cmd.Dir = env.code.dir
 		cmd.Env = processEnv(env.config, env.code.dir, api, tmp)
 		cmd.Stdout, cmd.Stderr = sink, sink
@@ -225,11 +226,14 @@ func processEnv(c config, codeDir, api, tmp string) []string {
 		"AWS_DEFAULT_REGION=" + region,
 		"LAMBDA_TASK_ROOT=" + codeDir,
 		"_HANDLER=" + c.Handler,
-		"PATH=/usr/local/bin:/usr/bin:/bin",
+		"PATH=" + searchPath,
 		"LANG=en_US.UTF-8",
 		"TZ=:UTC",
 		"TMPDIR=" + tmp,
 		"GOMEMLIMIT=" + strconv.Itoa(c.MemoryMB*1024*9/10) + "KiB",
+	}
+	if c.isManaged() {
+		env = append(env, "AWS_EXECUTION_ENV=AWS_Lambda_"+c.Runtime, "LAMBDA_RUNTIME_DIR="+runtimeDir)
 	}
 	for k, v := range c.Variables {
 		env = append(env, k+"="+v)

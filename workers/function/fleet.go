@@ -30,8 +30,9 @@ type code struct {
 // https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html (TooManyRequestsException). Which one stands for the
 // rate of scaling out is not documented.
 const (
-	reasonAccount = "ConcurrentInvocationLimitExceeded"
-	reasonRate    = "FunctionInvocationRateLimitExceeded"
+	reasonAccount  = "ConcurrentInvocationLimitExceeded"
+	reasonReserved = "ReservedFunctionConcurrentInvocationLimitExceeded"
+	reasonRate     = "FunctionInvocationRateLimitExceeded"
 )
 
 // scaleOutPeriod is the time in which a function may gain as many environments as the rate of scaling out says.
@@ -55,18 +56,40 @@ func (r ramp) take(now time.Time, rate int) (after ramp, ok bool) {
 	return after, true
 }
 
-// claim admits one invocation of f, or refuses it because the account's concurrency is used up. Each claim is followed
-// by one unclaim.
+// claim admits one invocation of f, or refuses it because the concurrency is used up that f has reserved or, where it
+// has none, that the account has left. Each claim is followed by one unclaim.
 func (h *Host) claim(f *function) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.busy >= h.opts.Concurrency {
+	if reason := h.exceededLocked(f); reason != "" {
 		f.counts.Throttled++
-		return errThrottled(reasonAccount)
+		return errThrottled(reason)
 	}
 	h.busy++
 	f.busy++
 	return nil
+}
+
+// exceededLocked returns which limit refuses another invocation of f; empty where none does. What functions have
+// reserved is theirs alone, whether they use it or not:
+// https://docs.aws.amazon.com/lambda/latest/dg/configuration-concurrency.html.
+func (h *Host) exceededLocked(f *function) (reason string) {
+	if reserved := f.config.Reserved; reserved != nil {
+		if f.busy >= *reserved {
+			return reasonReserved
+		}
+		return ""
+	}
+	left := h.opts.Concurrency - h.busy
+	for _, other := range h.functions {
+		if reserved := other.config.Reserved; reserved != nil {
+			left -= max(0, *reserved-other.busy)
+		}
+	}
+	if left <= 0 {
+		return reasonAccount
+	}
+	return ""
 }
 
 // unclaim ends what claim admitted.

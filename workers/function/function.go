@@ -9,8 +9,9 @@
 // # What is enforced and what is not
 //
 //   - Time: a function's timeout and the limit on its init kill the environment.
-//   - Concurrency: the account's limit refuses with 429, and so does the rate at which a function may gain environments
-//     (1,000 each 10 s). That on requests (10 a second for each of those) is not modelled.
+//   - Concurrency: the account's limit refuses with 429, of which functions may have a part reserved, and so does the
+//     rate at which a function may gain environments (1,000 each 10 s). That on requests (10 a second for each of those)
+//     is not modelled.
 //   - Payloads: 6 MB, and 6 MB answers; 50 MB of zip, 250 MB unzipped, 10,000 files and
 //     directories.
 //   - Memory: where this process can make cgroups (package workers/enforce), the kernel kills an environment that
@@ -23,7 +24,7 @@
 //     memory, one vCPU for each 1,769 MB, from its start on, and never more than this machine has.
 //   - Files: each environment has a temporary directory of its own (TMPDIR), not a file system of its own.
 //
-// There are no asynchronous invocations, and no reserved concurrency: nobody here calls for them.
+// There are no asynchronous invocations: nobody here calls for them.
 //
 // # Who may call
 //
@@ -37,6 +38,7 @@ package function
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -79,6 +81,8 @@ type Options struct {
 	Enforcement enforce.Mode
 	// User is as whom environments run; nil means as this process's user. It must be able to reach Dir.
 	User *spawn.User
+	// S3 reads an object that a function's code is in; nil refuses such code.
+	S3 func(ctx context.Context, bucket, key string) ([]byte, error)
 	// patience is how long the next bytes of a body may take to come; zero means 30 s. Tests have less.
 	patience time.Duration
 	// Logger receives what the host does, and at level Debug what functions print. Nil means no log.

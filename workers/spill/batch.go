@@ -107,7 +107,9 @@ func fates(venue predictor.FunctionVenue, members []*member, answer activities.F
 		for i, m := range members {
 			switch {
 			case i == at:
-				found[i] = fate{landing: landing{ending: died(venue, m.start.Task, answer)}, ran: 1}
+				mine := answer
+				_, mine.Log = wire.CutFunctionNotes(printedBy(answer.Log, i, members))
+				found[i] = fate{landing: landing{ending: died(venue, m.start.Task, mine)}, ran: 1}
 			case at >= 0 && i > at:
 				found[i].again = true
 			default:
@@ -117,13 +119,13 @@ func fates(venue predictor.FunctionVenue, members []*member, answer activities.F
 		return found
 	}
 	answers, err := decode(len(members), answer.Payload)
-	for i := range members {
+	for i, m := range members {
 		switch {
 		case err != nil:
 			found[i] = fate{landing: landing{ending: noAnswer(err)}, ran: 1}
 		case i < len(answers):
 			got := answers[i]
-			found[i] = fate{landing: landing{ending: answered(got), answer: got}, ran: max(got.Wall, 1)}
+			found[i] = fate{landing: landing{ending: answered(venue, m.start.Task, got), answer: got}, ran: max(got.Wall, 1)}
 		default:
 			found[i].again = true
 		}

@@ -81,11 +81,33 @@ func refusedBefore(
 	return slot.Ending{}, expected
 }
 
+// commandRefused decides whether a function can run a command, from what it says of itself and brings along, and tells
+// what mainly runs in it; the Outcome is empty when it can.
+func commandRefused(
+	venue predictor.FunctionVenue, input json.RawMessage, resume activities.Ref,
+) (program string, ending slot.Ending) {
+	var c wire.Command
+	if err := json.Unmarshal(input, &c); err != nil {
+		return "", refused("it does not decode: %v", err)
+	}
+	room := c.Room(resume)
+	switch why := c.PoolOnly(); {
+	case venue.NoCommands != "":
+		ending = refused("%s", venue.NoCommands)
+	case why != "":
+		ending = because(predictor.CauseStart, refused("%s", why))
+	case room > wire.FunctionDisk:
+		ending = because(predictor.CauseDisk, refused("it needs %s for its code and its files, and a function has %s", room,
+			wire.FunctionDisk))
+	}
+	return c.Runs(), ending
+}
+
 // refused is the ending of an attempt that the venue cannot run.
 func refused(format string, arguments ...any) slot.Ending {
 	return slot.Ending{
 		Outcome: predictor.Refused,
-		Message: "a function cannot run this task: " + fmt.Sprintf(format, arguments...),
+		Message: predictor.CannotRun + fmt.Sprintf(format, arguments...),
 	}
 }
 
@@ -200,15 +222,19 @@ func noAnswer(err error) slot.Ending {
 
 // answered decides how an attempt ended whose function answered. Errors of user code are part of the Answer: an error
 // of the function means that its environment died.
-func answered(answer wire.Answer) slot.Ending {
+func answered(venue predictor.FunctionVenue, task wire.Task, answer wire.Answer) slot.Ending {
 	failure := answer.Error
 	switch {
 	case failure == nil:
 		return slot.Ending{Outcome: predictor.Succeeded}
+	case failure.Unfit != "":
+		return because(failure.Unfit, refused("%s", failure.Message))
+	case failure.TimedOut:
+		return slot.Ending{
+			Outcome: predictor.TimedOut, ToPool: !bounded(venue, task.Timeout), Message: failure.Message,
+		}
 	case failure.Bounded:
 		return overBudget("it used up what the run's budget has for this task: %s", failure.Message)
-	case failure.TimedOut:
-		return slot.Ending{Outcome: predictor.TimedOut, Message: "it ran past its stage's timeout: " + failure.Message}
 	case failure.Crowded:
 		return slot.Ending{
 			Outcome: predictor.Lost, Message: failure.Message + "; it is tried again with an invoke for itself",
@@ -302,12 +328,16 @@ func started(c call) time.Duration {
 	return max(c.ended.Sub(c.begun)-c.part.waited-c.answer.Duration, c.answer.Init)
 }
 
-// usageOf is what the attempt took, from the venue's report where user code measured nothing.
-func usageOf(c call, answer wire.Answer, input quantity.Bytes) quantity.Usage {
+// usageOf is what the attempt took, from the venue's report where user code measured nothing. What a command took is
+// known of its program alone: the venue tells the peak of its environment, in which others have run before.
+func usageOf(c call, answer wire.Answer, task wire.Task) quantity.Usage {
 	usage := quantity.Usage{
 		CPU: answer.CPU, Wall: answer.Wall, Fetch: answer.Fetch, Publish: answer.Publish,
 		PeakMemory: max(c.answer.PeakMemory, answer.PeakMemory),
-		Input:      input, Output: quantity.Bytes(len(answer.Output)) + answer.Written,
+		Input:      task.Input, Output: quantity.Bytes(len(answer.Output)) + answer.Written,
+	}
+	if task.Command && answer.PeakMemory > 0 {
+		usage.PeakMemory, usage.Output = answer.PeakMemory, answer.Written
 	}
 	if usage.Wall <= 0 {
 		usage.Wall = c.answer.Duration

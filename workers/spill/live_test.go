@@ -104,6 +104,10 @@ func (l *live) Ensure(ctx context.Context, _, _ string, memory quantity.Bytes) (
 	return l.invoker.Ensure(ctx, l.build, int(memory/quantity.MiB))
 }
 
+func (l *live) EnsureCommands(context.Context, string, quantity.Bytes) (string, error) {
+	return "", errors.New("no commands here")
+}
+
 func (l *live) Invoke(ctx context.Context, name string, payload []byte) (activities.FunctionAnswer, error) {
 	answer, err := l.invoker.Invoke(ctx, name, payload)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	random "math/rand/v2"
 	"path/filepath"
@@ -65,6 +64,9 @@ type Options struct {
 	Plans activities.Plans
 	// Venue says what functions offer and cost.
 	Venue predictor.FunctionVenue
+	// Declared says whether a function may run a command: nil when its stage was declared as one that runs it. Nil refuses
+	// every command.
+	Declared slot.Declared
 	// Drain is how long invokes may go on when the worker is told to end; 0 means 10 seconds.
 	Drain time.Duration
 	// Output opens what takes the output of an attempt; nil discards it.
@@ -88,6 +90,7 @@ type Worker struct {
 	keeper    slot.Keeper
 	plans     activities.Plans
 	venue     predictor.FunctionVenue
+	declared  slot.Declared
 	local     bool
 	drain     time.Duration
 	board     *slot.Board
@@ -129,7 +132,7 @@ func New(options Options) (*Worker, error) {
 	w := &Worker{
 		host: options.Host, instance: rand.Text(), client: options.Client, started: options.Started, logger: options.Logger,
 		functions: options.Functions, recorder: options.Recorder, keeper: options.Results, plans: options.Plans,
-		venue: options.Venue, local: options.Local, drain: options.Drain,
+		venue: options.Venue, declared: options.Declared, local: options.Local, drain: options.Drain,
 		output: options.Output, now: options.Now, granted: make(map[predictor.StageID]granted),
 		lines: make(map[predictor.StageID]*line),
 	}
@@ -209,6 +212,7 @@ func polled(g predictor.Grant) int {
 // call is one attempt on its way to a function and back.
 type call struct {
 	function  string // its name, once deployed
+	program   string // of a command: what mainly runs
 	class     quantity.Bytes
 	within    time.Duration // how long the run's money lets it take; 0 as long as any
 	queue     time.Duration // until this process turned to it
@@ -239,6 +243,9 @@ type part struct {
 
 // handle runs one attempt as an invoke. It is the worker's [slot.Handler].
 func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+	if err := slot.Permit(ctx, w.declared, task, input, w.logger); err != nil {
+		return wire.Result{}, err
+	}
 	try, err := slot.Begin(ctx, task, input, w.journal, w.now())
 	if err != nil {
 		return wire.Result{}, err
@@ -251,11 +258,14 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	c.queue = try.Queue(c.begun)
 	ending, predicted := refusedBefore(w.venue, row, task, try.Need())
 	var answer wire.Answer
+	if ending.Outcome == "" && task.Command {
+		c.program, ending = commandRefused(w.venue, input, try.State().Checkpoint)
+	}
 	if ending.Outcome == "" {
 		c.class = class(w.venue, row, try.Need())
 		ending, answer = w.call(ctx, try, &c, input, predicted)
 	}
-	w.print(ctx, try, c)
+	w.print(ctx, try, c, answer.Printed)
 	if c.ended.IsZero() {
 		c.ended = w.now()
 	}
@@ -263,7 +273,10 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	ending.Cost = c.part.cost
 	record := try.Record(predictor.Function, c.function, ending)
 	record.Queue, record.At, record.Predicted = c.queue+c.part.waited+c.part.turn, c.ended, predicted
-	record.Cold, record.Start, record.Usage = c.answer.Init > 0, started(c), usageOf(c, answer, task.Input)
+	record.Cold, record.Start, record.Usage = c.answer.Init > 0, started(c), usageOf(c, answer, task)
+	if task.Command {
+		record.Start += answer.Fetch // as at the pool: until the program runs
+	}
 	record.Init, record.Billed = c.answer.Init, c.part.billed
 	if c.part.tasks > 1 {
 		record.Batch = c.part.tasks
@@ -272,18 +285,27 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	return try.End(ctx, slot.Durable{Recorder: w.recorder, Keeper: w.keeper}, record, ending, answer.Output)
 }
 
-// print tells what the function printed: the last of it, as the venue's answer has no more.
-func (w *Worker) print(ctx context.Context, try *slot.Attempt, c call) {
+// print tells what the function printed: what a command returned of it or else the last, as the venue's log has no more.
+func (w *Worker) print(ctx context.Context, try *slot.Attempt, c call, all []wire.Printed) {
 	text := printed(c.answer.Log) // of a batch, its own part
-	if w.output == nil || text == "" {
+	if w.output == nil || text == "" && len(all) == 0 {
 		return
+	}
+	if len(all) == 0 {
+		all = []wire.Printed{{Error: true, Text: []byte(text)}}
 	}
 	task := try.Task
 	lines := w.output(wire.LogSource{
 		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: try.Number, Venue: predictor.Function,
 		Host: c.function,
 	})
-	_, _ = io.WriteString(lines.Stderr(), text) // it never fails
+	for _, part := range all {
+		to := lines.Stdout()
+		if part.Error {
+			to = lines.Stderr()
+		}
+		_, _ = to.Write(part.Text) // it never fails
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outputTimeout)
 	defer cancel()
 	_ = lines.Close(ctx) // output that cannot be kept is no reason to fail
@@ -321,7 +343,11 @@ func (w *Worker) call(
 		return because(predictor.CausePayload, refused("its payload of %s is over the %s that a function takes; pass an "+
 			"artifact instead", quantity.Bytes(len(payload)), quantity.Bytes(maxPayload))), wire.Answer{}
 	}
-	c.function, err = w.functions.Ensure(ctx, task.Stage.App, task.Stage.Build, c.class)
+	if task.Command {
+		c.function, err = w.functions.EnsureCommands(ctx, c.program, c.class)
+	} else {
+		c.function, err = w.functions.Ensure(ctx, task.Stage.App, task.Stage.Build, c.class)
+	}
 	if err != nil {
 		return unreached(ctx, err, "deploy"), wire.Answer{}
 	}
@@ -352,13 +378,17 @@ func (w *Worker) call(
 	case c.err != nil:
 		return unreached(ctx, c.err, "invoke"), wire.Answer{}
 	}
-	if got.answer.Progress != nil {
-		try.Progress(*got.answer.Progress)
+	var note wire.FunctionNote
+	note, c.answer.Log = wire.CutFunctionNotes(c.answer.Log)
+	ending, answer := got.ending, got.answer
+	answer.Progress, answer.Checkpoint = cmp.Or(answer.Progress, note.Progress), cmp.Or(answer.Checkpoint, note.Checkpoint)
+	if answer.Progress != nil {
+		try.Progress(*answer.Progress)
 	}
-	if got.answer.Checkpoint != nil {
-		try.Checkpoint(*got.answer.Checkpoint)
+	if answer.Checkpoint != nil {
+		try.Checkpoint(*answer.Checkpoint)
 	}
-	return got.ending, got.answer
+	return ending, answer
 }
 
 // invoke calls the function, and again after a pause while it is throttled.

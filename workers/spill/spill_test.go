@@ -281,6 +281,10 @@ func (f *functions) Ensure(_ context.Context, app, build string, memory quantity
 	return name, nil
 }
 
+func (f *functions) EnsureCommands(ctx context.Context, program string, memory quantity.Bytes) (string, error) {
+	return f.Ensure(ctx, "commands", program, memory)
+}
+
 func (f *functions) Invoke(ctx context.Context, name string, payload []byte) (activities.FunctionAnswer, error) {
 	f.mu.Lock()
 	memory := f.deployed[name]

@@ -98,6 +98,18 @@ func Classify(e Evidence) Termination {
 	return v
 }
 
+// OfCommand says how a command ended. The command line finds its exit code in it.
+func (t Termination) OfCommand() string {
+	switch t.Cause {
+	case Signalled:
+		return "the command was " + t.Message
+	case HostMemory, DeviceMemory:
+		return "the command ended: " + t.Message
+	default:
+		return "the command ended with " + t.Message
+	}
+}
+
 // describe says the exit status in words.
 func describe(e Evidence) string {
 	if e.Signal != 0 {

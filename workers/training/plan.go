@@ -345,6 +345,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		PredictedStepSeconds: c.best.seconds, Alternatives: c.unfit, Reason: c.reason(job),
 	}
 	for _, p := range c.best.parts {
+		t.ModelBytes += quantity.Bytes(math.Ceil(p.parameters))
 		kind := cmp.Or(p.device.Kind, exec.CPU)
 		first, last := s.model.shape.Ops[p.ops[0]], s.model.shape.Ops[p.ops[len(p.ops)-1]]
 		one := predictor.TrainingPart{

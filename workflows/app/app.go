@@ -15,7 +15,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/artifact/stores"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workers/child"
 	"github.com/spillway-ml/spillway/workflows/runs"
@@ -161,7 +161,7 @@ func serveSlot(ctx context.Context, options Options, getenv func(string) string,
 	if err := require(getenv, wire.ArtifactsEnvironment); err != nil {
 		return err
 	}
-	store, err := artifact.FromURL(getenv(wire.ArtifactsEnvironment))
+	store, err := stores.Open(getenv(wire.ArtifactsEnvironment), getenv)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func serveFunction(ctx context.Context, options Options, getenv func(string) str
 	if err := require(getenv, wire.ArtifactsEnvironment); err != nil {
 		return err
 	}
-	store, err := artifact.FromURL(getenv(wire.ArtifactsEnvironment))
+	store, err := stores.Open(getenv(wire.ArtifactsEnvironment), getenv)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/artifact/stores"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/results"
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -41,7 +42,7 @@ func serveWorkflows(
 	if err != nil && getenv(wire.WindowEnvironment) != "" {
 		return fmt.Errorf("%s: %w", wire.WindowEnvironment, err)
 	}
-	store, err := artifact.FromURL(getenv(wire.ArtifactsEnvironment))
+	store, err := stores.Open(getenv(wire.ArtifactsEnvironment), getenv)
 	if err != nil {
 		return err
 	}

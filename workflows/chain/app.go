@@ -60,7 +60,7 @@ func (c Chain) CheckInput(encoded json.RawMessage) error {
 func (s *stage) described() wire.Stage {
 	return wire.Stage{
 		Name: s.Name, Declared: quantity.Size{CPU: s.CPU, Memory: s.Memory}.WithGPUs(s.GPU), Timeout: s.Timeout,
-		MaxAttempts: cmp.Or(s.MaxAttempts, runs.DefaultMaxAttempts), PoolOnly: true, Command: true,
+		MaxAttempts: cmp.Or(s.MaxAttempts, runs.DefaultMaxAttempts), Command: true,
 		Cache: s.Cache, CacheVersion: s.CacheVersion, CacheFor: s.CacheFor, NoCache: s.NoCache,
 	}
 }

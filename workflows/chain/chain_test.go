@@ -115,9 +115,9 @@ func TestAChainDescribesItselfAsAnAppDoes(t *testing.T) {
 	}
 	wantStages := `[
   {"name":"prepare","declared":{"cpu_milli":0,"memory_bytes":1073741824},"max_attempts":3,
-    "pool_only":true,"command":true},
-  {"name":"train","declared":{"cpu_milli":0,"memory_bytes":0},"max_attempts":3,"pool_only":true,"command":true},
-  {"name":"pick","declared":{"cpu_milli":0,"memory_bytes":0},"max_attempts":3,"pool_only":true,"command":true}]`
+    "command":true},
+  {"name":"train","declared":{"cpu_milli":0,"memory_bytes":0},"max_attempts":3,"command":true},
+  {"name":"pick","declared":{"cpu_milli":0,"memory_bytes":0},"max_attempts":3,"command":true}]`
 	if diff := cmp.Diff(value(t, wantStages), value(t, string(text))); diff != "" {
 		t.Errorf("stages (-want +got):\n%s", diff)
 	}
@@ -152,14 +152,14 @@ func TestAStageOfAChainIsAProgramThatAHostRuns(t *testing.T) {
 		Name: "a", Declared: quantity.Size{
 			CPU: 2 * quantity.Core, Memory: quantity.GiB, GPU: 2 * quantity.Core, DeviceClass: "h100",
 		},
-		MaxAttempts: 2, PoolOnly: true, Command: true,
+		MaxAttempts: 2, Command: true,
 		Cache: true, CacheVersion: "2", CacheFor: 24 * time.Hour,
 	}
 	if diff := cmp.Diff(want, stages[0].Describe()); diff != "" {
 		t.Errorf("description (-want +got):\n%s", diff)
 	}
 	plain := mustParse(t, one("cache: false")).Stages()[0].Describe()
-	if want := (wire.Stage{Name: "a", MaxAttempts: 3, PoolOnly: true, Command: true, NoCache: true}); plain != want {
+	if want := (wire.Stage{Name: "a", MaxAttempts: 3, Command: true, NoCache: true}); plain != want {
 		t.Errorf("without hints: %+v, want %+v", plain, want)
 	}
 	if _, err := stages[0].Call(t.Context(), nil); !errors.Is(err, runs.ErrHostRuns) ||

@@ -85,7 +85,8 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 	if err != nil || len(shards) == 0 {
 		return outputs, err
 	}
-	r.announce(ctx, stage, len(shards))
+	like := r.place(stage, "", inputs[shards[0]]) // what one is for, the others most often are
+	r.announce(ctx, like, len(shards))
 	sizes := chunkSizes(len(shards))
 	group, cancel := workflow.WithCancel(ctx)
 	defer cancel()
@@ -103,7 +104,7 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 		part := r.chunkOf(stage, first, shards[offset:offset+sizes[i]], inputs)
 		id := fmt.Sprintf("%s/%s-%d", workflow.GetInfo(ctx).WorkflowExecution.ID, stage.Name, part.First)
 		if r.version >= versionAccount {
-			part.Money = r.account.Open(id, stage.Name, len(part.Inputs), r.quote(stage))
+			part.Money = r.account.Open(id, stage.Name, len(part.Inputs), r.quote(like.stage))
 		}
 		child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(group, workflow.ChildWorkflowOptions{
 			WorkflowID:          id,
@@ -293,7 +294,7 @@ func runChunk(ports Ports) func(workflow.Context, chunk) (chunkResult, error) {
 		var failure error
 		for i, input := range part.Inputs {
 			shard := part.shard(i)
-			c := call{stage: part.Stage, id: fmt.Sprintf("%s-%d", part.Stage.Name, part.First-part.Offset+shard), input: input}
+			c := r.place(part.Stage, fmt.Sprintf("%s-%d", part.Stage.Name, part.First-part.Offset+shard), input)
 			if err := workflow.Await(ctx, func() bool { return failure != nil || started-done < r.window }); err != nil {
 				if r.version < versionAccount {
 					return chunkResult{}, err

@@ -38,6 +38,8 @@ const (
 	versionAnew = 2
 	// versionTold: each chunk of a Map is told its window and its priority from its beginning on.
 	versionTold = 2
+	// versionCommands: commands that functions can run are on the queue that functions poll, too.
+	versionCommands = 3
 )
 
 // run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is
@@ -110,6 +112,8 @@ type call struct {
 	stage wire.Stage
 	id    string
 	input json.RawMessage
+	// unfit is why the task is for the pool only, where that follows from what it is; empty else.
+	unfit string
 }
 
 // newCall numbers a task of stage.
@@ -121,7 +125,23 @@ func (r *run) newCall(stage wire.Stage, input json.RawMessage) (call, error) {
 	}
 	number := r.next[stage.Name]
 	r.next[stage.Name]++
-	return call{stage: stage, id: fmt.Sprintf("%s-%d", stage.Name, number), input: input}, nil
+	return r.place(stage, fmt.Sprintf("%s-%d", stage.Name, number), input), nil
+}
+
+// place is the task of a stage with this input, for the pool only where no function can run it: what is decided here
+// needs no function that refuses it. Runs of earlier versions leave all commands to the pool.
+func (r *run) place(stage wire.Stage, id string, input json.RawMessage) call {
+	c := call{stage: stage, id: id, input: input}
+	if !stage.Command {
+		return c
+	}
+	if r.version < versionCommands {
+		c.stage.PoolOnly = true
+		return c
+	}
+	c.unfit = stage.PoolOnlyFor(input)
+	c.stage.PoolOnly = stage.PoolOnly || c.unfit != ""
+	return c
 }
 
 // perform returns the encoded output of a task: that of an earlier run where one is to be had, else what running it
@@ -259,7 +279,7 @@ func (r *run) hint(ctx workflow.Context, c call) {
 		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
 		Input: c.inputBytes(), Declared: c.stage.Declared,
 		Program: program.name, Imports: program.imports, Kind: c.kind(), Fixed: program.image || c.stage.Recommends,
-		Batches: !c.stage.Command, At: workflow.Now(ctx),
+		Unfit: c.unfit, Batches: !c.stage.Command, At: workflow.Now(ctx),
 	})
 }
 
@@ -306,14 +326,14 @@ func (c call) kind() string {
 	return command.InputKind()
 }
 
-// announce tells the loop that tasks of stage will be scheduled from now on.
-func (r *run) announce(ctx workflow.Context, stage wire.Stage, tasks int) {
+// announce tells the loop that tasks like this one will be scheduled from now on.
+func (r *run) announce(ctx workflow.Context, like call, tasks int) {
 	if r.tell == nil || workflow.IsReplaying(ctx) {
 		return
 	}
 	r.tell(predictor.Scheduled{
-		Run: r.id, Stage: r.stageID(stage.Name), Expected: tasks, PoolOnly: stage.PoolOnly,
-		Declared: stage.Declared, Batches: !stage.Command, At: workflow.Now(ctx),
+		Run: r.id, Stage: r.stageID(like.stage.Name), Expected: tasks, PoolOnly: like.stage.PoolOnly,
+		Declared: like.stage.Declared, Unfit: like.unfit, Batches: !like.stage.Command, At: workflow.Now(ctx),
 	})
 }
 

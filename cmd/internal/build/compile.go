@@ -37,7 +37,7 @@ const (
 
 // compile runs `go build` on the package in dir. The build is independent of where the tree lies (-trimpath) and of the
 // state of its repository (-buildvcs=false), so that equal code has an equal digest.
-func (s *Store) compile(ctx context.Context, dir, target string) error {
+func (s *Store) compile(ctx context.Context, dir, target string, settings ...string) error {
 	target, err := filepath.Abs(target)
 	if err != nil {
 		return &Error{Source: dir, Err: err}
@@ -46,7 +46,7 @@ func (s *Store) compile(ctx context.Context, dir, target string) error {
 	output := spawn.NewLastBytes(outputLimit)
 	cmd := helper(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", target, ".")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), experimentSetting(ctx, dir)...)
+	cmd.Env = append(append(os.Environ(), experimentSetting(ctx, dir)...), settings...)
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := spawn.Run(cmd); err != nil {
 		return compileError(ctx, dir, text(output), err)
@@ -58,6 +58,28 @@ func (s *Store) compile(ctx context.Context, dir, target string) error {
 		}
 	}
 	return nil
+}
+
+// CompileFor compiles the package in dir for Linux on another processor, as Go names it, without C, and returns the
+// file. It is not stored, because nothing on this machine can run it: the caller calls remove. Errors are of type
+// *Error.
+func (s *Store) CompileFor(ctx context.Context, dir, arch string) (path string, remove func() error, err error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return "", nil, &Error{
+			Source: dir, Problem: "make the directory of builds", Err: err,
+			Hint: "choose a writable state directory with --state",
+		}
+	}
+	scratch, err := os.MkdirTemp(s.dir, scratchPrefix)
+	if err != nil {
+		return "", nil, &Error{Source: dir, Problem: "make a scratch directory", Err: err}
+	}
+	remove = func() error { return os.RemoveAll(scratch) }
+	path = filepath.Join(scratch, "app")
+	if err := s.compile(ctx, dir, path, "GOOS=linux", "GOARCH="+arch, "CGO_ENABLED=0"); err != nil {
+		return "", nil, errors.Join(err, remove())
+	}
+	return path, remove, nil
 }
 
 // compileError turns a failed `go build` into an error whose hint fits what the toolchain said.

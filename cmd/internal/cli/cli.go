@@ -18,7 +18,9 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/events"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/lambda"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/plan"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/price"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/run"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/runs"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/simulate"
@@ -91,7 +93,7 @@ the least cost. This binary holds all of it.`,
 			"~/.local/state/spillway)")
 	root.AddCommand(slices.Concat(
 		run.Commands(t), train.Commands(t), plan.Commands(t), simulate.Commands(t), runs.Commands(t),
-		events.Commands(t), apps.Commands(t), stack.Commands(t),
+		events.Commands(t), apps.Commands(t), stack.Commands(t), lambda.Commands(t), price.Commands(t),
 	)...)
 	root.AddCommand(completionCommand(t))
 	root.AddCommand(topics()...)

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/traces"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/predictor"
@@ -42,6 +41,9 @@ type Config struct {
 	PoolCPUs []int
 	// PoolMemory is the memory of the pool; 0 means 80% of what is available when the engine starts.
 	PoolMemory quantity.Bytes
+	// Artifacts is where artifacts are kept: InFiles, or a location as s3store.Parse reads it. Empty is where the state
+	// directory keeps them already, and files in a new one.
+	Artifacts string
 	// ArtifactsMax is what artifacts that are sent to the engine may take together with all others; 0 is no bound.
 	ArtifactsMax quantity.Bytes
 	// KeepFor and KeepBytes say how long, and within how many bytes, what ended runs reach is kept (see retention.Policy);
@@ -97,8 +99,8 @@ type FunctionConfig struct {
 	ColdStart time.Duration
 	// CPUs are the CPU numbers of the local function host; never empty while Enabled.
 	CPUs []int
+	// Runner is the program that runs commands as functions; empty means spillway-runner beside this program.
+	Runner string
 }
 
 func (c *Config) artifactDir() string { return filepath.Join(c.StateDir, "artifacts") }
-
-func (c *Config) artifactsURL() string { return artifact.URL(c.artifactDir()) }

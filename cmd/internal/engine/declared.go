@@ -10,14 +10,14 @@ import (
 
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
-	"github.com/spillway-ml/spillway/workers/agent"
+	"github.com/spillway-ml/spillway/workers/slot"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
 // declared says whether a host may run a command. A chain declares what its stages run; a single command is declared by
 // the input of its run; a build declares which of its stages run commands, and its runs say which. Builds and chains
 // are stored for as long as runs of theirs go on.
-func (s *stores) declared(ctx context.Context, order agent.Order) error {
+func (s *stores) declared(ctx context.Context, order slot.Order) error {
 	stage := order.Task.Stage
 	c, err := s.chains.Get(stage.App, stage.Build)
 	switch {
@@ -29,13 +29,13 @@ func (s *stores) declared(ctx context.Context, order agent.Order) error {
 		return s.declaredByRun(ctx, order)
 	}
 	if err := c.Permits(stage.Name, order.Command); err != nil {
-		return fmt.Errorf("%w: %w", agent.ErrUndeclared, err)
+		return fmt.Errorf("%w: %w", slot.ErrUndeclared, err)
 	}
 	return nil
 }
 
 // declaredByBuild is declared for the stages of a binary.
-func (s *stores) declaredByBuild(ctx context.Context, order agent.Order) error {
+func (s *stores) declaredByBuild(ctx context.Context, order slot.Order) error {
 	stage := order.Task.Stage
 	app, err := s.builds.Get(stage.App, stage.Build)
 	if err != nil {
@@ -46,27 +46,27 @@ func (s *stores) declaredByBuild(ctx context.Context, order agent.Order) error {
 			return s.isOfBuild(ctx, order)
 		}
 	}
-	return fmt.Errorf("%w: app %s has no stage %s that runs commands", agent.ErrUndeclared, stage.App, stage.Name)
+	return fmt.Errorf("%w: app %s has no stage %s that runs commands", slot.ErrUndeclared, stage.App, stage.Name)
 }
 
 // isOfBuild refuses what a workflow asks for that is none of the task's build.
-func (s *stores) isOfBuild(ctx context.Context, order agent.Order) error {
+func (s *stores) isOfBuild(ctx context.Context, order slot.Order) error {
 	described, err := s.temporal.DescribeWorkflowExecution(ctx, order.Workflow, "")
 	if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
-		return fmt.Errorf("%w: there is no workflow %s", agent.ErrUndeclared, order.Workflow)
+		return fmt.Errorf("%w: there is no workflow %s", slot.ErrUndeclared, order.Workflow)
 	}
 	if err != nil {
 		return fmt.Errorf("look at workflow %s: %w", order.Workflow, err)
 	}
 	stage, queue := order.Task.Stage, described.GetExecutionConfig().GetTaskQueue().GetName()
 	if queue != loopwire.WorkflowQueue(stage.App, stage.Build) {
-		return fmt.Errorf("%w: workflow %s is one of %s", agent.ErrUndeclared, order.Workflow, queue)
+		return fmt.Errorf("%w: workflow %s is one of %s", slot.ErrUndeclared, order.Workflow, queue)
 	}
 	return nil
 }
 
 // declaredByRun is declared for a command that comes with its run.
-func (s *stores) declaredByRun(ctx context.Context, order agent.Order) error {
+func (s *stores) declaredByRun(ctx context.Context, order slot.Order) error {
 	if err := s.isOfBuild(ctx, order); err != nil {
 		return err
 	}
@@ -76,10 +76,10 @@ func (s *stores) declaredByRun(ctx context.Context, order agent.Order) error {
 	}
 	var run chain.SingleInput
 	if err := json.Unmarshal(input, &run); err != nil {
-		return fmt.Errorf("%w: the input of run %s: %w", agent.ErrUndeclared, order.Workflow, err)
+		return fmt.Errorf("%w: the input of run %s: %w", slot.ErrUndeclared, order.Workflow, err)
 	}
 	if err := run.Permits(order.Command); err != nil {
-		return fmt.Errorf("%w: run %s: %w", agent.ErrUndeclared, order.Workflow, err)
+		return fmt.Errorf("%w: run %s: %w", slot.ErrUndeclared, order.Workflow, err)
 	}
 	return nil
 }

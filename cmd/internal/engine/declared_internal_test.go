@@ -22,7 +22,7 @@ import (
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/workers/agent"
+	"github.com/spillway-ml/spillway/workers/slot"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -105,7 +105,7 @@ func TestAttackCommandsThatNothingServedDeclares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &stores{builds: build.NewStore(state, nil), chains: build.NewChains(state), store: store}
+	e := &stores{builds: build.NewStore(state, nil), chains: build.NewChains(state), store: &artifacts{Store: store}}
 	single, err := chain.Single("one")
 	one := keepChain(t, e, single, err)
 	parsed, err := chain.Parse("hello.yaml", []byte("name: hello\ncode: none\nstages:\n  hello:\n    run: echo hello\n"),
@@ -146,24 +146,24 @@ func TestAttackCommandsThatNothingServedDeclares(t *testing.T) {
 		{"the command of a run of another queue", "evil", one, owned, true},
 		{"a command of no run", "one-2", one, owned, true},
 	} {
-		err := e.declared(t.Context(), agent.Order{
+		err := e.declared(t.Context(), slot.Order{
 			Workflow: tt.workflow, Task: loopwire.Task{Stage: tt.stage}, Command: loopwire.Command{Arguments: tt.arguments},
 		})
-		if tt.refused && !errors.Is(err, agent.ErrUndeclared) || !tt.refused && err != nil {
+		if tt.refused && !errors.Is(err, slot.ErrUndeclared) || !tt.refused && err != nil {
 			t.Errorf("%s: got %v, want refused %t", tt.name, err, tt.refused)
 		}
 	}
-	unknown := agent.Order{Workflow: "app-1", Task: loopwire.Task{Stage: predictor.StageID{
+	unknown := slot.Order{Workflow: "app-1", Task: loopwire.Task{Stage: predictor.StageID{
 		App:   "app",
 		Build: "ba9876543210", Name: "shell",
 	}}}
 	if err := e.declared(t.Context(), unknown); !errors.Is(err, build.ErrUnknownBuild) ||
-		errors.Is(err, agent.ErrUndeclared) {
+		errors.Is(err, slot.ErrUndeclared) {
 		t.Errorf("a build that is not here: got %v, want that it may be built again", err)
 	}
 	temporal.away = errors.New("temporal is away")
-	if err := e.declared(t.Context(), agent.Order{Workflow: "app-1", Task: loopwire.Task{Stage: shell}}); err == nil ||
-		errors.Is(err, agent.ErrUndeclared) {
+	if err := e.declared(t.Context(), slot.Order{Workflow: "app-1", Task: loopwire.Task{Stage: shell}}); err == nil ||
+		errors.Is(err, slot.ErrUndeclared) {
 		t.Errorf("while Temporal is away: got %v, want no word about the command", err)
 	}
 }

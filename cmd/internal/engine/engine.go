@@ -111,7 +111,7 @@ func (e *Engine) startAPI() error {
 		Engine: e, Keys: e.servers.Keys(), Page: web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed,
 		Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
 		ArtifactsMax: e.config.ArtifactsMax, ArtifactsUsage: func() (quantity.Bytes, error) {
-			used, err := e.store.Usage()
+			used, err := e.store.Usage(context.Background())
 			return quantity.Bytes(used), err
 		},
 	})

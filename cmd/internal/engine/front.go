@@ -101,7 +101,7 @@ func (f *front) startWorkers() (*workflowWorkers, error) {
 			window: f.config.Policy.Window,
 		},
 		environment: []string{
-			wire.ArtifactsEnvironment + "=" + f.config.artifactsURL(),
+			wire.ArtifactsEnvironment + "=" + f.store.local,
 			wire.ResultsKeyEnvironment + "=" + hex.EncodeToString(f.servers.Keys().PublicKey()),
 			wire.WindowEnvironment + "=" + strconv.Itoa(f.config.Policy.Window),
 		},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -47,13 +48,14 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 
 	options := awslambda.Options{
 		Role: os.Getenv(roleVariable), Logger: v.logger,
-		Environment: map[string]string{wire.ArtifactsEnvironment: v.config.artifactsURL()},
+		Environment: map[string]string{wire.ArtifactsEnvironment: v.store.remote},
 	}
 	if os.Getenv(endpointVariable) == "" {
 		endpoint, err := v.startFunctionHost(ctx)
 		if err != nil {
 			return nil, err
 		}
+		options.Environment[wire.ArtifactsEnvironment] = v.store.local
 		options.Client = localClient(endpoint, v.servers.Keys().FunctionSecret())
 		v.functions.Cores = quantity.Milli(len(config.CPUs)) * quantity.Core
 	}
@@ -61,7 +63,14 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 	if err != nil {
 		return nil, err
 	}
-	return lambdaFunctions{invoker: invoker, builds: v.builds}, nil
+	v.addresses.Functions = invoker.Endpoint()
+	functions := lambdaFunctions{invoker: invoker, builds: v.builds}
+	if functions.runner, err = findRunner(v.config.Functions.Runner); err != nil {
+		v.functions.NoCommands = err.Error()
+		v.logger.InfoContext(ctx, "commands run at the pool only", "reason", err)
+	}
+	functions.python = sync.OnceValue(v.pythonRuntime)
+	return functions, nil
 }
 
 // localClient calls the local function host. It signs as every client of AWS does, and the digest of the body as a
@@ -104,6 +113,21 @@ func (v *venues) startFunctionHost(ctx context.Context) (string, error) {
 type lambdaFunctions struct {
 	invoker *awslambda.Invoker
 	builds  activities.Builds
+	runner  runner
+	python  func() string // the runtime of functions whose commands are in Python
+}
+
+// EnsureCommands deploys what runs commands. All of one language share their functions, so that one is warm for the
+// next.
+func (l lambdaFunctions) EnsureCommands(
+	ctx context.Context, program string, memory quantity.Bytes,
+) (string, error) {
+	build := awslambda.Build{App: "commands", Digest: l.runner.digest, Path: l.runner.path}
+	if isPython(program) {
+		build.Runtime = l.python()
+		build.App += "-" + build.Runtime
+	}
+	return l.invoker.Ensure(ctx, build, int(memory/quantity.MiB))
 }
 
 // Ensure deploys the build.

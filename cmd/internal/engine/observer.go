@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/words"
 	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
@@ -161,7 +161,7 @@ func (o *observer) starting() error {
 		o.mu.Lock()
 		done, all := o.before.progress(o.at.Sequence)
 		o.mu.Unlock()
-		return web.Starting("catching up with what happened before: %s of %s messages", grouped(done), grouped(all))
+		return web.Starting("catching up with what happened before: %s of %s messages", words.Grouped(done), words.Grouped(all))
 	}
 	select {
 	case <-o.planned:
@@ -169,15 +169,6 @@ func (o *observer) starting() error {
 	default:
 		return web.Starting("waiting for the first plan of the leader")
 	}
-}
-
-// grouped writes a number with a comma between thousands.
-func grouped(number uint64) string {
-	text := strconv.FormatUint(number, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }
 
 // forecast asks what is expected of a run, as long as nothing is and it has taken a step that tells more; from then on

@@ -32,6 +32,7 @@ func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
 		Version: e.config.Version, PID: os.Getpid(), StateDir: e.config.StateDir, StartedAt: e.started,
 		Addresses: e.addresses,
 		Hosts:     hosts, Apps: e.apps.list(), Policy: e.config.Policy, Functions: e.functions, PoolCPUs: e.config.PoolCPUs,
+		Artifacts: e.store.location, ArtifactsNotes: e.store.notes,
 		Retention: e.space.Policy(), KeepHours: cmp.Or(e.config.KeepHours, ledgerstore.UsualHours),
 	}
 	if e.local != nil {

@@ -22,8 +22,12 @@ func openSpace(ctx context.Context, s *stores) (*space.Collector, error) {
 	if err != nil {
 		return nil, err
 	}
+	room := disk.Size
+	if s.store.files == nil {
+		room = boundless
+	}
 	return space.New(ctx, space.Options{
-		StateDir: s.config.StateDir, Policy: KeepPolicy(s.config.KeepFor, s.config.KeepBytes, disk.Size), Store: s.store,
+		StateDir: s.config.StateDir, Policy: KeepPolicy(s.config.KeepFor, s.config.KeepBytes, room), Store: s.store,
 		Temporal: s.temporal, JetStream: s.stream, Runs: s.knownRuns,
 		Age: func(ctx context.Context, now time.Time) error {
 			return s.ledger.Forget(ctx, now, s.config.KeepHours)
@@ -94,24 +98,24 @@ func (e *Engine) withSpace(view ledger.RunView) ledger.RunView {
 // sentArtifacts is the store as those see it who send artifacts to the engine and fetch them: nothing that the engine
 // knows of may name what they send yet, nor what they ask for.
 type sentArtifacts struct {
-	*artifact.Files
+	artifact.Store
 }
 
 var _ activities.Store = sentArtifacts{}
 
 // Put stores what is sent, and keeps it as if a run that has just ended had made it.
 func (s sentArtifacts) Put(ctx context.Context, r io.Reader) (activities.Ref, error) {
-	ref, err := s.Files.Put(ctx, r)
+	ref, err := s.Store.Put(ctx, r)
 	if err != nil {
 		return activities.Ref{}, err
 	}
-	return ref, s.Pin(ref.Digest)
+	return ref, s.Pin(ctx, ref.Digest)
 }
 
 // Open returns the bytes of digest, which stay for a while, since whoever asks may be about to name them.
 func (s sentArtifacts) Open(ctx context.Context, digest string) (io.ReadCloser, error) {
-	if err := s.Touch(digest); err != nil {
+	if err := s.Touch(ctx, digest); err != nil {
 		return nil, err
 	}
-	return s.Files.Open(ctx, digest)
+	return s.Store.Open(ctx, digest)
 }

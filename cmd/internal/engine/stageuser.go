@@ -23,10 +23,14 @@ const hardlinks = "/proc/sys/fs/protected_hardlinks"
 
 // admitStages lets the user of stages reach what they need of the state directory: artifacts, and by known names
 // builds, workspaces and functions. Everything else there stays its owner's alone. Without such a user, what one
-// was admitted to before is shut again; the state directory itself is, whenever its keys are opened.
+// was admitted to before is shut again; the state directory itself is, whenever its keys are opened. Store is nil where
+// artifacts are elsewhere, and relayed.
 func admitStages(ctx context.Context, config *Config, store *artifact.Files) error {
 	user := config.StageUser
-	if user == nil {
+	switch {
+	case user == nil && store == nil:
+		return nil
+	case user == nil:
 		return store.Withdraw()
 	}
 	if text, err := os.ReadFile(hardlinks); err == nil && bytes.Equal(bytes.TrimSpace(text), []byte("0")) {
@@ -40,8 +44,10 @@ func admitStages(ctx context.Context, config *Config, store *artifact.Files) err
 		return fmt.Errorf("stages cannot run as %s: %w; let others pass it (chmod o+x), "+
 			"or choose another state directory with --state", user.Name, err)
 	}
-	if err := store.Share(user.GID); err != nil {
-		return err
+	if store != nil {
+		if err := store.Share(user.GID); err != nil {
+			return err
+		}
 	}
 	config.Logger.InfoContext(ctx, "stages run as another user", "user", user.Name, "uid", user.UID, "gid", user.GID)
 	return nil

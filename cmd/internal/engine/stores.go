@@ -24,7 +24,7 @@ type stores struct {
 	*base
 
 	stream   jetstream.JetStream
-	store    *artifact.Files
+	store    *artifacts
 	temporal client.Client
 	plans    *loop.Plans
 	leases   *loop.Leases
@@ -45,10 +45,10 @@ func openStores(ctx context.Context, base *base) (s *stores, err error) {
 	if s.stream, err = s.connectNATS("spillway"); err != nil {
 		return nil, err
 	}
-	if s.store, err = artifact.Open(config.artifactDir()); err != nil {
+	if s.store, err = openArtifacts(ctx, base); err != nil {
 		return nil, err
 	}
-	if err = admitStages(ctx, config, s.store); err != nil {
+	if err = admitStages(ctx, config, s.store.files); err != nil {
 		return nil, err
 	}
 	keys := s.servers.Keys()

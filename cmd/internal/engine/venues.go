@@ -41,7 +41,7 @@ func openVenues(ctx context.Context, r *reports) (*venues, error) {
 		Recorder: v.recorder, Started: v.recorder.Started,
 		// Elsewhere a process outlives its parent: see package spawn.
 		Local:   v.local != nil && runtime.GOOS == "linux",
-		Results: v.results, Plans: v.plans, Venue: v.functions, Output: v.openOutput,
+		Results: v.results, Plans: v.plans, Venue: v.functions, Declared: v.declared, Output: v.openOutput,
 		Now: v.config.HostClock, Logger: v.logger,
 	})
 	if err != nil {
@@ -62,7 +62,7 @@ func (v *venues) startPool() (err error) {
 		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice,
 		GPUPrice: config.GPUPrice,
 		GPUs:     driver, OfferGPUs: gpuFilter().Offer,
-		Client: v.temporal, ArtifactsURL: config.artifactsURL(),
+		Client: v.temporal, ArtifactsURL: v.store.local,
 		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
 		Store: v.store, Superseded: v.space.Superseded, Declared: v.declared, Results: v.results, Plans: v.plans,
 		Output:    v.openOutput,

@@ -26,7 +26,7 @@ type Options struct {
 	// Policy says what stays.
 	Policy retention.Policy
 	// Store has the artifacts.
-	Store *artifact.Files
+	Store artifact.Store
 	// Temporal has the histories of runs, JetStream results, events and bindings.
 	Temporal  Histories
 	JetStream jetstream.JetStream
@@ -234,7 +234,7 @@ func (c *Collector) giveBack(ctx context.Context, stock stock, decision retentio
 	for _, giving := range decision.Give {
 		if who := stock.who[giving.Holder]; who.pin != "" && err == nil {
 			if err = c.effect(); err == nil {
-				err = c.options.Store.Unpin(who.pin, stock.Holders[giving.Holder].Ended)
+				err = c.options.Store.Unpin(ctx, who.pin, stock.Holders[giving.Holder].Ended)
 			}
 		}
 	}
@@ -247,16 +247,21 @@ func (c *Collector) remove(
 	ctx context.Context, before stock, decision retention.Decision,
 ) (removed []retention.Removal, err error) {
 	var taken []retention.Removal
+	restore := func(digest string) error { // also when what asked for the collection has ended
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restorePatience)
+		defer cancel()
+		return c.options.Store.Restore(ctx, digest)
+	}
 	defer func() {
 		for _, one := range taken { // what is left when this ends early
-			err = errors.Join(err, c.change(one, c.options.Store.Restore))
+			err = errors.Join(err, c.change(one, restore))
 			c.forgetSuperseded(one.Digest)
 		}
 	}()
 	for _, one := range decision.Remove {
 		aside := false
 		err := c.change(one, func(digest string) (err error) {
-			aside, err = c.options.Store.Discard(digest, one.Written)
+			aside, err = c.options.Store.Discard(ctx, digest, one.Written)
 			return err
 		})
 		if err != nil {
@@ -282,11 +287,11 @@ func (c *Collector) remove(
 		one, gone := taken[0], false
 		if goes[one.Digest] {
 			err = c.change(one, func(digest string) (err error) {
-				gone, err = c.options.Store.Delete(digest)
+				gone, err = c.options.Store.Delete(ctx, digest)
 				return err
 			})
 		} else {
-			err = c.change(one, c.options.Store.Restore)
+			err = c.change(one, restore)
 		}
 		switch {
 		case err != nil:
@@ -301,6 +306,9 @@ func (c *Collector) remove(
 	}
 	return removed, nil
 }
+
+// restorePatience bounds how long it takes to put one artifact back. What is not put back then is at the next start.
+const restorePatience = 30 * time.Second
 
 // spare takes all that an artifact reaches out of what goes.
 func spare(digest retention.Digest, names map[retention.Digest][]retention.Digest, goes map[retention.Digest]bool) {

@@ -175,7 +175,7 @@ func (l *leavers) leave(ctx context.Context) {
 func (l *leavers) look(ctx context.Context) {
 	for _, run := range l.runs {
 		for _, digest := range run.artifact {
-			if _, err := os.Lstat(filepath.Join(l.Store.Dir(), digest[:2], digest[2:])); err == nil {
+			if _, err := os.Lstat(filepath.Join(l.StateDir, "artifacts", digest[:2], digest[2:])); err == nil {
 				continue
 			}
 			// it may be aside, and is gone only once its run is said to have given back

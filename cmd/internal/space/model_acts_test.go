@@ -67,10 +67,10 @@ func (w *world) act() {
 
 func (w *world) send() {
 	digest := w.put("sent", w.asked())
-	if err := w.Store.Pin(digest); err != nil {
+	if err := w.Store.Pin(w.tb.Context(), digest); err != nil {
 		w.test.Fatal(err)
 	}
-	pin := filepath.Join(w.Store.Dir(), "pins", digest)
+	pin := filepath.Join(w.StateDir, "artifacts", "pins", digest)
 	if err := os.Chtimes(pin, w.wall(), w.wall()); err != nil {
 		w.test.Fatal(err)
 	}

@@ -292,7 +292,7 @@ func (w *world) asked() (names []string) {
 		from = aside
 	}
 	for _, digest := range draw(w, 2, from) {
-		if err := w.Store.Touch(digest); err != nil {
+		if err := w.Store.Touch(w.tb.Context(), digest); err != nil {
 			w.test.Fatal(err)
 		}
 		if w.whole(digest) {
@@ -305,7 +305,7 @@ func (w *world) asked() (names []string) {
 
 // aside is what a collection has taken aside.
 func (w *world) aside() (digests []string) {
-	entries, err := os.ReadDir(filepath.Join(w.Store.Dir(), "aside"))
+	entries, err := os.ReadDir(filepath.Join(w.StateDir, "artifacts", "aside"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		w.test.Fatal(err)
 	}
@@ -317,7 +317,7 @@ func (w *world) aside() (digests []string) {
 
 // touch brings a file that the store has touched to the time of the world.
 func (w *world) touch(digest string) {
-	name := filepath.Join(w.Store.Dir(), digest[:2], digest[2:])
+	name := filepath.Join(w.StateDir, "artifacts", digest[:2], digest[2:])
 	if err := os.Chtimes(name, w.wall(), w.wall()); err != nil {
 		w.test.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 func (s *stack) unreadable(digests ...string) {
 	s.tb.Helper()
 	for _, digest := range digests {
-		path := filepath.Join(s.Store.Dir(), digest[:2], digest[2:])
+		path := filepath.Join(s.StateDir, "artifacts", digest[:2], digest[2:])
 		info, err := os.Stat(path)
 		if err == nil {
 			err = os.WriteFile(path, []byte("other bytes"), 0o600)
@@ -129,7 +129,7 @@ func TestTheFirstCollectionOfAnEngineIsMeasured(t *testing.T) {
 	for i := range artifacts {
 		s.put(fmt.Sprint(i, filler), 2*day)
 	}
-	if err := s.Store.Pin(s.put("sent", 2*day)); err != nil {
+	if err := s.Store.Pin(t.Context(), s.put("sent", 2*day)); err != nil {
 		t.Fatal(err)
 	}
 	for _, what := range []string{"first", "next"} {

@@ -81,7 +81,7 @@ func (s *stack) put(text string, age time.Duration) (digest string) {
 	s.tb.Helper()
 	sum := sha256.Sum256([]byte(text))
 	digest = hex.EncodeToString(sum[:])
-	name, then := filepath.Join(s.Store.Dir(), digest[:2], digest[2:]), time.Now().Add(-age)
+	name, then := filepath.Join(s.StateDir, "artifacts", digest[:2], digest[2:]), time.Now().Add(-age)
 	mode := fs.FileMode(0o700)
 	if _, err := os.Lstat(name); err == nil {
 		mode = 0o600 // it is there already
@@ -183,11 +183,11 @@ func TestWhatAHolderNamesStaysAndAllElseGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, age := range map[string]time.Duration{"pin": time.Hour, "old pin": 31 * day} {
-		if err := s.Store.Pin(all[name]); err != nil {
+		if err := s.Store.Pin(t.Context(), all[name]); err != nil {
 			t.Fatal(err)
 		}
 		then := time.Now().Add(-age)
-		if err := os.Chtimes(filepath.Join(s.Store.Dir(), "pins", all[name]), then, then); err != nil {
+		if err := os.Chtimes(filepath.Join(s.StateDir, "artifacts", "pins", all[name]), then, then); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -294,7 +294,7 @@ func TestWhatAnotherHasStoredAsWellIsNotSuperseded(t *testing.T) {
 	for name, wanted := range map[string]func(*stack) error{
 		"by nobody else":                func(*stack) error { return nil },
 		"by another who has stored it":  func(s *stack) error { return s.store("checkpoint") },
-		"by somebody who has asked for": func(s *stack) error { return s.Store.Touch(digestOf("checkpoint")) },
+		"by somebody who has asked for": func(s *stack) error { return s.Store.Touch(s.tb.Context(), digestOf("checkpoint")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -393,7 +393,7 @@ func TestADamagedArtifactHoldsWhatIsLeftOfItsText(t *testing.T) {
 	all := map[string]string{"file": s.put("file", 2*day)}
 	all["list"] = s.put(all["file"], 2*day)
 	s.going("going", all["list"])
-	path := filepath.Join(s.Store.Dir(), all["list"][:2], all["list"][2:])
+	path := filepath.Join(s.StateDir, "artifacts", all["list"][:2], all["list"][2:])
 	c := s.collector()
 	for _, text := range []string{all["file"] + "\x00damaged", all["file"]} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -466,7 +466,7 @@ func TestAClockThatIsYearsAheadTakesNothingThatIsKept(t *testing.T) {
 	s := newStack(t, streams(t))
 	s.since(100 * day)
 	all := map[string]string{"input": s.put("input", 2*day), "sent": s.put("sent", 2*day)}
-	if err := s.Store.Pin(all["sent"]); err != nil {
+	if err := s.Store.Pin(t.Context(), all["sent"]); err != nil {
 		t.Fatal(err)
 	}
 	s.ended("ended", "", day, all["input"])

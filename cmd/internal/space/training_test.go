@@ -38,7 +38,7 @@ func TestATrainingThatKeepsMakingCheckpointsDoesNotFillTheStore(t *testing.T) {
 		enough  = make(chan struct{})
 	)
 	usage := func() int64 {
-		used, err := s.Store.Usage()
+		used, err := s.Store.Usage(t.Context())
 		if err != nil {
 			t.Error(err)
 		}

@@ -182,7 +182,7 @@ func TestAttackWithMoreThanThereIsRoomFor(t *testing.T) {
 	server := web.New(web.Options{
 		Keys: accesstest.Keys(), Engine: newEngine(t), Artifacts: store, ArtifactsMax: 100,
 		ArtifactsUsage: func() (quantity.Bytes, error) {
-			used, err := store.Usage()
+			used, err := store.Usage(t.Context())
 			return quantity.Bytes(used), err
 		},
 	})
@@ -194,7 +194,7 @@ func TestAttackWithMoreThanThereIsRoomFor(t *testing.T) {
 			t.Errorf("%d. %d bytes: got %d %s, want %d", i, test.bytes, status, answer, test.status)
 		}
 	}
-	if used, err := store.Usage(); used != 100 || err != nil {
+	if used, err := store.Usage(t.Context()); used != 100 || err != nil {
 		t.Errorf("the store takes %d bytes, %v; want 100", used, err)
 	}
 }

@@ -199,6 +199,10 @@ type Stack struct {
 	Policy predictor.Policy `json:"policy"`
 	// Functions is the function venue.
 	Functions predictor.FunctionVenue `json:"functions"`
+	// Artifacts is where artifacts are: "files", or the location of another store.
+	Artifacts string `json:"artifacts"`
+	// ArtifactsNotes are what keeps that store from working as well as it could.
+	ArtifactsNotes []string `json:"artifacts_notes,omitempty"`
 	// Retention says what artifacts are kept.
 	Retention retention.Policy `json:"retention"`
 	// KeepHours is for how long costs are known by the hour.
@@ -218,6 +222,8 @@ type Addresses struct {
 	TemporalUI string `json:"temporal_ui,omitempty"`
 	// NATS is the URL of the NATS server.
 	NATS string `json:"nats"`
+	// Functions is the URL of the Lambda API that tasks spill to: that of the function host of this machine, or AWS's.
+	Functions string `json:"functions,omitempty"`
 }
 
 // App is one build that is served.

@@ -44,13 +44,18 @@ func BuildAll(ctx context.Context, t *tool.Tool, sources []string) ([]build.App,
 
 // Build builds one source and tells on stderr when it takes long. An error may have the lines of a compiler.
 func Build(ctx context.Context, t *tool.Tool, source string) (build.App, error) {
+	return BuildOf(ctx, t, "--app ", source)
+}
+
+// BuildOf is Build of a source that what names: a flag with the space behind it, or nothing.
+func BuildOf(ctx context.Context, t *tool.Tool, what, source string) (build.App, error) {
 	dir, err := t.MakeStateDir()
 	if err != nil {
 		return build.App{}, err
 	}
 	if _, err := os.Stat(source); err != nil {
 		return build.App{}, &fault.UsageError{
-			Problem: fmt.Sprintf("--app %s: %v", source, fault.WithoutPath(err)),
+			Problem: fmt.Sprintf("%s%s: %v", what, source, fault.WithoutPath(err)),
 			Hint:    "give the directory of a Go main package that calls app.Main, or a binary built from one",
 		}
 	}

@@ -2,27 +2,18 @@ package display
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // doneOf says how far an attempt is: "step 3", or "1,200 of 5,000 (24%)" where it told how many there are.
 func doneOf(step, of int) string {
 	if of <= 0 {
-		return "step " + grouped(step)
+		return "step " + words.Grouped(step)
 	}
-	return fmt.Sprintf("%s of %s (%d%%)", grouped(step), grouped(of), int(100*float64(step)/float64(of)))
-}
-
-// grouped writes a number with a comma between thousands: "1,200".
-func grouped(n int) string {
-	text := strconv.Itoa(n)
-	for at := len(text) - 3; at > 0 && text[at-1] != '-'; at -= 3 {
-		text = text[:at] + "," + text[at:]
-	}
-	return text
+	return fmt.Sprintf("%s of %s (%d%%)", words.Grouped(step), words.Grouped(of), int(100*float64(step)/float64(of)))
 }
 
 // stageProgress are the attempts of a stage that go on and say how far they are, those that end last first.

@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // Summary returns the lines that are left when a run is over: time, cost and accuracy, predicted and actual, and where
@@ -173,9 +174,31 @@ func Decisions(m Model) []string {
 		if decision.Predicted.Mid > 0 {
 			line += fmt.Sprintf(" [predicted %s]", between(decision.Predicted, inUnit(decision.PredictedUnit)))
 		}
-		lines = append(lines, line)
+		lines = append(lines, line+rejected(decision))
 	}
 	return lines
+}
+
+// rejected says what a decision was made against: " [rejected 0 slots: $0 in 95 s, in time with 12%]".
+func rejected(decision predictor.Decision) string {
+	texts := make([]string, 0, len(decision.Rejected))
+	for _, other := range decision.Rejected {
+		text := Clean(other.What) + ": " + other.Price.String()
+		if other.Venue != decision.Venue {
+			text = Clean(other.What) + " at " + string(other.Venue) + ": " + other.Price.String()
+		}
+		if other.Seconds > 0 {
+			text += " in " + seconds(other.Seconds)
+		}
+		if other.Chance >= 0 {
+			text += ", in time with " + words.Percent(other.Chance)
+		}
+		texts = append(texts, text)
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return " [rejected " + strings.Join(texts, "; ") + "]"
 }
 
 // inUnit returns how numbers of a unit are written.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/spillway-ml/spillway/activities/alerts"
+	"github.com/spillway-ml/spillway/activities/artifact/s3store"
 	"github.com/spillway-ml/spillway/activities/awslambda"
 	"github.com/spillway-ml/spillway/activities/traces"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
@@ -57,6 +58,7 @@ type Stack struct {
 	limits       string
 	prices       string
 	poolMemory   quantity.Bytes
+	artifacts    string
 	artifactsMax quantity.Bytes
 	keepFor      time.Duration
 	keepBytes    quantity.Bytes
@@ -99,6 +101,8 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 		"with --no-burst, and where a command or a chain starts its own stack)")
 	f.Set.Var(hostMemory{Memory{&f.poolMemory}}, "pool-memory",
 		"memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
+	f.Set.Var(store{&f.artifacts}, "artifacts", "where artifacts are kept: files, or "+s3store.Supported+
+		" (default where the state directory keeps them, files in a new one)")
 	f.Set.Var(Memory{&f.artifactsMax}, "artifacts-max",
 		"what artifacts may take together, such as 200GiB: more is refused (default no bound)")
 	f.Set.Var(keep{&f.keepFor}, "keep-for", "how long artifacts are kept that only ended runs reach, at most 720h "+
@@ -137,8 +141,8 @@ func (f *Stack) Changed() []string {
 	return names
 }
 
-// ServeNoApp says that the stack is for commands alone, which no function runs: the pool has all CPUs, unless flags
-// share them out.
+// ServeNoApp says that the stack is for commands alone: it lasts as long as they do, and the pool has all CPUs, of which
+// functions of this machine would only take some, unless flags share them out.
 func (f *Stack) ServeNoApp() {
 	if !f.Set.Changed("pool-cpus") && !f.Set.Changed("function-cpus") {
 		f.noBurst = true
@@ -190,18 +194,19 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 		}
 	}
 	clocks, _ := environment(clocksEnvironment)
+	runner, _ := environment(engine.RunnerVariable)
 	return engine.Config{
 		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: hostPrice, GPUPrice: gpuPrice, Prices: prices, PoolCPUs: pool,
-		PoolMemory: f.poolMemory, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor, KeepBytes: f.keepBytes,
-		KeepHours: f.keepHours,
-		Limits:    limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
+		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
+		KeepBytes: f.keepBytes, KeepHours: f.keepHours,
+		Limits: limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
 		StageUser: user,
 		Functions: engine.FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.Prices[pricing.PerGiBSecond].Times(f.priceFactor),
 			PerRequest:  function.Prices[pricing.PerRequest].Times(f.priceFactor),
-			Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions,
+			Concurrency: f.concurrency, ColdStart: f.coldStart, CPUs: functions, Runner: runner,
 		},
 	}, nil
 }

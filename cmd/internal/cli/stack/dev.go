@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
 )
@@ -140,6 +141,12 @@ func sayAddresses(t *tool.Tool, stack web.Stack, page string) {
 	t.Say("  Temporal      %s\n", stack.Addresses.Temporal)
 	t.Say("  NATS          %s\n", stack.Addresses.NATS)
 	t.Say("  state         %s (log: %s)\n", stack.StateDir, filepath.Join(stack.StateDir, "spillway.log"))
+	if stack.Artifacts != "" && stack.Artifacts != engine.InFiles {
+		t.Say("  artifacts     %s\n", stack.Artifacts)
+	}
+	for _, note := range stack.ArtifactsNotes {
+		t.Complain("note: %s\n", note)
+	}
 	pool := fmt.Sprintf("CPUs %s at %s per hour", flag.FormatCPUs(stack.PoolCPUs), stack.HostPricePerHour())
 	t.Say("  pool          %s\n", pool)
 	if stack.Functions.Enabled {

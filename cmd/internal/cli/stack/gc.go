@@ -185,6 +185,6 @@ func artifactsUse(dir string) (quantity.Bytes, error) {
 	if err != nil {
 		return 0, err
 	}
-	used, err := store.Usage()
+	used, err := store.Usage(context.Background())
 	return quantity.Bytes(used), err
 }

@@ -156,7 +156,7 @@ func TestAttackByAPageOfAnotherOrigin(t *testing.T) {
 			t.Errorf("%s %d times, want %d; all: %v", what, all[what], want, all)
 		}
 	}
-	if used, err := store.Usage(); used != 0 || err != nil {
+	if used, err := store.Usage(t.Context()); used != 0 || err != nil {
 		t.Errorf("pages of other origins have stored %d bytes, %v", used, err)
 	}
 	calls := client.New(engine.URL, accesstest.Keys().Token())

@@ -1,0 +1,156 @@
+package relay
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
+)
+
+// Client is a store behind a relay. Its methods are safe for concurrent use.
+type Client struct {
+	address string
+	token   string
+	http    *http.Client
+}
+
+var _ activities.Store = (*Client)(nil)
+
+const (
+	dialPatience = 10 * time.Second
+	// longest bounds an error that a relay answers with, in bytes.
+	longest = 64 << 10
+	// connections is how many are kept open.
+	connections = 16
+)
+
+// Dial returns the store behind the relay at a URL that Server.URL has returned. It contacts nobody. Its errors do not
+// repeat the URL, which holds a secret.
+func Dial(location string) (*Client, error) {
+	parsed, err := url.Parse(location)
+	if err != nil || parsed.Scheme != "http" || parsed.User == nil || parsed.Host == "" {
+		return nil, errors.New("the location is not that of a relay of artifacts")
+	}
+	if host := net.ParseIP(parsed.Hostname()); host == nil || !host.IsLoopback() {
+		return nil, fmt.Errorf("the relay of artifacts at %s is not on this machine", parsed.Host)
+	}
+	token, _ := parsed.User.Password()
+	dialer := &net.Dialer{Timeout: dialPatience}
+	return &Client{
+		address: "http://" + parsed.Host + "/", token: token,
+		http: &http.Client{
+			Transport: &http.Transport{ // no proxy: it is on this machine
+				DialContext: dialer.DialContext, MaxIdleConnsPerHost: connections, IdleConnTimeout: time.Minute,
+				DisableCompression: true,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// Put stores everything that r yields and returns its address once it is durable.
+func (c *Client) Put(ctx context.Context, r io.Reader) (activities.Ref, error) {
+	sum := sha256.New()
+	answer, err := c.ask(ctx, http.MethodPut, "", io.TeeReader(r, sum))
+	if err != nil {
+		return activities.Ref{}, fmt.Errorf("put artifact: %w", err)
+	}
+	var ref activities.Ref
+	err = json.NewDecoder(io.LimitReader(answer.Body, longest)).Decode(&ref)
+	if err := errors.Join(err, answer.Body.Close()); err != nil {
+		return activities.Ref{}, fmt.Errorf("put artifact: read the answer of the relay: %w", err)
+	}
+	if sent := hex.EncodeToString(sum.Sum(nil)); ref.Digest != sent {
+		return activities.Ref{}, fmt.Errorf("put artifact: the relay stored %s instead of %s", ref.Digest, sent)
+	}
+	return ref, nil
+}
+
+// Open returns the bytes of digest; see activities.Store.
+func (c *Client) Open(ctx context.Context, digest string) (io.ReadCloser, error) {
+	if err := artifact.CheckDigest(digest); err != nil {
+		return nil, fmt.Errorf("open artifact: %w", err)
+	}
+	answer, err := c.ask(ctx, http.MethodGet, digest, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open artifact %s: %w", digest, err)
+	}
+	return &reader{body: answer.Body, digest: digest, sum: sha256.New()}, nil
+}
+
+// ask sends a request and returns the answer when it is one of success.
+func (c *Client) ask(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, c.address+path, body)
+	if err != nil {
+		return nil, err
+	}
+	request.SetBasicAuth(user, c.token)
+	answer, err := c.http.Do(request)
+	if err != nil {
+		if failed, is := errors.AsType[*url.Error](err); is && errors.Is(failed.Err, ctx.Err()) && ctx.Err() != nil {
+			err = failed.Err
+		}
+		return nil, err
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(answer.Body, longest))
+	if err := errors.Join(err, answer.Body.Close()); err != nil {
+		return nil, err
+	}
+	said := strings.TrimSpace(string(text))
+	kinds := map[int]error{
+		http.StatusNotFound: activities.ErrMissing, http.StatusInsufficientStorage: activities.ErrNoRoom,
+		http.StatusConflict: activities.ErrCorrupt,
+	}
+	if kind := kinds[answer.StatusCode]; kind != nil {
+		return nil, fmt.Errorf("%w (the engine says: %s)", kind, said)
+	}
+	return nil, fmt.Errorf("the engine answers %s: %s", answer.Status, said)
+}
+
+// reader reads an answer and turns its end into an error when the bytes do not match the digest.
+type reader struct {
+	body   io.ReadCloser
+	digest string
+	sum    hash.Hash
+	end    error // what every Read after the last one returns
+}
+
+// Read reads on, and checks the sum at the end.
+func (r *reader) Read(p []byte) (int, error) {
+	if r.end != nil {
+		return 0, r.end
+	}
+	n, err := r.body.Read(p)
+	r.sum.Write(p[:n]) // a hash never returns an error
+	switch {
+	case err == nil:
+		return n, nil
+	case errors.Is(err, io.EOF):
+		r.end = io.EOF
+		if got := hex.EncodeToString(r.sum.Sum(nil)); got != r.digest {
+			r.end = fmt.Errorf("read artifact %s: %w: it hashes to %s; let its task run again", r.digest,
+				activities.ErrCorrupt, got)
+		}
+	default:
+		r.end = fmt.Errorf("read artifact %s: %w", r.digest, err)
+	}
+	return n, r.end
+}
+
+// Close ends the reading.
+func (r *reader) Close() error { return r.body.Close() }

@@ -1,0 +1,137 @@
+package s3store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+)
+
+// ErrTaken says that the prefix belongs to another state directory.
+var ErrTaken = errors.New("the prefix belongs to another state directory")
+
+// claimPatience bounds how long Claim takes: an endpoint that hangs is told by then.
+const claimPatience = 30 * time.Second
+
+// maxOwner bounds the name of an owner, in bytes.
+const maxOwner = 256
+
+// Claim makes the prefix that of one state directory, which ID names, and tries each right that the engine needs, so
+// that what is missing is told at the start and not hours later. It wraps ErrTaken where the prefix belongs to another:
+// whoever removes artifacts there would take those of the other for ones that nobody needs. Notes are what does not
+// keep the store from working, and costs.
+func (s *Store) Claim(ctx context.Context, id string) (notes []string, err error) {
+	bounded, cancel := context.WithTimeout(ctx, min(claimPatience, 3*s.options.Patience))
+	defer cancel()
+	if err := s.claim(bounded, id); err != nil {
+		if ctx.Err() == nil && bounded.Err() != nil {
+			err = errors.Join(err, bounded.Err())
+		}
+		return nil, fmt.Errorf("open the artifact store %s: %w", s.location.Place(), s.explain(err))
+	}
+	return s.examine(bounded), nil
+}
+
+func (s *Store) claim(ctx context.Context, id string) error {
+	// A listing has an answer that says more than the headers of others, so it comes first.
+	listed, err := s.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{
+		Bucket: &s.location.Bucket, Prefix: aws.String(s.key("")), MaxKeys: aws.Int32(1),
+	})
+	if err != nil {
+		return err
+	}
+	if server, known := awsmiddleware.GetServerTime(listed.ResultMetadata); known {
+		answered, _ := awsmiddleware.GetResponseAt(listed.ResultMetadata)
+		s.mu.Lock()
+		s.behind = max(0, answered.Sub(server).Truncate(time.Second))
+		s.mu.Unlock()
+	}
+	if _, err = s.client.DeleteObject(ctx, &s3.DeleteObjectInput{ // there is none: it is the right that is tried
+		Bucket: &s.location.Bucket, Key: aws.String(s.key("probe")),
+	}); err != nil {
+		return err
+	}
+	return s.own(ctx, id)
+}
+
+// own writes whose the prefix is, or reads it.
+func (s *Store) own(ctx context.Context, id string) error {
+	in := &s3.PutObjectInput{
+		Bucket: &s.location.Bucket, Key: aws.String(s.key(owner)), Body: bytes.NewReader([]byte(id)),
+		ContentLength: aws.Int64(int64(len(id))), IfNoneMatch: aws.String("*"),
+	}
+	if s.location.Encryption != "" {
+		in.ServerSideEncryption = types.ServerSideEncryption(s.location.Encryption)
+		in.SSEKMSKeyId = optional(s.location.KMSKey)
+	}
+	_, err := s.client.PutObject(ctx, in)
+	if made, err := created(err); err != nil && !errors.Is(err, errConflict) {
+		return err
+	} else if made {
+		return nil
+	}
+	body, _, err := s.get(ctx, s.key(owner), 0)
+	if err != nil {
+		return err
+	}
+	held, err := io.ReadAll(io.LimitReader(body, maxOwner))
+	if err := errors.Join(err, body.Close()); err != nil {
+		return err
+	}
+	if string(held) != id {
+		return fmt.Errorf("%w; choose another prefix. If that directory is gone for ever, remove the object %s first",
+			ErrTaken, s.key(owner))
+	}
+	return nil
+}
+
+// examine says what the bucket is set to that costs.
+func (s *Store) examine(ctx context.Context) (notes []string) {
+	rules, err := s.client.GetBucketLifecycleConfiguration(ctx, &s3.GetBucketLifecycleConfigurationInput{
+		Bucket: &s.location.Bucket,
+	})
+	switch {
+	case code(err) == "AccessDenied":
+		notes = append(notes, "whether bucket "+s.location.Bucket+" ends incomplete multipart uploads cannot be told: "+
+			"s3:GetLifecycleConfiguration is not allowed")
+	case err != nil || !s.endsUploads(rules.Rules): // or the server knows no rules
+		notes = append(notes, "bucket "+s.location.Bucket+" has no lifecycle rule that ends incomplete multipart uploads: "+
+			"what killed ones leave costs until the next start a day later; add AbortIncompleteMultipartUpload for prefix "+
+			s.key(""))
+	}
+	versions, err := s.client.GetBucketVersioning(ctx, &s3.GetBucketVersioningInput{Bucket: &s.location.Bucket})
+	if err == nil && versions.Status == types.BucketVersioningStatusEnabled {
+		notes = append(notes, "bucket "+s.location.Bucket+" keeps versions: what is removed gives no room back until a "+
+			"lifecycle rule ends noncurrent versions")
+	}
+	return notes
+}
+
+// endsUploads says whether one of the rules ends incomplete uploads below the prefix.
+func (s *Store) endsUploads(rules []types.LifecycleRule) bool {
+	for _, rule := range rules {
+		if rule.Status != types.ExpirationStatusEnabled || rule.AbortIncompleteMultipartUpload == nil {
+			continue
+		}
+		prefix := aws.ToString(rule.Prefix) //nolint:staticcheck // rules of earlier tools have it here
+		if rule.Filter != nil {
+			prefix = aws.ToString(rule.Filter.Prefix)
+			if rule.Filter.And != nil || rule.Filter.Tag != nil || rule.Filter.ObjectSizeGreaterThan != nil ||
+				rule.Filter.ObjectSizeLessThan != nil {
+				continue
+			}
+		}
+		if strings.HasPrefix(s.key(""), prefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,158 @@
+package s3store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
+)
+
+// Open returns the bytes of digest. It wraps activities.ErrMissing when they are not here; the reader's last Read wraps
+// activities.ErrCorrupt when the object does not match its name. A connection that breaks is opened again, at the byte
+// where it broke.
+func (s *Store) Open(ctx context.Context, digest string) (io.ReadCloser, error) {
+	if err := artifact.CheckDigest(digest); err != nil {
+		return nil, fmt.Errorf("open artifact: %w", err)
+	}
+	key := s.bytesKey(digest)
+	body, size, err := s.get(ctx, key, 0)
+	if absent(err) { // it may have been put while it was removed, and be removed while it was put again
+		for range 2 {
+			if key, err = s.another(ctx, digest); err != nil {
+				break
+			}
+			if key == "" {
+				key = s.bytesKey(digest)
+			}
+			if body, size, err = s.get(ctx, key, 0); !absent(err) {
+				break
+			}
+		}
+	}
+	if absent(err) {
+		return nil, fmt.Errorf("open artifact %s in %s: %w", digest, s.location.Place(), activities.ErrMissing)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open artifact %s: %w", digest, s.explain(err))
+	}
+	return &reader{
+		store: s, ctx: ctx, key: key, digest: digest, body: body, size: size, left: attempts - 1, sum: sha256.New(),
+	}, nil
+}
+
+// another returns the key of bytes that were put while the artifact was about to be removed; empty where there are none.
+func (s *Store) another(ctx context.Context, digest string) (key string, err error) {
+	out, err := s.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{
+		Bucket: &s.location.Bucket, Prefix: aws.String(s.aboutKey(digest, againBy)), MaxKeys: aws.Int32(1),
+	})
+	if err != nil || len(out.Contents) == 0 {
+		return "", err
+	}
+	return aws.ToString(out.Contents[0].Key), nil
+}
+
+// get reads an object from a byte on. Size is that of all of it.
+func (s *Store) get(ctx context.Context, key string, from int64) (body io.ReadCloser, size int64, err error) {
+	in := &s3.GetObjectInput{Bucket: &s.location.Bucket, Key: &key}
+	if from > 0 {
+		in.Range = aws.String(fmt.Sprintf("bytes=%d-", from))
+	}
+	out, err := s.client.GetObject(ctx, in)
+	if err != nil {
+		return nil, 0, err
+	}
+	return out.Body, from + aws.ToInt64(out.ContentLength), nil
+}
+
+// reader reads an object and turns its end into an error when the bytes do not match the digest.
+type reader struct {
+	store  *Store
+	ctx    context.Context //nolint:containedctx // that of Open, which its answer is read under
+	key    string
+	digest string
+	body   io.ReadCloser
+	size   int64
+	read   int64
+	left   int // how often a broken connection is opened again
+	sum    hash.Hash
+	end    error // what every Read after the last one returns
+}
+
+// Read reads on, and checks the sum at the end.
+func (r *reader) Read(p []byte) (int, error) {
+	if r.end != nil {
+		return 0, r.end
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := r.body.Read(p)
+	r.read += int64(n)
+	r.sum.Write(p[:n]) // a hash never returns an error
+	switch {
+	case err == nil:
+		return n, nil
+	case errors.Is(err, io.EOF) && r.read >= r.size:
+		r.end = io.EOF
+		if got := hex.EncodeToString(r.sum.Sum(nil)); got != r.digest {
+			r.end = fmt.Errorf("read artifact %s: %w: the object %s hashes to %s; remove it and let its task run again",
+				r.digest, activities.ErrCorrupt, r.key, got)
+		}
+	default:
+		if err = r.again(err); err == nil {
+			return n, nil
+		}
+		r.end = fmt.Errorf("read artifact %s: %w", r.digest, r.store.explain(err))
+	}
+	return n, r.end
+}
+
+// again opens the object once more, at the byte where the connection broke, and returns nil when it could.
+func (r *reader) again(broke error) error {
+	if r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
+	}
+	if r.left == 0 {
+		return broke
+	}
+	r.left--
+	_ = r.body.Close() // it is broken
+	body, size, err := r.store.get(r.ctx, r.key, r.read)
+	if err != nil {
+		return errors.Join(broke, err)
+	}
+	r.body = body
+	if size != r.size {
+		return fmt.Errorf("%w; then it had %d bytes instead of %d", broke, size, r.size)
+	}
+	return nil
+}
+
+// Close ends the reading.
+func (r *reader) Close() error { return r.body.Close() }
+
+// absent says whether an answer is that there is no such object.
+func absent(err error) bool {
+	if err == nil {
+		return false
+	}
+	switch code(err) {
+	case "NoSuchKey", "NotFound":
+		return true
+	case "NoSuchBucket":
+		return false
+	}
+	response, known := errors.AsType[*awshttp.ResponseError](err)
+	return known && response.HTTPStatusCode() == http.StatusNotFound && code(err) == ""
+}

@@ -1,0 +1,128 @@
+package wire
+
+import (
+	"cmp"
+	"encoding/json"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// FunctionDisk is what a function has for files where nothing else is paid for: all that a command brings along, makes
+// and leaves lies there. FunctionTime is the longest that a function may run.
+// Source: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+const (
+	FunctionDisk = 512 * quantity.MiB
+	FunctionTime = 15 * time.Minute
+)
+
+// mostNamed is how many modules a reason names.
+const mostNamed = 3
+
+// PoolOnly returns why no function can run the command, whatever it is given: empty when one may. A function has the
+// language that its command is written in, and nothing that this command would have to be installed for.
+func (c Command) PoolOnly() string {
+	switch {
+	case c.InPlace != "":
+		return "it runs in place, in a directory of this host"
+	case c.Image != "":
+		return "it runs in the container image " + c.Image
+	case c.Requirements.Digest != "":
+		return "it has Python requirements, which each new function would install again"
+	case len(c.Imports) > 0:
+		named := strings.Join(c.Imports[:min(len(c.Imports), mostNamed)], ", ")
+		if len(c.Imports) > mostNamed {
+			named += " and others"
+		}
+		return "it imports " + named + ", which functions do not have"
+	}
+	return ""
+}
+
+// PoolOnlyFor returns why no function can run a task of the stage with this input: empty when one may. That of a stage
+// which its author keeps off functions is not told.
+func (s Stage) PoolOnlyFor(input json.RawMessage) string {
+	var c Command
+	switch {
+	case s.PoolOnly || !s.Command:
+		return ""
+	case s.Declared.GPU > 0:
+		return "it needs a GPU, which functions do not have"
+	case s.Timeout > FunctionTime:
+		return "it may take " + s.Timeout.String() + ", and a function " + FunctionTime.String()
+	case len(input) == 0 || json.Unmarshal(input, &c) != nil:
+		return "" // who runs it says what is wrong
+	}
+	return c.PoolOnly()
+}
+
+// Room is what a function's disk must hold of the command before it has written anything: its files, the checkpoint
+// that it goes on from, and its code twice, as it is kept unpacked for the next attempt.
+func (c Command) Room(resume activities.Ref) quantity.Bytes {
+	room := 2*bytesOf(c.Code) + bytesOf(resume)
+	for _, file := range c.Files {
+		room += bytesOf(file.Artifact)
+	}
+	return room
+}
+
+// bytesOf is the size of an artifact, bounded so that the sum of many cannot overflow.
+func bytesOf(ref activities.Ref) quantity.Bytes {
+	const most = 1 << 40
+	return quantity.Bytes(min(max(ref.Bytes, 0), most))
+}
+
+// Runs is what mainly runs: "python3" of `sh -c "python3 fit.py"`.
+func (c Command) Runs() string {
+	if c.Program != "" || len(c.Arguments) == 0 {
+		return c.Program
+	}
+	return path.Base(c.Arguments[0])
+}
+
+// FunctionNote is what the runner of a command at a function tells while the command runs. A function has no channel but
+// its log, of which whoever invoked it gets the end, also when the function was killed: so a checkpoint outlives it.
+type FunctionNote struct {
+	// Checkpoint and Progress are the newest.
+	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`
+	Progress   *Progress       `json:"progress,omitempty"`
+}
+
+// noteMark begins the line of a note.
+const noteMark = "spillway-note: "
+
+// maxNote bounds the line of a note, so that the end of a log, of 4 KiB, holds one besides what was printed after it.
+const maxNote = 1 << 10
+
+// Line is the note as a line of a log. Metrics that are too long for one are left out.
+func (n FunctionNote) Line() string {
+	encoded, err := json.Marshal(n)
+	if n.Progress != nil && (err != nil || len(encoded) > maxNote) {
+		bare := *n.Progress
+		bare.Metrics = nil
+		n.Progress = &bare
+		encoded, err = json.Marshal(n)
+	}
+	if err != nil {
+		return "" // there is nothing in it that cannot be encoded
+	}
+	return noteMark + string(encoded) + "\n"
+}
+
+// CutFunctionNotes takes the notes out of a log. What is newest of them is returned, and the rest of the log.
+func CutFunctionNotes(log string) (note FunctionNote, rest string) {
+	var kept strings.Builder
+	for line := range strings.Lines(log) {
+		encoded, isNote := strings.CutPrefix(line, noteMark)
+		var one FunctionNote
+		if !isNote || json.Unmarshal([]byte(encoded), &one) != nil {
+			kept.WriteString(line)
+			continue
+		}
+		note.Checkpoint, note.Progress = cmp.Or(one.Checkpoint, note.Checkpoint), cmp.Or(one.Progress, note.Progress)
+	}
+	return note, kept.String()
+}

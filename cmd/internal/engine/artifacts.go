@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/spillway-ml/spillway/activities/access/safefile"
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/artifact/relay"
+	"github.com/spillway-ml/spillway/activities/artifact/s3store"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// InFiles is the value of Config.Artifacts for files in the state directory.
+const InFiles = "files"
+
+// artifactsFile is the file below the state directory that says where its artifacts are, where that is elsewhere.
+const artifactsFile = "artifacts.json"
+
+// artifactsKept is its content.
+type artifactsKept struct {
+	// ID names the state directory in the store; it never changes.
+	ID string `json:"id"`
+	// Location is where the artifacts are. Empty is in files: the ID was made, and nothing stored yet.
+	Location string `json:"location,omitempty"`
+}
+
+// ArtifactsOf returns the location at which a state directory keeps its artifacts; InFiles where they are in files.
+func ArtifactsOf(stateDir string) (string, error) {
+	kept, err := readArtifactsKept(stateDir)
+	return cmp.Or(kept.Location, InFiles), err
+}
+
+func readArtifactsKept(stateDir string) (kept artifactsKept, err error) {
+	name := filepath.Join(stateDir, artifactsFile)
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return kept, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &kept)
+	}
+	if err == nil && kept.ID == "" {
+		err = errors.New("it has no ID")
+	}
+	if err != nil {
+		return kept, fmt.Errorf("read where artifacts are: %s: %w; put it back from a copy: without it nobody knows", name, err)
+	}
+	return kept, nil
+}
+
+func (k artifactsKept) write(stateDir string) error {
+	text, err := json.MarshalIndent(k, "", "  ")
+	if err == nil {
+		err = safefile.WriteFile(filepath.Join(stateDir, artifactsFile), append(text, '\n'), 0o600, false)
+	}
+	if err != nil {
+		return fmt.Errorf("note where artifacts are: %w", err)
+	}
+	return nil
+}
+
+// artifacts is where an engine keeps artifacts, and by which URL other processes reach them.
+type artifacts struct {
+	artifact.Store
+
+	files    *artifact.Files // nil where they are elsewhere
+	location string          // InFiles, or where else
+	local    string          // URL for processes of this machine; it may hold a secret
+	remote   string          // URL for functions that are elsewhere
+	notes    []string        // what the user may want to know of the store
+}
+
+// openArtifacts opens the store that the configuration names, or else the one that the state directory has used before.
+// Another one than that is refused: what runs name would be missing.
+func openArtifacts(ctx context.Context, base *base) (*artifacts, error) {
+	config := base.config
+	kept, err := readArtifactsKept(config.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	wanted := cmp.Or(config.Artifacts, kept.Location, InFiles)
+	if wanted == InFiles {
+		if kept.Location != "" {
+			return nil, moved(config.StateDir, kept.Location, wanted)
+		}
+		files, err := artifact.Open(config.artifactDir())
+		if err != nil {
+			return nil, err
+		}
+		location := artifact.URL(config.artifactDir())
+		return &artifacts{Store: files, files: files, location: InFiles, local: location, remote: location}, nil
+	}
+	return openS3(ctx, base, kept, wanted)
+}
+
+// openS3 opens a store in S3 and relays it to the processes of this machine.
+func openS3(ctx context.Context, base *base, kept artifactsKept, wanted string) (*artifacts, error) {
+	config := base.config
+	location, err := s3store.Parse(wanted)
+	if err != nil {
+		return nil, fmt.Errorf("artifact store: %w; supported: %s", err, s3store.Supported)
+	}
+	if err := mayMove(ctx, config, kept, location); err != nil {
+		return nil, err
+	}
+	shared, err := awsconfig.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("artifact store: load the AWS configuration: %w", err)
+	}
+	location.Region = cmp.Or(location.Region, shared.Region)
+	if location.Region == "" && location.Endpoint != "" {
+		location.Region = "us-east-1" // what servers that are not AWS take, unless they are told otherwise
+	}
+	spool := filepath.Join(config.StateDir, "spool")
+	if err := os.MkdirAll(spool, 0o700); err != nil {
+		return nil, fmt.Errorf("make room for what is sent to S3: %w", err)
+	}
+	store, err := s3store.New(location, s3store.Options{Credentials: shared.Credentials, Spool: spool})
+	if err != nil {
+		return nil, err
+	}
+	if kept.ID == "" { // it is known before it is claimed with: a kill in between loses nothing
+		kept.ID = rand.Text()
+		if err := kept.write(config.StateDir); err != nil {
+			return nil, err
+		}
+	}
+	notes, err := store.Claim(ctx, kept.ID)
+	if err != nil {
+		return nil, err
+	}
+	if kept.Location != location.String() {
+		kept.Location = location.String()
+		if err := kept.write(config.StateDir); err != nil {
+			return nil, err
+		}
+	}
+	for _, note := range notes {
+		base.logger.WarnContext(ctx, "artifact store", "note", note)
+	}
+	server, err := relay.Listen(ctx, store, base.servers.Keys().ArtifactsToken(), base.logger)
+	if err != nil {
+		return nil, err
+	}
+	base.onClose("the relay of artifacts", func(context.Context) error { return server.Close() })
+	base.working.Go(func() {
+		if err := server.Serve(); err != nil {
+			base.fail(err)
+		}
+	})
+	return &artifacts{
+		Store: store, location: location.String(), local: server.URL(), remote: location.String(), notes: notes,
+	}, nil
+}
+
+// mayMove refuses a place where the artifacts of the state directory are not.
+func mayMove(ctx context.Context, config *Config, kept artifactsKept, to s3store.Location) error {
+	if kept.Location != "" {
+		before, err := s3store.Parse(kept.Location)
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(config.StateDir, artifactsFile), err)
+		}
+		if before.Place() != to.Place() {
+			return moved(config.StateDir, kept.Location, to.String())
+		}
+		return nil
+	}
+	if _, err := os.Stat(config.artifactDir()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	files, err := artifact.Open(config.artifactDir())
+	if err != nil {
+		return err
+	}
+	some := errors.New("there are some")
+	err = files.List(ctx, func(artifact.Info) error { return some })
+	if errors.Is(err, some) {
+		return moved(config.StateDir, InFiles, to.String())
+	}
+	return err
+}
+
+// moved is the error of a state directory whose artifacts are elsewhere, which says how to copy them.
+func moved(stateDir, from, to string) error {
+	place := func(at string) string {
+		if at == InFiles {
+			return filepath.Join(stateDir, "artifacts")
+		}
+		if location, err := s3store.Parse(at); err == nil { // it was parsed before
+			return "s3://" + filepath.Join(location.Bucket, location.Prefix)
+		}
+		return at
+	}
+	away := "move " + filepath.Join(stateDir, "artifacts") + " away"
+	if from != InFiles {
+		away = "remove " + filepath.Join(stateDir, artifactsFile)
+	}
+	return fmt.Errorf("the artifacts of %s are in %s, and would be missing in %s: leave --artifacts out, or choose another "+
+		"state directory with --state DIR; to move them, copy them first (aws s3 sync %s %s --exclude 'spillway-owner' "+
+		"--exclude 'about/*' --exclude 'partial/*' --exclude 'aside/*' --exclude 'pins/*'), then %s", stateDir, place(from),
+		place(to), place(from), place(to), away)
+}
+
+// boundless is as much as no store takes: S3 has no disk of which artifacts may take a part.
+const boundless = quantity.Bytes(1) << 62

@@ -1,0 +1,187 @@
+package tuning
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/spillway-ml/spillway/predictor/frontier"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// World is what jobs are replayed in.
+type World struct {
+	// Seed is that from which profiles are drawn.
+	Seed uint64
+	// Noise is the standard deviation of the logarithm of an allocation's time over its profile.
+	Noise float64
+	// Budgets is how many budgets each job is given, spread evenly between the cheapest and the fastest point of its
+	// frontier, in their logarithms.
+	Budgets int
+}
+
+// Saving is how much less Spillway's plan takes, or costs, than another's within the same budget, or time: parts of 1.
+type Saving struct {
+	Time, Cost []float64
+}
+
+// Case is what came of one kind of job, over all models and budgets.
+type Case struct {
+	Name string
+	// Exact are how much longer the plan read off the frontier as production keeps it takes than the exact optimum with
+	// the same budget.
+	Exact []float64
+	// Noisy are how far a job is from the exact frontier that is planned anew after each stage by profiles that are off:
+	// some point of the frontier is better by this part in both time and cost, and none by more. Longer are how much
+	// longer it takes than the optimum for what it came to cost.
+	Noisy, Longer []float64
+	// Against are the savings by the name of the policy.
+	Against map[string]*Saving
+	// Greedy is how much longer the plan of exchanges takes than the exact optimum.
+	Greedy []float64
+}
+
+// finest is what is taken as exact where enumeration is not possible: a frontier no two points of which differ by more
+// than about a part in ten thousand.
+const finest = 1 << 16
+
+// Jobs are the names of what can be replayed.
+func Jobs() []string {
+	return []string{"16 trials", "64 trials", "256 trials", "1024 trials", "4096 trials", "training"}
+}
+
+// Replay plans one kind of job for every model and budget.
+func (w World) Replay(ctx context.Context, name string) (Case, error) {
+	stages := training()
+	if name != "training" {
+		var trials int
+		if _, err := fmt.Sscanf(name, "%d trials", &trials); err != nil {
+			return Case{}, fmt.Errorf("read the job %q: %w", name, err)
+		}
+		stages = halving(trials)
+	}
+	done := Case{Name: name, Against: map[string]*Saving{}}
+	all := allocations()
+	for number, m := range models {
+		if err := ctx.Err(); err != nil {
+			return Case{}, err
+		}
+		job := m.job(stages, all, nil)
+		ours, err := frontier.New(job)
+		if err != nil {
+			return Case{}, err
+		}
+		job.Most = finest
+		exact, err := frontier.New(job)
+		if err != nil {
+			return Case{}, err
+		}
+		r := rand.New(rand.NewPCG(w.Seed, uint64(number)))
+		for _, budget := range w.budgets(exact) {
+			done.compare(job.Stages, ours, exact, budget)
+			seconds, cost, found, err := w.perform(r, m, stages, all, budget)
+			if err != nil {
+				return Case{}, err
+			}
+			if best, known := exact.Fastest(cost); found && known {
+				done.Longer = append(done.Longer, max(0, seconds/best.Seconds-1))
+				done.Noisy = append(done.Noisy, distance(exact, seconds, cost))
+			}
+		}
+		done.usual(job.Stages, ours, all)
+	}
+	return done, nil
+}
+
+// distance is by which part of 1 some point of a frontier is better than this time and cost, in both.
+func distance(exact frontier.Frontier, seconds float64, cost quantity.Money) (part float64) {
+	for i := range exact.Len() {
+		s, c := exact.Pair(i)
+		part = max(part, min(seconds/s, float64(cost)/float64(c))-1)
+	}
+	return part
+}
+
+func (w World) budgets(f frontier.Frontier) (all []quantity.Money) {
+	least, most := f.At(f.Len()-1).Cost, f.At(0).Cost
+	for i := range w.Budgets {
+		part := (float64(i) + 0.5) / float64(w.Budgets)
+		all = append(all, quantity.Money(math.Exp(math.Log(float64(least))*(1-part)+math.Log(float64(most))*part)))
+	}
+	return all
+}
+
+// compare plans a job for a budget by every policy.
+func (c *Case) compare(stages [][]frontier.Option, ours, exact frontier.Frontier, budget quantity.Money) {
+	plan, found := ours.Fastest(budget)
+	best, known := exact.Fastest(budget)
+	if !found || !known {
+		return
+	}
+	c.Exact = append(c.Exact, max(0, plan.Seconds/best.Seconds-1))
+	for name, policy := range policies {
+		theirs, found := policy(stages, budget)
+		if !found {
+			continue // a policy that finds no plan saves nobody anything
+		}
+		seconds, cost := sum(stages, theirs)
+		c.against(name, ours, seconds, budget, cost)
+		if name == "greedy" {
+			c.Greedy = append(c.Greedy, max(0, seconds/best.Seconds-1))
+		}
+	}
+}
+
+// usual compares with the plan of who does not choose, at what that takes and costs.
+func (c *Case) usual(stages [][]frontier.Option, ours frontier.Frontier, all []allocation) {
+	i := slices.IndexFunc(all, func(a allocation) bool {
+		return a.workers == usualWorkers && a.memory == usualMemory && a.store.name == "s3"
+	})
+	seconds, cost := sum(stages, slices.Repeat([]int{i}, len(stages)))
+	c.against("lambdaml", ours, seconds, cost, cost)
+}
+
+// against compares with a plan that takes so long, costs so much and was made for a budget.
+func (c *Case) against(name string, ours frontier.Frontier, seconds float64, budget, cost quantity.Money) {
+	saving := c.Against[name]
+	if saving == nil {
+		saving = &Saving{}
+		c.Against[name] = saving
+	}
+	if p, found := ours.Fastest(budget); found {
+		saving.Time = append(saving.Time, 1-p.Seconds/seconds)
+	}
+	if p, found := ours.Cheapest(seconds); found {
+		saving.Cost = append(saving.Cost, 1-float64(p.Cost)/float64(cost))
+	}
+}
+
+// perform runs a job with profiles that are off: it is planned by them before every stage, for what is left of the
+// budget, and what a stage took corrects the profile of its allocation. It takes the cheapest rest where the budget has
+// room for none.
+func (w World) perform(
+	r *rand.Rand, m model, stages []stage, all []allocation, budget quantity.Money,
+) (seconds float64, spent quantity.Money, found bool, err error) {
+	factors := make([]float64, len(all))
+	for i := range factors {
+		factors[i] = math.Exp(w.Noise * r.NormFloat64())
+	}
+	truth := m.job(stages, all, nil)
+	for s := range stages {
+		f, err := frontier.New(m.job(stages[s:], all, factors))
+		if err != nil {
+			return 0, 0, false, err
+		}
+		plan, fits := f.Fastest(budget - spent)
+		if !fits {
+			plan = f.At(f.Len() - 1)
+		}
+		chosen := truth.Stages[s][plan.Options[0]]
+		seconds += chosen.Seconds
+		spent = spent.Plus(chosen.Cost)
+		factors[plan.Options[0]] = 1
+	}
+	return seconds, spent, true, nil
+}

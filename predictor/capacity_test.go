@@ -1,0 +1,108 @@
+package predictor_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// busyHour is a state in which so many tasks of a second came in each of 90 minutes, and the time at its end.
+func busyHour(tasks int) (predictor.State, float64) {
+	state := learn(predictor.State{}, "score", 20, 1)
+	const minutes = 90
+	for minute := range minutes {
+		at := float64(minute) * 60
+		state = predictor.Pass(state, after(at))
+		state = fold(state, hint("r", "score", tasks, at+1))
+	}
+	return predictor.Pass(state, after(minutes*60)), minutes*60 + 1
+}
+
+// coresAt is a laptop of eight cores at so many cents an hour for each.
+func coresAt(now float64, cents int64) predictor.Snapshot {
+	snap := laptop(now, 8)
+	snap.Hosts[0].PricePerHour = 8 * quantity.Money(cents) * quantity.USD / 100
+	return snap
+}
+
+// TestAdviceHoldsWhatIsBusy: 240 tasks of a second in each minute keep four cores busy, which are cheaper at 4 cents an
+// hour than functions, and dearer at 40.
+func TestAdviceHoldsWhatIsBusy(t *testing.T) {
+	t.Parallel()
+	state, now := busyHour(240)
+	before := string(encode(t, state))
+	cheap, known := state.Capacity(coresAt(now, 4))
+	if !known || cheap.Held < 3 || cheap.Held > 5 || cheap.Now != 8 || cheap.Hosts != 1 {
+		t.Fatalf("got %+v, %t; want about 4 of 8 cores", cheap, known)
+	}
+	if want := float64(cheap.Held) * 24 * 0.04; cheap.Day.Mean < want-1e-6 || cheap.Day.Mean > 1.5*want {
+		t.Errorf("a day costs $%v, want a little more than $%v of the cores alone", cheap.Day.Mean, want)
+	}
+	if math.Abs(cheap.DayNow.Mean-8*24*0.04) > 0.2 || cheap.DayNow.Mean <= cheap.Day.Mean {
+		t.Errorf("now it costs $%v, want the $7.68 of eight cores", cheap.DayNow.Mean)
+	}
+	if diff := cmp.Diff([]string{"app/score"}, cheap.Stages); diff != "" || len(cheap.Others) == 0 ||
+		!strings.Contains(cheap.Summary, "held and the rest in functions would cost") {
+		t.Errorf("stages, others, summary: %s %+v", diff, cheap)
+	}
+	dear, known := state.Capacity(coresAt(now, 40))
+	if !known || dear.Held != 0 || dear.Busy < 1 {
+		t.Errorf("cores at 40 cents: got %+v, %t; want none held", dear, known)
+	}
+	if string(encode(t, state)) != before {
+		t.Error("asking has changed the state")
+	}
+}
+
+func TestNoAdviceWithoutWhatItRestsOn(t *testing.T) {
+	t.Parallel()
+	state, now := busyHour(240)
+	if _, known := state.Capacity(coresAt(now, 0)); known {
+		t.Error("advice without a price of hosts")
+	}
+	off := coresAt(now, 4)
+	off.Functions.Enabled = false
+	if _, known := state.Capacity(off); known {
+		t.Error("advice without functions")
+	}
+	if _, known := learn(predictor.State{}, "score", 20, 1).Capacity(coresAt(1, 4)); known {
+		t.Error("advice without arrivals")
+	}
+	if _, known := (predictor.State{}).Capacity(coresAt(1, 4)); known {
+		t.Error("advice from nothing")
+	}
+}
+
+func TestWhatAStageShowedIsMeasured(t *testing.T) {
+	t.Parallel()
+	state, now := busyHour(240)
+	for i := range 4 {
+		e := record("r", "score", 100+i, now, 3)
+		e.Venue, e.Host, e.Grant.Memory = predictor.Function, "", 1769*quantity.MiB
+		e.Cold, e.Start = true, 2e9
+		state = predictor.Fold(state, e)
+	}
+	got, names, found := state.Measured("score", coresAt(now, 4))
+	if !found || got.Stage != "app/score" || got.AtPool != 20 || got.AtFunctions != 4 || got.Slots != 8 {
+		t.Fatalf("got %+v, %v, %t", got, names, found)
+	}
+	if math.Abs(got.Cold-2) > 1e-9 || math.Abs(got.Rate-4) > 0.1 || got.Class == 0 || got.Slower <= 0 {
+		t.Errorf("cold %v, rate %v, class %v, slower %v; want 2, 4, some", got.Cold, got.Rate, got.Class, got.Slower)
+	}
+	if _, _, found := state.Measured("app/score", coresAt(now, 4)); !found {
+		t.Error("not found by app and stage")
+	}
+	if _, names, found := state.Measured("scoer", coresAt(now, 4)); found || len(names) != 1 {
+		t.Errorf("a stage that is not: %v, %t", names, found)
+	}
+	other := record("r", "score", 1, now, 1)
+	other.Stage.App = "another"
+	if _, names, found := predictor.Fold(state, other).Measured("score", coresAt(now, 4)); found || len(names) != 2 {
+		t.Errorf("a stage of two apps: %v, %t", names, found)
+	}
+}

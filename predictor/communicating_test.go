@@ -1,0 +1,146 @@
+package predictor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// training16 is one in two parts, of 600 steps of a second each and 16 MiB of parameters.
+func training16() *predictor.Training {
+	told := training(1)
+	told.Steps, told.TotalSteps, told.ModelBytes = 600, 600, 16*quantity.MiB
+	return told
+}
+
+// decideOnTrainings is what is decided at a stage that trains, of which eight tasks wait behind one slot of a host at a
+// price per hour, for a run that wants them as soon as can be.
+func decideOnTrainings(t *testing.T, told *predictor.Training, host, functions quantity.Money) (
+	int, predictor.Decision,
+) {
+	t.Helper()
+	var state predictor.State
+	for i := range 3 {
+		e := record("earlier", "train", i, -5000+float64(i), 600)
+		e.Training = told
+		state = predictor.Fold(state, e)
+	}
+	state = fold(state, started("r", 0, predictor.Goal{Minimise: predictor.Latency}), hint("r", "train", 8, 0))
+	snap := laptop(1, 1)
+	snap.Hosts[0].PricePerHour = host
+	snap.Functions.PerGiBSecond *= functions
+	plan, _ := predictor.Decide(state, snap)
+	for _, d := range plan.Decisions {
+		if d.Venue == predictor.Function && d.What == "slots" {
+			return slots(plan, "train", predictor.Function), d
+		}
+	}
+	t.Fatalf("nothing is said of functions: %q", reasons(plan))
+	return 0, predictor.Decision{}
+}
+
+// TestATrainingGoesWhereItCostsLess: a host at 50 cents an hour for its core is dearer than functions, which cost 10;
+// at ten times their price it is not.
+func TestATrainingGoesWhereItCostsLess(t *testing.T) {
+	t.Parallel()
+	const half = quantity.USD / 2
+	spilled, why := decideOnTrainings(t, training16(), half, 1)
+	if spilled == 0 {
+		t.Errorf("functions cost less, and none is asked for: %s", why.Reason)
+	}
+	pool := false
+	for _, other := range why.Rejected {
+		pool = pool || other.Venue == predictor.Pool && other.Price > 0 && other.Seconds > 0
+	}
+	if !pool {
+		t.Errorf("the pool's price is not among what was rejected: %+v", why.Rejected)
+	}
+	spilled, why = decideOnTrainings(t, training16(), half, 10)
+	if spilled > 0 {
+		t.Errorf("functions cost ten times as much, and %d are asked for: %s", spilled, why.Reason)
+	}
+	if !strings.Contains(why.Reason, "functions are no cheaper") || len(why.Rejected) != 2 {
+		t.Errorf("what was rejected is not told: %s, %+v", why.Reason, why.Rejected)
+	}
+	for _, other := range why.Rejected {
+		if other.Venue != predictor.Function || other.Price <= 0 || other.Seconds <= 0 {
+			t.Errorf("an alternative without its price or time: %+v", other)
+		}
+	}
+}
+
+// TestATrainingIsNotSpilledToBeSooner: the run minimises latency, and what does not train is spilled for it at the
+// same prices.
+func TestATrainingIsNotSpilledToBeSooner(t *testing.T) {
+	t.Parallel()
+	const usual = quantity.USD / 22 // of a core of c7i
+	if spilled, why := decideOnTrainings(t, training16(), usual, 1); spilled > 0 {
+		t.Errorf("the pool does it for less, and %d functions are asked for: %s", spilled, why.Reason)
+	}
+	if spilled, why := decideOnTrainings(t, nil, usual, 1); spilled == 0 {
+		t.Errorf("what does not train is not spilled either: %s", why.Reason)
+	}
+	if spilled, why := decideOnTrainings(t, training16(), 0, 1); spilled > 0 {
+		t.Errorf("a host that costs nothing does it for less, and %d functions are asked for: %s", spilled, why.Reason)
+	}
+}
+
+// TestATrainingIsKnownBeforeItHasEnded: what a running attempt tells of its plan is enough to keep the next one off
+// functions.
+func TestATrainingIsKnownBeforeItHasEnded(t *testing.T) {
+	t.Parallel()
+	decide := func(told *predictor.Training) int {
+		state := learn(predictor.State{}, "train", 3, 600) // by an engine that did not tell
+		state = fold(state, started("r", 0, predictor.Goal{Minimise: predictor.Latency}), hint("r", "train", 8, 0),
+			start("r", "train", 0, 1), predictor.Sampled{
+				Run: "r", Stage: stageNamed("train"), Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+				Training: told, At: after(2),
+			})
+		snap := laptop(3, 1)
+		snap.Hosts[0].PricePerHour = quantity.USD / 22
+		encoded := encode(t, state) // and it is not forgotten with the leader
+		var read predictor.State
+		if err := read.UnmarshalJSON(encoded); err != nil {
+			t.Fatal(err)
+		}
+		plan, _ := predictor.Decide(read, snap)
+		return slots(plan, "train", predictor.Function)
+	}
+	planned := training16()
+	planned.StepSeconds = 0
+	if got := decide(planned); got > 0 {
+		t.Errorf("%d functions are asked for a training that is planned", got)
+	}
+	if decide(nil) == 0 {
+		t.Error("without a training none is asked for either")
+	}
+}
+
+// TestADecisionTellsWhatItRejected: how many functions a deadline takes is chosen among numbers whose price and chance
+// stand beside it.
+func TestADecisionTellsWhatItRejected(t *testing.T) {
+	t.Parallel()
+	state := learn(predictor.State{}, "score", 20, 10)
+	state = fold(state, started("r", 0, predictor.Goal{Deadline: 60e9}), hint("r", "score", 20, 0))
+	plan, _ := predictor.Decide(state, laptop(1, 1))
+	chosen := slots(plan, "score", predictor.Function)
+	for _, d := range plan.Decisions {
+		if d.Venue != predictor.Function {
+			continue
+		}
+		if chosen < 2 || len(d.Rejected) < 2 {
+			t.Fatalf("%d slots, rejected: %+v", chosen, d.Rejected)
+		}
+		none, fewer := d.Rejected[0], d.Rejected[1]
+		if none.What != "0 slots" || none.Chance < 0 || none.Chance > 0.5 || none.Price != 0 || none.Seconds < 100 {
+			t.Errorf("without functions: %+v", none)
+		}
+		if fewer.Chance < 0 || fewer.Chance >= 0.9 || fewer.Price <= 0 {
+			t.Errorf("a slot less, which misses what is asked: %+v", fewer)
+		}
+		return
+	}
+	t.Errorf("nothing is said of functions: %q", reasons(plan))
+}

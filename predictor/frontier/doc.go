@@ -1,0 +1,3 @@
+// Package frontier computes what a job of several stages may cost and how long it may take: every pair that no other
+// choice of allocations beats.
+package frontier
