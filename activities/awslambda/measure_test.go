@@ -84,8 +84,8 @@ func TestInvokesAreMeasured(t *testing.T) {
 	t.Logf("%d windows, load %s", windows, strings.TrimSpace(string(load)))
 	t.Logf("warm, p50 of 250: median %v, best %v; p99: median %v, best %v", middles[windows/2], middles[0],
 		tails[windows/2], tails[0])
-	t.Logf("%d callers: median %.0f invokes a second, best %.0f; the client and the host take %v of a CPU each, at best %v",
-		callers, rates[windows/2], rates[windows-1], burnt[windows/2], burnt[0])
+	t.Logf("%d callers: median %.0f invokes a second, best %.0f; of a CPU the client and the host take %v for each, at "+
+		"best %v", callers, rates[windows/2], rates[windows-1], burnt[windows/2], burnt[0])
 }
 
 // processTime is for how long this process has had a CPU: other work of the machine changes it little.

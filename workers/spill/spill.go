@@ -285,7 +285,8 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	return try.End(ctx, slot.Durable{Recorder: w.recorder, Keeper: w.keeper}, record, ending, answer.Output)
 }
 
-// print tells what the function printed: what a command returned of it or else the last, as the venue's log has no more.
+// print tells what the function printed: what a command returned of it or else the last, as the venue's log has no
+// more.
 func (w *Worker) print(ctx context.Context, try *slot.Attempt, c call, all []wire.Printed) {
 	text := printed(c.answer.Log) // of a batch, its own part
 	if w.output == nil || text == "" && len(all) == 0 {
