@@ -21,6 +21,8 @@ PACKAGES := ./...
 EVAL := cmd/spillway-eval
 # The check of dashboards and rules is another, because it parses them with Prometheus's own code.
 CHECK := deploy/check
+# What is kept in S3 is tried on a server of it in a third, so that the server is in no product binary.
+S3CHECK := cmd/s3check
 
 # Two models of the tests are meant to be wrong.
 PYTHON_FILES = $(shell git ls-files '*.py' ':!workers/exec/torch/testdata/syntax.py' ':!workers/exec/torch/testdata/broken.py')
@@ -52,6 +54,7 @@ test: ## Run all tests.
 	go test -timeout 30m $(TESTFLAGS) $(PACKAGES)
 	cd $(EVAL) && go test $(TESTFLAGS) ./...
 	cd $(CHECK) && go test $(TESTFLAGS) ./...
+	cd $(S3CHECK) && go test -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: security
 security: ## Attack every port, file and message as a web page, another user and a stage would (part of make test; as root it also changes users).
@@ -102,6 +105,10 @@ measure-ledger: ## Take the figures of the ledger, logs and collections: how a y
 measure-sizes: ## Take the figures of sizes: how close they are, how fast they change, what is left behind. Minutes, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestTenRuns|TestUtilisation|TestFirstRuns|TestRunningOutOfMemory|TestIdleStages' ./cmd/internal/engine
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 10m -run 'TestManyAttempts|TestMeasure|TestWhatAWorkspaceCosts' ./workers/agent ./workers/enforce ./workers/command
+
+.PHONY: measure-sizes-v2
+measure-sizes-v2: ## Take the figures of first runs on cgroup v2, in an emulated machine (qemu; see workers/enforce/testdata/vm.sh). An hour; its times say nothing.
+	cd workers/enforce && PACKAGE=../../cmd/internal/engine APPS='digits=../../digits testapp-0=./testdata/app' MEMORY=4096 MINUTES=120 SPILLWAY_MEASURE=1 testdata/vm.sh -test.v -test.run TestFirstRuns
 
 .PHONY: measure-speed
 measure-speed: ## Compare predicted with measured speed at 0.5, 1 and 2 cores for eight real programs. Minutes, on an otherwise idle machine, as root, with PyTorch.
@@ -155,6 +162,7 @@ lint: python-tools ## Check style, import directions and determinism of workflow
 	$(PYTHON_TOOLS)/bin/mypy --cache-dir $(BIN)/mypy --config-file $(PYTHON_CONFIG) $(PYTHON_FILES)
 	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 	cd $(CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
+	cd $(S3CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 
 PAGE := cmd/internal/web/ui
 
@@ -170,6 +178,7 @@ fmt: python-tools ## Format the code.
 	@# Other modules lie below; what is local to them is not what is local here.
 	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint fmt ./...
 	cd $(CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint fmt ./...
+	cd $(S3CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint fmt ./...
 
 .PHONY: clean
 clean: ## Remove what make built.

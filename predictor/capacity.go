@@ -155,7 +155,7 @@ func (d *decider) loads(host plan.Host) (loads []load) {
 		if !w.taking.known {
 			continue
 		}
-		one := load{name: name, minutes: d.memory.Arrivals(name).Fan(advisedLevels, d.now)}
+		one := load{name: name, minutes: d.memory.Fan(name, advisedLevels, d.now)}
 		if len(one.minutes) < advisedDelay+advisedHold {
 			continue
 		}

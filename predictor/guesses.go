@@ -18,10 +18,10 @@ import (
 // learned makes it anew.
 func (d *decider) first(st *memory.Stage) size.Sizing {
 	known := st.Model
-	capacity := d.largestFor(st.Declared)
+	capacity := d.hosts.LargestFor(st.Declared)
 	if st.Declared != known.FirstDeclared || known.First.Base.IsZero() ||
 		(known.Memory.Known() < usage.Enough && st.Input > known.FirstInput) {
-		first := size.FirstSizing(st.ID, st.Declared, st.Input, d.freestFor(st.Declared), capacity)
+		first := size.FirstSizing(st.ID, st.Declared, st.Input, d.hosts.FreestFor(st.Declared), capacity)
 		first.Base.Memory = min(max(first.Base.Memory, d.policy.MinMemory), max(capacity.Memory, d.policy.MinMemory))
 		first.Base.CPU = max(first.Base.CPU, size.LeastCPU)
 		if capacity.IsZero() {
@@ -54,7 +54,7 @@ func (d *decider) guessed(st *memory.Stage, first size.Sizing) size.Sizing {
 			return first
 		}
 	}
-	largest := d.largestFor(first.Base)
+	largest := d.hosts.LargestFor(first.Base)
 	s := first.Guessed(d.prior(st), known.Experience(),
 		quantity.Bytes(known.Memory.Largest(usage.InputBytes)), grown, min(d.policy.MinMemory, largest.Memory))
 	s.Base = s.Base.AtMost(largest)

@@ -93,9 +93,7 @@ func (d *decider) measure(w *work) Measured {
 		Stage: model.Name, Size: w.size, Walls: append([]float64{}, atPool.Values...), AtPool: len(atPool.Values),
 		Venue: d.functions, Cold: d.functions.ColdStart.Seconds(), Slower: 1,
 	}
-	if arriving := d.memory.Arrivals(model.Name); arriving != nil {
-		measured.Rate = arriving.Rate()
-	}
+	measured.Rate = d.memory.Rate(model.Name)
 	if colds := model.Colds[fact.Function]; len(colds.Values) > 0 {
 		measured.Cold, _ = colds.Mean()
 		measured.Colds = len(colds.Values)
@@ -152,6 +150,9 @@ func (d *decider) cheapest(slot quantity.Size) (best plan.Host, slots int) {
 	}
 	return best, slots
 }
+
+// Fit is how many slots of the stage a capacity has room for.
+func (m Measured) Fit(capacity quantity.Size) int { return roomOf(capacity, m.Size) }
 
 // roomOf is how many slots of a size a capacity has room for.
 func roomOf(capacity, slot quantity.Size) int {

@@ -5,6 +5,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/outlook"
 	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/provision"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/spill"
@@ -164,6 +165,8 @@ type (
 	PastTraining = plan.PastTraining
 	// TimeToLoss is how long an attempt on devices of a class goes on in the mean before it is lost with its host.
 	TimeToLoss = plan.TimeToLoss
+	// Daily is what a day of a pool costs.
+	Daily = provision.Daily
 	// Decision is one changed row of a plan and why it changed.
 	Decision = plan.Decision
 	// Rejected is a way that a decision did not choose.

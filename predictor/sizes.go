@@ -1,8 +1,10 @@
 package predictor
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
@@ -27,7 +29,7 @@ func (d *decider) resize(w *work) {
 	}
 	known := !before.IsZero()
 	switch {
-	case known && (len(d.hosts) == 0 || sameGPUs(held.Base, next.Base) && !d.equipped(next.Base)):
+	case known && (len(d.hosts) == 0 || sameGPUs(held.Base, next.Base) && !d.hosts.Equipped(next.Base)):
 		next, slot = held.Predicting(next), before
 	case known && held.Learned && next.Learned:
 		next, slot = d.settled(st, next, slot)
@@ -64,7 +66,7 @@ func (d *decider) resize(w *work) {
 
 // firstReason also tells who waits for a host that has not joined: nobody else does, as long as it has no slot.
 func (d *decider) firstReason(s size.Sizing, slot quantity.Size) string {
-	if lacking := d.lacking(slot); lacking != "" {
+	if lacking := d.hosts.Lacking(slot); lacking != "" {
 		return "first size: " + s.Source + "; " + lacking
 	}
 	return "first size: " + s.Source
@@ -135,7 +137,7 @@ func (d *decider) sizing(w *work) size.Sizing {
 
 // slotOf is the size of one slot at the largest input seen lately.
 func (d *decider) slotOf(st *memory.Stage, s size.Sizing) quantity.Size {
-	capacity := d.largestFor(s.Base)
+	capacity := d.hosts.LargestFor(s.Base)
 	if capacity.IsZero() {
 		return s.Base
 	}
@@ -272,7 +274,7 @@ func (d *decider) liveSize(st *memory.Stage, s size.Sizing) quantity.Size {
 	if st.Model.HeldBack() > 0 {
 		advised.CPU = max(advised.CPU, s.Base.CPU)
 	}
-	advised = advised.AtMost(d.largestFor(s.Base))
+	advised = advised.AtMost(d.hosts.LargestFor(s.Base))
 	if told := st.Live.Told; !told.IsZero() && !size.Moved(told, advised) {
 		return told
 	}
@@ -289,4 +291,86 @@ func (d *decider) liveSize(st *memory.Stage, s size.Sizing) quantity.Size {
 	})
 	st.Live.Told = advised
 	return advised
+}
+
+// What the last attempts took goes up and down, and so does the line that is fitted to it; a limit that follows is
+// another within the second. So limits that are learned are raised at once, as far as they must be, and lowered only
+// when less has been enough for settleFor, or settleSoon where muchSpare is to spare, to what was the most meanwhile: a
+// large part keeps others waiting. What was guessed or declared gives way to what is learned at once.
+const (
+	settleFor  = fact.Instant(2 * time.Minute)
+	settleSoon = fact.Instant(30 * time.Second)
+	muchSpare  = 1.0 / 3
+)
+
+// settled is next with the limits that the stage holds where these are enough and have not been too much for long, and
+// the size of a slot with them. Both are learned.
+func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size) (size.Sizing, quantity.Size) {
+	need, held := next.Limits(), st.Sizing.Limits()
+	otherDevice := need.Base.GPU != held.Base.GPU || need.Base.DeviceClass != held.Base.DeviceClass
+	if otherDevice || need == held && slot == st.Slot {
+		st.Settling = memory.Settling{}
+		return next, slot
+	}
+	largest, among := d.probes(st, need.Term, held.Term, st.Settling.Enough.Term)
+	kept := held
+	if held.Short(need, among) {
+		kept = held.Raised(need.Ahead(), largest, among)
+	}
+	next = next.Limited(kept)
+	sized := d.slotOf(st, next)
+	keptSlot := size.LargerOf(sized, st.Slot).AtMost(d.hosts.LargestFor(next.Base))
+	keptSlot.GPUMemory = sized.GPUMemory // that of whole GPUs keeps nobody out
+	if !kept.Spare(need, among) && !size.Moved(keptSlot, slot) {
+		st.Settling = memory.Settling{}
+		return next, keptSlot
+	}
+	clock := max(1, d.memory.Clock)
+	if st.Settling.Since == 0 {
+		st.Settling = memory.Settling{Since: clock, Enough: need, Slot: slot}
+	}
+	st.Settling.Enough = st.Settling.Enough.Raised(need, largest, among)
+	st.Settling.Slot = size.LargerOf(st.Settling.Slot, slot)
+	waited := clock - st.Settling.Since
+	if waited < settleSoon || waited < settleFor && !muchToSpare(st, kept, keptSlot) {
+		return next, keptSlot
+	}
+	next = next.Limited(st.Settling.Enough)
+	keptSlot = st.Settling.Slot
+	st.Settling = memory.Settling{Since: clock, Enough: need, Slot: slot}
+	return next, keptSlot
+}
+
+// muchToSpare reports whether muchSpare of what is kept would have been enough without: of a slot, which is that of the
+// largest attempt and no more than a host, or of all the latest attempts.
+func muchToSpare(st *memory.Stage, kept size.Limits, keptSlot quantity.Size) bool {
+	enough := st.Settling.Slot
+	return float64(enough.CPU) < (1-muchSpare)*float64(keptSlot.CPU) ||
+		float64(enough.Memory) < (1-muchSpare)*float64(keptSlot.Memory) ||
+		kept.Beyond(st.Settling.Enough, st.Model.Memory.Features()[:st.Model.Memory.Len()]) > muchSpare
+}
+
+// probes are the largest features that were seen lately, and all at which limits with these terms are compared: none,
+// the largest, and, where they grow with different ones or with several, those of every attempt that is remembered.
+func (d *decider) probes(st *memory.Stage, terms ...usage.Term) (largest usage.Features, among []usage.Features) {
+	names := map[string]float64{}
+	for _, term := range terms {
+		for _, name := range term.Names() {
+			if name != usage.InputBytes {
+				names[name] = st.Model.Memory.Largest(name)
+			}
+		}
+	}
+	largest = usage.Features{Input: float64(largestInput(st)), Named: names}
+	among = []usage.Features{{}, largest}
+	first := cmp.Or(terms...) // none where all are
+	for _, term := range terms {
+		if !term.Simple() {
+			return largest, append(among[:1], st.Model.Memory.Features()...)
+		}
+		if term.Feature != "" && term.Feature != first.Feature {
+			return largest, append(among, st.Model.Memory.Features()...)
+		}
+	}
+	return largest, among
 }

@@ -72,9 +72,6 @@ func (w Where) Load(ctx context.Context) (aws.Config, error) {
 	if err != nil {
 		return cfg, fmt.Errorf("load the AWS configuration: %w", err)
 	}
-	if w.Endpoint != "" {
-		cfg.BaseEndpoint = &w.Endpoint
-	}
 	if w.Secret != "" && isLoopback(w.Endpoint) &&
 		(w.OwnKey || aws.IsCredentialsProvider(cfg.Credentials, (*ec2rolecreds.Provider)(nil))) {
 		cfg.Credentials = aws.NewCredentialsCache(credentials.NewStaticCredentialsProvider(w.Key, w.Secret, ""))
@@ -103,7 +100,7 @@ func (w Where) check() error {
 }
 
 // retryer tries throttled and failed calls again, after a random part of 1, 2, 4, 8 and 16 s, but not those that were
-// not answered: that took its time already.
+// not answered, which took their time already, and not where nobody listens.
 func retryer(attempts int) aws.Retryer {
 	if attempts == 0 {
 		attempts = 6
@@ -114,18 +111,22 @@ func retryer(attempts int) aws.Retryer {
 			if silent, ok := errors.AsType[net.Error](err); ok && silent.Timeout() {
 				return aws.FalseTernary
 			}
+			if unreached, ok := errors.AsType[*net.OpError](err); ok && unreached.Op == "dial" {
+				return aws.FalseTernary
+			}
 			return aws.UnknownTernary
 		})}, o.Retryables...)
 	})
 }
 
-// Connect returns a client of the Lambda API for where; see [Where.Load].
-func Connect(ctx context.Context, where Where) (*lambda.Client, error) {
-	cfg, err := where.Load(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return lambda.NewFromConfig(cfg), nil
+// Lambda returns a client of the Lambda API with a configuration of [Where.Load]: at Endpoint, which wins over
+// AWS_ENDPOINT_URL_LAMBDA.
+func (w Where) Lambda(cfg aws.Config) *lambda.Client {
+	return lambda.NewFromConfig(cfg, func(o *lambda.Options) {
+		if w.Endpoint != "" {
+			o.BaseEndpoint = &w.Endpoint
+		}
+	})
 }
 
 // Endpoint returns the URL that the Invoker calls, as far as it is known beforehand.

@@ -265,7 +265,7 @@ func TestAZipThatIsTooLargeForARequestGoesByS3(t *testing.T) {
 		t.Errorf("got %+v", deployed)
 	}
 	lost := func(context.Context, []byte) (bucket, key string, err error) { return "code", "lost.zip", nil }
-	_, err = invoker(t, awslambda.Options{Client: c, Upload: lost}).Deploy(t.Context(), b, 1024, nil)
+	_, err = invoker(t, awslambda.Options{Client: c, Upload: lost}).Deploy(t.Context(), build(t), 1024, nil)
 	named(t, err, "Lambda cannot read the zip in the bucket", "s3:GetObject")
 }
 

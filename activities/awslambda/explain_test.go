@@ -188,7 +188,7 @@ func TestWhereThatNoClientCanUseIsRefused(t *testing.T) {
 		"no region":      {awslambda.Where{Region: "Frankfurt"}, `"Frankfurt" is no region`, "eu-central-1"},
 		"no endpoint":    {awslambda.Where{Endpoint: "localhost:80"}, `"localhost:80" is no endpoint`, "http://"},
 	} {
-		_, err := awslambda.Connect(t.Context(), tt.where)
+		_, err := tt.where.Load(t.Context())
 		t.Run(name, func(t *testing.T) { named(t, err, tt.says, tt.hint) })
 	}
 }
@@ -203,12 +203,12 @@ func TestAnEndpointThatHangsIsNotWaitedForEver(t *testing.T) {
 	}))
 	defer silent.Close()
 	defer close(release)
-	client, err := awslambda.Connect(t.Context(), awslambda.Where{
-		Endpoint: silent.URL, Key: "k", Secret: "s", Patience: 50 * time.Millisecond,
-	})
+	where := awslambda.Where{Endpoint: silent.URL, Key: "k", Secret: "s", Patience: 50 * time.Millisecond}
+	cfg, err := where.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	client := where.Lambda(cfg)
 	_, err = invoker(t, awslambda.Options{Client: client}).List(t.Context())
 	named(t, err, "no answer from "+silent.URL, "goes on where it stopped")
 	if calls.Load() != 1 {

@@ -118,6 +118,14 @@ var refusals = []refusal{
 		hint: "the bucket has to be in the region of the function, and these credentials need s3:GetObject there",
 	},
 	{
+		codes: []string{"NoSuchBucket"}, what: "the bucket is not there",
+		hint: "make it (deploy/aws/template.yaml does), or name another with --bucket",
+	},
+	{
+		codes: []string{"PermanentRedirect", "MovedPermanently", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"}, quote: true,
+		what: "the bucket is in another region", hint: "name one in the region of the functions with --bucket, or give --region",
+	},
+	{
 		codes: []string{"TooManyRequests", "Throttling", "RequestLimitExceeded", "SlowDown"}, quote: true,
 		what: "AWS throttles these calls", hint: "wait a minute, then run it again: it goes on where it stopped",
 	},

@@ -10,12 +10,13 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Environment variables by which the engine tells a user's binary what it is. Only that of NATS holds a secret, and
-// only workflow workers are given it.
+// Environment variables by which the engine tells a user's binary what it is. That of NATS holds a secret, which
+// only workflow workers are given, and that of artifacts may hold one, which lets all of them put and open these.
 const (
 	// RoleEnvironment is one of the roles below; unset when a person starts the binary.
 	RoleEnvironment = "SPILLWAY_ROLE"
-	// ArtifactsEnvironment is the artifact store: a file:// URL.
+	// ArtifactsEnvironment is the artifact store, as package stores opens it: a file:// URL, the http:// URL of the
+	// engine's relay, which holds a token that opens and puts artifacts, or for functions elsewhere an s3:// URL.
 	ArtifactsEnvironment = "SPILLWAY_ARTIFACTS"
 	// TemporalEnvironment and NATSEnvironment are the addresses for the workflow worker; that of NATS holds the name and
 	// the password of its build.

@@ -3,7 +3,9 @@ package wire
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +41,42 @@ func (c Command) PoolOnly() string {
 		}
 		return "it imports " + named + ", which functions do not have"
 	}
+	if found := c.hostPath(); found != "" {
+		return "it names " + found + ", a path of this host"
+	}
 	return ""
+}
+
+// everywhere are the paths that functions have, too: what begins with one of those that end with a slash, and the rest
+// as they are.
+var everywhere = []string{"/dev/", "/proc/", "/tmp/", "/tmp", "/bin/sh", "/bin/bash", "/usr/bin/env", "/bin/cat"}
+
+// hostPath is an absolute path that the command is given and that a function has nothing at; empty when there is none.
+// Scripts for a shell are looked through, too. What a program has in its own text is not seen.
+func (c Command) hostPath() string {
+	texts := slices.Clone(c.Arguments)
+	for _, name := range slices.Sorted(maps.Keys(c.Environment)) {
+		texts = append(texts, c.Environment[name])
+	}
+	for _, text := range texts {
+		words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`=<>|&;:,()", r) })
+		for _, word := range words {
+			if isHostPath(word) {
+				return word
+			}
+		}
+	}
+	return ""
+}
+
+// isHostPath reports whether a word is a path below the root, with more than one letter, that functions do not have.
+func isHostPath(word string) bool {
+	if !path.IsAbs(word) || len(word) < 3 || strings.HasPrefix(word, "//") || strings.ContainsAny(word, "*?[]{}$\\") {
+		return false
+	}
+	return !slices.ContainsFunc(everywhere, func(known string) bool {
+		return word == known || strings.HasSuffix(known, "/") && strings.HasPrefix(word, known)
+	})
 }
 
 // PoolOnlyFor returns why no function can run a task of the stage with this input: empty when one may. That of a stage

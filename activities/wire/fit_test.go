@@ -50,6 +50,27 @@ func TestWhatKeepsACommandOffFunctionsIsSaid(t *testing.T) {
 			of, with(func(c *wire.Command) { c.Imports = []string{"a", "b", "c", "d"} }),
 			"it imports a, b, c and others, which functions do not have",
 		},
+		"a path of this host": {
+			of, with(func(c *wire.Command) { c.Arguments = []string{"python3", "fit.py", "--data=/srv/rows.csv"} }),
+			"it names /srv/rows.csv, a path of this host",
+		},
+		"a path of this host in a script": {
+			of, with(func(c *wire.Command) { c.Arguments = []string{"sh", "-c", "sort </srv/rows.csv >out"} }),
+			"it names /srv/rows.csv, a path of this host",
+		},
+		"a path of this host in its environment": {
+			of, with(func(c *wire.Command) { c.Environment = map[string]string{"DATA": "/srv"} }),
+			"it names /srv, a path of this host",
+		},
+		"its interpreter by its path": {
+			of, with(func(c *wire.Command) { c.Arguments = []string{"/opt/py/bin/python3", "fit.py"} }),
+			"it names /opt/py/bin/python3, a path of this host",
+		},
+		"paths that are everywhere": {
+			of, with(func(c *wire.Command) {
+				c.Arguments = []string{"/bin/sh", "-c", "echo a/b 1/2 https://example.org/x > /dev/null; ls /tmp; sed s/a/b/"}
+			}), "",
+		},
 		"a GPU": {
 			wire.Stage{Command: true, Declared: quantity.Size{GPU: quantity.Core}}, plain,
 			"it needs a GPU, which functions do not have",

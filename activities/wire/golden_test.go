@@ -39,7 +39,7 @@ var (
 		Declared: size, MaxAttempts: 3,
 		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent, Budgeted: true,
 		Reserved: 7, Batches: true, Asks: true,
-		CacheVersion: "2",
+		CacheVersion: "2", Resume: ref,
 	}
 	training = predictor.Training{
 		Model: "3b2a", ModelBytes: 4 * quantity.MiB,

@@ -61,6 +61,9 @@ type Task struct {
 	// Asks says that the run answers ReserveUpdate also while it has no budget, so that a long task hears of one that
 	// comes later.
 	Asks bool `json:"asks,omitempty"`
+	// Resume is the checkpoint of a venue that gave the task up, from which the first attempt here goes on; the zero Ref
+	// when there is none.
+	Resume activities.Ref `json:"resume,omitzero"`
 }
 
 // Result is what every stage activity returns.

@@ -8,6 +8,7 @@ require (
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/credentials v1.20.14
 	github.com/aws/aws-sdk-go-v2/service/s3 v1.114.7
+	github.com/google/go-cmp v0.7.0
 	github.com/spillway-ml/spillway v0.0.0-00010101000000-000000000000
 	github.com/versity/versitygw v1.8.0
 )

@@ -45,7 +45,9 @@ type common struct {
 
 // verbs returns all verbs in the order of their names.
 func verbs() []verb {
-	return []verb{deadlines(), forecasts(), partitions(), runs(), sizing(), spilling(), tasks(), tuningJobs()}
+	return []verb{
+		curves(), deadlines(), forecasts(), partitions(), runs(), sizing(), spilling(), tasks(), tuningJobs(),
+	}
 }
 
 // The exit codes.

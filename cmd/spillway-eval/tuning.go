@@ -31,19 +31,30 @@ that does little else; 3,000 functions at once, 3 s to start.
 
 Against uniform (the best allocation that all rungs share), equal (each rung the same part of the budget), greedy, and
 lambdaml (10 workers of 3,008 MB, at what that takes). Published figures are those of the paper against its own
-baselines, of other models.`,
-		simulated: true,
+baselines, of other models.
+
+Searches of recorded trainings (algoperf_curves, pools of at least 18 trials of one workload, framework and study, with
+the validation metric so far) by one worker, in random orders, for 2, 4 and 7 times what a trial gets at most (R, the
+90th percentile of the recorded steps), from R/27 on:
+
+  regret         how far the best that was seen is from the best of the pool, as a part of how far the middle trial is
+  regret_ratio   that of ASHA, which is what Spillway does where nobody says, over that of random search`,
 		define: func(flags *flag.FlagSet) func(context.Context, common) error {
 			world := tuning.World{}
-			flags.Uint64Var(&world.Seed, "seed", 1, "`number` from which profiles are drawn")
+			orders := 0
+			flags.Uint64Var(&world.Seed, "seed", 1, "`number` from which profiles and orders are drawn")
+			flags.IntVar(&orders, "orders", 40, "how `many` random orders of each pool")
 			flags.IntVar(&world.Budgets, "budgets", 20, "how `many` budgets for each model")
 			flags.Float64Var(&world.Noise, "noise", 0.1, "`part` by which profiles are off")
-			return func(ctx context.Context, with common) error { return evaluateTuning(ctx, world, with) }
+			return func(ctx context.Context, with common) error { return evaluateTuning(ctx, world, orders, with) }
 		},
 	}
 }
 
-func evaluateTuning(ctx context.Context, world tuning.World, with common) error {
+func evaluateTuning(ctx context.Context, world tuning.World, orders int, with common) error {
+	if orders < 1 {
+		return usageError(fmt.Sprintf("%d orders: give at least one", orders))
+	}
 	if world.Budgets < 1 || !(world.Noise >= 0 && world.Noise < 1) {
 		return usageError(fmt.Sprintf("%d budgets with noise %g: give at least one, and 0 to less than 1", world.Budgets,
 			world.Noise))
@@ -55,7 +66,7 @@ func evaluateTuning(ctx context.Context, world tuning.World, with common) error 
 		}
 		reportTuning(with.report, done)
 	}
-	return nil
+	return evaluateSearchers(ctx, world.Seed, orders, with)
 }
 
 // Of the paper's abstract (CE-scaling, IPDPS'23): time and cost saved for tuning and for training.

@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -12,9 +15,11 @@ import (
 // faster.
 func TestTuningIsEvaluated(t *testing.T) {
 	t.Parallel()
+	data := recordedTrials(t)
 	ask := func() string {
 		var out bytes.Buffer
-		if code := run(t.Context(), []string{"tuning", "--budgets", "2", "--json"}, &out, io.Discard); code != exitDone {
+		args := []string{"tuning", "--data", data, "--budgets", "2", "--orders", "5", "--json"}
+		if code := run(t.Context(), args, &out, io.Discard); code != exitDone {
 			t.Fatalf("exit code %d: %s", code, out.String())
 		}
 		return out.String()
@@ -35,18 +40,52 @@ func TestTuningIsEvaluated(t *testing.T) {
 			t.Errorf("figure %+v", f)
 		case f.Metric == "gap_to_exact" && strings.HasSuffix(f.Case, "right profiles") && f.Ours > 0.01:
 			t.Errorf("%s: %g longer than the optimum", f.Case, f.Ours)
+		case f.Case == "all, 2R" && f.Metric == "regret" && !(f.Ours < f.Baselines["random"]/2):
+			t.Errorf("%+v: want less than half of random search's where the best trials are ahead from the first step on", f)
 		case strings.HasSuffix(f.Metric, "_median") && strings.Contains(f.Case, "against") && f.Ours < -0.01:
 			t.Errorf("%s: %s %g: it is worse", f.Case, f.Metric, f.Ours)
 		}
 	}
-	for _, want := range []string{"16 trials, right profiles", "4096 trials against uniform", "training against equal"} {
+	for _, want := range []string{
+		"16 trials, right profiles", "4096 trials against uniform", "training against equal", "study 3, 7R",
+	} {
 		if !cases[want] {
 			t.Errorf("no case %q in %v", want, cases)
 		}
 	}
-	for _, wrong := range [][]string{{"--budgets", "0"}, {"--noise", "1"}, {"--noise", "-0.1"}} {
-		if code := run(t.Context(), append([]string{"tuning"}, wrong...), io.Discard, io.Discard); code != exitUsage {
+	for _, wrong := range [][]string{{"--budgets", "0"}, {"--orders", "0"}, {"--noise", "1"}, {"--noise", "-0.1"}} {
+		args := append([]string{"tuning", "--data", data}, wrong...)
+		if code := run(t.Context(), args, io.Discard, io.Discard); code != exitUsage {
 			t.Errorf("%v exits with %d, want %d", wrong, code, exitUsage)
 		}
 	}
+}
+
+// recordedTrials writes a pool of 20 trials whose metrics soon grow with their number, and one that is too small.
+func recordedTrials(t *testing.T) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	var labels, curves strings.Builder
+	labels.WriteString("trial_id,ruleset,workload,framework,study,direction\n")
+	curves.WriteString("trial_id,global_step,val_metric\n")
+	write := func(id, workload string, number int) {
+		fmt.Fprintf(&labels, "%s,external_tuning,%s,jax,3,max\n", id, workload)
+		for step := range 27 {
+			fmt.Fprintf(&curves, "%s,%d,%d\n", id, 100*(step+1), number*min(step+1, 2))
+		}
+	}
+	for i := range 20 {
+		write(fmt.Sprintf("many-%d", i), "many", i)
+	}
+	write("one", "few", 1)
+	set := filepath.Join(folder, "algoperf_curves")
+	if err := os.Mkdir(set, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"trials.csv": labels.String(), "curves_many.csv": curves.String()} {
+		if err := os.WriteFile(filepath.Join(set, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
 }

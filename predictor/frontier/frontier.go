@@ -282,7 +282,9 @@ func (f *Frontier) index() { f.ends = unbeaten(slices.Clone(f.ends)) }
 func (f Frontier) Len() int { return len(f.ends) }
 
 // Pair is the time and cost of point i, from 0 on, by ascending time and descending cost.
-func (f Frontier) Pair(i int) (seconds float64, cost quantity.Money) { return f.ends[i].seconds, f.ends[i].cost }
+func (f Frontier) Pair(i int) (seconds float64, cost quantity.Money) {
+	return f.ends[i].seconds, f.ends[i].cost
+}
 
 // At is point i, from 0 on, by ascending time and descending cost.
 func (f Frontier) At(i int) Point {

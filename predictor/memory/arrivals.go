@@ -35,8 +35,8 @@ const (
 	growMinutes = 24 * 60
 )
 
-// Arrivals are the tasks that came at one stage, whatever its build, minute by minute, and what is forecast.
-type Arrivals struct {
+// series are the tasks that came at one stage, whatever its build, minute by minute, and what is forecast.
+type series struct {
 	// Name is that of the stage's model.
 	Name string `json:"name"`
 	// Last is the minute since 1970 in which something came last.
@@ -64,11 +64,11 @@ type Came struct {
 	Known bool    `json:"known,omitempty"`
 }
 
-// arriving is what is known of the arrivals at all stages. Its zero value knows nothing.
-type arriving struct {
+// arrivals is what is known of those at all stages. Its zero value knows nothing.
+type arrivals struct {
 	// minute is the one that goes on, since 1970; 0 before any time was told.
 	minute int64
-	stages map[string]*Arrivals // by the name of the model
+	stages map[string]*series // by the name of the model
 	// most is how many stages are followed at most where less than maxArrivals had room in a checkpoint; 0 for as many. It
 	// grows by one a day, and whoever goes on from a checkpoint begins with all.
 	most int
@@ -87,10 +87,10 @@ type arriving struct {
 // It takes about 5 microseconds for each stage that is followed when a minute is over, and nothing else.
 func (m *State) Pass(now fact.Instant) {
 	m.passed = max(0, now)
-	m.arriving.pass(int64(now / arrivalMinute))
+	m.arrivals.pass(int64(now / arrivalMinute))
 }
 
-func (a *arriving) pass(minute int64) {
+func (a *arrivals) pass(minute int64) {
 	passed := minute - a.minute
 	switch {
 	case a.still || minute <= 0 || passed == 0 || passed < 0 && passed >= -backMinutes:
@@ -119,26 +119,26 @@ func (a *arriving) pass(minute int64) {
 }
 
 // over closes a minute.
-func (a *Arrivals) over(minute int64) {
+func (s *series) over(minute int64) {
 	at := fact.Instant(minute) * arrivalMinute
-	came := Came{Minute: minute, Tasks: a.Count}
-	if said := a.Forecaster.At(at.Time()); said.Known() {
+	came := Came{Minute: minute, Tasks: s.Count}
+	if said := s.Forecaster.At(at.Time()); said.Known() {
 		came.Known = true
 		came.Low, came.Mid = float32(said.Quantile(0.1)), float32(said.Quantile(0.5))
 		came.High = float32(said.Quantile(0.9))
 	}
-	if !a.Forecaster.Observe(at.Time(), float64(a.Count)) {
+	if !s.Forecaster.Observe(at.Time(), float64(s.Count)) {
 		return
 	}
-	if len(a.Came) == maxCame {
-		copy(a.Came, a.Came[1:])
-		a.Came = a.Came[:maxCame-1]
+	if len(s.Came) == maxCame {
+		copy(s.Came, s.Came[1:])
+		s.Came = s.Came[:maxCame-1]
 	}
-	a.Came = append(a.Came, came)
+	s.Came = append(s.Came, came)
 }
 
 // arrived counts tasks that came at the stages of a model.
-func (a *arriving) arrived(name string, tasks int) {
+func (a *arrivals) arrived(name string, tasks int) {
 	if tasks <= 0 || a.still {
 		return
 	}
@@ -152,7 +152,7 @@ func (a *arriving) arrived(name string, tasks int) {
 }
 
 // follow begins to count what comes at a stage; nil where there is no room for another one.
-func (a *arriving) follow(name string) *Arrivals {
+func (a *arrivals) follow(name string) *series {
 	most := cmp.Or(a.most, maxArrivals)
 	if len(a.stages) >= most {
 		if a.crowded == a.minute {
@@ -170,16 +170,16 @@ func (a *arriving) follow(name string) *Arrivals {
 		panic("a forecast of arrivals: " + err.Error()) // the options are constant
 	}
 	if a.stages == nil {
-		a.stages = map[string]*Arrivals{}
+		a.stages = map[string]*series{}
 	}
-	fresh := &Arrivals{Name: name, Last: a.minute, Forecaster: forecaster}
+	fresh := &series{Name: name, Last: a.minute, Forecaster: forecaster}
 	a.stages[name] = fresh
 	return fresh
 }
 
 // silent is the stage at which nothing has come for the longest, the smaller name among equals; nil for none.
-func (a *arriving) silent() *Arrivals {
-	var longest *Arrivals
+func (a *arrivals) silent() *series {
+	var longest *series
 	for _, stage := range a.stages {
 		if longest == nil || cmp.Or(cmp.Compare(stage.Last, longest.Last), strings.Compare(stage.Name, longest.Name)) < 0 {
 			longest = stage
@@ -190,7 +190,7 @@ func (a *arriving) silent() *Arrivals {
 
 // lighten forgets a quarter of the stages, those at which nothing has come for the longest, follows no more than the
 // others at first, and returns how many it forgot.
-func (a *arriving) lighten() (forgotten int) {
+func (a *arrivals) lighten() (forgotten int) {
 	if len(a.stages) == 0 {
 		return 0
 	}
@@ -202,10 +202,6 @@ func (a *arriving) lighten() (forgotten int) {
 	return forgotten
 }
 
-// Arrivals returns what came at the stages of a model and what is forecast; nil where that is not followed. It is not
-// to be changed, and changes with the next event or time that is told.
-func (m *State) Arrivals(model string) *Arrivals { return m.arriving.stages[model] }
-
 // enoughMinutes is how many minutes must be known before a forecast of them is acted on: of fewer, what is thought
 // before anything was seen says as much.
 const enoughMinutes = 30
@@ -213,7 +209,7 @@ const enoughMinutes = 30
 // Coming is the chance that anything comes at the stages of a model in the minute that goes on, if nothing has yet, and
 // in each of the next; nil where less is known than enough to act on. It is not to be changed.
 func (m *State) Coming(model string) []float64 {
-	stage, now := m.arriving.stages[model], m.arriving.minute
+	stage, now := m.arrivals.stages[model], m.arrivals.minute
 	if stage == nil || stage.Forecaster.Seen() < enoughMinutes {
 		return nil
 	}
@@ -228,7 +224,7 @@ func (m *State) Coming(model string) []float64 {
 		}
 		coming = append(coming, said.Exceeds(0))
 	}
-	if !m.arriving.still { // what a copy shares is not the copy's to change
+	if !m.arrivals.still { // what a copy shares is not the copy's to change
 		stage.coming, stage.said = coming, now
 	}
 	return coming
@@ -241,21 +237,21 @@ type savedArrivals struct {
 }
 
 // savedSeries is one stage: what cannot be read of one is forgotten, and nothing else is.
-type savedSeries struct{ *Arrivals }
+type savedSeries struct{ *series }
 
 // UnmarshalJSON implements json.Unmarshaler. A forecast of another version leaves the stage nil.
 func (s *savedSeries) UnmarshalJSON(data []byte) error {
-	var read Arrivals
+	var read series
 	if err := json.Unmarshal(data, &read); err != nil || read.Forecaster == nil || read.Name == "" {
 		return nil //nolint:nilerr // what is forecast is learned again, and the rest of the state is not to be lost for it
 	}
 	read.Came = read.Came[max(0, len(read.Came)-maxCame):]
 	read.Count = min(max(0, read.Count), maxTasks)
-	s.Arrivals = &read
+	s.series = &read
 	return nil
 }
 
-func (a *arriving) save() *savedArrivals {
+func (a *arrivals) save() *savedArrivals {
 	if a.minute == 0 && len(a.stages) == 0 {
 		return nil
 	}
@@ -266,15 +262,15 @@ func (a *arriving) save() *savedArrivals {
 	return saved
 }
 
-func (s *savedArrivals) read() (a arriving) {
+func (s *savedArrivals) read() (a arrivals) {
 	if s == nil {
-		return arriving{}
+		return arrivals{}
 	}
 	a.minute = max(0, s.Minute)
-	a.stages = make(map[string]*Arrivals, len(s.Stages))
+	a.stages = make(map[string]*series, len(s.Stages))
 	for _, stage := range s.Stages {
-		if stage.Arrivals != nil && len(a.stages) < maxArrivals {
-			a.stages[stage.Name] = stage.Arrivals
+		if stage.series != nil && len(a.stages) < maxArrivals {
+			a.stages[stage.Name] = stage.series
 		}
 	}
 	return a
@@ -317,14 +313,14 @@ type ComingMinute struct {
 
 // Arriving tells what comes at a stage; false where that is not followed.
 func (m *State) Arriving(stage fact.StageID) (arriving Arriving, followed bool) {
-	known := m.arriving.stages[stage.Model()]
+	known := m.arrivals.stages[stage.Model()]
 	if known == nil {
 		return Arriving{}, false
 	}
 	beginning := func(minute int64) time.Time { return (fact.Instant(minute) * arrivalMinute).Time() }
 	arriving = Arriving{
 		Stage: stage.Name, Known: known.Forecaster.Seen(), Enough: enoughMinutes,
-		Now: beginning(m.arriving.minute), Count: known.Count,
+		Now: beginning(m.arrivals.minute), Count: known.Count,
 		Came: make([]ArrivedMinute, 0, len(known.Came)), Next: make([]ComingMinute, 0, arrivalHorizon),
 	}
 	for _, came := range known.Came {
@@ -335,7 +331,7 @@ func (m *State) Arriving(stage fact.StageID) (arriving Arriving, followed bool) 
 		arriving.Came = append(arriving.Came, minute)
 	}
 	for i := range int64(arrivalHorizon) {
-		at := beginning(m.arriving.minute + i)
+		at := beginning(m.arrivals.minute + i)
 		said := known.Forecaster.At(at)
 		if !said.Known() {
 			break
@@ -352,7 +348,7 @@ func tenths[F float32 | float64](count F) float64 { return math.Round(10*float64
 
 // Followed are the names of the models of which enough is known of what arrives to act on, sorted.
 func (m *State) Followed() (names []string) {
-	for name, stage := range m.arriving.stages {
+	for name, stage := range m.arrivals.stages {
 		if stage.Forecaster.Seen() >= enoughMinutes {
 			names = append(names, name)
 		}
@@ -361,9 +357,13 @@ func (m *State) Followed() (names []string) {
 	return names
 }
 
-// Fan is how many tasks are forecast in the minutes that follow the one that goes on, each at these levels; nil where
-// nothing is known.
-func (a *Arrivals) Fan(levels []float64, now fact.Instant) (minutes [][]float64) {
+// Fan is how many tasks are forecast for a model in the minutes that follow the one that goes on, each at these levels;
+// nil where nothing is known.
+func (m *State) Fan(model string, levels []float64, now fact.Instant) (minutes [][]float64) {
+	a := m.arrivals.stages[model]
+	if a == nil {
+		return nil
+	}
 	for i := range int64(arrivalHorizon - 1) {
 		said := a.Forecaster.At((now + fact.Instant(i+1)*arrivalMinute).Time())
 		if !said.Known() {
@@ -381,8 +381,12 @@ func (a *Arrivals) Fan(levels []float64, now fact.Instant) (minutes [][]float64)
 	return minutes
 }
 
-// Rate is how many tasks came in a second of the latest minutes; 0 where none is known.
-func (a *Arrivals) Rate() float64 {
+// Rate is how many tasks of a model came in a second of the latest minutes; 0 where none is known.
+func (m *State) Rate(model string) float64 {
+	a := m.arrivals.stages[model]
+	if a == nil {
+		return 0
+	}
 	tasks := 0
 	for _, came := range a.Came {
 		tasks += came.Tasks

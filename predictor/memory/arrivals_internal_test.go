@@ -41,7 +41,7 @@ func TestArrivalsAreCountedByTheMinuteAndQuietOnesAreKnown(t *testing.T) {
 			arrivalsAt(m, "score", minuteOf(i).Add(time.Hour), 3)
 		}
 	}
-	got := m.Arrivals("app/score")
+	got := m.arrivals.stages["app/score"]
 	if got == nil || got.Forecaster.Seen() != 9 || len(got.Came) != 9 || got.Count != 5 {
 		t.Fatalf("got %+v, want nine minutes that are over and five tasks in the one that goes on", got)
 	}
@@ -76,7 +76,7 @@ func TestWhatNobodySawIsNoQuietMinute(t *testing.T) {
 			m.Pass(fact.At(minuteOf(0)))
 			arrivalsAt(m, "score", minuteOf(0), 4)
 			m.Pass(fact.At(minuteOf(one.passed)))
-			if got := m.Arrivals("app/score").Forecaster.Seen(); got != one.observed {
+			if got := m.arrivals.stages["app/score"].Forecaster.Seen(); got != one.observed {
 				t.Errorf("%d minutes are known, want %d", got, one.observed)
 			}
 		})
@@ -92,14 +92,14 @@ func TestAClockThatGoesBackIsFollowedOnceItIsAnotherTime(t *testing.T) {
 	}
 	m.Pass(fact.At(minuteOf(97))) // another clock, which is slow
 	arrivalsAt(m, "score", minuteOf(97), 1)
-	if got := m.Arrivals("app/score"); got.Count != 2 || got.Forecaster.Seen() != 99 {
+	if got := m.arrivals.stages["app/score"]; got.Count != 2 || got.Forecaster.Seen() != 99 {
 		t.Fatalf("a clock that is two minutes late made it %+v, want two tasks in the minute that goes on", got)
 	}
 	for i := range 200 { // an hour and a half back
 		m.Pass(fact.At(minuteOf(10 + i)))
 		arrivalsAt(m, "score", minuteOf(10+i), 1)
 	}
-	got := m.Arrivals("app/score")
+	got := m.arrivals.stages["app/score"]
 	if got.Count != 1 || got.Last != minuteOf(209).Unix()/60 || !got.Forecaster.Newest().Equal(minuteOf(208)) {
 		t.Errorf("after the clock was set back it is %+v, newest %v; want it to be followed", got, got.Forecaster.Newest())
 	}
@@ -128,12 +128,12 @@ func TestAClockThatIsSetRightSoonLosesNothingThatWasForecast(t *testing.T) {
 		m.Pass(fact.At(minuteOf(i)))
 		arrivalsAt(m, "score", minuteOf(i), 1)
 	}
-	known := m.Arrivals("app/score").Forecaster.Seen()
+	known := m.arrivals.stages["app/score"].Forecaster.Seen()
 	for i := 89; i < 110; i++ {
 		m.Pass(fact.At(minuteOf(i)))
 		arrivalsAt(m, "score", minuteOf(i), 2)
 		want := known + int64(max(0, i-99))
-		if got := m.Arrivals("app/score"); got.Count != 2 || got.Forecaster.Seen() != want {
+		if got := m.arrivals.stages["app/score"]; got.Count != 2 || got.Forecaster.Seen() != want {
 			t.Errorf("in minute %d it counts %d tasks and %d minutes are known, want 2 and %d", i, got.Count,
 				got.Forecaster.Seen(), want)
 		}
@@ -154,7 +154,7 @@ func TestAStageSeenOnceADayIsForecast(t *testing.T) {
 	for i := 8 * day; i < 8*day+at; i++ {
 		m.Pass(fact.At(minuteOf(i)))
 	}
-	f := m.Arrivals("app/nightly").Forecaster
+	f := m.arrivals.stages["app/nightly"].Forecaster
 	due, other := f.At(minuteOf(8*day+at)).Exceeds(0), f.At(minuteOf(8*day+at+10)).Exceeds(0)
 	t.Logf("in the minute it comes %.3f, ten minutes later %.3f", due, other)
 	if due < 0.5 || other > 0.2 {
@@ -172,30 +172,30 @@ func TestTenThousandStagesTakeNoMoreThanThoseThatAreFollowed(t *testing.T) {
 		for i := 0; i < 10_000; i += 100 {
 			m.Pass(fact.At(minuteOf(minute)))
 			for j := range 100 {
-				m.arriving.arrived("app/"+name(i+j), 1)
+				m.arrivals.arrived("app/"+name(i+j), 1)
 			}
 			for j := range 20 {
-				m.arriving.arrived("app/often-"+name(j), 1)
+				m.arrivals.arrived("app/often-"+name(j), 1)
 			}
 			minute++
 		}
 	}
-	if got := len(m.arriving.stages); got != maxArrivals {
+	if got := len(m.arrivals.stages); got != maxArrivals {
 		t.Errorf("%d stages are followed, want %d", got, maxArrivals)
 	}
 	for j := range 20 {
-		got := m.Arrivals("app/often-" + name(j))
+		got := m.arrivals.stages["app/often-"+name(j)]
 		if got == nil || got.Forecaster.Seen() < 290 {
 			t.Errorf("a stage at which something always comes is known as %+v, want to have been followed", got)
 		}
 	}
 	arrivalsAt(m, "often-"+name(0), minuteOf(minute), 1)
 	forgotten := 0
-	for len(m.arriving.stages) > 0 {
+	for len(m.arrivals.stages) > 0 {
 		n := m.Lighten()
 		forgotten += n
 		if n < 1 {
-			t.Fatalf("nothing was forgotten of %d stages", len(m.arriving.stages))
+			t.Fatalf("nothing was forgotten of %d stages", len(m.arrivals.stages))
 		}
 	}
 	if forgotten != maxArrivals || len(m.models) == 0 {
@@ -212,11 +212,11 @@ func TestThoseThatComeAreFollowedWhenACheckpointWasTooLarge(t *testing.T) {
 	}
 	m.Pass(fact.At(minuteOf(1)))
 	arrivalsAt(m, "early-0", minuteOf(1), 1)
-	if n := m.Lighten(); n != 2 || m.Arrivals("app/early-0") == nil || m.Arrivals("app/early-1") != nil {
+	if n := m.Lighten(); n != 2 || m.arrivals.stages["app/early-0"] == nil || m.arrivals.stages["app/early-1"] != nil {
 		t.Fatalf("%d were forgotten, want two of those at which nothing came for the longest", n)
 	}
 	arrivalsAt(m, "late", minuteOf(1), 1)
-	if m.Arrivals("app/late") != nil {
+	if m.arrivals.stages["app/late"] != nil {
 		t.Error("another is followed where there is no room for it")
 	}
 	for i := 2; i < 90; i++ {
@@ -224,8 +224,8 @@ func TestThoseThatComeAreFollowedWhenACheckpointWasTooLarge(t *testing.T) {
 		arrivalsAt(m, "early-0", minuteOf(i), 1)
 	}
 	arrivalsAt(m, "late", minuteOf(89), 1)
-	if m.Arrivals("app/late") == nil || m.Arrivals("app/early-0") == nil || len(m.arriving.stages) != 6 {
-		t.Errorf("%d are followed, want the new one instead of one that was silent for an hour", len(m.arriving.stages))
+	if m.arrivals.stages["app/late"] == nil || m.arrivals.stages["app/early-0"] == nil || len(m.arrivals.stages) != 6 {
+		t.Errorf("%d are followed, want the new one instead of one that was silent for an hour", len(m.arrivals.stages))
 	}
 }
 
@@ -245,7 +245,7 @@ func TestAsManyAsThereWereAreFollowedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	arrivalsAt(again, "late", minuteOf(0), 1)
-	if again.Arrivals("app/late") == nil {
+	if again.arrivals.stages["app/late"] == nil {
 		t.Error("whoever goes on from the checkpoint follows no other stage")
 	}
 	for day := 1; day < 4; day++ {
@@ -255,7 +255,7 @@ func TestAsManyAsThereWereAreFollowedAgain(t *testing.T) {
 				arrivalsAt(m, name, minuteOf(24*60*day), 1)
 			}
 		}
-		if got := len(m.arriving.stages); got != 1+day {
+		if got := len(m.arrivals.stages); got != 1+day {
 			t.Errorf("after %d days %d stages are followed, want %d", day, got, 1+day)
 		}
 	}
@@ -263,9 +263,9 @@ func TestAsManyAsThereWereAreFollowedAgain(t *testing.T) {
 		m.Pass(fact.At(minuteOf(24 * 60 * (4 + day))))
 	}
 	for i := range 2 * maxArrivals {
-		m.arriving.arrived(fmt.Sprint("app/more-", i), 1)
+		m.arrivals.arrived(fmt.Sprint("app/more-", i), 1)
 	}
-	if got := len(m.arriving.stages); got != maxArrivals {
+	if got := len(m.arrivals.stages); got != maxArrivals {
 		t.Errorf("in the end %d stages are followed, want %d", got, maxArrivals)
 	}
 }
@@ -313,8 +313,8 @@ func TestAForecastThatCannotBeReadTakesNothingElseAlong(t *testing.T) {
 			t.Errorf("%s: %v", stage, err)
 			continue
 		}
-		if m.Term != 3 || m.Arrivals("app/score") != nil || m.Arrivals("app/train") == nil {
-			t.Errorf("%s: read as %v, want the other stage and the term", stage, m.arriving.stages)
+		if m.Term != 3 || m.arrivals.stages["app/score"] != nil || m.arrivals.stages["app/train"] == nil {
+			t.Errorf("%s: read as %v, want the other stage and the term", stage, m.arrivals.stages)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 	st.Queues[queue].Tasks = min(st.Queues[queue].Tasks+tasks, maxTasks)
 	if tasks > 0 {
 		st.Queues[queue].Hints.add(now, tasks)
-		m.arriving.arrived(st.Model.Name, tasks)
+		m.arrivals.arrived(st.Model.Name, tasks)
 	}
 	part := m.share(st, e.Run, now)
 	if part == nil {

@@ -80,7 +80,7 @@ func (m *State) Copied() *State {
 	}
 	twin.Attempts, twin.Grants, twin.leased = maps.Clone(m.Attempts), maps.Clone(m.Grants), maps.Clone(m.leased)
 	twin.Given, twin.steps = maps.Clone(m.Given), maps.Clone(m.steps)
-	twin.arriving.still = true
+	twin.arrivals.still = true
 	return &twin
 }
 

@@ -42,7 +42,7 @@ type State struct {
 	passed              fact.Instant // the time that Pass told last; 0 before it is told, also after a checkpoint
 	recent              recent
 	followed            int // stages that have a live
-	arriving            arriving
+	arrivals            arrivals
 }
 
 // Bounds of what is remembered. Beyond them the least recently active entry is forgotten, so that no input makes a
@@ -309,7 +309,7 @@ func (m *State) model(name string, now fact.Instant) *Model {
 // those that were active longest ago, with their stages, and returns how many: none that a run works on. It is for a
 // checkpoint that would be too large.
 func (m *State) Lighten() (forgotten int) {
-	if forgotten := m.arriving.lighten(); forgotten > 0 {
+	if forgotten := m.arrivals.lighten(); forgotten > 0 {
 		return forgotten
 	}
 	busy := make(map[*Model]bool)
@@ -472,7 +472,7 @@ func (m *State) MarshalJSON() ([]byte, error) {
 		Version: SavedVersion, Begins: true,
 		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.leased,
 		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth, CostWidth: m.CostWidth, Given: m.Given,
-		Full: m.Full, Steps: m.steps, Arrivals: m.arriving.save(),
+		Full: m.Full, Steps: m.steps, Arrivals: m.arrivals.save(),
 		Stages: slices.SortedFunc(maps.Values(m.Stages), func(a, b *Stage) int { return fact.CompareStages(a.ID, b.ID) }),
 		Models: slices.SortedFunc(maps.Values(m.models), func(a, b *Model) int { return strings.Compare(a.Name, b.Name) }),
 		Runs:   slices.SortedFunc(maps.Values(m.Runs), func(a, b *Run) int { return strings.Compare(a.ID, b.ID) }),
@@ -542,7 +542,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	if from.Version < loaded {
 		read.load()
 	}
-	read.arriving = from.Arrivals.read()
+	read.arrivals = from.Arrivals.read()
 	read.Cores, read.RunWidth, read.CostWidth = from.Cores, from.RunWidth, from.CostWidth
 	read.Full = from.Full.sane()
 	if !from.Begins {

@@ -45,6 +45,9 @@ type Options struct {
 	Eta int `json:"eta,omitempty"`
 	// Maximise says that a larger objective is better.
 	Maximise bool `json:"maximise,omitempty"`
+	// GoOn says that ASHA, where it would be done, goes on with the next best trial, as long as it is asked and until all
+	// have had all: for who has time or money left.
+	GoOn bool `json:"go_on,omitempty"`
 	// Seed is that from which configurations are drawn.
 	Seed uint64 `json:"seed,omitempty"`
 }
@@ -70,6 +73,8 @@ func (o Options) check() error {
 		return fmt.Errorf("%w: %d trials: ask for at least one", ErrOptions, o.Trials)
 	case o.Eta < 2:
 		return fmt.Errorf("%w: eta %d: a rung is at least twice as long as the one below", ErrOptions, o.Eta)
+	case o.GoOn && o.Algorithm != ASHA:
+		return fmt.Errorf("%w: %s cannot go on: use asha", ErrOptions, o.Algorithm)
 	case !(o.Least > 0 && o.Least <= o.Most) || math.IsInf(o.Most, 1):
 		return fmt.Errorf("%w: from %g to %g: give each trial something, and the first rung no more than all", ErrOptions,
 			o.Least, o.Most)
@@ -194,7 +199,13 @@ func (s *Search) promotable() (trial int, found bool) {
 			}
 		}
 	}
-	if len(s.trials) < s.options.Trials || s.running() {
+	if len(s.trials) < s.options.Trials {
+		return 0, false
+	}
+	if s.options.GoOn {
+		return s.nextBest()
+	}
+	if s.running() {
 		return 0, false
 	}
 	for rung := last; rung >= 0; rung-- {
@@ -204,6 +215,24 @@ func (s *Search) promotable() (trial int, found bool) {
 		}
 	}
 	return 0, false
+}
+
+// nextBest is the trial that waits at the best place of its rung, as a part of those that came as far; of equal places
+// that of the higher rung.
+func (s *Search) nextBest() (trial int, found bool) {
+	best := math.Inf(1)
+	for rung := s.Rungs() - 2; rung >= 0; rung-- {
+		for place, i := range s.ended[rung] {
+			if t := s.trials[i]; t.running || t.rung != rung || math.IsInf(s.at(i, rung), 1) {
+				continue
+			}
+			if part := float64(place) / float64(len(s.ended[rung])); part < best {
+				trial, best, found = i, part, true
+			}
+			break
+		}
+	}
+	return trial, found
 }
 
 // running reports whether a job is under way.

@@ -275,6 +275,32 @@ func TestASHAPromotesWithoutWaiting(t *testing.T) {
 	}
 }
 
+// With rungs that end at 1, 3 and 9: six trials, whose objective is their number.
+func TestASHAGoesOnWithTheNextBest(t *testing.T) {
+	t.Parallel()
+	s, err := search.New(space, search.Options{Trials: 6, Most: 9, Least: 1, GoOn: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told [][2]int
+	for _, job := range finish(t, s, 1, func(j search.Job) float64 { return float64(j.Trial) }) {
+		told = append(told, [2]int{job.Trial, job.Rung})
+	}
+	want := [][2]int{
+		{0, 0}, {1, 0}, {2, 0}, {0, 1}, {3, 0}, {4, 0}, {5, 0}, {1, 1}, // as ever: a third goes on
+		{0, 2},         // the best of two
+		{2, 1},         // the third of six, before the second of two
+		{1, 2}, {3, 1}, // the second of three, the fourth of six
+		{2, 2}, {4, 1}, {3, 2}, {4, 2}, {5, 1}, {5, 2},
+	}
+	if !reflect.DeepEqual(told, want) {
+		t.Errorf("jobs %v, want %v", told, want)
+	}
+	if _, err := search.New(space, search.Options{Trials: 6, Most: 9, GoOn: true, Algorithm: search.BOHB}); err == nil {
+		t.Error("brackets go on")
+	}
+}
+
 func TestHyperbandHasTheBracketsOfItsPaper(t *testing.T) {
 	t.Parallel()
 	const trials = 81 + 34 + 15 + 8 + 5

@@ -200,13 +200,21 @@ func machine() {
 	sleep()
 }
 
+// disk is what a machine that has one keeps /tmp on: files in a tmpfs count as memory of who wrote them, and are not
+// given back.
+const disk = "/dev/nvme0n1"
+
 func boot() (status int, err error) {
-	for _, m := range []struct{ kind, at string }{
-		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"cgroup2", "/sys/fs/cgroup"}, {"tmpfs", "/tmp"},
+	for _, m := range []struct{ kind, from, at string }{
+		{"proc", "proc", "/proc"}, {"sysfs", "sysfs", "/sys"}, {"devtmpfs", "devtmpfs", "/dev"},
+		{"cgroup2", "cgroup2", "/sys/fs/cgroup"}, {"tmpfs", "tmpfs", "/tmp"}, {"ext4", disk, "/tmp"},
 	} {
-		err := errors.Join(os.MkdirAll(m.at, 0o755), unix.Mount(m.kind, m.at, m.kind, 0, ""))
+		if _, err := os.Stat(m.from); m.from == disk && errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		err := errors.Join(os.MkdirAll(m.at, 0o755), unix.Mount(m.from, m.at, m.kind, 0, ""))
 		if err != nil && !errors.Is(err, unix.EBUSY) {
-			return 0, fmt.Errorf("mount %s: %w", m.at, err)
+			return 0, fmt.Errorf("mount %s at %s: %w", m.from, m.at, err)
 		}
 	}
 	if err := os.Chmod("/tmp", 0o1777); err != nil {
@@ -224,7 +232,7 @@ func boot() (status int, err error) {
 	program := cmp.Or(os.Getenv(programVar), "/init")
 	pid, err := syscall.ForkExec(program, append([]string{program}, os.Args[1:]...),
 		&syscall.ProcAttr{
-			Env: append(os.Environ(), "TMPDIR=/tmp", "PATH=/usr/bin:/bin"), Files: []uintptr{0, 1, 2}, Dir: "/tmp",
+			Env: append(os.Environ(), "TMPDIR=/tmp", "PATH=/usr/bin:/bin", "HOME=/tmp"), Files: []uintptr{0, 1, 2}, Dir: "/tmp",
 		})
 	if err != nil {
 		return 0, err
@@ -259,9 +267,9 @@ func loopback() error {
 	return nil
 }
 
-// patience is how long tests wait for what must happen. ENFORCE_TEST_PATIENCE multiplies it, for emulated machines.
+// patience is how long tests wait for what must happen. SPILLWAY_TEST_PATIENCE multiplies it, for emulated machines.
 func patience() time.Duration {
-	factor, err := strconv.Atoi(os.Getenv("ENFORCE_TEST_PATIENCE"))
+	factor, err := strconv.Atoi(os.Getenv("SPILLWAY_TEST_PATIENCE"))
 	if err != nil || factor < 1 {
 		factor = 1
 	}

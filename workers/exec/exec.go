@@ -70,6 +70,22 @@ type Probe struct {
 	Dataset int
 	// Base is what a worker's process holds before it holds a part; 0 where parts share a process.
 	Base quantity.Bytes
+	// Data is what the data hold in the process of the first part, the whole of it where it is in memory; 0 where that is
+	// not known.
+	Data quantity.Bytes
+	// Working is what each operation of the graph takes while it works; nil where that was not measured.
+	Working []Working
+}
+
+// Working is what one operation takes of its device's memory while it works, for Samples samples.
+type Working struct {
+	// Forward is the most that its forward pass has at once besides its inputs: outputs and what is kept are in it.
+	Forward quantity.Bytes
+	// Backward is the most that its backward pass has at once besides what was kept for it and the gradients of its
+	// outputs: those of its inputs and its parameters are in it.
+	Backward quantity.Bytes
+	// Library is what libraries keep for good once it ran, in neither of them. Operations of one process share it.
+	Library quantity.Bytes
 }
 
 // Kinds of devices.

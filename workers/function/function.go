@@ -1,7 +1,8 @@
 // Package function runs AWS Lambda functions on this machine behind the Lambda Invoke API.
 //
 // A [Host] is an http.Handler that an unmodified AWS SDK reaches through its endpoint URL alone. Each execution
-// environment is one process: the function's unmodified bootstrap (runtime provided.al2023), which asks for its
+// environment is one process: the function's unmodified bootstrap (runtime provided.al2023) or, of the one managed
+// runtime that this machine has ([Python]), its wrapper, which is given what AWS would start. It asks for its
 // invocations through the official Runtime API on a loopback port of its own. As on AWS, an invocation is complete
 // only when the runtime asks for the next one, an environment serves one invocation at a time, idle environments
 // are reused last in, first out, and an environment that fails, exits or runs too long is not used again.

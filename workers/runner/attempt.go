@@ -189,14 +189,15 @@ func (a *attempt) ended(evidence termination.Evidence, final bool) *wire.StageFa
 // https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html#tag_19_08_02
 const notExecutable, notFound = 126, 127
 
-// lacks reports whether a program failed for what a function has not: a program that it starts, a module of Python or a
-// library. The pool may have it; where it does not either, it fails there, and says so.
+// lacks reports whether a program failed for what a function has not: a program that it starts, a module of Python, a
+// library or a file of the host. The pool may have it; where it does not either, it fails there, and says so.
 func lacks(e termination.Evidence) bool {
 	if e.Signal == 0 && (e.Code == notFound || e.Code == notExecutable) {
 		return true
 	}
 	message, _ := termination.FinalMessage(e.Tail)
 	return strings.HasPrefix(message, "ModuleNotFoundError: ") ||
+		strings.HasPrefix(message, "FileNotFoundError: ") && strings.Contains(message, ": '/") ||
 		strings.Contains(message, "error while loading shared libraries") ||
 		strings.Contains(message, "cannot open shared object file")
 }

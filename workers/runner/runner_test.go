@@ -240,6 +240,13 @@ func TestWhatAFunctionLacksThePoolMayHave(t *testing.T) {
 			wire.Command{Arguments: []string{"python3", "-c", "import no_such_module"}}, predictor.CauseStart,
 			"No module named 'no_such_module'",
 		},
+		"a file of the host": {
+			wire.Command{Arguments: []string{"python3", "-c", "open('/srv/no such file')"}}, predictor.CauseStart,
+			"'/srv/no such file'",
+		},
+		"nothing, but a file of its own": {
+			wire.Command{Arguments: []string{"python3", "-c", "open('rows.csv')"}}, "", "'rows.csv'",
+		},
 		"room for its files": {large, predictor.CauseDisk, "it needs 9 MiB"},
 		"room for what it writes": {
 			sh("head -c 20000000 /dev/zero > large; sleep 600"), predictor.CauseDisk, "take too much room",

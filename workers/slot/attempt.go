@@ -122,6 +122,9 @@ func Begin(
 		a.every = min(a.every, info.HeartbeatTimeout/beatShare)
 		a.late = max(a.late, info.HeartbeatTimeout) // Temporal's worker gives one up after four fifths of that
 	}
+	if a.state.Checkpoint.Digest == "" {
+		a.state.Checkpoint = task.Resume
+	}
 	if a.state.Checkpoint.Digest != "" {
 		a.checkpoints.add(time.Now(), []activities.Ref{a.state.Checkpoint})
 	}

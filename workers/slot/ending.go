@@ -8,6 +8,7 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -99,6 +100,8 @@ type Failure struct {
 	Stack   string            `json:"stack,omitempty"`
 	// Spent is what all attempts of the task cost so far.
 	Spent quantity.Money `json:"spent_picodollars"`
+	// Checkpoint is the newest one of a task that goes on at the pool.
+	Checkpoint activities.Ref `json:"checkpoint,omitzero"`
 }
 
 // maxHealed bounds how often a task may run out of memory: doubling ten times is a thousandfold.
@@ -165,6 +168,9 @@ func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending)
 		Stage: task.Stage.Name, Task: task.ID, Attempt: attempt, Failures: after.Failures, Outcome: ending.Outcome,
 		Cause:   ending.because(),
 		Message: clip(ending.Message, maxMessage), Stack: clip(ending.Stack, maxStack), Spent: after.Spent,
+	}
+	if kind == wire.RefusedError {
+		detail.Checkpoint = after.Checkpoint
 	}
 	text := fmt.Sprintf("stage %s, task %s, attempt %d: %s", detail.Stage, detail.Task, attempt, detail.Message)
 	switch {

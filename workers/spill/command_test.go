@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,6 +166,10 @@ func TestWhatFunctionsCannotDoForACommandGoesToThePool(t *testing.T) {
 			fit, answers(wire.StageFailure{Message: "over", TimedOut: true}), time.Minute, wire.TimeoutError,
 			predictor.TimedOut, predictor.CauseTimeout, "over",
 		},
+		"a failure that this host may be without": {
+			fit, answers(wire.StageFailure{Message: "exit code 1"}), 0, wire.RefusedError, predictor.Failed,
+			predictor.CauseError, "exit code 1",
+		},
 		"what another venue would not mend": {
 			fit, answers(wire.StageFailure{Message: "bad", Permanent: true}), 0, wire.StageError, predictor.Failed,
 			predictor.CauseError, "bad",
@@ -178,7 +183,13 @@ func TestWhatFunctionsCannotDoForACommandGoesToThePool(t *testing.T) {
 					return activities.FunctionAnswer{}, nil
 				}
 			}
-			s := start(t, c.body, declares)
+			var invoked atomic.Bool
+			s := start(t, func(ctx context.Context, start wire.StartAttempt, memory quantity.Bytes) (activities.FunctionAnswer,
+				error,
+			) {
+				invoked.Store(true)
+				return c.body(ctx, start, memory)
+			}, declares)
 			_, err := s.order(t, c.command, func(task *wire.Task) {
 				if task.Timeout = c.timeout; c.timeout > 0 {
 					task.MaxAttempts = 1
@@ -187,6 +198,11 @@ func TestWhatFunctionsCannotDoForACommandGoesToThePool(t *testing.T) {
 			var failed *temporal.ApplicationError
 			if !errors.As(err, &failed) || failed.Type() != c.kind || !failed.NonRetryable() {
 				t.Errorf("got %v, want a final %s", err, c.kind)
+			}
+			var detail slot.Failure
+			if failed != nil && c.body != nil && c.kind == wire.RefusedError && failed.Details(&detail) == nil &&
+				invoked.Load() && detail.Checkpoint.Digest != "half" {
+				t.Errorf("the pool is told of checkpoint %q, want that of the function", detail.Checkpoint.Digest)
 			}
 			record := s.only(t)
 			if record.Outcome != c.outcome || record.Cause != c.cause || !strings.Contains(record.Error, c.says) {
@@ -227,5 +243,17 @@ func TestACheckpointOutlivesTheFunctionThatWasKilled(t *testing.T) {
 	}
 	if got := printed.String(); !strings.HasPrefix(got, "2:half done\nclosed\n") {
 		t.Errorf("printed %q, want the end of the log without the note", got)
+	}
+}
+
+// TestATaskGoesOnFromTheCheckpointOfAnotherVenue has a task that another venue gave up.
+func TestATaskGoesOnFromTheCheckpointOfAnotherVenue(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(_ context.Context, start wire.StartAttempt, _ quantity.Bytes) (activities.FunctionAnswer, error) {
+		return answer(t, wire.Answer{Output: json.RawMessage(fmt.Sprintf("%q", start.Resume.Digest))}), nil
+	}, declares)
+	result, err := s.order(t, fit, func(task *wire.Task) { task.Resume = activities.Ref{Digest: "there", Bytes: 1} }).Wait(t)
+	if err != nil || string(result.Output) != `"there"` {
+		t.Errorf("got %s, %v, want that it went on from there", result.Output, err)
 	}
 }

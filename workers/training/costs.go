@@ -56,6 +56,10 @@ type model struct {
 	// activations are what each operation keeps by the number of samples, in bytes: copies of parameters in another
 	// precision, and masks that all samples share, do not grow with it.
 	activations []line
+	// working is what each operation takes while it works, and data what the data hold in the process of the first part;
+	// nil and 0 where the executor does not tell.
+	working []working
+	data    quantity.Bytes
 	// classes has the costs of all operations by class of device.
 	classes map[string][]work
 	// performances has the classes that were rehearsed.
@@ -264,7 +268,8 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 	}
 	if large.Samples > m.samples {
 		m.shape, m.samples, m.tensors = large.Graph, large.Samples, large.Graph.Tensors()
-		m.activations = keptBy(small, large)
+		m.activations, m.working = keptBy(small, large), workingOf(small, large)
+		m.data = max(m.data, large.Data)
 		m.coloured = slices.ContainsFunc(m.shape.Ops, func(op graph.Op) bool { return op.Colour != "" })
 	}
 	few, err := scaled(small)

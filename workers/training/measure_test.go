@@ -229,13 +229,20 @@ func predicted(t *testing.T, c trial) outcome {
 	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e, err := torch.New(torch.Options{Model: path + ":model"})
+	e, err := torch.New(torch.Options{Model: path + ":model", Python: os.Getenv("SPILLWAY_MEASURE_PYTHON")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := usedSoFar(t)
+	var devices []exec.Device
+	if kind := os.Getenv("SPILLWAY_MEASURE_DEVICE"); kind != "" {
+		for i := range c.parts {
+			devices = append(devices, exec.Device{ID: kind + "-" + strconv.Itoa(i), Kind: kind})
+		}
+	}
 	result, err := training.Run(t.Context(), training.Job{
-		Executor: e, Partitions: c.parts, Batch: c.batch, MicroBatches: c.microBatches, Schedule: c.schedule,
+		Executor: e, Partitions: c.parts, Devices: devices, Batch: c.batch, MicroBatches: c.microBatches,
+		Schedule:  c.schedule,
 		Recompute: c.recompute, Seed: 3,
 		Optimizer: exec.Optimizer{Kind: c.optimizer, LearningRate: 1e-4}, Steps: measuredSteps, Directory: t.TempDir(),
 		CheckpointEvery: -1,

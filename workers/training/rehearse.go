@@ -284,7 +284,7 @@ type performance struct {
 // known: by libraries and the allocator. What the optimizer's step makes on a GPU is known, too, as it is as many times
 // the parameters of a part as it is of the model's, which a rest that each part has whole is not.
 func (s *setup) learn() {
-	s.rests, s.temporaries = map[string]line{}, map[string]float64{}
+	s.rests, s.temporaries, s.besides = map[string]line{}, map[string]float64{}, map[string]besides{}
 	summary := s.model.shape.Summary()
 	var gradient quantity.Bytes // the largest
 	for _, op := range s.model.shape.Ops {
@@ -294,6 +294,12 @@ func (s *setup) learn() {
 		usage := made.small.usage
 		if usage.Parameters > 0 {
 			s.state = parameterBytes * float64(usage.Optimizer) / float64(usage.Parameters)
+		}
+		if s.model.working != nil {
+			if usage.Peak > 0 && made.large.usage.Peak > 0 {
+				s.besides[class] = s.besidesOf(made)
+			}
+			continue
 		}
 		parameters := float64(summary.Parameters)
 		kept := parameters*(2+s.state/parameterBytes) + float64(summary.Workspace)

@@ -41,8 +41,10 @@ type setup struct {
 	// temporaries are what the optimizer's step made on GPUs in rehearsals, in bytes for each of the parameters', by class
 	// of device.
 	temporaries map[string]float64
-	recompute   string
-	copies      copying
+	// besides has the same of models whose operations were measured, instead of both.
+	besides   map[string]besides
+	recompute string
+	copies    copying
 }
 
 // copying says when checkpoints are copied. A copy is in the memory of the host until it is written.
@@ -289,6 +291,7 @@ type traffic struct {
 	shared  float64
 	passed  float64 // over the border to the next part, those that are passed on included
 	largest float64 // tensor or activation of one of its operations
+	moments         // of models whose operations were measured
 }
 
 // traffic follows every tensor from its part to those that read it.
@@ -296,6 +299,11 @@ func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 	all := make([]traffic, parts)
 	each := float64(s.batch) / float64(microBatches)
 	scale := each / float64(s.model.samples)
+	if s.model.working != nil {
+		for i, m := range s.moments(home, parts, each) {
+			all[i].moments = m
+		}
+	}
 	for i := range s.model.shape.Ops {
 		all[home[i]].largest = max(all[home[i]].largest, s.model.activations[i].at(each))
 	}
@@ -328,7 +336,8 @@ func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 	return all, nil
 }
 
-// part prices one part. It holds
+// part prices one part. What it holds is in holds.go. Of an executor that does not measure what operations take, it
+// holds
 //
 //	P (2 + state/4) + buffers + F A + passing + largest + added + rest
 //
@@ -394,9 +403,16 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 		stepping = p.parameters*(2+s.state/parameterBytes+made) + p.buffer
 	}
 	p.peak = (max(fixed+leaving+flight*activation, stepping) + rest.at(flight*activation)) * by.peak
-	p.most = s.copies.most(p)
 	again := p
 	again.peak, again.recompute = (max(fixed+activation, stepping)+rest.at(activation))*by.peak, true
+	if s.model.working != nil {
+		holds := func(recompute bool) float64 {
+			tensors := s.tensors(p, t, activation, gradient, microBatches, recompute)
+			return (tensors + s.besideTensors(device, at, parts, each, tensors)) * by.peak
+		}
+		p.peak, again.peak = holds(false), holds(true)
+	}
+	p.most = s.copies.most(p)
 	again.most = s.copies.most(again)
 	if s.recompute == RecomputeAlways ||
 		s.recompute == RecomputeAuto && p.most > p.capacity && again.peak < p.peak {

@@ -236,9 +236,9 @@ func TestARoleThatLacksItsEnvironmentFailsByTheNameOfTheVariable(t *testing.T) {
 		},
 		"a worker without NATS":           {with(wire.NATSEnvironment, ""), wire.NATSEnvironment + " is not set"},
 		"a worker with a window of words": {with(wire.WindowEnvironment, "wide"), wire.WindowEnvironment},
-		"a worker with a store of no kind": {
+		"a worker with a store that it cannot open": {
 			with(wire.ArtifactsEnvironment, "s3://bucket"),
-			`scheme "s3" is not supported`,
+			"there are no credentials in AWS_ACCESS_KEY_ID",
 		},
 		"a worker whose NATS does not answer":   {complete, "connect to NATS at nats://127.0.0.1:1"},
 		"a worker whose NATS has a strange URL": {with(wire.NATSEnvironment, "nats://127.0.0.1:port"), "connect to NATS"},

@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workflows/internal/account"
@@ -27,6 +28,8 @@ type spending struct {
 	Spent quantity.Money `json:"spent_picodollars"`
 	// Price is what a chunk knows of its stage's price.
 	Price account.Price `json:"price"`
+	// Checkpoint is the newest one of a task that goes on at the pool.
+	Checkpoint activities.Ref `json:"checkpoint,omitzero"`
 }
 
 // spendingOf reads what a task or a chunk that failed or was cancelled has cost; told is false when the error does

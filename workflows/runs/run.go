@@ -40,6 +40,8 @@ const (
 	versionTold = 2
 	// versionCommands: commands that functions can run are on the queue that functions poll, too.
 	versionCommands = 3
+	// versionResume: a task that a venue gave up goes on at the pool from its checkpoint.
+	versionResume = 3
 )
 
 // run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is
@@ -112,6 +114,8 @@ type call struct {
 	stage wire.Stage
 	id    string
 	input json.RawMessage
+	// resume is the checkpoint of the venue that gave the task up; the zero Ref when there is none.
+	resume activities.Ref
 	// unfit is why the task is for the pool only, where that follows from what it is; empty else.
 	unfit string
 }
@@ -193,6 +197,9 @@ func (r *run) execute(ctx workflow.Context, c call) (wire.Result, error) {
 		r.before[c.id] = result.Cost
 		r.account.Withdraw(c.id)
 		c.stage.PoolOnly, c.id = true, c.id+poolSuffix // another task to everyone who counts attempts
+		if cost, told := spendingOf(err); told && r.version >= versionResume {
+			c.resume = cost.Checkpoint
+		}
 		r.hint(ctx, c)
 		before := result.Cost
 		result, err = r.schedule(ctx, c, true)
@@ -237,7 +244,7 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout,
 		PoolOnly: poolOnly, Recommends: c.stage.Recommends,
 		Command: c.stage.Command, Batches: !c.stage.Command, CacheVersion: c.stage.CacheVersion,
-		Traceparent: r.options.Traceparent,
+		Traceparent: r.options.Traceparent, Resume: c.resume,
 	}
 	if own := strings.TrimSuffix(c.id, poolSuffix); r.version >= versionAccount {
 		task.Budgeted, task.Reserved, task.Asks = r.account.Limited(), r.account.Reserved(own)-r.before[own], true

@@ -63,7 +63,8 @@ func (s *Store) explain(err error) error {
 		return fmt.Errorf("%w: the credentials need %s of %s, and with a KMS key kms:GenerateDataKey and kms:Decrypt: %w",
 			ErrForbidden, rights, l.Place(), err)
 	}
-	if response, known := errors.AsType[*awshttp.ResponseError](err); known {
+	// Where there was no answer at all, the SDK says so with the status 0.
+	if response, known := errors.AsType[*awshttp.ResponseError](err); known && response.HTTPStatusCode() != 0 {
 		switch response.HTTPStatusCode() {
 		case 301, 307:
 			return fmt.Errorf("%w than %s: %w", ErrRegion, l.Region, err)
@@ -104,7 +105,7 @@ func (n named) Retrieve(ctx context.Context) (aws.Credentials, error) {
 
 // regionOf returns the region that S3 names in its answer.
 func regionOf(err error) string {
-	if response, known := errors.AsType[*awshttp.ResponseError](err); known && response.Response != nil {
+	if response, known := errors.AsType[*awshttp.ResponseError](err); known && response.HTTPStatusCode() != 0 {
 		return response.Response.Header.Get("X-Amz-Bucket-Region")
 	}
 	return ""

@@ -9,10 +9,12 @@ import (
 	"hash"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
@@ -27,18 +29,8 @@ func (s *Store) Open(ctx context.Context, digest string) (io.ReadCloser, error) 
 	}
 	key := s.bytesKey(digest)
 	body, size, err := s.get(ctx, key, 0)
-	if absent(err) { // it may have been put while it was removed, and be removed while it was put again
-		for range 2 {
-			if key, err = s.another(ctx, digest); err != nil {
-				break
-			}
-			if key == "" {
-				key = s.bytesKey(digest)
-			}
-			if body, size, err = s.get(ctx, key, 0); !absent(err) {
-				break
-			}
-		}
+	if absent(err) {
+		key, body, size, err = s.getAgain(ctx, digest)
 	}
 	if absent(err) {
 		return nil, fmt.Errorf("open artifact %s in %s: %w", digest, s.location.Place(), activities.ErrMissing)
@@ -51,15 +43,25 @@ func (s *Store) Open(ctx context.Context, digest string) (io.ReadCloser, error) 
 	}, nil
 }
 
-// another returns the key of bytes that were put while the artifact was about to be removed; empty where there are none.
-func (s *Store) another(ctx context.Context, digest string) (key string, err error) {
-	out, err := s.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{
-		Bucket: &s.location.Bucket, Prefix: aws.String(s.aboutKey(digest, againBy)), MaxKeys: aws.Int32(1),
+// getAgain reads bytes that were put while the artifact was about to be removed. Each of those that are listed may go at
+// the moment, but one that a Put has stored since the removal was decided on; so all of them are tried, the last first.
+func (s *Store) getAgain(ctx context.Context, digest string) (key string, body io.ReadCloser, size int64, err error) {
+	var copies []string
+	err = s.each(ctx, about+digest+"/"+againBy, func(name string, _ types.Object) error {
+		copies = append(copies, s.key(name))
+		return nil
 	})
-	if err != nil || len(out.Contents) == 0 {
-		return "", err
+	if err != nil {
+		return "", nil, 0, err
 	}
-	return aws.ToString(out.Contents[0].Key), nil
+	for _, key := range slices.Backward(copies) {
+		if body, size, err = s.get(ctx, key, 0); !absent(err) {
+			return key, body, size, err
+		}
+	}
+	key = s.bytesKey(digest) // it may have been put once more
+	body, size, err = s.get(ctx, key, 0)
+	return key, body, size, err
 }
 
 // get reads an object from a byte on. Size is that of all of it.

@@ -2,6 +2,7 @@ package s3store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -188,8 +189,37 @@ func (s *Store) create(ctx context.Context, key string, c *content) (made bool, 
 		in.ServerSideEncryption = tmtypes.ServerSideEncryption(s.location.Encryption)
 		in.SSEKMSKeyID = optional(s.location.KMSKey)
 	}
-	_, err = s.uploader(c.ref.Bytes).UploadObject(ctx, in)
-	return created(err)
+	through := &completer{Client: s.client}
+	_, err = s.uploader(through, c.ref.Bytes).UploadObject(ctx, in)
+	return created(cmp.Or(err, through.refused))
+}
+
+// completer is a client that keeps to itself that somebody else was faster: the transfer manager writes to standard
+// error what it is told of that, and it is no error.
+type completer struct {
+	*s3.Client
+
+	refused error // the answer to the request that would have made the object
+}
+
+// CompleteMultipartUpload is called once, when all parts were sent.
+func (c *completer) CompleteMultipartUpload(
+	ctx context.Context, in *s3.CompleteMultipartUploadInput, options ...func(*s3.Options),
+) (*s3.CompleteMultipartUploadOutput, error) {
+	out, err := c.Client.CompleteMultipartUpload(ctx, in, options...)
+	switch code(err) {
+	case "PreconditionFailed", "ConditionalRequestConflict", "NoSuchUpload":
+	default:
+		return out, err
+	}
+	c.refused = err
+	_, err = c.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{
+		Bucket: in.Bucket, Key: in.Key, UploadId: in.UploadId,
+	})
+	if err != nil && code(err) != "NoSuchUpload" {
+		return nil, err
+	}
+	return &s3.CompleteMultipartUploadOutput{}, nil
 }
 
 // errConflict says that somebody else writes the object just now, and that nothing says whether he will succeed.

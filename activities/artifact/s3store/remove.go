@@ -94,7 +94,7 @@ const staleMark = 24 * time.Hour
 // List calls each with every artifact once. What is put meanwhile may be left out. Of several marks of an artifact it
 // leaves the last.
 func (s *Store) List(ctx context.Context, each func(artifact.Info) error) error {
-	found, known := map[string]*artifact.Info{}, map[string]bool{}
+	found, known, mainless := map[string]*artifact.Info{}, map[string]bool{}, map[string]bool{}
 	type mark struct {
 		key string
 		at  time.Time
@@ -113,8 +113,10 @@ func (s *Store) List(ctx context.Context, each func(artifact.Info) error) error 
 			info.Written = at
 		}
 	}
+	var mains []string
 	err := s.each(ctx, "", func(name string, object types.Object) error {
 		if digest := digestOf(name); digest != "" {
+			mains = append(mains, digest)
 			see(digest, object)
 			return nil
 		}
@@ -122,6 +124,7 @@ func (s *Store) List(ctx context.Context, each func(artifact.Info) error) error 
 		switch {
 		case strings.HasPrefix(what, againBy):
 			known[name] = true
+			mainless[digest] = true
 			see(digest, object)
 		case strings.HasPrefix(what, markedBy):
 			known[name] = true
@@ -149,8 +152,11 @@ func (s *Store) List(ctx context.Context, each func(artifact.Info) error) error 
 			old = append(old, mark.key)
 		}
 	}
+	for _, digest := range mains {
+		delete(mainless, digest)
+	}
 	s.mu.Lock()
-	s.known = known
+	s.known, s.mainless = known, mainless
 	s.mu.Unlock()
 	for _, name := range old { // what is left is removed the next time
 		if err := s.remove(ctx, s.key(name)); err != nil {
@@ -279,8 +285,12 @@ func (s *Store) inspect(ctx context.Context, digest string, then time.Time) (fou
 	if err != nil {
 		return found, s.explain(err)
 	}
+	s.mu.Lock()
+	known := s.known != nil && !s.mainless[digest]
+	s.mu.Unlock()
+	at := s.written(main.LastModified).Truncate(time.Second)
 	found.main = true
-	found.newer = found.newer || s.written(main.LastModified).Truncate(time.Second).After(then)
+	found.newer = found.newer || at.After(then) || !known && !at.Before(seconds)
 	return found, nil
 }
 

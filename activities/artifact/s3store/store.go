@@ -55,6 +55,7 @@ type Store struct {
 
 	mu       sync.Mutex
 	known    map[string]bool      // guarded by mu: keys about artifacts that List has seen
+	mainless map[string]bool      // guarded by mu: digests of which List has seen only what was put again
 	taken    map[string]time.Time // guarded by mu: what was discarded, and after when it must not have been put
 	doubtful map[string]bool      // guarded by mu: digests whose deletion ended in an error, and may still happen
 	behind   time.Duration        // guarded by mu: by how much the clock of S3 is behind that of this machine
@@ -116,9 +117,9 @@ func (s *Store) name(key string) string { return strings.TrimPrefix(key, s.key("
 func (s *Store) bytesKey(digest string) string { return s.key(digest[:fanOut] + "/" + digest[fanOut:]) }
 
 // uploader sends size bytes in parts.
-func (s *Store) uploader(size int64) *transfermanager.Client {
+func (s *Store) uploader(client transfermanager.S3APIClient, size int64) *transfermanager.Client {
 	part := max(partSize, (size+mostParts-1)/mostParts)
-	return transfermanager.New(s.client, func(o *transfermanager.Options) {
+	return transfermanager.New(client, func(o *transfermanager.Options) {
 		o.PartSizeBytes, o.MultipartUploadThreshold, o.Concurrency = part, part, partsAtOnce
 		o.ChecksumAlgorithm = types.ChecksumAlgorithmSha256
 		o.FailTimeout = s.options.Patience // the parts of one that is cancelled are removed all the same

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -25,6 +26,10 @@ const (
 	connections = 64
 )
 
+// folderRace is what versitygw, which keeps objects as files, answers while it makes a folder for one object that it
+// removes, since it is empty, for another.
+var folderRace = map[string]struct{}{"ExistingObjectIsDirectory": {}}
+
 // newClient returns a client for a location whose connections are given up when nothing moves for patience.
 func newClient(l Location, credentials aws.CredentialsProvider, patience time.Duration) *s3.Client {
 	transport := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
@@ -43,7 +48,10 @@ func newClient(l Location, credentials aws.CredentialsProvider, patience time.Du
 	})
 	options := s3.Options{
 		Region: l.Region, Credentials: credentials, HTTPClient: transport,
-		Retryer: retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts, o.MaxBackoff = attempts, mostBackoff }),
+		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
+			o.MaxAttempts, o.MaxBackoff = attempts, mostBackoff
+			o.Retryables = append(slices.Clone(o.Retryables), retry.RetryableErrorCode{Codes: folderRace})
+		}),
 		// What is read is compared with its digest; a second checksum of it would only cost.
 		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,

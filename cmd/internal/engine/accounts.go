@@ -114,6 +114,41 @@ func (o *observer) arrivals(run ledger.RunView) (all []predictor.Arriving) {
 	return all
 }
 
+// Capacity says how much of the pool would be held for what is forecast of all runs.
+func (e *Engine) Capacity(ctx context.Context) (*predictor.Capacity, error) {
+	hosts, err := e.leases.Hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e.observer.mu.Lock()
+	defer e.observer.mu.Unlock()
+	advice, known := e.observer.state.Capacity(e.snapshot(hosts))
+	if !known {
+		return nil, nil //nolint:nilnil // nobody knows, which is no error
+	}
+	return &advice, nil
+}
+
+// Measured returns what the attempts of a stage have shown.
+func (e *Engine) Measured(ctx context.Context, stage string) (predictor.Measured, error) {
+	hosts, err := e.leases.Hosts(ctx)
+	if err != nil {
+		return predictor.Measured{}, err
+	}
+	e.observer.mu.Lock()
+	defer e.observer.mu.Unlock()
+	measured, names, found := e.observer.state.Measured(stage, e.snapshot(hosts))
+	if !found {
+		return predictor.Measured{}, web.Unmeasured(stage, names)
+	}
+	return measured, nil
+}
+
+// snapshot is what there is now.
+func (e *Engine) snapshot(hosts []predictor.Host) predictor.Snapshot {
+	return predictor.Snapshot{Now: e.now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy}
+}
+
 // Trainings returns how the split trainings of a run go, or went, beside their plans.
 func (e *Engine) Trainings(ctx context.Context, run string) ([]ledger.TrainingView, error) {
 	return account(ctx, e, run, func(l *ledger.Ledger) ([]ledger.TrainingView, bool) { return l.Trainings(run) })

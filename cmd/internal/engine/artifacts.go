@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/activities/artifact"
@@ -59,9 +61,13 @@ func readArtifactsKept(stateDir string) (kept artifactsKept, err error) {
 }
 
 func (k artifactsKept) write(stateDir string) error {
-	text, err := json.MarshalIndent(k, "", "  ")
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // people read it
+	encoder.SetIndent("", "  ")
+	err := encoder.Encode(k)
 	if err == nil {
-		err = safefile.WriteFile(filepath.Join(stateDir, artifactsFile), append(text, '\n'), 0o600, false)
+		err = safefile.WriteFile(filepath.Join(stateDir, artifactsFile), text.Bytes(), 0o600, false)
 	}
 	if err != nil {
 		return fmt.Errorf("note where artifacts are: %w", err)
@@ -113,7 +119,7 @@ func openS3(ctx context.Context, base *base, kept artifactsKept, wanted string) 
 	if err := mayMove(ctx, config, kept, location); err != nil {
 		return nil, err
 	}
-	shared, err := awsconfig.LoadDefaultConfig(ctx)
+	shared, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithLogger(logging.Nop{}))
 	if err != nil {
 		return nil, fmt.Errorf("artifact store: load the AWS configuration: %w", err)
 	}
@@ -211,5 +217,5 @@ func moved(stateDir, from, to string) error {
 		place(to), place(from), place(to), away)
 }
 
-// boundless is as much as no store takes: S3 has no disk of which artifacts may take a part.
-const boundless = quantity.Bytes(1) << 62
+// Boundless is as much as no store takes: S3 has no disk of which artifacts may take a part.
+const Boundless = quantity.Bytes(1) << 62

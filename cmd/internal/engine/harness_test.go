@@ -32,8 +32,14 @@ import (
 )
 
 // patience is how long a test waits for what must happen. It decides nothing: a machine may be slow, and a test that
-// waits for longer hangs.
-const patience = 8 * time.Minute
+// waits for longer hangs. SPILLWAY_TEST_PATIENCE multiplies it, for emulated machines.
+var patience = func() time.Duration {
+	factor, err := strconv.Atoi(os.Getenv("SPILLWAY_TEST_PATIENCE"))
+	if err != nil || factor < 1 {
+		factor = 1
+	}
+	return time.Duration(factor) * 8 * time.Minute
+}()
 
 // asEngine makes this test binary the spillway command, so that tests can kill a whole engine.
 const asEngine = "SPILLWAY_TEST_AS_ENGINE"
@@ -94,11 +100,21 @@ func buildAppWith(tb testing.TB, name, flags string) string {
 	return buildPackage(tb, name, "./testdata/app", flags)
 }
 
+// builtVar names a directory in which binaries lie that buildPackage need not compile: machines without a compiler have
+// one.
+const builtVar = "SPILLWAY_TEST_BUILT"
+
 // buildPackage compiles a command with these linker flags, once for each name.
 func buildPackage(tb testing.TB, name, command, flags string) string {
 	tb.Helper()
 	binaries.Lock()
 	defer binaries.Unlock()
+	if built := os.Getenv(builtVar); built != "" {
+		path := filepath.Join(built, name)
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+	}
 	path := filepath.Join(binaries.dir, name)
 	if _, err := os.Stat(path); err == nil {
 		return path

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,12 +20,7 @@ import (
 // buildDigits compiles the sample app.
 func buildDigits(tb testing.TB) string {
 	tb.Helper()
-	path := filepath.Join(tb.TempDir(), "digits")
-	if output, err := exec.CommandContext(tb.Context(), "go", "build", "-o", path, "../../digits").CombinedOutput(); err !=
-		nil {
-		tb.Fatalf("build digits: %v\n%s", err, output)
-	}
-	return path
+	return buildPackage(tb, "digits", "../../digits", "")
 }
 
 // runDigits runs the sample once and returns the Records of its attempts at the pool.

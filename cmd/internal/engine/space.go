@@ -24,7 +24,7 @@ func openSpace(ctx context.Context, s *stores) (*space.Collector, error) {
 	}
 	room := disk.Size
 	if s.store.files == nil {
-		room = boundless
+		room = Boundless
 	}
 	return space.New(ctx, space.Options{
 		StateDir: s.config.StateDir, Policy: KeepPolicy(s.config.KeepFor, s.config.KeepBytes, room), Store: s.store,
@@ -52,6 +52,9 @@ const leastGrace = time.Minute
 // KeepPolicy is the policy of an engine whose state directory is in a file system of this size; what is 0 is the usual.
 func KeepPolicy(keepFor time.Duration, keepBytes, fileSystem quantity.Bytes) retention.Policy {
 	policy := retention.Usual(fileSystem)
+	if fileSystem == Boundless {
+		policy.KeepBytes = Boundless
+	}
 	if keepFor > 0 {
 		policy.KeepFor = keepFor
 	}

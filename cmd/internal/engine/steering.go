@@ -33,7 +33,7 @@ func (e *Engine) Outlook(ctx context.Context, run string, goal predictor.Goal) (
 	if err != nil {
 		return predictor.Outlook{}, err
 	}
-	snapshot := predictor.Snapshot{Now: e.now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy}
+	snapshot := e.snapshot(hosts)
 	e.observer.mu.Lock()
 	defer e.observer.mu.Unlock()
 	return e.observer.state.Outlook(run, goal, snapshot), nil

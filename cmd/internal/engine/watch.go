@@ -49,7 +49,7 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 			e.logger.DebugContext(ctx, "look at the hosts for forecasts", "error", err)
 			continue
 		}
-		snapshot := predictor.Snapshot{Now: e.now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy}
+		snapshot := e.snapshot(hosts)
 		going, goals := map[string]alerting.Watch{}, map[string]bool{}
 		for _, reading := range e.observer.readings(snapshot, looks) {
 			goals[reading.Run] = true

@@ -89,7 +89,7 @@ func steps() []step {
 		},
 		{
 			name: stepTransformers, title: "models of the transformers library train in two parts",
-			limit: 45 * time.Second, needs: aDevice, body: library,
+			limit: 90 * time.Second, needs: aDevice, body: library,
 		},
 		{
 			name: stepVariants, title: "steps in micro-batches and with dropout beside those of plain PyTorch",

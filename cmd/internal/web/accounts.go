@@ -114,6 +114,8 @@ func (s *Server) curves(r *http.Request) (answer curvesAnswer, err error) {
 
 type arrivalsAnswer struct {
 	Stages []predictor.Arriving `json:"stages"`
+	// Pool is how much of the pool would be held for what arrives at all stages; nil where nobody knows.
+	Pool *predictor.Capacity `json:"pool,omitempty"`
 }
 
 // arrivals answers GET /api/v1/runs/{run}/arrivals.
@@ -122,7 +124,23 @@ func (s *Server) arrivals(r *http.Request) (answer arrivalsAnswer, err error) {
 		return answer, err
 	}
 	found, err := s.engine.Arrivals(r.Context(), r.PathValue("run"))
-	return arrivalsAnswer{notNil(found)}, err
+	if err != nil {
+		return answer, err
+	}
+	pool, err := s.engine.Capacity(r.Context())
+	return arrivalsAnswer{notNil(found), pool}, err
+}
+
+// measuredParameter is that of GET /api/v1/stages/measured.
+var measuredParameter = words("stage", "the name of the stage, or app/stage where several apps have one of the name").must()
+
+// measured answers GET /api/v1/stages/measured?stage=.
+func (s *Server) measured(r *http.Request) (predictor.Measured, error) {
+	stage, err := measuredParameter.text(r)
+	if err != nil {
+		return predictor.Measured{}, err
+	}
+	return s.engine.Measured(r.Context(), stage)
 }
 
 type trainingsAnswer struct {

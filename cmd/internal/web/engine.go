@@ -117,6 +117,11 @@ type Accounts interface {
 	// Arrivals says what comes at the stages of a run, of all runs, minute by minute, and what is forecast, in the order
 	// of the run; a stage of which nothing came for long, or that is one of too many, is left out.
 	Arrivals(ctx context.Context, run string) ([]predictor.Arriving, error)
+	// Capacity says how much of the pool what is forecast to arrive, of all runs, would be worth; nil where nobody knows.
+	Capacity(ctx context.Context) (*predictor.Capacity, error)
+	// Measured returns what the attempts of a stage have shown, named "stage" or "app/stage"; where there is none of the
+	// name, or several apps have one, the error names those that are near.
+	Measured(ctx context.Context, stage string) (predictor.Measured, error)
 	// Trainings returns how the split trainings of a run go, or went, beside their plans.
 	Trainings(ctx context.Context, run string) ([]ledger.TrainingView, error)
 	// Bill returns who spent what.

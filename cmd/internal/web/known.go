@@ -84,3 +84,27 @@ func (s *Server) knownPipeline(ctx context.Context, pipeline string) error {
 	unknown.Status = http.StatusNotFound
 	return unknown
 }
+
+// Unmeasured is the refusal of a stage that is not known by its name: names are those that were meant or that there are.
+func Unmeasured(stage string, names []string) error {
+	near := nearest.Names(stage, names)
+	for _, name := range names {
+		if _, own, _ := strings.Cut(name, "/"); own == stage {
+			return NotFound("say which: "+strings.Join(names, ", "), "several apps have a stage %q", stage)
+		}
+	}
+	if len(near) == 0 {
+		own := make([]string, len(names))
+		for i, name := range names {
+			_, own[i], _ = strings.Cut(name, "/")
+		}
+		near = nearest.Names(stage, own)
+	}
+	switch {
+	case len(near) > 0:
+		return NotFound("did you mean "+strings.Join(near, ", ")+"?", "no stage %q", stage)
+	case len(names) == 0:
+		return NotFound("run a pipeline first: spillway run digits", "no stage %q: none has had a task yet", stage)
+	}
+	return NotFound("there are "+strings.Join(names[:min(len(names), 8)], ", "), "no stage %q", stage)
+}

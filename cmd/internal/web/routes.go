@@ -173,6 +173,9 @@ func (s *Server) accountRoutes() []route {
 		asking(s, "GET", "/api/v1/runs/{run}/arrivals",
 			"Says how many tasks come at the stages of a run, of all runs, minute by minute, and how many are forecast.",
 			s.arrivals).refusing(notFound),
+		asking(s, "GET", "/api/v1/stages/measured",
+			"Says what the attempts of a stage have shown, for comparing where it runs.", s.measured).
+			with(measuredParameter).refusing(notFound),
 		asking(s, "GET", "/api/v1/runs/{run}/trainings",
 			"Says what the plans of a run's split trainings predicted, and what came.", s.trainings).refusing(notFound, gone),
 		asking(s, "GET", "/api/v1/diff", "Compares two runs.", s.diff).with(firstParameter, secondParameter).

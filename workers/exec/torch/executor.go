@@ -88,7 +88,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 	g.Name = e.options.Model
 	return exec.Probe{
 		Graph: g, Samples: options.Samples, Forward: found.Forward, Backward: found.Backward, Model: found.Model,
-		Dataset: found.Dataset, Base: found.Base,
+		Dataset: found.Dataset, Base: found.Base, Data: found.Data, Working: found.working(),
 	}, nil
 }
 

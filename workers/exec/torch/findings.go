@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/graph"
 )
 
@@ -25,6 +26,7 @@ type findings struct {
 	Threads    int            `json:"threads"`
 	Device     string         `json:"device"`
 	Base       quantity.Bytes `json:"base"`
+	Data       quantity.Bytes `json:"data_bytes"`
 	Model      string         `json:"model"`
 	Dataset    int            `json:"dataset"`
 }
@@ -45,6 +47,10 @@ type foundOp struct {
 	FLOPs      int64          `json:"flops"`
 	Forward    graph.Seconds  `json:"forward"`
 	Backward   graph.Seconds  `json:"backward"`
+	// What it takes while it works; see exec.Working.
+	ForwardBytes  quantity.Bytes `json:"forward_bytes"`
+	BackwardBytes quantity.Bytes `json:"backward_bytes"`
+	LibraryBytes  quantity.Bytes `json:"library_bytes"`
 }
 
 type foundEdge struct {
@@ -119,6 +125,15 @@ func (f findings) graph(class string) (graph.Graph, Report, error) {
 		return graph.Graph{}, Report{}, err
 	}
 	return g, report, nil
+}
+
+// working is what the operations take while they work, in the order of the graph's.
+func (f findings) working() []exec.Working {
+	all := make([]exec.Working, len(f.Ops))
+	for i, op := range f.Ops {
+		all[i] = exec.Working{Forward: op.ForwardBytes, Backward: op.BackwardBytes, Library: op.LibraryBytes}
+	}
+	return all
 }
 
 // sharing joins operations that write the same tensors, by union-find.

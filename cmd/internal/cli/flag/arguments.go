@@ -36,10 +36,15 @@ func Unknown(kind, name string, cmd *cobra.Command) error {
 	return &fault.UsageError{Problem: fmt.Sprintf("there is no %s %q", kind, name), Hint: hint}
 }
 
-// Shown is a value as messages show it: an empty one would not be seen.
+// Shown is a value as messages show it: an empty one would not be seen, and what a URL has before its host is a secret.
 func Shown(value string) string {
 	if value == "" {
 		return `""`
+	}
+	if scheme, rest, isURL := strings.Cut(value, "://"); isURL {
+		if authority, _, _ := strings.Cut(rest, "/"); strings.Contains(authority, "@") {
+			return scheme + "://...@" + rest[strings.LastIndex(authority, "@")+1:]
+		}
 	}
 	return value
 }

@@ -22,12 +22,14 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // deployFlags are the flags of `lambda deploy`.
 type deployFlags struct {
 	place
 	arch, role  string
+	bucket      string
 	memory      []string
 	timeout     time.Duration
 	concurrency int
@@ -49,7 +51,7 @@ environment variable that says where artifacts are.
 
 With --arch of another processor than this machine's, the app is built twice: the functions run the
 second program for the build that the engine serves; this needs DIR. The zip is sent in the request,
-which takes 50 MB; a program has at most 250 MB.
+which takes 50 MB, or with --bucket goes by S3; a program has at most 250 MB.
 
 --timeout and --concurrency that are left out stay what they are; new functions get 15 minutes, and
 concurrency that they share with the whole account. The engine plans with 15 minutes: a task that
@@ -60,6 +62,7 @@ a flag, the program or the credentials are wrong.`,
 		Example: `  spillway lambda deploy ./myapp --role arn:aws:iam::123456789012:role/spillway-function
   spillway lambda deploy ./myapp --arch arm64 --memory 512MiB,1769MiB --timeout 5m
   SPILLWAY_LAMBDA_ROLE=arn:aws:iam::123456789012:role/spillway-function spillway lambda deploy bin/myapp
+  spillway lambda deploy ./myapp --bucket my-bucket/spillway
   spillway lambda deploy ./myapp --endpoint local`,
 		Args: flag.Positional("DIR or BINARY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return deploy(cmd, t, args[0], flags) },
@@ -75,6 +78,8 @@ a flag, the program or the credentials are wrong.`,
 	set.Var(flag.Count{Value: &flags.concurrency, Least: 1}, "concurrency",
 		"concurrency of the account that is reserved for each function (default as it is)")
 	set.StringVar(&flags.role, "role", "", "`ARN` of the IAM role that functions run with (default $"+roleVariable+")")
+	set.StringVar(&flags.bucket, "bucket", "",
+		"`BUCKET` of S3, or BUCKET/PREFIX, by which the zip goes, in the region of the functions")
 	flags.add(set)
 	return command
 }
@@ -135,7 +140,7 @@ func deploy(cmd *cobra.Command, t *tool.Tool, source string, flags *deployFlags)
 		return err
 	}
 	options := awslambda.Options{Role: flags.role, Timeout: flags.timeout}
-	iv, err := flags.invoker(ctx, t, options)
+	iv, err := flags.invoker(ctx, t, options, flags.bucket)
 	if err != nil {
 		return err
 	}
@@ -225,9 +230,9 @@ func stopped(err error, done, of int) error {
 	}
 	hint := fault.AdviceOf(err)
 	if errors.Is(err, context.Canceled) {
-		err, hint = fmt.Errorf("interrupted: %d of %s deployed", done, counted(of)), "the same command goes on from there"
+		err, hint = fmt.Errorf("interrupted: %d of %s deployed", done, words.Count(of, "function")), "the same command goes on from there"
 	} else {
-		err = fmt.Errorf("%d of %s deployed: %w", done, counted(of), err)
+		err = fmt.Errorf("%d of %s deployed: %w", done, words.Count(of, "function"), err)
 	}
 	if hint == "" {
 		hint = "the same command goes on from there"
@@ -256,7 +261,7 @@ func show(t *tool.Tool, asJSON bool, all []awslambda.Deployed, of int, endpoint 
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	t.Say("%s at %s, with the role %s, %s each\n", counted(len(all)), display.CleanLine(endpoint),
+	t.Say("%s at %s, with the role %s, %s each\n", words.Count(len(all), "function"), display.CleanLine(endpoint),
 		display.CleanLine(all[0].Role), all[0].Timeout)
 	return nil
 }

@@ -4,7 +4,6 @@ package lambda
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 
@@ -67,8 +66,10 @@ func (p *place) add(set *pflag.FlagSet) {
 // localEndpoint is the word for the function host of the stack that runs.
 const localEndpoint = "local"
 
-// invoker connects to the place.
-func (p *place) invoker(ctx context.Context, t *tool.Tool, options awslambda.Options) (*awslambda.Invoker, error) {
+// invoker connects to the place, and to the bucket where there is one.
+func (p *place) invoker(
+	ctx context.Context, t *tool.Tool, options awslambda.Options, bucket string,
+) (*awslambda.Invoker, error) {
 	where := p.where
 	if where.Endpoint == localEndpoint {
 		s, err := session.Connect(ctx, t)
@@ -89,14 +90,19 @@ func (p *place) invoker(ctx context.Context, t *tool.Tool, options awslambda.Opt
 		where.Key, where.Secret = function.AccessKeyID, secret
 	}
 	where.OwnKey = p.where.Endpoint == localEndpoint
-	client, err := awslambda.Connect(ctx, where)
+	cfg, err := where.Load(ctx)
 	if problem, ok := errors.AsType[*awslambda.Problem](err); ok {
 		return nil, &fault.UsageError{Problem: problem.What, Hint: problem.Hint}
 	}
 	if err != nil {
 		return nil, err
 	}
-	options.Client = client
+	if bucket != "" {
+		if options.Upload, err = awslambda.NewUpload(cfg, bucket); err != nil {
+			return nil, &fault.UsageError{Problem: "--bucket " + flag.Shown(bucket) + ": " + err.Error(), Hint: "write BUCKET or BUCKET/PREFIX"}
+		}
+	}
+	options.Client = where.Lambda(cfg)
 	return awslambda.New(ctx, options)
 }
 
@@ -146,12 +152,4 @@ func (u use) word(f awslambda.Function) string {
 	default:
 		return "no"
 	}
-}
-
-// counted writes a number of functions.
-func counted(n int) string {
-	if n == 1 {
-		return "1 function"
-	}
-	return fmt.Sprintf("%d functions", n)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // listed is a function in a list.
@@ -46,7 +47,7 @@ The exit code is 0, also when there are none, and 1 when AWS refused or did not 
 }
 
 func list(ctx context.Context, t *tool.Tool, flags *place) error {
-	iv, err := flags.invoker(ctx, t, awslambda.Options{})
+	iv, err := flags.invoker(ctx, t, awslambda.Options{}, "")
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func list(ctx context.Context, t *tool.Tool, flags *place) error {
 	for _, f := range all {
 		code += quantity.Bytes(f.CodeBytes)
 	}
-	t.Say("%s at %s, %s of code\n", counted(len(all)), display.CleanLine(iv.Endpoint()), code)
+	t.Say("%s at %s, %s of code\n", words.Count(len(all), "function"), display.CleanLine(iv.Endpoint()), code)
 	return nil
 }
 

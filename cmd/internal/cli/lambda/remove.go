@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/predictor/words"
 	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
@@ -61,7 +62,7 @@ func remove(ctx context.Context, t *tool.Tool, names []string, flags *removeFlag
 	if err := flags.check(names); err != nil {
 		return err
 	}
-	iv, err := flags.invoker(ctx, t, awslambda.Options{})
+	iv, err := flags.invoker(ctx, t, awslambda.Options{}, "")
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (f *removeFlags) choose(names []string, functions []awslambda.Function, use
 
 // confirm asks whoever sits there.
 func confirm(t *tool.Tool, n int, endpoint string) error {
-	t.Complain("remove %s at %s? [y/N] ", counted(n), display.CleanLine(endpoint))
+	t.Complain("remove %s at %s? [y/N] ", words.Count(n, "function"), display.CleanLine(endpoint))
 	line, err := bufio.NewReader(t.Deps.Stdin).ReadString('\n')
 	if err != nil {
 		t.Complain("\n")
@@ -178,7 +179,7 @@ func removeAll(ctx context.Context, t *tool.Tool, iv *awslambda.Invoker, chosen 
 			if errors.Is(err, context.Canceled) {
 				err = errors.New("interrupted")
 			}
-			return fault.Advise(fmt.Errorf("%d of %s removed: %w", len(gone.Removed), counted(len(chosen)), err), hint)
+			return fault.Advise(fmt.Errorf("%d of %s removed: %w", len(gone.Removed), words.Count(len(chosen), "function"), err), hint)
 		}
 		gone.Removed = append(gone.Removed, function.Name)
 		if !asJSON {

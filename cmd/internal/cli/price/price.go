@@ -23,6 +23,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // history is the time over which the median of spot prices is taken.
@@ -124,6 +125,9 @@ func refresh(ctx context.Context, t *tool.Tool, flags *refreshFlags) error {
 	}
 	if err != nil {
 		return err
+	}
+	if flags.where.Endpoint != "" {
+		cfg.BaseEndpoint = &flags.where.Endpoint
 	}
 	answer, err := awsprices.Fetch(ctx, cfg, query)
 	if err != nil {
@@ -253,39 +257,82 @@ func told(out string, changes []pricing.Change, answer awsprices.Answer) refresh
 func show(
 	t *tool.Tool, flags *refreshFlags, oldName string, changes []pricing.Change, answer awsprices.Answer,
 ) error {
-	table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
-	display.Printf(table, "KIND\tNAME\tUNIT\tUSD\tBEFORE\tCHANGE\tDATED\n")
-	counts := map[string]int{}
-	for _, c := range changes {
-		was := "-"
-		if !c.IsNew {
-			was = c.Before.Decimal()
+	moved, same, isNew, kept, oldest := tally(changes)
+	if moved+isNew > 0 {
+		if err := showTable(t, changes); err != nil {
+			return err
 		}
-		display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Row.Kind, display.CleanLine(c.Row.Name), c.Row.Unit,
-			c.Row.Price.Decimal(), was, word(c), c.Row.Dated.Format(time.DateOnly))
-		switch {
-		case c.IsNew, c.IsKept, c.Row.Price == c.Before:
-			counts[word(c)]++
-		default:
-			counts["changed"]++
-		}
-	}
-	if err := table.Flush(); err != nil {
-		return err
 	}
 	for _, tier := range answer.Tiers {
-		t.Say("%s costs %s by the %s from %d a month on, which the catalogue does not have\n", display.CleanLine(tier.Name),
-			tier.Price.Decimal(), tier.Unit, tier.From)
+		t.Say("%s costs %s by the %s from %s a month on, which the catalogue does not have\n", display.CleanLine(tier.Name),
+			tier.Price.Decimal(), tier.Unit, words.Grouped(tier.From))
 	}
-	if len(answer.Missing) > 0 {
-		t.Say("AWS has no price in %s of %s\n", flags.where.Region, display.CleanLine(strings.Join(answer.Missing, ", ")))
+	for _, missing := range byKind(answer.Missing) {
+		t.Say("AWS has no price in %s of %s\n", flags.where.Region, display.CleanLine(missing))
 	}
-	t.Say("%d changed, %d the same, %d new, %d kept; compared with %s\n", counts["changed"], counts["same"], counts["new"],
-		counts["kept"], display.CleanLine(oldName))
+	t.Say("%d changed, %d the same, %d new, %d kept as they were%s; compared with %s\n", moved, same, isNew, kept, oldest,
+		display.CleanLine(oldName))
 	if flags.out == "" {
 		t.Say("nothing is written: --out FILE writes a catalogue, which dev, run and simulate read by --prices FILE\n")
 		return nil
 	}
 	t.Say("written to %s: give it to dev, run and simulate by --prices\n", display.CleanLine(flags.out))
 	return nil
+}
+
+// showTable prints the prices that are not as they were.
+func showTable(t *tool.Tool, changes []pricing.Change) error {
+	table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
+	display.Printf(table, "KIND\tNAME\tUNIT\tUSD\tBEFORE\tCHANGE\tDATED\n")
+	for _, c := range changes {
+		before := "-"
+		switch {
+		case c.IsNew:
+		case c.Row.Price == c.Before:
+			continue
+		default:
+			before = c.Before.Decimal()
+		}
+		display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Row.Kind, display.CleanLine(c.Row.Name), c.Row.Unit,
+			c.Row.Price.Decimal(), before, word(c), c.Row.Dated.Format(time.DateOnly))
+	}
+	return table.Flush()
+}
+
+// tally counts what became of prices, and tells the day of the oldest that was kept.
+func tally(changes []pricing.Change) (moved, same, isNew, kept int, oldest string) {
+	var day time.Time
+	for _, c := range changes {
+		switch {
+		case c.IsNew:
+			isNew++
+		case c.IsKept:
+			kept++
+			if day.IsZero() || c.Row.Dated.Before(day) {
+				day = c.Row.Dated
+			}
+		case c.Row.Price == c.Before:
+			same++
+		default:
+			moved++
+		}
+	}
+	if kept > 0 {
+		oldest = " (the oldest of " + day.Format(time.DateOnly) + ")"
+	}
+	return moved, same, isNew, kept, oldest
+}
+
+// byKind writes names, each after its kind, in one line for each kind.
+func byKind(missing []string) (lines []string) {
+	last := ""
+	for _, text := range missing {
+		kind, name, _ := strings.Cut(text, " ")
+		if kind == last {
+			lines[len(lines)-1] += ", " + name
+			continue
+		}
+		last, lines = kind, append(lines, text)
+	}
+	return lines
 }

@@ -97,15 +97,15 @@ func showForecast(ctx context.Context, t *tool.Tool, run string, asJSON bool) er
 		return err
 	}
 	defer s.Client.Close()
-	stages, err := s.Client.Arrivals(ctx, run)
+	stages, pool, err := s.Client.Arrivals(ctx, run)
 	if err != nil {
 		return session.WithNearRuns(ctx, s, err, run)
 	}
 	if asJSON {
-		return t.WriteJSON(map[string]any{"run": run, "stages": stages})
+		return t.WriteJSON(map[string]any{"run": run, "stages": stages, "pool": pool})
 	}
 	style, _ := t.StyleOf(t.Out)
-	for _, line := range display.Arrivals(run, stages, style) {
+	for _, line := range append(display.Arrivals(run, stages, style), display.Capacity(pool, style)...) {
 		t.Say("%s\n", display.Own(line))
 	}
 	return nil

@@ -35,7 +35,8 @@ checkpoints of a training have replaced older ones.
 Kept is whatever a run reaches that goes on or ended less than --keep-for ago (of dev and run; 30
 days), an event that waits, a stored chain or a binding, a dead letter or something that was sent
 to the stack less than --keep-for ago, what was just written, and what was written while an attempt
-went on that has not ended yet. Where all of that takes more than --keep-bytes (60% of the disk),
+went on that has not ended yet. Where all of that takes more than --keep-bytes (60% of the disk;
+no bound in S3),
 what ended or was sent first goes before its time, but nothing of the last day unless --keep-bytes
 was given; "spillway show RUN" then says so. Nothing that a run reaches which goes on is ever
 removed, and nothing at all where something that may name artifacts cannot be read. A clock that
@@ -75,7 +76,7 @@ const runsShown = 20
 
 // showCollection prints what a collection did, or would do.
 func showCollection(t *tool.Tool, c retention.Collection) error {
-	policy := fmt.Sprintf("kept for %s after a run, within %s", spanText(c.Policy.KeepFor), c.Policy.KeepBytes)
+	policy := policyText(c.Policy)
 	verb := "removed"
 	if c.DryRun {
 		verb = "would go"
@@ -129,6 +130,15 @@ func sumText(sum retention.Sum) string {
 	return fmt.Sprintf("%d artifacts, %s", sum.Artifacts, sum.Bytes)
 }
 
+// policyText says for how long, and within how much room, artifacts are kept.
+func policyText(policy retention.Policy) string {
+	text := fmt.Sprintf("kept for %s after a run", spanText(policy.KeepFor))
+	if policy.KeepBytes != engine.Boundless {
+		text += fmt.Sprintf(", within %s", policy.KeepBytes)
+	}
+	return text
+}
+
 // spanText writes whole days as such.
 func spanText(span time.Duration) string {
 	const day = 24 * time.Hour
@@ -142,6 +152,17 @@ func spanText(span time.Duration) string {
 // runs, else the usual one.
 func examineRetention(stateDir, nearest string, running *retention.Policy) finding {
 	const check = "artifacts"
+	location, err := engine.ArtifactsOf(stateDir)
+	if err != nil {
+		return finding{check, problem, err.Error(), "put the file back, or choose another state directory with --state DIR"}
+	}
+	if location != engine.InFiles { // what they take there only the engine's credentials can tell
+		policy := engine.KeepPolicy(0, 0, engine.Boundless)
+		if running != nil {
+			policy = *running
+		}
+		return finding{check, fine, "in " + location + "; " + policyText(policy), ""}
+	}
 	disk, err := space.DiskOf(nearest)
 	if err != nil {
 		return finding{check, problem, err.Error(), "choose another state directory with --state DIR"}
@@ -160,8 +181,7 @@ func examineRetention(stateDir, nearest string, running *retention.Policy) findi
 // retentionFinding says what artifacts take and may take. A bound that the disk has no room for is never reached: what
 // is kept then depends on when the disk is scarce.
 func retentionFinding(check string, used quantity.Bytes, disk space.Disk, policy retention.Policy) finding {
-	found := finding{check, fine, fmt.Sprintf("%s; kept for %s after a run, within %s (--keep-for, --keep-bytes)",
-		used, spanText(policy.KeepFor), policy.KeepBytes), ""}
+	found := finding{check, fine, fmt.Sprintf("%s; %s (--keep-for, --keep-bytes)", used, policyText(policy)), ""}
 	if fits := used + disk.Free; fits < policy.KeepBytes {
 		found.Found += fmt.Sprintf(", of which the disk has room for %s", fits)
 	}

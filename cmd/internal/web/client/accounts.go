@@ -70,11 +70,24 @@ func (c *Client) Hindsight(ctx context.Context, run string, points int) ([]hinds
 	return answer.Stages, err
 }
 
-// Arrivals says what comes at the stages of a run, of all runs, minute by minute, and what is forecast.
-func (c *Client) Arrivals(ctx context.Context, run string) ([]predictor.Arriving, error) {
-	var answer struct{ Stages []predictor.Arriving }
-	err := c.call(ctx, http.MethodGet, ofRun(run, "arrivals", nil), nil, &answer)
-	return answer.Stages, err
+// Arrivals says what comes at the stages of a run, of all runs, minute by minute, and what is forecast; pool is how much
+// of it would be held for that, nil where nobody knows.
+func (c *Client) Arrivals(
+	ctx context.Context, run string,
+) (stages []predictor.Arriving, pool *predictor.Capacity, err error) {
+	var answer struct {
+		Stages []predictor.Arriving
+		Pool   *predictor.Capacity
+	}
+	err = c.call(ctx, http.MethodGet, ofRun(run, "arrivals", nil), nil, &answer)
+	return answer.Stages, answer.Pool, err
+}
+
+// Measured returns what the attempts of a stage have shown, named "stage" or "app/stage".
+func (c *Client) Measured(ctx context.Context, stage string) (measured predictor.Measured, err error) {
+	path := "/api/v1/stages/measured?" + url.Values{"stage": {stage}}.Encode()
+	err = c.call(ctx, http.MethodGet, path, nil, &measured)
+	return measured, err
 }
 
 // SizesPicture returns the same as a picture, as SVG.

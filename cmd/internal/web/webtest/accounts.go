@@ -96,10 +96,7 @@ func (e *Engine) Arrivals(ctx context.Context, run string) (all []predictor.Arri
 	}
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	var state predictor.State
-	for _, event := range e.told {
-		state = predictor.Fold(predictor.Pass(state, event.When()), event)
-	}
+	state := e.folded()
 	for _, stage := range view.Stages {
 		of := predictor.StageID{App: view.App, Build: view.Build, Name: stage.Name}
 		if arriving, followed := state.Arriving(of); followed {
@@ -107,6 +104,47 @@ func (e *Engine) Arrivals(ctx context.Context, run string) (all []predictor.Arri
 		}
 	}
 	return all, nil
+}
+
+// Capacity says how much of the pool would be held, as what was told has it.
+func (e *Engine) Capacity(context.Context) (*predictor.Capacity, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	advice, known := e.folded().Capacity(e.snapshot())
+	if !known {
+		return nil, nil //nolint:nilnil // nobody knows, which is no error
+	}
+	return &advice, nil
+}
+
+// Measured returns what the attempts of a stage have shown, as what was told has it.
+func (e *Engine) Measured(_ context.Context, stage string) (predictor.Measured, error) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	measured, names, found := e.folded().Measured(stage, e.snapshot())
+	if !found {
+		return predictor.Measured{}, web.Unmeasured(stage, names)
+	}
+	return measured, nil
+}
+
+// snapshot is what there is now, as Stack tells it.
+func (e *Engine) snapshot() predictor.Snapshot {
+	now := time.Now
+	if e.Clock != nil {
+		now = e.Clock
+	}
+	return predictor.Snapshot{
+		Now: now(), Hosts: e.stack.Hosts, Functions: e.stack.Functions, Policy: predictor.DefaultPolicy(),
+	}
+}
+
+// folded is the state that what was told makes: each event at its own time.
+func (e *Engine) folded() (state predictor.State) {
+	for _, event := range e.told {
+		state = predictor.Fold(predictor.Pass(state, event.When()), event)
+	}
+	return state
 }
 
 // Trainings returns how the split trainings of a run go, or went, beside their plans.

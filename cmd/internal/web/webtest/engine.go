@@ -130,6 +130,13 @@ func (e *Engine) SetAddress(http string) {
 	e.stack.Addresses.HTTP = http
 }
 
+// SetFunctions sets the address of functions that Stack tells.
+func (e *Engine) SetFunctions(address string) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.stack.Addresses.Functions = address
+}
+
 // Check returns the error of Fail.
 func (e *Engine) Check(context.Context) error {
 	e.mutex.Lock()

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from spillway_runner.devices import wait
+from spillway_runner.meter import Meter
 from spillway_runner.tracing import Operation
 from spillway_runner.values import each, tensors
 
@@ -139,7 +140,7 @@ class Clock:
     each operation alone would."""
 
     def __init__(self, device: torch.device) -> None:
-        self.wait = partial(wait, device)
+        self.device, self.wait = device, partial(wait, device)
         self.overhead = 0.0
         leaf = torch.zeros(1, device=device, requires_grad=True)
         _, _, self.overhead = measure(self, 100, lambda _: leaf.view(1), [leaf])
@@ -205,4 +206,30 @@ def time_operation(
         for original, written_copy in written:
             original.copy_(written_copy)
     detached = each(value, lambda t: t.detach().requires_grad_(t.requires_grad))
-    return detached, {"forward": forward, "backward": backward, "flops": flops}
+    del value
+    held = weigh(Meter(clock.device), lambda p: call(*p), wrt, prepare)
+    return detached, {"forward": forward, "backward": backward, "flops": flops, **held}
+
+
+def weigh(
+    meter: Meter, forward: Callable[[Any], Any], wrt: list[torch.Tensor], prepare: Callable[[], Any]
+) -> dict[str, int]:
+    """What forward(prepared) and its gradient with respect to the tensors wrt hold while they work, in bytes:
+    "forward_bytes" beside its arguments, "backward_bytes" beside what the forward pass left and the gradients of its
+    outputs, and "library_bytes" what libraries keep afterwards, which is in neither."""
+
+    def once() -> tuple[int, int]:
+        value, ahead = meter.most(partial(forward, prepare()))
+        outputs, back = [t for t in tensors(value) if t.requires_grad], 0
+        if outputs and wrt:
+            cotangents = [torch.ones_like(t) for t in outputs]
+            _, back = meter.most(partial(torch.autograd.grad, outputs, wrt, cotangents, allow_unused=True))
+        return ahead, back
+
+    meter.forget()
+    before = meter.held()
+    if meter.device.type == "cuda":
+        once()
+    library = meter.held() - before
+    ahead, back = once()
+    return {"forward_bytes": ahead, "backward_bytes": back, "library_bytes": max(library, 0)}

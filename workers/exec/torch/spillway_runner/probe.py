@@ -48,6 +48,8 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     if request.get("training"):
         data = Data(source, request["data"], None, 0)
         (inputs, target), found["dataset"] = data.example_batch(request["batch"]), data.samples
+        trim()
+        found["data_bytes"] = max(resident() - found["base"], 0)
     model = Model(source, {**request, "device": "cpu"} if bench.apart else request, inputs)
     graph, placeholders = trace(model)
     if request.get("training"):
@@ -244,6 +246,9 @@ def account(walk: Walk, cast: Cast) -> Rows:
             "forward": 0.0,
             "backward": 0.0,
             "flops": 0,
+            "forward_bytes": 0,
+            "backward_bytes": 0,
+            "library_bytes": 0,
             "value": [size(v) for v in value] if isinstance(value, (tuple, list)) else size(value),
         }
 

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spillway-ml/spillway/cmd/internal/series"
+
+	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/tuning"
+)
+
+// fewestTrials is the least that a pool has.
+const fewestTrials = 18
+
+func evaluateSearchers(ctx context.Context, seed uint64, orders int, with common) error {
+	pools, err := trialPools(filepath.Join(with.data, "algoperf_curves"))
+	if errors.Is(err, fs.ErrNotExist) {
+		_, _ = fmt.Fprintf(with.notes, "spillway-eval tuning: algoperf_curves is absent from %s: skipped\n", with.data)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	regrets := map[string][][]float64{} // of each searcher, of each pool, for each budget
+	for _, name := range tuning.Searchers() {
+		for _, pool := range pools {
+			regret, err := pool.Regret(ctx, name, orders, seed)
+			if err != nil {
+				return err
+			}
+			regrets[name] = append(regrets[name], regret)
+		}
+	}
+	studies := map[string][]int{"all": nil}
+	for i, pool := range pools {
+		studies["all"] = append(studies["all"], i)
+		studies["study "+pool.Study] = append(studies["study "+pool.Study], i)
+	}
+	for _, study := range slices.Sorted(maps.Keys(studies)) {
+		for i, multiple := range tuning.Multiples {
+			reportRegret(with.report, fmt.Sprintf("%s, %gR", study, multiple), len(studies[study]), func(name string) float64 {
+				var of []float64
+				for _, pool := range studies[study] {
+					of = append(of, regrets[name][pool][i])
+				}
+				return mean(of)
+			})
+		}
+	}
+	return nil
+}
+
+func reportRegret(into *report, name string, pools int, of func(searcher string) float64) {
+	ours := of("asha")
+	regret, ratio := map[string]float64{}, map[string]float64{}
+	for _, searcher := range tuning.Searchers()[1:] {
+		regret[searcher] = of(searcher)
+		ratio[searcher] = of(searcher) / of("random")
+	}
+	into.add(
+		figure{
+			Eval: "tuning", Set: "algoperf_curves", Case: name, Metric: "regret", Unit: "ratio", Ours: ours,
+			Baselines: regret, N: pools,
+		},
+		figure{
+			Eval: "tuning", Set: "algoperf_curves", Case: name, Metric: "regret_ratio", Unit: "times",
+			Ours: ours / of("random"), Baselines: ratio, N: pools,
+		},
+	)
+}
+
+// trialPools reads the pools of recorded trainings of the external tuning ruleset.
+func trialPools(folder string) ([]tuning.Pool, error) {
+	of, err := tuned(folder)
+	if err != nil {
+		return nil, err
+	}
+	paths, err := series.Files(folder, "curves_")
+	if err != nil {
+		return nil, err
+	}
+	pools := map[string]*tuning.Pool{}
+	for _, path := range paths {
+		columns := series.CurveColumns{Run: "trial_id", Step: "global_step", Value: "val_metric"}
+		curves, err := series.Open(path, series.Curves(columns))
+		if err != nil {
+			return nil, err
+		}
+		for _, curve := range curves {
+			if label, known := of[curve.Run]; known {
+				pool := cmp.Or(pools[label.pool], &tuning.Pool{Study: label.study})
+				pools[label.pool] = pool
+				pool.Trials = append(pool.Trials, label.trial(curve))
+			}
+		}
+	}
+	var whole []tuning.Pool
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		if pool := *pools[name]; len(pool.Trials) >= fewestTrials && pool.Whole() {
+			whole = append(whole, pool)
+		}
+	}
+	return whole, nil
+}
+
+// trialLabel is what is told of a trial: its pool, the study of that, and whether a larger metric is better.
+type trialLabel struct {
+	pool, study string
+	maximise    bool
+}
+
+func (l trialLabel) trial(curve series.Curve) tuning.Trial {
+	if l.maximise {
+		for i, value := range curve.Values {
+			curve.Values[i] = -value
+		}
+	}
+	return tuning.Trial{Steps: curve.Steps, Values: curve.Values}
+}
+
+// tuned are the trials of the external tuning ruleset, by their names.
+func tuned(folder string) (map[string]trialLabel, error) {
+	paths, err := series.Files(folder, "trials")
+	if err != nil {
+		return nil, err
+	}
+	of := map[string]trialLabel{}
+	columns := series.LabelsOf("trial_id", "ruleset", "workload", "framework", "study", "direction")
+	for _, path := range paths {
+		labels, err := series.Open(path, columns)
+		if err != nil {
+			return nil, err
+		}
+		for _, label := range labels {
+			if is := label.Values; is[0] == "external_tuning" {
+				of[label.Name] = trialLabel{strings.Join(is[1:4], " "), is[3], is[4] == "max"}
+			}
+		}
+	}
+	return of, nil
+}

@@ -1,0 +1,141 @@
+package curve
+
+import (
+	"math"
+	"slices"
+)
+
+// analogue is an earlier run at a pace, as the run may go on.
+type analogue struct {
+	run *earlier
+	// shift is the logarithm of how many times as many steps are taken.
+	shift float64
+	// gap is by how much the rank is above that of the earlier run now, far the mean square of it so far.
+	gap, far, weight float64
+}
+
+// likeness is which earlier runs a run is like.
+type likeness struct {
+	workload *Workload
+	// share is how far they are believed, 0 to 1; the rest is what the run alone says.
+	share     float64
+	analogues []analogue
+}
+
+const (
+	// paceStep and mostPaces say which paces are tried: from a sixtieth to sixty times the steps, as between the smallest
+	// and the largest batch that are used; steps of a seventh are finer than what curves tell apart.
+	paceStep  = 0.15
+	mostPaces = 28
+	// compared is how many points are compared, evenly over the logarithm of the step.
+	compared = 12
+	// alike is the least distance that is told apart, in ranks: that of two runs of the same configuration.
+	alike = 0.005
+	// nearest is which of the nearest runs has a weight of about a half: three runs make a quantile.
+	nearest = 3
+	// stranger is a distance, in ranks, at which a run says little, and doubt is how much the run alone is believed
+	// beside one that is near: a tenth.
+	stranger = 0.1
+	doubt    = 0.1
+)
+
+// like compares a run with the earlier ones that had not ended by now.
+func (w *Workload) like(t trace) likeness {
+	if w.Runs() == 0 {
+		return likeness{}
+	}
+	now := math.Log(t.last())
+	seen := t.settled().thinned(compared)
+	n := len(seen.steps)
+	logs, ranks, weight := make([]float64, n), make([]float64, n), make([]float64, n)
+	total := 0.0
+	for i, step := range seen.steps {
+		logs[i], ranks[i] = math.Log(step), w.rank(seen.best[i])
+		weight[i] = math.Sqrt(step / t.last()) // between even over the steps and even over their logarithm
+		total += weight[i]
+	}
+	l := likeness{workload: w}
+	var nearestOf []float64
+	for r := range w.runs {
+		run, least := &w.runs[r], math.Inf(1)
+		for k := -mostPaces; k <= mostPaces; k++ {
+			shift := float64(k) * paceStep
+			if run.ended(now - shift) {
+				continue
+			}
+			a := analogue{run: run, shift: shift}
+			for i := range logs {
+				a.gap = ranks[i] - run.at(logs[i]-shift)
+				a.far += weight[i] * a.gap * a.gap / total
+			}
+			usual := shift / w.paces
+			a.weight = 1 / (1 + usual*usual) // Cauchy: few workloads have one pace, and some have many
+			least = math.Min(least, a.far)
+			l.analogues = append(l.analogues, a)
+		}
+		if !math.IsInf(least, 1) {
+			nearestOf = append(nearestOf, least)
+		}
+	}
+	if len(l.analogues) > 0 {
+		l.weigh(nearestOf)
+	}
+	return l
+}
+
+// weigh gives each analogue the weight of its distance, by a kernel as wide as the distance of one of the nearest runs.
+func (l *likeness) weigh(nearestOf []float64) {
+	slices.Sort(nearestOf)
+	width := nearestOf[min(nearest, len(nearestOf))-1] + alike*alike
+	sum, like := 0.0, 0.0
+	for i := range l.analogues {
+		a := &l.analogues[i]
+		a.weight *= math.Exp(-(a.far - nearestOf[0]) / (2 * width))
+		sum += a.weight
+	}
+	kept := l.analogues[:0]
+	for _, a := range l.analogues {
+		if a.weight /= sum; a.weight > 1e-5 {
+			kept = append(kept, a)
+		}
+	}
+	l.analogues = kept
+	for _, far := range nearestOf {
+		like += math.Exp(-far / (2 * stranger * stranger))
+	}
+	l.share = like / (like + doubt)
+}
+
+const (
+	// between is how far a step is from that of an analogue even where it is alike, as a logarithm: measurements are some
+	// percent of the run apart. further is how much of the way from now on is added to it.
+	between = 0.02
+	further = 0.07
+)
+
+// reaches is when the analogues reach a loss: as often as not the gap to an analogue stays as it is, or closes.
+func (l *likeness) reaches(last, loss float64) mass {
+	var raw mass
+	now, asked := math.Log(last), l.workload.rank(loss)
+	for _, a := range l.analogues {
+		for _, level := range []float64{loss, l.workload.loss(asked - a.gap)} {
+			raw.add(math.Log(a.run.first(level))+a.shift-now, a.weight/2)
+		}
+	}
+	return raw.spread(func(u float64) float64 { return between + further*u })
+}
+
+// values are the losses of the analogues at u, or at their ends.
+func (l *likeness) values(t trace, u float64, into []weighted) []weighted {
+	for _, a := range l.analogues {
+		rank := a.run.at(math.Log(t.last()) + u - a.shift)
+		for _, gap := range []float64{0, a.gap} {
+			loss := l.workload.loss(rank + gap)
+			if !finite(loss) {
+				loss = l.workload.levels[0]
+			}
+			into = append(into, weighted{math.Min(t.lowest(), loss), l.share * a.weight / 2})
+		}
+	}
+	return into
+}

@@ -1,0 +1,124 @@
+package curve
+
+import (
+	"fmt"
+	"math"
+)
+
+// Options say what is known of a run besides its points. The zero value minimises and knows nothing.
+type Options struct {
+	// Direction says which values are better.
+	Direction Direction
+	// Planned is the step at which the run ends, in the unit of its steps; 0 if that is not known. Then it is taken to
+	// end after any multiple m of the steps seen with a chance of 1 - 1/m (Lindy's law; Gott, Nature 1993).
+	Planned float64
+	// Earlier is what earlier runs of the same workload were like, in the same direction; nil without any.
+	Earlier *Workload
+}
+
+// Prediction is what is thought of a run. It does not change.
+type Prediction struct {
+	options Options
+	trace   trace
+	alone   ensemble
+	alike   likeness
+	phase   Phase
+}
+
+// Fit learns from the points of a run so far, in the order of their steps; a step may have several. Of no points, and
+// of one, nothing follows but that what comes takes longer. The error wraps [ErrStep], [ErrOrder] or [ErrDirection] and
+// says which point is wrong.
+func Fit(points []Point, options Options) (*Prediction, error) {
+	if err := options.Direction.check(); err != nil {
+		return nil, fmt.Errorf("fit a learning curve: %w", err)
+	}
+	if err := check(points); err != nil {
+		return nil, fmt.Errorf("fit a learning curve: %w", err)
+	}
+	if !(options.Planned >= 0) || math.IsInf(options.Planned, 0) {
+		return nil, fmt.Errorf("fit a learning curve that is planned to end at %v: %w", options.Planned, ErrStep)
+	}
+	if w := options.Earlier; w != nil && len(w.runs) > 0 && w.direction != options.Direction {
+		return nil, fmt.Errorf("fit a learning curve beside earlier runs in the other direction: %w", ErrDirection)
+	}
+	p := &Prediction{options: options, trace: traced(points, options.Direction)}
+	p.phase = phaseOf(points, options.Direction, p.trace)
+	if len(p.trace.steps) > 0 {
+		p.alone = fitEnsemble(p.trace)
+		p.alike = options.Earlier.like(p.trace)
+	}
+	return p, nil
+}
+
+// Phase is where the run is.
+func (p *Prediction) Phase() Phase { return p.phase }
+
+// Best is the best value so far; NaN where there is none.
+func (p *Prediction) Best() float64 {
+	if len(p.trace.steps) == 0 {
+		return math.NaN()
+	}
+	return p.options.Direction.loss(p.trace.lowest())
+}
+
+// Reaches is when the run first reaches a level, in the unit of its values. Of a run without points, and for NaN, it is
+// never.
+func (p *Prediction) Reaches(level float64) Steps {
+	loss := p.options.Direction.loss(level)
+	if len(p.trace.steps) == 0 || math.IsNaN(loss) {
+		return Steps{now: 1, mass: mass{never: 1}}
+	}
+	if done := p.trace.first(loss); !math.IsInf(done, 1) {
+		return Steps{done: done}
+	}
+	now := p.trace.last()
+	reaches := p.alone.reaches(loss)
+	if p.options.Planned > 0 {
+		end := math.Log(p.options.Planned / now)
+		within := func(u float64) float64 {
+			if u > end {
+				return 0
+			}
+			return 1
+		}
+		if p.alike.share > 0 {
+			reaches.mix(p.alike.reaches(now, loss), p.alike.share)
+		}
+		reaches.end(within)
+		return Steps{now: now, mass: reaches}
+	}
+	reaches.end(func(u float64) float64 { return math.Exp(-u) })
+	if p.alike.share > 0 {
+		reaches.mix(p.alike.reaches(now, loss), p.alike.share)
+	}
+	return Steps{now: now, mass: reaches}
+}
+
+// At is the best value when a step is reached, at least the last one seen.
+func (p *Prediction) At(step float64) Values {
+	if len(p.trace.steps) == 0 || math.IsNaN(step) {
+		return Values{}
+	}
+	u := math.Max(0, math.Min(farthest, math.Log(step/p.trace.last())))
+	losses := p.alone.values(u, 1-p.alike.share, nil)
+	return distribution(p.options.Direction, p.alike.values(p.trace, u, losses))
+}
+
+// ends is how many ends of a run whose end is not known are looked at.
+const ends = 5
+
+// Final is the best value at the end of the run: at its planned end, or else when it may end.
+func (p *Prediction) Final() Values {
+	if len(p.trace.steps) == 0 {
+		return Values{}
+	}
+	if p.options.Planned > 0 {
+		return p.At(p.options.Planned)
+	}
+	var losses []weighted
+	for i := range ends {
+		u := -math.Log(1 - (float64(i)+0.5)/ends)
+		losses = p.alone.values(u, (1-p.alike.share)/ends, losses)
+	}
+	return distribution(p.options.Direction, p.alike.values(p.trace, math.Inf(1), losses))
+}

@@ -1,0 +1,241 @@
+package predictor
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
+)
+
+// cpu is the share of cores that attempts get by the speed that is known. In a steady state it changes once a minute at
+// most: how many tasks wait, and so how much a core is worth, may be another at every tick. What holds attempts back
+// is mended at once.
+func (d *decider) cpu(w *work, otherwise quantity.Milli) quantity.Milli {
+	known := d.cores(w)
+	share := known.Share(otherwise)
+	if st := w.stage; known.Held > 0 && st.CPUAt > 0 && d.memory.Clock-st.CPUAt < keepCPU &&
+		(share <= known.Held || known.HeldBack < known.Held) {
+		return min(known.Held, max(known.Most, size.LeastCPU))
+	}
+	return share
+}
+
+// keepCPU is for how long a share of cores is kept.
+const keepCPU = fact.Instant(time.Minute)
+
+// cores is what the share of cores of a stage is chosen by.
+func (d *decider) cores(w *work) size.CPU {
+	st := w.stage
+	c := size.CPU{
+		Speed: st.Model.Speed(), HeldBack: st.Model.HeldBack(), Most: d.hosts.LargestFor(st.Sizing.Base).CPU,
+		Tasks: float64(w.demand()), Threaded: st.Model.Program != "" && st.Model.Program != fact.GoProgram,
+	}
+	if len(st.Model.Rates.Values) >= size.EnoughRates {
+		c.Rate = quantity.Milli(math.Ceil(st.Model.Rates.Quantile(0.9)))
+	}
+	if mean, _, known := st.Model.Pool(st.Slot.CPU); known {
+		c.Wall, c.At = mean, st.Slot.CPU
+	}
+	if st.Sizing.Learned {
+		c.Held = st.Slot.CPU
+	}
+	all, claimed := d.pool()
+	mine := claim(w)
+	c.Room = max(all.CPU-max(claimed-mine, 0), quantity.Milli(float64(all.CPU)*float64(mine)/float64(max(claimed, 1))))
+	if st.Slot.Memory > 0 {
+		c.Slots = float64(all.Memory) / float64(st.Slot.Memory)
+	}
+	d.withGPUs(&c, st.Sizing.Base)
+	var due []float64
+	c.Worth, due = d.haste(st)
+	if len(due) == 0 {
+		return c
+	}
+	larger := 1.0
+	if by := d.relative(w, fact.Pool); by > 0 {
+		larger = by // the tasks that wait take so many times as long as Wall
+	}
+	ahead := d.ahead(w, c.Wall)
+	c.Left = -1
+	for _, left := range due { // the first that can be met
+		if left /= larger; !c.Late(left, ahead) {
+			c.Left = left
+			break
+		}
+	}
+	return c
+}
+
+// ahead is the work that is left at a stage whose attempts take so many seconds at the pool: of those that run, what
+// they have left.
+func (d *decider) ahead(w *work, wall float64) (ahead size.Ahead) {
+	if waiting := w.queued[0] + w.queued[1]; waiting > 0 {
+		ahead = size.Ahead{Tasks: float64(waiting), Longest: 1}
+	}
+	if !(wall > 0) {
+		return ahead
+	}
+	times := w.stage.Model.Times(fact.Pool, w.stage.Slot.CPU.Cores())
+	for _, began := range slices.Sorted(slices.Values(w.begun)) {
+		left, age := wall, max(0, d.now.Since(began))
+		if len(times.Values) > 0 {
+			left = memory.Remaining(times, age)
+		}
+		part := min(left/wall, 1)
+		ahead.Tasks, ahead.Longest = ahead.Tasks+part, max(ahead.Longest, part)
+	}
+	return ahead
+}
+
+// withGPUs bounds what the share of cores of a stage is chosen by to the hosts that have its GPUs. As many cores as go
+// with those are there for it: nobody else who asks for a GPU can have them, and others have other hosts.
+func (d *decider) withGPUs(c *size.CPU, base quantity.Size) {
+	count := base.WholeGPUs()
+	if count == 0 || d.hosts.Lacking(base) != "" {
+		return
+	}
+	var all quantity.Size
+	slots := 0.0
+	for _, host := range d.hosts.Having(base) {
+		room := host.For(base)
+		all, slots = all.Plus(room), slots+float64(host.Has(base))
+		if part := room.CPU / max(room.GPU/quantity.Core, 1) * quantity.Milli(count); c.Bundled == 0 ||
+			part < c.Bundled {
+			c.Bundled = part
+		}
+	}
+	if c.Slots == 0 || slots < c.Slots {
+		c.Slots = max(slots, 1)
+	}
+	c.Room = min(max(c.Room, c.Bundled*quantity.Milli(slots)), all.CPU)
+}
+
+// deadlineReserve is within which part of the time left an attempt must end for its cores to be enough.
+const deadlineReserve = 0.9
+
+// haste is what a second of an attempt is worth to those runs of a stage that pay most for it (see [size.Worth]), and
+// how many seconds the runs have that have a deadline, the next one first.
+func (d *decider) haste(st *memory.Stage) (worth float64, due []float64) {
+	price := quantity.Money(0)
+	for _, host := range d.hosts.Having(st.Slot) {
+		if host.Capacity.GPU > 0 && st.Slot.GPU == 0 {
+			continue // its price is that of its GPUs
+		}
+		price = max(price, host.PricePerHour/max(1, quantity.Money(host.Capacity.CPU/quantity.Core)))
+	}
+	runs := 0
+	for _, part := range st.Shares {
+		if !part.Run.Known || !part.Works() {
+			continue
+		}
+		goal := part.Run.Goal
+		worth, runs = max(worth, size.Worth(d.policy.ValueOfTime, price, goal.Minimise)), runs+1
+		if left, limited := d.timeLeft(st, part); limited {
+			due = append(due, deadlineReserve*left)
+		}
+	}
+	slices.Sort(due)
+	if runs == 0 {
+		worth = size.Worth(d.policy.ValueOfTime, price, "")
+	}
+	return worth, due
+}
+
+// claim is how many cores the tasks of a stage would hold together.
+func claim(w *work) quantity.Milli {
+	return quantity.Milli(min(w.demand(), plan.MaxSlots)) * min(cmp.Or(w.stage.Slot.CPU, quantity.Core), fact.MaxRate)
+}
+
+// pool is what all hosts have together, and how many cores the tasks of all stages would hold.
+func (d *decider) pool() (all quantity.Size, claimed quantity.Milli) {
+	if !d.pooled {
+		d.pooled = true
+		for _, host := range d.hosts {
+			d.capacity = d.capacity.Plus(host.Capacity)
+		}
+		for _, w := range d.works {
+			d.claimed += claim(w)
+		}
+	}
+	return d.capacity, d.claimed
+}
+
+// excess is what it costs that an attempt of the stage runs out of memory.
+func (d *decider) excess(w *work) size.Excess {
+	known := w.stage.Model
+	others, wanted := d.waiting()
+	e := size.Excess{
+		Wall: w.wall, Lost: w.wall, Restart: known.Colds[fact.Pool].Quantile(0.5), Retry: size.GrowAfterOutOfMemory,
+		Own: d.ownHour(w), Others: others, Wanted: wanted,
+	}
+	if made := known.Checkpoints.Quantile(0.5); made > 0 { // as many parts, and that after the last
+		e.Lost = w.wall / (1 + made)
+	}
+	if need := known.Need.Memory; known.Need.MemoryKnown && need.Above > need.Limit {
+		e.Retry = need.Above / need.Limit
+	}
+	return e
+}
+
+// ownHour is what an hour of an attempt is worth in US dollars: to the run that it is worth the most to, and what its
+// part of the largest host costs.
+func (d *decider) ownHour(w *work) float64 {
+	worth := 0.0
+	for _, part := range w.stage.Shares {
+		if part.Run.Known && part.Works() {
+			worth = max(worth, d.hour(part))
+		}
+	}
+	capacity, slot := d.hosts.Largest(), w.stage.Slot
+	at := slices.IndexFunc(d.hosts, func(h plan.Host) bool { return h.Capacity == capacity })
+	if at < 0 || capacity.Memory <= 0 || capacity.CPU <= 0 {
+		return worth
+	}
+	part := max(float64(slot.Memory)/float64(capacity.Memory), float64(slot.CPU)/float64(capacity.CPU))
+	return worth + min(part, 1)*max(0, d.hosts[at].PricePerHour.USD())
+}
+
+// hour is what an hour of earlier finish is worth to a run that uses a stage.
+func (d *decider) hour(part *memory.Share) float64 {
+	return size.Hour(d.policy.ValueOfTime, part.Run.Goal.Minimise)
+}
+
+// waiting is what an hour is worth to the tasks that wait for the pool's memory, and how much they want of it; see
+// [size.Others] and [size.Wanted]. It is that of the whole pool: what waits takes room wherever it becomes free.
+func (d *decider) waiting() (others, wanted float64) {
+	if d.waits != nil {
+		return d.waits.others, d.waits.wanted
+	}
+	var bytes, cores, held, taken float64 // that there are, and that are held or asked for
+	for _, host := range d.hosts {
+		bytes, cores = bytes+float64(host.Capacity.Memory), cores+float64(host.Capacity.CPU)
+		held, taken = held+float64(host.Capacity.Memory-host.Free.Memory), taken+float64(host.Capacity.CPU-host.Free.CPU)
+	}
+	var all []size.Waiting
+	for _, w := range d.works {
+		tasks, memory := float64(w.queued[0]+w.queued[1]), float64(w.stage.Slot.Memory)
+		held, taken = held+tasks*memory, taken+tasks*float64(w.stage.Slot.CPU)
+		for _, part := range w.stage.Shares { // of tasks that no run is known to have, nobody knows what they are worth
+			if queued := float64(part.Queued[0] + part.Queued[1]); part.Run.Known && queued > 0 && tasks > 0 {
+				all = append(all, size.Waiting{Memory: queued * memory, Hour: d.hour(part)})
+			}
+		}
+	}
+	d.waits = &waits{others: d.policy.ValueOfTime.USD()}
+	if len(all) > 0 {
+		d.waits.others = size.Others(all)
+	}
+	if bytes > 0 && cores > 0 {
+		d.waits.wanted = size.Wanted(held/bytes, taken/cores)
+	}
+	return d.waits.others, d.waits.wanted
+}
+
+// waits is what [decider.waiting] says.
+type waits struct{ others, wanted float64 }

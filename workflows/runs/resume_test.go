@@ -1,0 +1,49 @@
+package runs
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"testing"
+
+	"go.temporal.io/sdk/activity"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+// TestATaskThatAVenueGivesUpGoesOnAtThePoolFromItsCheckpoint has a function give a task up that has a checkpoint.
+func TestATaskThatAVenueGivesUpGoesOnAtThePoolFromItsCheckpoint(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[int]string{wire.WorkflowVersion: "half", 2: ""} {
+		var suite testsuite.WorkflowTestSuite
+		suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+		env := suite.NewTestWorkflowEnvironment()
+		var tasks []wire.Task
+		env.RegisterActivityWithOptions(func(_ context.Context, task wire.Task, _ json.RawMessage) (wire.Result, error) {
+			tasks = append(tasks, task)
+			if task.PoolOnly {
+				return wire.Result{Output: json.RawMessage("1")}, nil
+			}
+			return wire.Result{}, temporal.NewNonRetryableApplicationError("over", wire.RefusedError, nil, map[string]any{
+				"spent_picodollars": 5, "checkpoint": activities.Ref{Digest: "half", Bytes: 3},
+			})
+		}, activity.RegisterOptions{Name: "s"})
+		env.ExecuteWorkflow(func(ctx workflow.Context) error {
+			r := newRun("r", 0)
+			r.version = version
+			_, err := r.runTask(ctx, r.place(wire.Stage{Name: "s", MaxAttempts: 3}, "s-0", nil))
+			return err
+		})
+		if err := env.GetWorkflowError(); err != nil {
+			t.Fatal(err)
+		}
+		if len(tasks) != 2 || tasks[0].Resume.Digest != "" || tasks[1].ID != "s-0.pool" || tasks[1].Resume.Digest != want {
+			t.Errorf("version %d: tasks %+v; want one at the pool that goes on from %q", version, tasks, want)
+		}
+	}
+}
