@@ -56,6 +56,9 @@ type flight struct {
 // ride sends m with an invoke and returns how it came back, with the rest in its call. When ctx ends before its invoke
 // has begun it has none; later the invoke is abandoned once nobody needs any of its tasks.
 func (w *Worker) ride(ctx context.Context, m *member) landing {
+	if ctx.Err() != nil {
+		return landing{}
+	}
 	w.mu.Lock()
 	at := w.lines[m.start.Task.Stage]
 	if at == nil {
