@@ -115,8 +115,9 @@ measure-speed: ## Compare predicted with measured speed at 0.5, 1 and 2 cores fo
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 20m -run 'TestMeasureSpeeds$$' ./workers/enforce
 
 .PHONY: measure-functions
-measure-functions: ## Take the figures of functions: cold and warm invokes, invokes a second, a burst at pool, functions and both. Minutes, on an otherwise idle machine.
+measure-functions: ## Take the figures of functions: cold and warm invokes, invokes a second, batches of tasks, a burst at pool, functions and both. Minutes, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestInvokesAreMeasured$$' ./activities/awslambda
+	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestBatchesAreMeasured$$' ./workers/spill
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestABurstIsMeasured$$' ./cmd/internal/engine
 
 .PHONY: measure-overload

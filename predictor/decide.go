@@ -311,7 +311,9 @@ func (d *decider) finish() {
 		if w.functions > 0 {
 			size := w.size
 			size.Memory = st.Class
-			d.plan.Grants = append(d.plan.Grants, plan.Grant{Stage: st.ID, Venue: fact.Function, Slots: w.functions, Size: size})
+			d.plan.Grants = append(d.plan.Grants, plan.Grant{
+				Stage: st.ID, Venue: fact.Function, Slots: w.functions, Size: size, Batch: st.Batch,
+			})
 		}
 		if w.slots == 0 {
 			continue

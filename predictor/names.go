@@ -125,6 +125,9 @@ type (
 // GrowAfterOutOfMemory is [size.GrowAfterOutOfMemory].
 const GrowAfterOutOfMemory = size.GrowAfterOutOfMemory
 
+// MaxPayload is [spill.MaxPayload].
+const MaxPayload = spill.MaxPayload
+
 // FunctionOverhead is [spill.FunctionOverhead].
 const FunctionOverhead = spill.FunctionOverhead
 
@@ -152,6 +155,8 @@ type (
 	Plan = plan.Plan
 	// Grant is the room of one stage at one venue.
 	Grant = plan.Grant
+	// Batch says how tasks share an invoke of a function.
+	Batch = plan.Batch
 	// Placement is the part of a pool grant that one host carries.
 	Placement = plan.Placement
 	// Window bounds how many tasks of one run and stage are in flight.

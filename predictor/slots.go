@@ -323,7 +323,7 @@ const (
 // same. A window grows while its run goes on and never shrinks: a task that was scheduled cannot be taken back.
 func (d *decider) turnWindows() {
 	for _, w := range d.works {
-		slots := w.slots + w.functions
+		slots := w.slots + w.functions*w.stage.Batch.Most()
 		for _, id := range slices.Sorted(maps.Keys(w.stage.Shares)) {
 			part := w.stage.Shares[id]
 			before, priority := cmp.Or(part.Window, d.policy.Window), cmp.Or(part.Priority, priorityUsual)
@@ -391,8 +391,12 @@ func (d *decider) windowReason(w *work, part *memory.Share, before int) string {
 		}
 		return fmt.Sprintf("the backlog takes %s more, and %s", words.Seconds(w.finish), leaves)
 	}
-	return fmt.Sprintf("%s need %d tasks in flight each to stay busy", words.Count(w.slots+w.functions, "slot"),
+	said := fmt.Sprintf("%s need %d tasks in flight each to stay busy", words.Count(w.slots+w.functions, "slot"),
 		tasksPerSlot)
+	if tasks := w.stage.Batch.Most(); tasks > 1 {
+		said += fmt.Sprintf(", for each of the %d tasks of an invoke", tasks)
+	}
+	return said
 }
 
 func windowText(tasks, priority int) string {

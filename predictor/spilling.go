@@ -2,6 +2,7 @@ package predictor
 
 import (
 	"cmp"
+	"fmt"
 	"hash/fnv"
 	"maps"
 	"math"
@@ -58,6 +59,7 @@ func (d *decider) spill() {
 		picked := b.Choose()
 		d.withhold(w, o, picked.Slots)
 		d.setFunctions(w, o, picked)
+		d.setBatch(w, b)
 		slots -= w.functions
 		cores -= busy(o.Class) * quantity.Milli(w.functions)
 		d.reserve(w, o)
@@ -271,6 +273,9 @@ func (w *work) inputsLeft() memory.Inputs {
 func (d *decider) setFunctions(w *work, o spill.Offer, picked spill.Choice) {
 	st := w.stage
 	w.functions, st.Spared = picked.Slots, picked.Eased
+	if picked.Slots == 0 {
+		st.Batch = plan.Batch{}
+	}
 	if picked.Slots > 0 {
 		st.Class = o.Class
 		w.finish = o.Duration(picked.Slots)
@@ -316,6 +321,65 @@ func (d *decider) setFunctions(w *work, o spill.Offer, picked spill.Choice) {
 		}
 	}
 	d.decide(decision)
+}
+
+// setBatch settles how many tasks share an invoke, once it is known how many invokes go on at a time. While no task
+// waits it stays as it is: there is nothing to choose it by.
+func (d *decider) setBatch(w *work, b spill.Backlog) {
+	st := w.stage
+	if w.functions == 0 || b.Queued == 0 {
+		return
+	}
+	batch, reason := plan.Batch{}, "functions of this build take one task an invoke"
+	if st.Batches {
+		batch, reason = d.parcel(w, b).Batch()
+	}
+	if batch == st.Batch {
+		return
+	}
+	before := st.Batch
+	st.Batch = batch
+	if batch.Tasks == before.Tasks {
+		return // what a task takes is known better
+	}
+	d.decide(plan.Decision{
+		Stage: st.ID, Venue: fact.Function, What: "batch", From: batchText(before), To: batchText(batch), Reason: reason,
+		Inputs: map[string]float64{
+			"backlog_tasks": b.Tasks, "slots": float64(w.functions), "function_wall_seconds": b.Function,
+			"class_bytes": float64(b.Class), "per_request_usd": d.functions.PerRequest.USD(),
+			"largest_input_bytes": float64(st.Input),
+		},
+	})
+}
+
+// parcel is what the batch of a stage is chosen by. A run that may wait for another hour wants what one in a hurry does
+// not; their tasks share a queue, so the most impatient one is asked.
+func (d *decider) parcel(w *work, b spill.Backlog) spill.Parcel {
+	p := spill.Parcel{
+		Offer: b.Offer, Chosen: w.functions, Slack: math.Inf(1), Input: w.stage.Input, Held: w.stage.Batch,
+		InFlight: d.policy.MaxWindow * max(1, len(b.Runs)),
+	}
+	if len(b.Runs) == 0 {
+		p.Value = b.ValueOfTime
+	}
+	for _, run := range b.Runs {
+		switch {
+		case run.Goal.Minimise == fact.Latency:
+			p.Hurry = true
+		case run.Limited:
+			p.Slack = min(p.Slack, run.Left-b.Duration(w.functions))
+		case run.Goal.Minimise != fact.Cost:
+			p.Value = b.ValueOfTime
+		}
+	}
+	return p
+}
+
+func batchText(batch plan.Batch) string {
+	if batch.Most() == 1 {
+		return "1 task an invoke"
+	}
+	return fmt.Sprintf("%d tasks an invoke, waiting up to %s", batch.Tasks, words.Seconds(batch.Wait.Seconds()))
 }
 
 // rejected are the ways that were not chosen.

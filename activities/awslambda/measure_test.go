@@ -3,8 +3,10 @@ package awslambda_test
 import (
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,34 +38,62 @@ func TestInvokesAreMeasured(t *testing.T) {
 		}
 		return time.Since(started)
 	}
-	var cold, warm []time.Duration
+	var cold []time.Duration
 	for range 100 {
 		once(`{"op":"exit"}`) // ends the environment
 		cold = append(cold, once("{}"))
 	}
-	for range 5000 {
-		warm = append(warm, once("{}"))
-	}
 	slices.Sort(cold)
-	slices.Sort(warm)
 	t.Logf("cold: p50 %v, p99 %v", cold[len(cold)/2], cold[len(cold)*99/100])
-	t.Logf("warm: p50 %v, p99 %v", warm[len(warm)/2], warm[len(warm)*99/100])
 
-	const callers, window = 16, 5 * time.Second
-	var invokes atomic.Int64
-	var wg sync.WaitGroup
-	end := time.Now().Add(window)
-	for range callers {
-		wg.Go(func() {
-			for time.Now().Before(end) {
-				if a, err := iv.Invoke(t.Context(), name, []byte("{}")); err != nil || a.FunctionError != "" {
-					t.Error(a, err)
-					return
+	const windows, callers, window = 20, 16, 500 * time.Millisecond
+	var middles, tails, burnt []time.Duration
+	var rates []float64
+	for range windows { // one and the other, so that what else the machine does meets both
+		var warm []time.Duration
+		for range 250 {
+			warm = append(warm, once("{}"))
+		}
+		slices.Sort(warm)
+		middles, tails = append(middles, warm[len(warm)/2]), append(tails, warm[len(warm)*99/100])
+
+		before := processTime(t)
+		var invokes atomic.Int64
+		var wg sync.WaitGroup
+		end := time.Now().Add(window)
+		for range callers {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					if a, err := iv.Invoke(t.Context(), name, []byte("{}")); err != nil || a.FunctionError != "" {
+						t.Error(a, err)
+						return
+					}
+					invokes.Add(1)
 				}
-				invokes.Add(1)
-			}
-		})
+			})
+		}
+		wg.Wait()
+		rates = append(rates, float64(invokes.Load())/window.Seconds())
+		burnt = append(burnt, (processTime(t)-before)/time.Duration(max(invokes.Load(), 1)))
 	}
-	wg.Wait()
-	t.Logf("%d callers: %.0f invokes a second", callers, float64(invokes.Load())/window.Seconds())
+	slices.Sort(middles)
+	slices.Sort(tails)
+	slices.Sort(rates)
+	slices.Sort(burnt)
+	load, _ := os.ReadFile("/proc/loadavg") // says how busy the machine was
+	t.Logf("%d windows, load %s", windows, strings.TrimSpace(string(load)))
+	t.Logf("warm, p50 of 250: median %v, best %v; p99: median %v, best %v", middles[windows/2], middles[0],
+		tails[windows/2], tails[0])
+	t.Logf("%d callers: median %.0f invokes a second, best %.0f; of a CPU the client and the host take %v for each, at "+
+		"best %v", callers, rates[windows/2], rates[windows-1], burnt[windows/2], burnt[0])
+}
+
+// processTime is for how long this process has had a CPU: other work of the machine changes it little.
+func processTime(t *testing.T) time.Duration {
+	t.Helper()
+	var taken syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &taken); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(taken.Utime.Nano() + taken.Stime.Nano())
 }

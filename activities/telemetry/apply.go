@@ -209,7 +209,7 @@ func venueLabel(venue predictor.Venue) string {
 // whatLabel keeps the label bounded.
 func whatLabel(what string) string {
 	switch what {
-	case "slots", "size", "window":
+	case "slots", "size", "window", "batch":
 		return what
 	default:
 		return other

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -186,7 +187,13 @@ type StageFailure struct {
 	// Unfit says that the function lacks what the code needs, and the pool may have it: predictor.CauseStart for a program
 	// or a module, predictor.CauseDisk for room. Empty when it does not.
 	Unfit predictor.Cause `json:"unfit,omitempty"`
+	// Crowded is true when the code has run and its output is too large to be returned with those before it.
+	Crowded bool `json:"crowded,omitempty"`
 }
+
+// TimeoutPassed is what a function's environment says that ended because the code of one of several tasks did not stop
+// at its stage's timeout.
+const TimeoutPassed = "the attempt ran past its timeout and did not stop"
 
 // BoundPassed is what a function's environment says that ended because the code did not stop at the attempt's Bound.
 const BoundPassed = "the attempt used up its run's money and did not stop"
@@ -198,8 +205,24 @@ const MaxBoundGrace = 500 * time.Millisecond
 // of the Bound, and half a second at most. It is less than the Bound: code always has time to begin.
 func BoundGrace(bound time.Duration) time.Duration { return min(MaxBoundGrace, bound/4) }
 
-// Invoke is the payload of a function call; the answer's payload is an Answer.
+// Invoke is the payload of a function call; the answer's payload is an Answer, or Answers where there are More.
 type Invoke struct {
 	Version int          `json:"v"`
 	Start   StartAttempt `json:"start"`
+	// More are attempts that run one after another once Start's is over. Only builds whose tasks say so (Task.Batches)
+	// are sent any: others would leave them out.
+	More []StartAttempt `json:"more,omitempty"`
+}
+
+// Answers is how the user code of the attempts of one invoke ended, in their order. Where there are fewer than there
+// were attempts, the others were not begun: the answers would have become too large, or the invoke too long.
+type Answers struct {
+	Version int      `json:"v"`
+	Answers []Answer `json:"answers"`
+}
+
+// BatchMark is the line that a function logs before it begins the attempt of this number, from 1, of so many that came
+// with its invoke: it tells which one it was at when its environment ended, and what each has printed.
+func BatchMark(number, of int, task string) string {
+	return fmt.Sprintf("spillway: begin of %d of %d tasks: %s", number, of, task)
 }

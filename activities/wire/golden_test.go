@@ -38,7 +38,7 @@ var (
 		Version: wire.Version, Run: "digits-1", Pipeline: "digits", Stage: stage, ID: "score-17", Input: 350_356,
 		Declared: size, MaxAttempts: 3,
 		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent, Budgeted: true,
-		Reserved: 7, Asks: true,
+		Reserved: 7, Batches: true, Asks: true,
 		CacheVersion: "2", Resume: ref,
 	}
 	training = predictor.Training{
@@ -68,7 +68,7 @@ var (
 		BeganAt:    at, Fetch: time.Millisecond, Publish: 2 * time.Millisecond,
 		Error: &wire.StageFailure{
 			Message: "out of room", Stack: "goroutine 1", Permanent: true, OutOfMemory: true,
-			Bounded: true, TimedOut: true, Unfit: predictor.CauseDisk,
+			Bounded: true, TimedOut: true, Unfit: predictor.CauseDisk, Crowded: true,
 		},
 		Squeezed:   true,
 		Printed:    []wire.Printed{{Error: true, Text: []byte("no such file\n")}},
@@ -120,7 +120,8 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindGoalChanged: {Event: predictor.GoalChanged{Run: "digits-1", Goal: goal, At: at}},
 		wire.KindScheduled: {Event: predictor.Scheduled{
 			Run: "digits-1", Stage: stage, Tasks: 1, PoolOnly: true, Input: 350_356, Declared: size, Program: "python3",
-			Imports: []string{"numpy", "torch"}, Kind: "csv", Fixed: true, Unfit: "it imports numpy", Expected: 6, At: at,
+			Imports: []string{"numpy", "torch"}, Kind: "csv", Fixed: true, Unfit: "it imports numpy", Batches: true,
+			Expected: 6, At: at,
 		}},
 		wire.KindBacklog: {Event: predictor.BacklogObserved{Stage: stage, PoolOnly: true, Tasks: 5, At: at}},
 		wire.KindAttemptStarted: {Event: predictor.AttemptStarted{
@@ -140,7 +141,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 			Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Error: "killed at its limit",
 			ScheduledAt: at.Add(-time.Minute), Queue: 3 * time.Millisecond,
 			Start: 4 * time.Millisecond, Settle: time.Millisecond, Cold: true, Init: 3 * time.Millisecond,
-			Billed: 2 * time.Second, At: at, Grant: size,
+			Billed: 2 * time.Second, Batch: 16, At: at, Grant: size,
 			GPUs:      []string{"GPU-604ac76c"},
 			Predicted: predictor.Prediction{Memory: guess, Wall: guess, Source: "23 attempts", Guess: true},
 			Usage: quantity.Usage{
@@ -193,7 +194,8 @@ func plainMessages() map[string]any {
 		"from_child_checkpoint":  &wire.FromChild{Checkpoint: &ref, CheckpointParts: []activities.Ref{ref}},
 		"from_child_training":    &wire.FromChild{Training: &training},
 		"from_child_done":        &wire.FromChild{Done: &answer},
-		"invoke":                 &wire.Invoke{Version: wire.Version, Start: start},
+		"invoke":                 &wire.Invoke{Version: wire.Version, Start: start, More: []wire.StartAttempt{start}},
+		"answers":                &wire.Answers{Version: wire.Version, Answers: []wire.Answer{answer}},
 		"answer":                 &answer,
 		"app": &wire.App{
 			Version: wire.Version, Name: "digits", SIMD: true, WorkflowVersion: 1,

@@ -55,6 +55,9 @@ type Task struct {
 	// more.
 	Budgeted bool           `json:"budgeted,omitempty"`
 	Reserved quantity.Money `json:"reserved_picodollars,omitempty"`
+	// Batches says that the functions of the task's build take several tasks with one invoke; those of earlier builds
+	// take one.
+	Batches bool `json:"batches,omitempty"`
 	// Asks says that the run answers ReserveUpdate also while it has no budget, so that a long task hears of one that
 	// comes later.
 	Asks bool `json:"asks,omitempty"`

@@ -157,6 +157,8 @@ type Scheduled struct {
 	// Fixed says that attempts are given no more memory while they run: those in containers, whose engine holds them to
 	// what it was told at the start, and those of a stage that decides its own sizes.
 	Fixed bool `json:"fixed,omitempty"`
+	// Batches says that the build's functions take several tasks with one invoke; those of earlier builds take one.
+	Batches bool `json:"batches,omitempty"`
 	// Unfit is why the task is on the queue that functions do not poll, where that follows from what it is.
 	Unfit string `json:"unfit,omitempty"`
 	// further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
@@ -361,9 +363,11 @@ type Record struct {
 	Cold        bool          `json:"cold"`     // a new child or environment was started
 	// Init is the part of Start in which a function's new environment began, which is billed; 0 where none did, at the
 	// pool, and in Records of engines that did not tell. Billed is for how long its invoke was billed, Init included; 0 at
-	// the pool, and where the venue did not say.
+	// the pool, and where the venue did not say. Where the invoke had several tasks, Billed is the attempt's part of that, by
+	// its run time, and Init is with the first of them. Batch is how many tasks it had; 0 and 1 are one.
 	Init   time.Duration `json:"init_ns,omitempty"`
 	Billed time.Duration `json:"billed_ns,omitempty"`
+	Batch  int           `json:"batch,omitempty"`
 	// Settle is the time from the end of the user's code to At: its answer was delivered, its output closed.
 	Settle time.Duration `json:"settle_ns,omitempty"`
 	At     time.Time     `json:"at"` // the end

@@ -86,7 +86,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 	}
 	tasks, queue := min(e.Tasks, maxTasks), queueOf(e.PoolOnly)
 	st.Active = max(st.Active, now)
-	st.Declared = fact.SaneSize(e.Declared)
+	st.Declared, st.Batches = fact.SaneSize(e.Declared), e.Batches
 	if e.Program != "" {
 		st.Model.Program = strings.ToValidUTF8(e.Program[:min(len(e.Program), maxProgram)], "")
 		st.Model.Fixed, st.Model.Imports = e.Fixed, saneImports(st.Model.Imports, e.Imports)

@@ -62,11 +62,18 @@ func (m *State) throttled(e fact.Record) {
 	if e.Venue != fact.Function || e.Cause != fact.CauseThrottled || m.Full.recent(now) {
 		return
 	}
-	running := 0
+	running := map[fact.StageID]int{}
 	for _, a := range m.Attempts {
 		if a.Venue == fact.Function && a.Runs() {
-			running++
+			running[a.Stage]++
 		}
 	}
-	m.Full = m.Full.refused(running, now)
+	invokes := 0
+	for stage, attempts := range running {
+		if st := m.Stages[stage]; st != nil && st.Batch.Most() > 1 { // one slot's invoke runs several of them
+			attempts = min(attempts, max(1, st.Functions))
+		}
+		invokes += attempts
+	}
+	m.Full = m.Full.refused(invokes, now)
 }

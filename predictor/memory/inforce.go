@@ -22,7 +22,7 @@ func (m *State) Obey(inForce plan.Plan) {
 func (m *State) Resume(inForce plan.Plan) {
 	now := fact.At(inForce.At)
 	for _, st := range m.Stages {
-		st.Slots, st.Functions = 0, 0
+		st.Slots, st.Functions, st.Batch = 0, 0, plan.Batch{}
 		if st.Queues[0].Tasks > 0 {
 			st.Backlog = max(st.Backlog, now)
 		}
@@ -41,6 +41,7 @@ func (m *State) Resume(inForce plan.Plan) {
 			st.Slots, st.Slot = min(max(0, grant.Slots), plan.MaxSlots), fact.SaneSize(grant.Size)
 		case grant.Venue == fact.Function:
 			st.Functions, st.Class = min(max(0, grant.Slots), plan.MaxSlots), min(max(0, grant.Size.Memory), fact.MaxPeakMemory)
+			st.Batch = plan.SaneBatch(grant.Batch)
 		}
 	}
 	for _, placement := range inForce.Placements {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/calm"
 	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/usage"
@@ -94,6 +95,9 @@ type Stage struct {
 	Withheld bool           `json:"withheld,omitempty"`
 	Released fact.Instant   `json:"released,omitempty"`
 	Class    quantity.Bytes `json:"class,omitempty"` // memory class of its functions
+	Batch    plan.Batch     `json:"batch,omitzero"`  // of their invokes
+	// Batches says that the functions of the stage's build take several tasks with one invoke.
+	Batches bool `json:"batches,omitempty"`
 	// Unfit is why functions do not run its tasks.
 	Unfit Unfit `json:"unfit,omitzero"`
 	// Looked is the clock when a slot last began to look for tasks that its queue counts and no run is known to have.

@@ -33,3 +33,8 @@ func SaneRoom(room quantity.Size) quantity.Size {
 	room.GPUMemory = min(max(0, room.GPUMemory), fact.MaxPeakMemory)
 	return room
 }
+
+// SaneBatch cuts how tasks share an invoke to what it can be.
+func SaneBatch(batch Batch) Batch {
+	return Batch{Tasks: min(max(0, batch.Tasks), MaxSlots), Wait: min(max(0, batch.Wait), fact.MaxWall)}
+}

@@ -189,7 +189,21 @@ type Grant struct {
 	Size  quantity.Size `json:"size"` // the default size of one slot
 	// PoolOnly says that the stage's second queue has work and is polled too.
 	PoolOnly bool `json:"pool_only,omitempty"`
+	// Batch is how many tasks each function slot's invoke may carry; the zero Batch is one. A worker that does not know
+	// of it invokes a function for each task.
+	Batch Batch `json:"batch,omitzero"`
 }
+
+// Batch says how tasks share an invoke of a function. They run one after another, and each is answered alone.
+type Batch struct {
+	// Tasks is how many an invoke carries at most; 0 and 1 are one task an invoke.
+	Tasks int `json:"tasks"`
+	// Wait is for how long the first of them waits for others at most.
+	Wait time.Duration `json:"wait_ns,omitempty"`
+}
+
+// Most is how many tasks an invoke carries at most, at least 1.
+func (b Batch) Most() int { return max(b.Tasks, 1) }
 
 // Placement is the part of a pool grant that one host carries.
 type Placement struct {
@@ -243,7 +257,7 @@ type Decision struct {
 	Stage fact.StageID `json:"stage"`
 	Venue fact.Venue   `json:"venue,omitempty"`
 	Run   string       `json:"run,omitempty"` // for windows
-	// What changed: "slots", "size", "live size", "time" or "window".
+	// What changed: "slots", "size", "live size", "time", "window" or "batch".
 	What string `json:"what"`
 	// From and To are the row before and after, as people read it: "1 slot", "0.9 cores, 96 MiB".
 	From string `json:"from"`

@@ -46,7 +46,8 @@ type environment struct {
 	reaped    bool
 	exitErr   error
 	peak      int64          // the most memory that it was seen to take, in bytes
-	counted   quantity.Bytes // the kernel's own peak at the last look
+	counted   quantity.Bytes // the kernel's own peak when all of its account was read last
+	read      int64          // peak then
 	outOfRoom bool           // killed because it exceeded its memory size
 	initError []byte
 	current   *invocation
@@ -293,12 +294,7 @@ func (e *environment) look() (outOfRoom bool) {
 		}
 		return e.outOfRoom
 	}
-	counted := e.group.Peak()
-	e.mu.Lock()
-	same := counted > 0 && counted == e.counted && counted < e.limit-e.limit/16
-	e.counted = counted
-	e.mu.Unlock()
-	if same {
+	if e.glance() {
 		return false
 	}
 	usage, err := e.group.Usage()
@@ -308,11 +304,31 @@ func (e *environment) look() (outOfRoom bool) {
 		return e.outOfRoom // the group is removed, and was looked at before
 	}
 	e.peak = max(e.peak, int64(usage.PeakWorkingSet))
+	e.counted, e.read = usage.Peak, e.peak
 	if usage.OutOfMemory > 0 {
 		// The kernel's counter passes its limit by what each CPU charges in advance.
 		e.peak, e.outOfRoom = min(max(e.peak, int64(usage.Peak)), int64(e.config.MemoryMB)<<20), true
 	}
 	return e.outOfRoom
+}
+
+// glanceGrowth is by how much the kernel's own peak may have grown since its whole account was read last, which takes
+// ten files: an environment grows by pages with each invoke at first, and its report is in whole MB.
+const glanceGrowth = quantity.MiB
+
+// glance reports whether the kernel's own peak is enough to say that the environment has not run out of memory. What it
+// has grown by counts as taken, also where it is a cache, so that the peak is told too high, by less than glanceGrowth,
+// and never too low.
+func (e *environment) glance() bool {
+	counted := e.group.Peak()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	grown := counted - e.counted
+	if e.counted == 0 || counted <= 0 || grown < 0 || grown >= glanceGrowth || counted >= e.limit-e.limit/16 {
+		return false
+	}
+	e.peak = max(e.peak, e.read+int64(grown))
+	return true
 }
 
 // memory returns the most memory that the environment was seen to take, in MB rounded up, and whether it ran out of it.

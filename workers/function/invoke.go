@@ -2,11 +2,13 @@ package function
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 )
@@ -179,17 +181,22 @@ func (h *Host) conclude(env *environment, rep report, a answer, end ending) []by
 		h.log.Warn("environment lost", "function", env.config.Name, "request_id", rep.id, "status", rep.status,
 			"error_type", rep.errorType, "max_memory_mb", rep.maxMemoryMB)
 	}
-	h.log.Debug("invocation ended", "function", env.config.Name, "request_id", rep.id, "failed", a.failed,
-		"memory_mb", rep.memoryMB, "billed_ms", rep.billed(), "report", rep.String())
-
-	var log bytes.Buffer
-	fmt.Fprintf(&log, "START RequestId: %s Version: %s\n%s", rep.id, latest, printed)
-	if len(printed) > 0 && printed[len(printed)-1] != '\n' {
-		log.WriteByte('\n')
+	said := rep.String()
+	if h.log.Enabled(context.Background(), slog.LevelDebug) {
+		h.log.Debug("invocation ended", "function", env.config.Name, "request_id", rep.id, "failed", a.failed,
+			"memory_mb", rep.memoryMB, "billed_ms", rep.billed(), "report", said)
 	}
-	fmt.Fprintf(&log, "END RequestId: %s\n%s\n", rep.id, rep)
-	return log.Bytes()[max(0, log.Len()-maxTailBytes):]
+	log := make([]byte, 0, len(printed)+len(said)+len(logFrame)+2*len(rep.id))
+	log = append(append(append(append(log, "START RequestId: "...), rep.id...), " Version: "+latest+"\n"...), printed...)
+	if len(printed) > 0 && printed[len(printed)-1] != '\n' {
+		log = append(log, '\n')
+	}
+	log = append(append(append(append(append(log, "END RequestId: "...), rep.id...), '\n'), said...), '\n')
+	return log[max(0, len(log)-maxTailBytes):]
 }
+
+// logFrame is what surrounds the log of an invocation, but for its IDs and its report.
+const logFrame = "START RequestId:  Version: " + latest + "\n\nEND RequestId: \n\n"
 
 // newID returns a random UUID.
 func newID() string {

@@ -19,8 +19,7 @@ import (
 
 const (
 	// maxPayload is what a synchronous invoke takes.
-	// Source: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
-	maxPayload = 6 << 20
+	maxPayload = int(predictor.MaxPayload)
 	// initAllowance is what an invoke may take on top of the stage's timeout: deployment is done, an environment may have
 	// to start.
 	initAllowance = 10 * time.Second
@@ -212,43 +211,45 @@ type functionError struct {
 	Message string `json:"errorMessage"`
 }
 
-// returned decides how an attempt ended whose invoke returned. Errors of user code are part of the Answer; an error of
-// the function means that its environment died.
-func returned(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAnswer) (slot.Ending, wire.Answer) {
-	if a.Error != "" {
-		return died(venue, task, a), wire.Answer{}
+// noAnswer is the ending of an attempt whose function returned something else.
+func noAnswer(err error) slot.Ending {
+	return slot.Ending{
+		Outcome: predictor.Failed,
+		Message: "the function returned something that is no answer; build the app with this version of spillway: " +
+			err.Error(),
 	}
-	var answer wire.Answer
-	if err := json.Unmarshal(a.Payload, &answer); err != nil {
-		return slot.Ending{
-			Outcome: predictor.Failed,
-			Message: "the function returned something that is no answer; build the app with this version of spillway: " +
-				err.Error(),
-		}, wire.Answer{}
-	}
+}
+
+// answered decides how an attempt ended whose function answered. Errors of user code are part of the Answer: an error
+// of the function means that its environment died.
+func answered(venue predictor.FunctionVenue, task wire.Task, answer wire.Answer) slot.Ending {
 	failure := answer.Error
 	switch {
 	case failure == nil:
-		return slot.Ending{Outcome: predictor.Succeeded}, answer
+		return slot.Ending{Outcome: predictor.Succeeded}
 	case failure.Unfit != "":
-		return because(failure.Unfit, refused("%s", failure.Message)), answer
+		return because(failure.Unfit, refused("%s", failure.Message))
 	case failure.TimedOut:
 		return slot.Ending{
 			Outcome: predictor.TimedOut, ToPool: !bounded(venue, task.Timeout), Message: failure.Message,
-		}, answer
+		}
 	case failure.Bounded:
-		return overBudget("it used up what the run's budget has for this task: %s", failure.Message), answer
+		return overBudget("it used up what the run's budget has for this task: %s", failure.Message)
+	case failure.Crowded:
+		return slot.Ending{
+			Outcome: predictor.Lost, Message: failure.Message + "; it is tried again with an invoke for itself",
+		}
 	case failure.OutOfMemory:
 		return slot.Ending{
 			Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryRefused, Message: failure.Message,
 			Stack: failure.Stack, Permanent: failure.Permanent,
-		}, answer
+		}
 	default:
 		// A command may want something of this host that nobody can see before, so the pool has the next try.
 		return slot.Ending{
 			Outcome: predictor.Failed, Message: failure.Message, Stack: failure.Stack,
 			Permanent: failure.Permanent, ToPool: task.Command && !failure.Permanent,
-		}, answer
+		}
 	}
 }
 
@@ -262,6 +263,8 @@ func died(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAn
 	switch {
 	case strings.Contains(said.Message, wire.BoundPassed):
 		return overBudget("%s", said.Message)
+	case strings.Contains(said.Message, wire.TimeoutPassed):
+		return slot.Ending{Outcome: predictor.TimedOut, Message: said.Message}
 	case strings.Contains(said.Message, "Task timed out"):
 		return slot.Ending{
 			Outcome: predictor.TimedOut, ToPool: !bounded(venue, task.Timeout),
@@ -300,27 +303,21 @@ func bounded(venue predictor.FunctionVenue, timeout time.Duration) bool {
 	return timeout > 0 && timeout < venue.MaxDuration
 }
 
-// patience is how long to wait for an invoke: as long as the function may run, and an environment may take to start.
-func patience(venue predictor.FunctionVenue, timeout time.Duration) time.Duration {
-	return limitOf(venue, timeout) + initAllowance
-}
-
 // cost is what an invoke cost: what was billed, where the venue said so. An invoke that was abandoned goes on without
 // us and is counted as if it ran into its limit, or into the bound that its run's money sets it, because spending must
 // never be understated. One that broke, or ends with this process, is
 // counted for the time until it did or does, and one that the venue did not take costs
 // nothing.
-func cost(venue predictor.FunctionVenue, c call, timeout time.Duration) quantity.Money {
-	highest := most(venue, c.class, timeout, c.within)
+func cost(venue predictor.FunctionVenue, c call) quantity.Money {
 	switch {
 	case c.invoked.IsZero(), errors.Is(c.err, activities.ErrThrottled), errors.Is(c.err, activities.ErrTooLarge):
 		return 0
 	case c.err == nil:
 		return venue.Price(c.class, c.answer.Billed)
 	case c.abandoned:
-		return highest
+		return c.highest
 	default:
-		return min(venue.Price(c.class, c.ended.Sub(c.invoked)+c.outlives), highest)
+		return min(venue.Price(c.class, c.ended.Sub(c.invoked)+c.outlives), c.highest)
 	}
 }
 
@@ -329,7 +326,7 @@ func started(c call) time.Duration {
 	if c.invoked.IsZero() || c.err != nil {
 		return 0
 	}
-	return max(c.ended.Sub(c.begun)-c.answer.Duration, c.answer.Init)
+	return max(c.ended.Sub(c.begun)-c.part.waited-c.answer.Duration, c.answer.Init)
 }
 
 // usageOf is what the attempt took, from the venue's report where user code measured nothing. What a command took is

@@ -173,7 +173,8 @@ func TestAnAnswerIsReadByWhatTheFunctionSaid(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			got, _ := returned(venue, wire.Task{Timeout: tt.timeout}, tt.answer)
+			one := &member{call: &call{}, start: wire.StartAttempt{Task: wire.Task{Timeout: tt.timeout}}}
+			got := fates(venue, []*member{one}, tt.answer)[0].ending
 			if !strings.Contains(got.Message, tt.message) {
 				t.Errorf("message: got %q, want it to say %q", got.Message, tt.message)
 			}
@@ -235,8 +236,8 @@ func TestAnInvokeCostsWhatIsBilledAndNeverLessThanWeKnow(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.call.class = memory
-			if got := cost(venue, tt.call, tt.timeout); got != tt.want {
+			tt.call.class, tt.call.highest = memory, most(venue, memory, tt.timeout, tt.call.within)
+			if got := cost(venue, tt.call); got != tt.want {
 				t.Errorf("cost: got %s, want %s", got, tt.want)
 			}
 		})

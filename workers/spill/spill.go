@@ -97,14 +97,19 @@ type Worker struct {
 	output    func(wire.LogSource) activities.Output
 	now       func() time.Time
 
+	flights sync.WaitGroup // that end soon after their tasks
+
 	mu      sync.Mutex
 	granted map[predictor.StageID]granted
+	lines   map[predictor.StageID]*line
 }
 
 // granted is what the plan says of a stage that has function slots.
 type granted struct {
 	size   quantity.Size
 	sizing predictor.Sizing
+	slots  int // invokes at a time
+	batch  predictor.Batch
 }
 
 // New returns a worker that does nothing until Run.
@@ -129,6 +134,7 @@ func New(options Options) (*Worker, error) {
 		functions: options.Functions, recorder: options.Recorder, keeper: options.Results, plans: options.Plans,
 		venue: options.Venue, declared: options.Declared, local: options.Local, drain: options.Drain,
 		output: options.Output, now: options.Now, granted: make(map[predictor.StageID]granted),
+		lines: make(map[predictor.StageID]*line),
 	}
 	if options.StateDir != "" {
 		journal, err := slot.OpenJournal(
@@ -154,6 +160,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	giving.Go(func() { w.journal.GiveBack(ctx, w.client, w.recorder) })
 	err := w.board.Run(ctx, w.plans, w.obey, w.drain)
 	giving.Wait()
+	w.flights.Wait()
 	if err = errors.Join(err, w.journal.Close(err == nil)); err != nil {
 		return fmt.Errorf("run the spill worker: %w", err)
 	}
@@ -169,8 +176,8 @@ func (w *Worker) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 	rows := make(map[predictor.StageID]granted)
 	for _, g := range plan.Grants {
 		if g.Venue == predictor.Function && g.Slots > 0 && w.venue.Enabled {
-			targets[g.Stage] = slot.Target{Slots: g.Slots}
-			rows[g.Stage] = granted{size: g.Size}
+			targets[g.Stage] = slot.Target{Slots: polled(g)}
+			rows[g.Stage] = granted{size: g.Size, slots: g.Slots, batch: g.Batch}
 		}
 	}
 	for _, sizing := range plan.Sizings {
@@ -187,7 +194,19 @@ func (w *Worker) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 		}
 	}
 	w.granted = rows
+	for stage, at := range w.lines {
+		w.turn(stage, at)
+	}
 	return targets
+}
+
+// polled is how many tasks are taken from the queue at a time. Where an invoke carries several, the next batch gathers
+// while as many go on as there are slots.
+func polled(g predictor.Grant) int {
+	if g.Batch.Most() == 1 {
+		return g.Slots
+	}
+	return (g.Slots + 1) * g.Batch.Tasks
 }
 
 // call is one attempt on its way to a function and back.
@@ -207,6 +226,19 @@ type call struct {
 	lasts usage.Duration
 	// outlives is for how long it may go on after it was given up, where it ends with this process; it is billed.
 	outlives time.Duration
+	// limit is how long the invoke may take, highest what it can cost when it goes on without us.
+	limit   time.Duration
+	highest quantity.Money
+	part    part
+}
+
+// part is an attempt's part in its invoke.
+type part struct {
+	tasks, number int            // how many attempts the invoke carried, and which of them it is, from 0
+	waited        time.Duration  // for others to come along, or until an invoke could begin
+	turn          time.Duration  // after the invoke's first had begun, before it did
+	cost          quantity.Money // its share of what the invoke cost
+	billed        time.Duration  // and of what was billed
 }
 
 // handle runs one attempt as an invoke. It is the worker's [slot.Handler].
@@ -231,28 +263,32 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	}
 	if ending.Outcome == "" {
 		c.class = class(w.venue, row, try.Need())
-		ending, answer = w.call(ctx, try, &c, input, longest(w.venue, task.Timeout, predicted))
+		ending, answer = w.call(ctx, try, &c, input, predicted)
 	}
 	w.print(ctx, try, c, answer.Printed)
 	if c.ended.IsZero() {
 		c.ended = w.now()
 	}
 	ending.Grant = size.OfClass(c.class)
-	ending.Cost = cost(w.venue, c, task.Timeout)
+	ending.Cost = c.part.cost
 	record := try.Record(predictor.Function, c.function, ending)
-	record.Queue, record.At, record.Predicted = c.queue, c.ended, predicted
+	record.Queue, record.At, record.Predicted = c.queue+c.part.waited+c.part.turn, c.ended, predicted
 	record.Cold, record.Start, record.Usage = c.answer.Init > 0, started(c), usageOf(c, answer, task)
 	if task.Command {
 		record.Start += answer.Fetch // as at the pool: until the program runs
 	}
-	record.Init, record.Billed = c.answer.Init, c.answer.Billed
+	record.Init, record.Billed = c.answer.Init, c.part.billed
+	if c.part.tasks > 1 {
+		record.Batch = c.part.tasks
+		record.Settle = max(c.answer.Duration-c.part.turn-record.Usage.Wall, 0)
+	}
 	return try.End(ctx, slot.Durable{Recorder: w.recorder, Keeper: w.keeper}, record, ending, answer.Output)
 }
 
 // print tells what the function printed: what a command returned of it or else the last, as the venue's log has no
 // more.
 func (w *Worker) print(ctx context.Context, try *slot.Attempt, c call, all []wire.Printed) {
-	text := printed(c.answer.Log)
+	text := printed(c.answer.Log) // of a batch, its own part
 	if w.output == nil || text == "" && len(all) == 0 {
 		return
 	}
@@ -279,14 +315,14 @@ func (w *Worker) print(ctx context.Context, try *slot.Attempt, c call, all []wir
 // outputTimeout bounds how long output is made durable before the attempt's Record is.
 const outputTimeout = 5 * time.Second
 
-// call deploys and invokes the function, and tells how that ended.
+// call deploys and invokes the function, alone or with other tasks of the stage, and tells how that ended.
 // A run with a budget is asked for what it costs when it takes as long as expected, if that is more than is reserved.
 func (w *Worker) call(
-	ctx context.Context, try *slot.Attempt, c *call, input json.RawMessage, expected time.Duration,
+	ctx context.Context, try *slot.Attempt, c *call, input json.RawMessage, predicted predictor.Prediction,
 ) (slot.Ending, wire.Answer) {
 	task := try.Task
 	left, _ := try.Left()
-	need := needs(w.venue, c.class, task.Timeout, expected, left)
+	need := needs(w.venue, c.class, task.Timeout, longest(w.venue, task.Timeout, predicted), left)
 	if !try.Secure(ctx, need, moneyPatience) {
 		if ctx.Err() != nil {
 			return unreached(ctx, ctx.Err(), "pay for"), wire.Answer{}
@@ -295,10 +331,11 @@ func (w *Worker) call(
 	}
 	left, isBounded := try.Left()
 	c.within = bound(w.venue, c.class, task.Timeout, left, isBounded)
-	payload, err := json.Marshal(wire.Invoke{Version: wire.Version, Start: wire.StartAttempt{
+	start := wire.StartAttempt{
 		Task: task, Attempt: try.Number, Input: input, Grant: size.OfClass(c.class), Resume: try.State().Checkpoint,
 		Bound: c.within,
-	}})
+	}
+	payload, err := json.Marshal(wire.Invoke{Version: wire.Version, Start: start})
 	if err != nil {
 		return slot.Ending{Outcome: predictor.Failed, Permanent: true, Message: "encode the invoke: " + err.Error()},
 			wire.Answer{}
@@ -315,45 +352,36 @@ func (w *Worker) call(
 	if err != nil {
 		return unreached(ctx, err, "deploy"), wire.Answer{}
 	}
-	highest := most(w.venue, c.class, task.Timeout, c.within)
-	if w.local {
-		try.Accrue(ctx, func(lasted time.Duration) quantity.Money {
-			return min(w.venue.Price(c.class, lasted), highest)
-		})
-	} else {
-		try.Risk(ctx, highest) // it goes on and is billed also when this process ends
-	}
-	c.invoked = w.now()
-	try.Began(c.invoked)
-	known := try.Need()
-	w.recorder.Tell(predictor.AttemptStarted{
-		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: try.Number, Venue: predictor.Function, Host: c.function,
-		Supervisor: w.host, Instance: w.instance, PoolOnly: try.PoolOnly, Queue: try.Queue(c.invoked),
-		Grant: size.OfClass(c.class), Input: known.Input, Features: c.lasts.RestsOn(known.Features), At: c.invoked,
+	got := w.ride(ctx, &member{
+		try: try, call: c, start: start, payload: payload, alone: alone(task, try.Number, *c), landed: make(chan landing, 1),
+		expected: predicted.Wall.Mid,
+		risk: func(most quantity.Money, soFar func(time.Duration) quantity.Money) {
+			if w.local {
+				try.Accrue(ctx, soFar)
+			} else {
+				try.Risk(ctx, most) // it goes on and is billed also when this process ends
+			}
+		},
 	})
-	invoking, cancel := context.WithTimeout(ctx, patience(w.venue, task.Timeout))
-	defer cancel()
-	c.answer, c.err = w.invoke(invoking, c.function, payload)
-	c.ended = w.now()
-	c.abandoned = invoking.Err() != nil
-	if w.local && c.err != nil && errors.Is(context.Cause(ctx), slot.ErrInterrupted) {
-		c.abandoned, c.outlives = false, w.drain // it ends with this process, which is about to
-	}
 	switch {
+	case c.invoked.IsZero():
+		return unreached(ctx, ctx.Err(), "invoke"), wire.Answer{}
 	case ctx.Err() != nil && c.err != nil:
 		outcome, reason := slot.Stopped(ctx)
 		return slot.Ending{Outcome: outcome, Message: reason + "; the invoke was abandoned"}, wire.Answer{}
-	case invoking.Err() != nil && c.err != nil:
+	case c.abandoned && c.part.tasks > 1:
+		return lostWithOthers(*c, fmt.Sprintf("the function did not answer within %s", c.limit+initAllowance)), wire.Answer{}
+	case c.abandoned:
 		return slot.Ending{
 			Outcome: predictor.TimedOut, ToPool: !bounded(w.venue, task.Timeout),
-			Message: fmt.Sprintf("the function did not answer within %s", patience(w.venue, task.Timeout)),
+			Message: fmt.Sprintf("the function did not answer within %s", c.limit+initAllowance),
 		}, wire.Answer{}
 	case c.err != nil:
 		return unreached(ctx, c.err, "invoke"), wire.Answer{}
 	}
 	var note wire.FunctionNote
 	note, c.answer.Log = wire.CutFunctionNotes(c.answer.Log)
-	ending, answer := returned(w.venue, task, c.answer)
+	ending, answer := got.ending, got.answer
 	answer.Progress, answer.Checkpoint = cmp.Or(answer.Progress, note.Progress), cmp.Or(answer.Checkpoint, note.Checkpoint)
 	if answer.Progress != nil {
 		try.Progress(*answer.Progress)

@@ -243,8 +243,8 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 		Version: wire.Version, Run: r.id, Pipeline: r.pipeline, Stage: id, ID: c.id,
 		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout,
 		PoolOnly: poolOnly, Recommends: c.stage.Recommends,
-		Command: c.stage.Command, CacheVersion: c.stage.CacheVersion, Traceparent: r.options.Traceparent,
-		Resume: c.resume,
+		Command: c.stage.Command, Batches: !c.stage.Command, CacheVersion: c.stage.CacheVersion,
+		Traceparent: r.options.Traceparent, Resume: c.resume,
 	}
 	if own := strings.TrimSuffix(c.id, poolSuffix); r.version >= versionAccount {
 		task.Budgeted, task.Reserved, task.Asks = r.account.Limited(), r.account.Reserved(own)-r.before[own], true
@@ -286,7 +286,7 @@ func (r *run) hint(ctx workflow.Context, c call) {
 		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
 		Input: c.inputBytes(), Declared: c.stage.Declared,
 		Program: program.name, Imports: program.imports, Kind: c.kind(), Fixed: program.image || c.stage.Recommends,
-		Unfit: c.unfit, At: workflow.Now(ctx),
+		Unfit: c.unfit, Batches: !c.stage.Command, At: workflow.Now(ctx),
 	})
 }
 
@@ -340,7 +340,7 @@ func (r *run) announce(ctx workflow.Context, like call, tasks int) {
 	}
 	r.tell(predictor.Scheduled{
 		Run: r.id, Stage: r.stageID(like.stage.Name), Expected: tasks, PoolOnly: like.stage.PoolOnly,
-		Declared: like.stage.Declared, Unfit: like.unfit, At: workflow.Now(ctx),
+		Declared: like.stage.Declared, Unfit: like.unfit, Batches: !like.stage.Command, At: workflow.Now(ctx),
 	})
 }
 
