@@ -63,7 +63,7 @@ func (w *Workload) Runs() int {
 }
 
 // leastPace is by how much runs of the same configuration differ.
-const leastPace = 0.1
+const leastPace = 0.05
 
 // pace is the median, over levels and runs, of how far a run's steps to a level are from the middle run's.
 func (w *Workload) pace() float64 {
