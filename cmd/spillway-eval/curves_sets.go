@@ -121,7 +121,7 @@ func polluxCurves(data string) ([]curveSet, error) {
 		}
 		workload := training.Workload{Name: of.name}
 		for _, path := range paths {
-			all, err := series.Open(path, series.Curves(series.CurveColumns{Step: "iteration", Value: "metric"}))
+			all, err := series.Open(path, series.Curves(series.CurveColumns{Step: "progress", Value: "metric"}))
 			if err != nil {
 				return nil, err
 			}

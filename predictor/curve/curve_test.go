@@ -117,7 +117,8 @@ func TestWhatCannotBeUsedIsRefused(t *testing.T) {
 		{"no direction", good, curve.Options{Direction: 7}, curve.ErrDirection},
 		{
 			"earlier runs in the other direction", good,
-			curve.Options{Direction: curve.Maximise, Earlier: learned(t, curve.Minimise, good)}, curve.ErrDirection,
+			curve.Options{Direction: curve.Maximise, Earlier: learned(t, curve.Minimise, good)},
+			curve.ErrDirection,
 		},
 	} {
 		if _, err := curve.Fit(c.points, c.options); !errors.Is(err, c.want) {
@@ -154,8 +155,10 @@ func TestPoorRunsHaveAnAnswer(t *testing.T) {
 			return power(step) + math.Exp(step-16)
 		}), curve.Diverged},
 		{"a loss that explodes from the start", measured(9, 1, math.Exp), curve.Diverged},
-		{"a spike that is over", append(measured(20, 1, power), curve.Point{21, 1e6}, curve.Point{22, power(22)}),
-			curve.Learning},
+		{
+			"a spike that is over", append(measured(20, 1, power), curve.Point{21, 1e6}, curve.Point{22, power(22)}),
+			curve.Learning,
+		},
 		{"huge losses", measured(20, 1, func(step float64) float64 { return 1e300 * power(step) }), curve.Learning},
 		{"a plateau", measured(100, 1, func(step float64) float64 { return 1 + math.Exp(-step/3) }), curve.Plateaued},
 		{"a run that learns", measured(100, 1, power), curve.Learning},

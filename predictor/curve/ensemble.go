@@ -131,7 +131,8 @@ func (e *ensemble) anneal(x, y []float64, head int) {
 }
 
 // line is the weighted least squares of offset + scale * g: variable projection, the parameters of a curve that are
-// linear in closed form for given others (Golub and Pereyra, 1973). residual is the weighted mean of the squared errors.
+// linear in closed form for given others (Golub and Pereyra, SIAM J. Numer. Anal. 10, 1973). residual is the weighted
+// mean of the squared errors.
 // A scale that would be below 0 is 0.
 func line(g, y, weight []float64) (offset, scale, residual float64) {
 	var w, sg, sy float64

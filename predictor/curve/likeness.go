@@ -69,7 +69,7 @@ func (w *Workload) like(t trace) likeness {
 				a.far += weight[i] * a.gap * a.gap / total
 			}
 			usual := shift / w.paces
-			a.weight = 1 / (1 + usual*usual) // Cauchy: few workloads have one pace, and some have many
+			a.weight = math.Pow(1+usual*usual/3, -2) // of Student, 3 degrees: some workloads have several paces
 			least = math.Min(least, a.far)
 			l.analogues = append(l.analogues, a)
 		}
@@ -107,10 +107,10 @@ func (l *likeness) weigh(nearestOf []float64) {
 }
 
 const (
-	// between is how far a step is from that of an analogue even where it is alike, as a logarithm: measurements are some
-	// percent of the run apart. further is how much of the way from now on is added to it.
-	between = 0.02
-	further = 0.07
+	// between is how far a step is from that of an analogue even where it is alike, as a logarithm: measurements are a
+	// percent of the run apart or more. further is how much of the way from now on is added to it.
+	between = 0.01
+	further = 0.03
 )
 
 // reaches is when the analogues reach a loss: as often as not the gap to an analogue stays as it is, or closes.

@@ -88,7 +88,9 @@ func TestTheOrderOfTiesAndOfEarlierRunsDoesNotMatter(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 4))
 		var tied []curve.Point
 		for _, p := range runs[0] {
-			tied = append(tied, p, curve.Point{Step: p.Step, Value: p.Value * 1.1}, curve.Point{Step: p.Step, Value: p.Value * 1.2})
+			for _, times := range []float64{1, 1.1, 1.2} {
+				tied = append(tied, curve.Point{Step: p.Step, Value: p.Value * times})
+			}
 		}
 		want := said(fitted(t, tied, curve.Options{Earlier: learned(t, curve.Minimise, runs[1:]...)}).Reaches(level))
 		for i := 0; i+2 < len(tied); i += 3 {

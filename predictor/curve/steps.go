@@ -59,8 +59,8 @@ func (s Steps) Interval(chance float64) (low, high float64) {
 	return s.Quantile(out / 2), s.Quantile(1 - out/2)
 }
 
-// deemedNever is the chance of never from which on never is expected: to give up a run that would have reached its level
-// is taken to cost five times what it costs to go on with one that does not.
+// deemedNever is the chance of never from which on never is expected: to give up a run that would have reached its
+// level is taken to cost five times what it costs to go on with one that does not.
 const deemedNever = 5.0 / 6
 
 // Expected is the step to plan with: the middle of when the level is reached if it is, and +Inf where Never is above

@@ -113,8 +113,8 @@ func (t trace) regimed() trace {
 	return t
 }
 
-// thinned has at most about most points, evenly over the logarithm of the step, the latest of each stretch: what follows
-// each other closely says the same twice.
+// thinned has at most about most points, evenly over the logarithm of the step, the latest of each stretch: what
+// follows each other closely says the same twice.
 func (t trace) thinned(most int) trace {
 	if len(t.steps) <= most {
 		return t

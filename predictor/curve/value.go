@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Values is the distribution of the best value of a run at a step, in the unit of its values. Its zero value is of a run
-// of which nothing is known.
+// Values is the distribution of the best value of a run at a step, in the unit of its values. Its zero value is of a
+// run of which nothing is known.
 type Values struct {
 	direction Direction
 	// losses are in order.
@@ -50,8 +50,8 @@ func (v Values) Interval(chance float64) (low, high float64) {
 	return v.Quantile((1 - chance) / 2), v.Quantile((1 + chance) / 2)
 }
 
-// errors are the normal scores of the deciles' middles, which stand for a normal distribution.
-var errors10 = [...]float64{-1.645, -1.036, -0.674, -0.385, -0.126, 0.126, 0.385, 0.674, 1.036, 1.645}
+// scores10 are the normal scores of the deciles' middles, which stand for a normal distribution.
+var scores10 = [...]float64{-1.645, -1.036, -0.674, -0.385, -0.126, 0.126, 0.385, 0.674, 1.036, 1.645}
 
 // values are the losses of the curves at u. A curve that is off by a part of what it says will be gained is off by as
 // much as its reach is: astray. A best loss does not get worse.
@@ -65,8 +65,8 @@ func (e *ensemble) values(u, weight float64, into []weighted) []weighted {
 		}
 		loss := m.at(e, u)
 		off := math.Hypot(astray*(e.lowest-loss), math.Min(e.noise, e.lowest-loss))
-		for _, score := range errors10 {
-			into = append(into, weighted{math.Min(e.lowest, loss+score*off), weight * m.weight / float64(len(errors10))})
+		for _, score := range scores10 {
+			into = append(into, weighted{math.Min(e.lowest, loss+score*off), weight * m.weight / float64(len(scores10))})
 		}
 	}
 	return into

@@ -63,7 +63,7 @@ func (w *Workload) Runs() int {
 }
 
 // leastPace is by how much runs of the same configuration differ.
-const leastPace = 0.1
+const leastPace = 0.05
 
 // pace is the median, over levels and runs, of how far a run's steps to a level are from the middle run's.
 func (w *Workload) pace() float64 {
@@ -88,8 +88,7 @@ func (w *Workload) pace() float64 {
 	return math.Max(leastPace, apart[len(apart)/2])
 }
 
-// rank is where a loss is among the levels, from 0, the best, to 1: distances between curves are the same however losses
-// are written.
+// rank is where a loss is among the levels, from 0, the best, to 1: losses of all sizes are compared alike.
 func (w *Workload) rank(loss float64) float64 {
 	n := len(w.levels)
 	i, _ := slices.BinarySearch(w.levels, loss)

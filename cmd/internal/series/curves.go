@@ -1,7 +1,7 @@
 package series
 
 import (
-	"encoding/csv"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -33,12 +33,11 @@ type CurveColumns struct {
 // Trainings are in the order of their first rows, and the points of each in that of their steps.
 func Curves(columns CurveColumns) func(io.Reader) ([]Curve, error) {
 	wanted := []string{columns.Step, columns.Value}
-	run, kind := -1, -1
 	if columns.Run != "" {
-		run, wanted = len(wanted), append(wanted, columns.Run)
+		wanted = append(wanted, columns.Run)
 	}
 	if columns.Kind != "" {
-		kind, wanted = len(wanted), append(wanted, columns.Kind)
+		wanted = append(wanted, columns.Kind)
 	}
 	return func(source io.Reader) ([]Curve, error) {
 		rows, at, err := within(source, wanted...)
@@ -51,38 +50,49 @@ func Curves(columns CurveColumns) func(io.Reader) ([]Curve, error) {
 			if err != nil {
 				return nil, err
 			}
-			if kind >= 0 && row.fields[at[kind]] != columns.Only {
+			if columns.Kind != "" && row.fields[at[len(at)-1]] != columns.Only {
 				continue
 			}
 			name := ""
-			if run >= 0 {
-				name = row.fields[at[run]]
+			if columns.Run != "" {
+				name = row.fields[at[2]]
 			}
 			i, found := known[name]
 			if !found {
-				i = len(all)
 				name = strings.Clone(name)
-				known[name] = i
-				all = append(all, Curve{Run: name})
+				i, known[name], all = len(all), len(all), append(all, Curve{Run: name})
 			}
-			step, err := row.number(at[0])
-			if err != nil {
+			if err := all[i].add(row, at); err != nil {
 				return nil, err
 			}
-			value, err := row.measured(at[1])
-			if err != nil {
-				return nil, err
-			}
-			all[i].Steps, all[i].Values = append(all[i].Steps, step), append(all[i].Values, value)
 		}
 		if len(all) == 0 {
 			return nil, fmt.Errorf("line 2: %w: no point below the header", ErrFormat)
 		}
-		for i := range all {
-			all[i].sort()
-		}
-		return all, nil
+		return sorted(all), nil
 	}
+}
+
+// add takes the step and the value of a row, which are in the first two columns of at.
+func (c *Curve) add(row row, at []int) error {
+	step, err := row.number(at[0])
+	if err != nil {
+		return err
+	}
+	value, err := row.measured(at[1])
+	if err != nil {
+		return err
+	}
+	c.Steps, c.Values = append(c.Steps, step), append(c.Values, value)
+	return nil
+}
+
+// sorted puts the points of all in the order of their steps.
+func sorted(all []Curve) []Curve {
+	for i := range all {
+		all[i].sort()
+	}
+	return all
 }
 
 // sort puts the points in the order of their steps; those of one step stay as they were.
@@ -94,16 +104,7 @@ func (c *Curve) sort() {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case c.Steps[a] < c.Steps[b]:
-			return -1
-		case c.Steps[a] > c.Steps[b]:
-			return 1
-		default:
-			return 0
-		}
-	})
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.Steps[a], c.Steps[b]) })
 	steps, values := make([]float64, len(order)), make([]float64, len(order))
 	for to, from := range order {
 		steps[to], values[to] = c.Steps[from], c.Values[from]
@@ -155,24 +156,11 @@ func LabelsOf(name string, values ...string) func(io.Reader) ([]Labels, error) {
 	}
 }
 
-// within reads the header, in which the wanted columns must be, and returns the rows below it and where each wanted
-// column is.
+// within returns the rows below a header in which the wanted columns must be, and where each of them is.
 func within(source io.Reader, wanted ...string) (rowsOrError, []int, error) {
-	reader := csv.NewReader(source)
-	reader.ReuseRecord = true
-	header, err := reader.Read()
-	if errors.Is(err, io.EOF) {
-		return nil, nil, fmt.Errorf("line 1: %w: the file is empty; want the columns %s", ErrFormat,
-			strings.Join(wanted, ", "))
-	}
+	reader, _, at, err := headed(source, wanted...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the header: %w", err)
-	}
-	at := make([]int, len(wanted))
-	for i, name := range wanted {
-		if at[i] = slices.Index(header, name); at[i] < 0 {
-			return nil, nil, fmt.Errorf("line 1: %w: no column %q among %s", ErrFormat, name, strings.Join(header, ", "))
-		}
+		return nil, nil, err
 	}
 	return read(reader), at, nil
 }

@@ -205,22 +205,9 @@ func read(reader *csv.Reader) rowsOrError {
 // table reads the header, which must hold exactly the wanted columns, and returns the rows below it and where each
 // wanted column is.
 func table(source io.Reader, wanted ...string) (rowsOrError, []int, error) {
-	reader := csv.NewReader(source)
-	reader.ReuseRecord = true
-	header, err := reader.Read()
-	if errors.Is(err, io.EOF) {
-		return nil, nil, fmt.Errorf("line 1: %w: the file is empty; want the columns %s", ErrFormat,
-			strings.Join(wanted, ", "))
-	}
+	reader, header, columns, err := headed(source, wanted...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the header: %w", err)
-	}
-	columns := make([]int, len(wanted))
-	for i, name := range wanted {
-		columns[i] = slices.Index(header, name)
-		if columns[i] < 0 {
-			return nil, nil, fmt.Errorf("line 1: %w: no column %q among %s", ErrFormat, name, strings.Join(header, ", "))
-		}
+		return nil, nil, err
 	}
 	for _, name := range header {
 		if !slices.Contains(wanted, name) {
@@ -231,4 +218,27 @@ func table(source io.Reader, wanted ...string) (rowsOrError, []int, error) {
 		return nil, nil, fmt.Errorf("line 1: %w: a column is named twice in %s", ErrFormat, strings.Join(header, ", "))
 	}
 	return read(reader), columns, nil
+}
+
+// headed reads the header, in which the wanted columns must be, and returns it and where each wanted column is.
+func headed(source io.Reader, wanted ...string) (reader *csv.Reader, header []string, columns []int, err error) {
+	reader = csv.NewReader(source)
+	reader.ReuseRecord = true
+	header, err = reader.Read()
+	if errors.Is(err, io.EOF) {
+		return nil, nil, nil, fmt.Errorf("line 1: %w: the file is empty; want the columns %s", ErrFormat,
+			strings.Join(wanted, ", "))
+	}
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("read the header: %w", err)
+	}
+	columns = make([]int, len(wanted))
+	for i, name := range wanted {
+		columns[i] = slices.Index(header, name)
+		if columns[i] < 0 {
+			return nil, nil, nil, fmt.Errorf("line 1: %w: no column %q among %s", ErrFormat, name,
+				strings.Join(header, ", "))
+		}
+	}
+	return reader, header, columns, nil
 }

@@ -9,8 +9,8 @@ import (
 // Finish predicts from the points of a run so far the step at which it first reaches a level; +Inf for never.
 type Finish func(seen []curve.Point, direction curve.Direction, level float64) float64
 
-// form is a family with an offset below the losses: what is above the offset is a line after a change of scales. Of many
-// offsets the one whose errors, relative to what is above it, have the least squares counts.
+// form is a family with an offset below the losses: what is above the offset is a line after a change of scales. Of
+// many offsets the one whose errors, relative to what is above it, have the least squares counts.
 type form struct {
 	// along is the scale of steps, up that of the loss above the offset, and down its inverse.
 	along, up, down func(float64) float64

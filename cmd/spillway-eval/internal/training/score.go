@@ -99,7 +99,9 @@ func learned(of Workload, earlier []Run) (*curve.Workload, error) {
 }
 
 // ask asks one run after each of Parts.
-func ask(run Run, of Workload, earlier *curve.Workload, levels []float64, finishes map[string]Finish, into *Asked) error {
+func ask(
+	run Run, of Workload, earlier *curve.Workload, levels []float64, finishes map[string]Finish, into *Asked,
+) error {
 	for i, part := range Parts {
 		seen := run.seen(part)
 		if len(seen) < fewestSeen {
