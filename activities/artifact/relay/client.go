@@ -83,7 +83,7 @@ func (c *Client) Open(ctx context.Context, digest string) (io.ReadCloser, error)
 	if err := artifact.CheckDigest(digest); err != nil {
 		return nil, fmt.Errorf("open artifact: %w", err)
 	}
-	answer, err := c.ask(ctx, http.MethodGet, digest, nil)
+	answer, err := c.ask(ctx, http.MethodGet, digest, nil) //nolint:bodyclose // the reader closes it
 	if err != nil {
 		return nil, fmt.Errorf("open artifact %s: %w", digest, err)
 	}
