@@ -31,7 +31,7 @@ func TestAFunctionThatCannotBeIsRefusedWithTheReason(t *testing.T) {
 		{"exists", nil, 409, "already exist"},
 		{"a b", nil, 400, "not a function name"},
 		{strings.Repeat("f", 65), nil, 400, "not a function name"},
-		{"f", fields{"Runtime": "python3.13"}, 400, "provided.al2023"},
+		{"f", fields{"Runtime": "nodejs22.x"}, 400, "provided.al2023"},
 		{"f", fields{"PackageType": "Image"}, 400, "deploy a zip"},
 		{"f", fields{"MemorySize": 127}, 400, "between 128 and 10240"},
 		{"f", fields{"MemorySize": 10_241}, 400, "between 128 and 10240"},

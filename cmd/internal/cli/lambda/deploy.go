@@ -43,8 +43,8 @@ func deployCommand(t *tool.Tool) *cobra.Command {
 		Short: "Deploy an app as AWS Lambda functions, one for each memory class",
 		Long: `Build the app in DIR as "spillway dev --app DIR" does, or take a BINARY of it, and deploy it as AWS
 Lambda functions of the runtime provided.al2023, one for each memory class; print what was done and
-how long it took. A second time it says "unchanged". What is interrupted or fails half-way tells what
-was done, and the same command goes on from there.
+how long it took. A second time it says "unchanged". What is interrupted or fails half-way tells
+what was done, and the same command goes on from there.
 
 The engine that serves the same build uses these functions: it looks for them before it deploys by
 itself, and leaves the role, the timeout and the concurrency as they are. What it adds is the
@@ -58,11 +58,11 @@ which takes 50 MB, or with --bucket goes by S3; a program has at most 250 MB.
 concurrency that they share with the whole account. The engine plans with 15 minutes: a task that
 takes longer than --timeout ends there, and what timed out counts as an attempt.
 
-The exit code is 0 when all functions are as wanted, 1 when AWS refused or did not answer, and 2 when
-a flag, the program or the credentials are wrong.`,
+The exit code is 0 when all functions are as wanted, 1 when AWS refused or did not answer, and 2
+when a flag, the program or the credentials are wrong.`,
 		Example: `  spillway lambda deploy ./myapp --role arn:aws:iam::123456789012:role/spillway-function
   spillway lambda deploy ./myapp --arch arm64 --memory 512MiB,1769MiB --timeout 5m
-  SPILLWAY_LAMBDA_ROLE=arn:aws:iam::123456789012:role/spillway-function spillway lambda deploy bin/myapp
+  SPILLWAY_LAMBDA_ROLE=arn:aws:iam::123456789012:role/functions spillway lambda deploy bin/myapp
   spillway lambda deploy ./myapp --bucket my-bucket/spillway
   spillway lambda deploy ./myapp --endpoint local`,
 		Args: flag.Positional("DIR or BINARY"),

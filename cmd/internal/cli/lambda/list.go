@@ -30,14 +30,15 @@ func listCommand(t *tool.Tool) *cobra.Command {
 		Long: `List the functions that "spillway lambda deploy" and engines have deployed in a region: of which
 build, with how much memory, for which processor, how large, when they were changed last, and
 whether the engine that runs on the state directory uses them: it does where it spills to this place
-and serves their build, of old builds those whose runs go on. Where no engine answers that is unknown.
+and serves their build, of old builds those whose runs go on. Where no engine answers that is
+unknown.
 
 Of all functions of the account only those are listed whose description says that they are
 Spillway's. With --json an array is printed, empty when there are none.
 
 The exit code is 0, also when there are none, and 1 when AWS refused or did not answer.`,
 		Example: `  spillway lambda list
-  spillway lambda list --region eu-central-1 --json | jq -r '.[] | select(.in_use == "no") | .function'`,
+  spillway lambda list --json | jq -r '.[] | select(.in_use == "no") | .function'`,
 		Args:              flag.Positional(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return list(cmd.Context(), t, flags) },

@@ -37,14 +37,15 @@ func removeCommand(t *tool.Tool) *cobra.Command {
 		Use:   "remove NAME... | --all | --unused [FLAGS]",
 		Short: "Remove functions that were deployed",
 		Long: `Remove functions that "spillway lambda list" lists: the ones named, all, or those that the engine
-does not use. It says which, and asks before it removes them, unless --yes is given; --json needs it.
+does not use. It says which, and asks before it removes them, unless --yes is given; --json needs
+it.
 
 What an engine uses that runs on the state directory is not removed, unless --force is given: the
 engine would deploy it again at the next task. Which these are is not known of engines on other
 state directories or other machines. --unused needs an engine that runs here.
 
-The exit code is 0 when they are gone, 1 when AWS refused or did not answer, and 2 when a name is not
-there, is in use, or was not confirmed; nothing is removed then.`,
+The exit code is 0 when they are gone, 1 when AWS refused or did not answer, and 2 when a name is
+not there, is in use, or was not confirmed; nothing is removed then.`,
 		Example: `  spillway lambda remove spillway-myapp-0123456789ab-512
   spillway lambda remove --unused --yes
   spillway lambda remove --all --region eu-central-1`,

@@ -34,8 +34,8 @@ func Commands(t *tool.Tool) []*cobra.Command {
 	command := &cobra.Command{
 		Use:   "price COMMAND",
 		Short: "Bring the catalogue of prices up to date",
-		Long: `What functions and hosts cost is in a catalogue of prices, each with its date and source: the one that
-is part of this binary, or a file that --prices of dev, run and simulate names.`,
+		Long: `What functions and hosts cost is in a catalogue of prices, each with its date and source: the one
+that is part of this binary, or a file that --prices of dev, run and simulate names.`,
 		Example: `  spillway price refresh --out prices.csv`,
 		Args:    flag.UnknownVerb,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -62,8 +62,8 @@ processors, in the tier that a month begins with; hosts are the instance types o
 demand (Linux) and, of spot, the median of seven days in the dearest zone.
 
 What is compared, and kept where AWS names no newer price, is the file of --out where it is there
-already, else the catalogue that is part of this binary. Rows of other regions stay as they are; dev,
-run and simulate use those of us-east-1. Without --out nothing is written.
+already, else the catalogue that is part of this binary. Rows of other regions stay as they are;
+dev, run and simulate use those of us-east-1. Without --out nothing is written.
 
 Credentials, profile and region are those of AWS's own tools; they need pricing:GetProducts and
 ec2:DescribeSpotPriceHistory. The Price List API is asked in us-east-1 whatever the region.

@@ -63,11 +63,11 @@ func compareCommand(t *tool.Tool) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "compare STAGE [FLAGS]",
 		Short: "Compare cost and latency of a stage on hosts, in containers, in functions",
-		Long: `Compare what a million tasks of a stage cost, and how long each takes from its arrival to its end, on
-hosts that are held, in a container service (AWS Fargate: cores and memory by the second, a minute at
-least) and in functions: at one rate of arrivals and over rates, with those from which another is
-cheaper. Run times, cold starts and sizes are those of the stage's own latest attempts; prices are
-those in force, each with its source in the catalogue.
+		Long: `Compare what a million tasks of a stage cost, and how long each takes from its arrival to its end,
+on hosts that are held, in a container service (AWS Fargate: cores and memory by the second, a
+minute at least) and in functions: at one rate of arrivals and over rates, with those from which
+another is cheaper. Run times, cold starts and sizes are those of the stage's own latest attempts;
+prices are those in force, each with its source in the catalogue.
 
 Arrivals are drawn (Poisson), 10,000 of them after 5,000 that nobody counts, the same for all three.
 Of hosts and containers as few are held as keep --within; a container is started for each task where
