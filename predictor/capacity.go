@@ -35,8 +35,8 @@ type Capacity struct {
 	Summary string `json:"summary"`
 }
 
-// The terms of advice: hosts serve a minute after they were asked for and are held for ten (C. Zhang et al., MArk, USENIX
-// ATC 2019, whose hosts take about as long).
+// The terms of advice: hosts serve a minute after they were asked for and are held for ten (C. Zhang et al., MArk,
+// USENIX ATC 2019, whose hosts take about as long).
 const (
 	advisedDelay = 1
 	advisedHold  = 10
@@ -185,8 +185,8 @@ func (d *decider) priced() (best plan.Host) {
 }
 
 func (c Capacity) summary() string {
-	text := fmt.Sprintf("%s held and the rest in functions would cost $%.2f a day ($%.2f to $%.2f) against $%.2f with the "+
-		"%s that there are", words.Count(c.Held, "core"), c.Day.Mean, c.Day.Low, c.Day.High, c.DayNow.Mean,
+	text := fmt.Sprintf("%s held and the rest in functions would cost $%.2f a day ($%.2f to $%.2f) against $%.2f with "+
+		"the %s that there are", words.Count(c.Held, "core"), c.Day.Mean, c.Day.Low, c.Day.High, c.DayNow.Mean,
 		words.Count(c.Now, "core"))
 	if len(c.Fixed) > 0 {
 		text += "; " + strings.Join(c.Fixed, " and ") + " cannot go to functions"

@@ -158,7 +158,8 @@ func (m Measured) Fit(capacity quantity.Size) int { return roomOf(capacity, m.Si
 func roomOf(capacity, slot quantity.Size) int {
 	room := math.MaxInt32
 	for _, of := range [...][2]int64{
-		{int64(capacity.CPU), int64(slot.CPU)}, {int64(capacity.Memory), int64(slot.Memory)},
+		{int64(capacity.CPU), int64(slot.CPU)},
+		{int64(capacity.Memory), int64(slot.Memory)},
 		{int64(capacity.GPU), int64(slot.GPU)},
 	} {
 		if of[1] > 0 {

@@ -40,14 +40,14 @@ func TestWhatFunctionsLackKeepsAStageOffThem(t *testing.T) {
 		spills bool
 		told   string // empty for nothing
 	}{
-		"nothing":                                     {[]predictor.Event{command}, same, true, ""},
-		"a function lacked a module":                  {[]predictor.Event{refusal(-1), command}, same, false, "no torch"},
-		"more than an hour ago":                       {[]predictor.Event{refusal(-3601), command}, same, true, ""},
-		"a function was throttled":                    {[]predictor.Event{throttled, command}, same, true, ""},
-		"what it is":                                  {[]predictor.Event{image}, same, false, "it runs in the container image x"},
-		"what its author says":                        {[]predictor.Event{ownWord}, same, false, ""},
-		"functions that run no command":               {[]predictor.Event{command}, without, false, "functions run no commands"},
-		"those run functions of a build all the same": {[]predictor.Event{plain}, without, true, ""},
+		"nothing":                      {[]predictor.Event{command}, same, true, ""},
+		"a function lacked a module":   {[]predictor.Event{refusal(-1), command}, same, false, "no torch"},
+		"more than an hour ago":        {[]predictor.Event{refusal(-3601), command}, same, true, ""},
+		"a function was throttled":     {[]predictor.Event{throttled, command}, same, true, ""},
+		"what it is":                   {[]predictor.Event{image}, same, false, "it runs in the container image x"},
+		"what its author says":         {[]predictor.Event{ownWord}, same, false, ""},
+		"functions run no command":     {[]predictor.Event{command}, without, false, "functions run no commands"},
+		"and run functions of a build": {[]predictor.Event{plain}, without, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -166,8 +166,8 @@ func (k *Keys) MetricsToken() string { return k.token("metrics") }
 // BuildToken is that of the workflow worker of a user's build, such as "digits@0123456789ab".
 func (k *Keys) BuildToken(build string) string { return k.token("build " + build) }
 
-// ArtifactsToken is that of processes of users' builds that put and open artifacts through the engine, because they have
-// no credentials of the store.
+// ArtifactsToken is that of processes of users' builds that put and open artifacts through the engine, because they
+// have no credentials of the store.
 func (k *Keys) ArtifactsToken() string { return k.token("artifacts") }
 
 // FunctionSecret is the secret access key with which calls to the local function host are signed.

@@ -608,8 +608,8 @@ func TestTheVariablesOfTheSDKAreAllTheConfigurationThatALocalHostNeeds(t *testin
 
 func TestWithoutARoleNothingIsDeployedToAWS(t *testing.T) {
 	t.Parallel()
-	aws := answering(http.StatusNotFound, "ResourceNotFoundException", "Function not found")
-	iv := invoker(t, awslambda.Options{Client: client("https://lambda.example.com", aws)})
+	service := answering(http.StatusNotFound, "ResourceNotFoundException", "Function not found")
+	iv := invoker(t, awslambda.Options{Client: client("https://lambda.example.com", service)})
 	if _, err := iv.Ensure(t.Context(), build(t), 512); err == nil ||
 		!strings.Contains(err.Error(), "SPILLWAY_LAMBDA_ROLE") {
 		t.Errorf("got %v, want an error that names the variable to set", err)

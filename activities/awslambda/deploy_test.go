@@ -97,15 +97,34 @@ func TestADeploymentIsMadeOnceAndChangedWhereItDiffers(t *testing.T) {
 		timeout  time.Duration
 		role     string
 	}{
-		{"the same", awslambda.Options{Role: otherRole, Timeout: time.Minute}, aws.Int(7), awslambda.Unchanged, nil,
-			time.Minute, otherRole},
+		{
+			"the same",
+			awslambda.Options{Role: otherRole, Timeout: time.Minute},
+			aws.Int(7), awslambda.Unchanged, nil,
+			time.Minute, otherRole,
+		},
 		{"what is left open stays", awslambda.Options{}, nil, awslambda.Unchanged, nil, time.Minute, otherRole},
-		{"another timeout", awslambda.Options{Timeout: time.Hour / 4}, nil, awslambda.Changed,
-			[]string{"UpdateFunctionConfiguration"}, time.Hour / 4, otherRole},
-		{"another role", awslambda.Options{Role: otherRole + "2"}, nil, awslambda.Changed,
-			[]string{"UpdateFunctionConfiguration"}, time.Hour / 4, otherRole + "2"},
-		{"other concurrency", awslambda.Options{}, aws.Int(8), awslambda.Changed,
-			[]string{"PutFunctionConcurrency"}, time.Hour / 4, otherRole + "2"},
+		{
+			"another timeout",
+			awslambda.Options{Timeout: time.Hour / 4},
+			nil, awslambda.Changed,
+			[]string{"UpdateFunctionConfiguration"},
+			time.Hour / 4, otherRole,
+		},
+		{
+			"another role",
+			awslambda.Options{Role: otherRole + "2"},
+			nil, awslambda.Changed,
+			[]string{"UpdateFunctionConfiguration"},
+			time.Hour / 4, otherRole + "2",
+		},
+		{
+			"other concurrency",
+			awslambda.Options{},
+			aws.Int(8), awslambda.Changed,
+			[]string{"PutFunctionConcurrency"},
+			time.Hour / 4, otherRole + "2",
+		},
 	} {
 		tt.options.Client = c
 		got := deploy(t, invoker(t, tt.options), b, 512, tt.reserved)
@@ -246,7 +265,7 @@ func TestAZipThatIsTooLargeForARequestGoesByS3(t *testing.T) {
 	_, c := host(t, function.Options{S3: func(_ context.Context, bucket, key string) ([]byte, error) {
 		archive, there := stored[bucket+"/"+key]
 		if !there {
-			return nil, errors.New("S3 Error Code: NoSuchKey. S3 Error Message: The specified key does not exist.")
+			return nil, errors.New("S3 Error Code: NoSuchKey. S3 Error Message: The specified key does not exist")
 		}
 		return archive, nil
 	}})

@@ -457,10 +457,14 @@ func ofTags() []documented {
 		return behaviour{Status: 400, Error: "InvalidParameterValueException", Says: says}
 	}
 	return []documented{
-		{"tags that are added", reference + "API_TagResource.html", tag(map[string]string{"team": "a", "x": "1"}),
-			behaviour{Status: 200, Says: "team=a x=1"}},
-		{"a tag that is written again", reference + "API_TagResource.html", tag(map[string]string{"team": "b"}),
-			behaviour{Status: 200, Says: "team=b x=1"}},
+		{
+			"tags that are added", reference + "API_TagResource.html", tag(map[string]string{"team": "a", "x": "1"}),
+			behaviour{Status: 200, Says: "team=a x=1"},
+		},
+		{
+			"a tag that is written again", reference + "API_TagResource.html", tag(map[string]string{"team": "b"}),
+			behaviour{Status: 200, Says: "team=b x=1"},
+		},
 		{"a tag that is taken away", reference + "API_UntagResource.html", func(t *testing.T, s site) behaviour {
 			t.Helper()
 			if _, err := s.client.UntagResource(t.Context(),
@@ -472,8 +476,10 @@ func ofTags() []documented {
 		{"more than 50 tags", pageTags, tag(many), refusal("at most 50")},
 		{"a tag of AWS", pageTags, tag(map[string]string{"aws:x": "1"}), refusal("aws:x")},
 		{"a tag with a long key", pageTags, tag(map[string]string{strings.Repeat("k", 129): ""}), refusal("128 characters")},
-		{"a tag with a long value", pageTags, tag(map[string]string{"k": strings.Repeat("v", 257)}),
-			refusal("256 characters")},
+		{
+			"a tag with a long value", pageTags, tag(map[string]string{"k": strings.Repeat("v", 257)}),
+			refusal("256 characters"),
+		},
 		{"the tags of nobody", reference + "API_ListTags.html", func(t *testing.T, s site) behaviour {
 			t.Helper()
 			_, err := s.client.ListTags(t.Context(), &lambda.ListTagsInput{Resource: aws.String(arnPrefix + "nobody")}, once)
@@ -495,7 +501,7 @@ func ofTags() []documented {
 			if total%2 == 1 {
 				want = append(want, 1)
 			}
-			return behaviour{Status: 200, Says: fmt.Sprint(total >= 3 && slices.Equal(sizes, want))}
+			return behaviour{Status: 200, Says: strconv.FormatBool(total >= 3 && slices.Equal(sizes, want))}
 		}, behaviour{Status: 200, Says: "true"}},
 		{"a page of none", pageList, func(t *testing.T, s site) behaviour {
 			t.Helper()
@@ -573,8 +579,10 @@ func ofReservations() []documented {
 			}
 			return behaviour{Status: 200, Says: strconv.FormatBool(got.ReservedConcurrentExecutions == nil)}
 		}, behaviour{Status: 200, Says: "true"}},
-		{"a function without a reservation runs again", pageReserved, ordered(small, order{}),
-			behaviour{Status: 200, Version: "$LATEST", Says: "pid"}},
+		{
+			"a function without a reservation runs again", pageReserved, ordered(small, order{}),
+			behaviour{Status: 200, Version: "$LATEST", Says: "pid"},
+		},
 	}
 }
 

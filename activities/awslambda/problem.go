@@ -12,7 +12,7 @@ import (
 )
 
 // A Problem is what AWS refused, or did not answer, in words that say what to do.
-type Problem struct {
+type Problem struct { //nolint:errname // it is told to people, as what it is
 	// What was wrong, in one line.
 	What string
 	// Hint is what to do next.

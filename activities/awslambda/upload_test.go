@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -37,16 +39,16 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodHead && !there, r.Method == http.MethodHead && b.refuse != "":
 		w.WriteHeader(http.StatusNotFound)
 	case r.Method == http.MethodHead:
-		w.Header().Set("Content-Length", fmt.Sprint(len(object)))
+		w.Header().Set("Content-Length", strconv.Itoa(len(object)))
 	case b.refuse != "":
 		w.WriteHeader(http.StatusBadRequest)
-		fmt.Fprintf(w, "<Error><Code>%s</Code><Message>a reason</Message></Error>", b.refuse)
+		_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code><Message>a reason</Message></Error>", b.refuse)
 	case r.Method == http.MethodPut:
 		content, _ := io.ReadAll(r.Body)
 		sum := sha256.Sum256(content)
 		if r.Header.Get("X-Amz-Checksum-Sha256") != base64.StdEncoding.EncodeToString(sum[:]) {
 			w.WriteHeader(http.StatusBadRequest)
-			fmt.Fprint(w, "<Error><Code>BadDigest</Code></Error>")
+			_, _ = fmt.Fprint(w, "<Error><Code>BadDigest</Code></Error>")
 			return
 		}
 		b.puts++
@@ -59,7 +61,7 @@ func (b *bucket) read(_ context.Context, name, key string) ([]byte, error) {
 	defer b.mu.Unlock()
 	object, there := b.objects["/"+name+"/"+key]
 	if !there {
-		return nil, fmt.Errorf("S3 Error Code: NoSuchKey")
+		return nil, errors.New("S3 Error Code: NoSuchKey")
 	}
 	return object, nil
 }

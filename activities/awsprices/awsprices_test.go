@@ -112,29 +112,35 @@ func TestPricesThatCannotBeUsedAreRefused(t *testing.T) {
 			q.Region = "mars-north-1"
 		}, awsprices.ErrRegion, "mars-north-1"},
 		"another currency": {func(t *testing.T, s *awspricestest.Server, _ *awsprices.Query) {
+			t.Helper()
 			for _, d := range awspricestest.Dimensions(s.Find(t, "AWS-Lambda-Requests")) {
 				d["pricePerUnit"] = map[string]any{"CNY": "0.0000013"}
 			}
 		}, awsprices.ErrCurrency, "has a price in CNY"},
 		"another unit": {func(t *testing.T, s *awspricestest.Server, _ *awsprices.Query) {
+			t.Helper()
 			for _, d := range awspricestest.Dimensions(s.Find(t, "c7i.xlarge")) {
 				d["unit"] = "Fortnight"
 			}
 		}, awsprices.ErrForm, `priced by "Fortnight"`},
 		"a price that is none": {func(t *testing.T, s *awspricestest.Server, _ *awsprices.Query) {
+			t.Helper()
 			for _, d := range awspricestest.Dimensions(s.Find(t, "c7i.xlarge")) {
 				d["pricePerUnit"] = map[string]any{"USD": "-1"}
 			}
 		}, awsprices.ErrForm, `"-1"`},
 		"no first tier": {func(t *testing.T, s *awspricestest.Server, _ *awsprices.Query) {
+			t.Helper()
 			for _, d := range awspricestest.Dimensions(s.Find(t, "AWS-Lambda-Requests-ARM")) {
 				d["beginRange"] = "5"
 			}
 		}, awsprices.ErrForm, "no price from 0 on"},
 		"two hosts of one name": {func(t *testing.T, s *awspricestest.Server, _ *awsprices.Query) {
+			t.Helper()
 			s.Products = append(s.Products, s.Find(t, "c7i.xlarge"))
 		}, awsprices.ErrForm, "is 2 products"},
 		"requests without time": {func(t *testing.T, s *awspricestest.Server, _ *awsprices.Query) {
+			t.Helper()
 			attributes := s.Find(t, "AWS-Lambda-Duration")["product"].(map[string]any)["attributes"].(map[string]any)
 			attributes["group"] = "AWS-Lambda-Duration-Of-Another-Kind"
 		}, awsprices.ErrForm, "lambda-x86 in us-east-1 has 1 prices"},

@@ -363,8 +363,8 @@ type Record struct {
 	Cold        bool          `json:"cold"`     // a new child or environment was started
 	// Init is the part of Start in which a function's new environment began, which is billed; 0 where none did, at the
 	// pool, and in Records of engines that did not tell. Billed is for how long its invoke was billed, Init included; 0 at
-	// the pool, and where the venue did not say. Where the invoke had several tasks, Billed is the attempt's part of that, by
-	// its run time, and Init is with the first of them. Batch is how many tasks it had; 0 and 1 are one.
+	// the pool, and where the venue did not say. Where the invoke had several tasks, Billed is the attempt's part of that,
+	// by its run time, and Init is with the first of them. Batch is how many tasks it had; 0 and 1 are one.
 	Init   time.Duration `json:"init_ns,omitempty"`
 	Billed time.Duration `json:"billed_ns,omitempty"`
 	Batch  int           `json:"batch,omitempty"`

@@ -21,11 +21,13 @@ func TestAContainerIsTheCheapestThatHolds(t *testing.T) {
 		{quantity.Size{}, quantity.Size{CPU: 250, Memory: 512 * quantity.MiB}, "$0.0123425"}, // .25 x .04048 + .5 x .004445
 		{quantity.Size{CPU: 1000, Memory: quantity.GiB}, quantity.Size{CPU: 1000, Memory: 2 * quantity.GiB}, "$0.04937"},
 		{
-			quantity.Size{CPU: 300, Memory: 5 * quantity.GiB}, quantity.Size{CPU: 1000, Memory: 5 * quantity.GiB},
+			quantity.Size{CPU: 300, Memory: 5 * quantity.GiB},
+			quantity.Size{CPU: 1000, Memory: 5 * quantity.GiB},
 			"$0.062705",
 		},
 		{
-			quantity.Size{CPU: 5000, Memory: 17 * quantity.GiB}, quantity.Size{CPU: 8000, Memory: 20 * quantity.GiB},
+			quantity.Size{CPU: 5000, Memory: 17 * quantity.GiB},
+			quantity.Size{CPU: 8000, Memory: 20 * quantity.GiB},
 			"$0.41274",
 		},
 	} {

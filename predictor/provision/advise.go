@@ -46,8 +46,8 @@ type AdvisedOther struct {
 // them where none is held, beside what the number that there is costs. A step takes so long. An error wraps ErrTerms.
 func Advise(terms Terms, now int, step time.Duration, forecast Forecast) (Advice, error) {
 	if len(terms.Hosts) != 1 || now < 0 || step <= 0 {
-		return Advice{}, fmt.Errorf("advice on %d types of hosts, of which %d are held, by steps of %s: %w; give one type, a "+
-			"number that is not negative and a time above 0", len(terms.Hosts), now, step, ErrTerms)
+		return Advice{}, fmt.Errorf("advice on %d types of hosts, of which %d are held, by steps of %s: %w; give one type, "+
+			"a number that is not negative and a time above 0", len(terms.Hosts), now, step, ErrTerms)
 	}
 	decision, err := Decide(terms, nil, forecast)
 	if err != nil {
@@ -73,7 +73,9 @@ func Advise(terms Terms, now int, step time.Duration, forecast Forecast) (Advice
 	}
 	told, others := map[int]bool{a.Held: true}, []AdvisedOther{}
 	for _, other := range []AdvisedOther{
-		{Held: 0, What: "functions alone"}, {Held: a.Held - 1, What: "one less"}, {Held: a.Held + 1, What: "one more"},
+		{Held: 0, What: "functions alone"},
+		{Held: a.Held - 1, What: "one less"},
+		{Held: a.Held + 1, What: "one more"},
 		{Held: int(math.Ceil(peak / host.Tasks)), What: "the busiest minute without functions"},
 	} {
 		if other.Held < 0 || told[other.Held] {
@@ -137,6 +139,6 @@ func (a Advice) reason(terms Terms) string {
 		return fmt.Sprintf("functions do in a minute for %s what %s costs held: none pays, however busy",
 			terms.Function.Times(terms.Hosts[0].Tasks), terms.Hosts[0].Step)
 	}
-	return fmt.Sprintf("held, it costs %s a minute, and %s in functions when busy: the last of them pays where it is busy "+
-		"for %s of the time", terms.Hosts[0].Step, terms.Function.Times(terms.Hosts[0].Tasks), words.Percent(a.Busy))
+	return fmt.Sprintf("held, it costs %s a minute, and %s in functions when busy: the last of them pays where it is "+
+		"busy for %s of the time", terms.Hosts[0].Step, terms.Function.Times(terms.Hosts[0].Tasks), words.Percent(a.Busy))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// oneKind has hosts that serve a task a minute for a cent, functions for so many cents a task, a minute of start and ten
-// of hold.
+// oneKind has hosts that serve a task a minute for a cent, functions for so many cents a task, a minute of start and
+// ten of hold.
 func oneKind(cents int64) provision.Terms {
 	return provision.Terms{
 		Hosts:    []provision.Host{{Name: "core", Tasks: 1, Step: quantity.USD / 100}},

@@ -86,8 +86,8 @@ func TestABusyStageByHand(t *testing.T) {
 	}
 }
 
-// TestHostsAreCheaperFromTheRateOn at which they cost what functions do: a host of 64 slots at 36 cents an hour is worth
-// ten functions at a time, which are ten tasks a second.
+// TestHostsAreCheaperFromTheRateOn at which they cost what functions do: a host of 64 slots at 36 cents an hour is
+// worth ten functions at a time, which are ten tasks a second.
 func TestHostsAreCheaperFromTheRateOn(t *testing.T) {
 	t.Parallel()
 	c := second()

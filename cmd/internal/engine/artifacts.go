@@ -213,8 +213,8 @@ func moved(stateDir, from, to string) error {
 		away = "remove " + filepath.Join(stateDir, artifactsFile)
 	}
 	return fmt.Errorf("the artifacts of %s are in %s, and would be missing in %s: leave --artifacts out, or choose "+
-		"another state directory with --state DIR; to move them, copy them first (aws s3 sync %s %s --exclude 'spillway-owner' "+
-		"--exclude 'about/*' --exclude 'partial/*' --exclude 'aside/*' --exclude 'pins/*'), then %s", stateDir, place(from),
+		"another state directory with --state DIR; to move them, copy them first (aws s3 sync %s %s --exclude "+
+		"'spillway-owner' --exclude 'about/*' --exclude 'partial/*' --exclude 'aside/*' --exclude 'pins/*'), then %s", stateDir, place(from),
 		place(to), place(from), place(to), away)
 }
 

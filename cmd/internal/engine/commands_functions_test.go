@@ -117,9 +117,9 @@ func (e *testEngine) runRows(t *testing.T) (map[string]string, ledger.RunView) {
 	return contentOf(t, out), newest
 }
 
-// TestACommandStageSpillsToFunctions has 40 tasks in Python wait at a pool of one CPU: they run at both venues, and leave
-// what they leave at the pool alone. Then functions are killed while they run, and each task is in the result once all
-// the same.
+// TestACommandStageSpillsToFunctions has 40 tasks in Python wait at a pool of one CPU: they run at both venues, and
+// leave what they leave at the pool alone. Then functions are killed while they run, and each task is in the result
+// once all the same.
 func TestACommandStageSpillsToFunctions(t *testing.T) {
 	buildRunner(t)
 	e := startWithRunner(t)
@@ -185,7 +185,8 @@ func TestWhatFunctionsCannotRunStaysAtThePool(t *testing.T) {
 	buildRunner(t)
 	e := startWithRunner(t)
 	chain := func(name, program string) string {
-		text := fmt.Sprintf("name: %s\nstages:\n  work:\n    for_each: {n: {to: 12}}\n    run: [python3, work.py, \"${n}\"]\n",
+		text := fmt.Sprintf(
+			"name: %s\nstages:\n  work:\n    for_each: {n: {to: 12}}\n    run: [python3, work.py, \"${n}\"]\n",
 			name)
 		return filepath.Join(directory(t, map[string]string{name + ".yaml": text, "work.py": program}), name+".yaml")
 	}

@@ -161,7 +161,8 @@ func (o *observer) starting() error {
 		o.mu.Lock()
 		done, all := o.before.progress(o.at.Sequence)
 		o.mu.Unlock()
-		return web.Starting("catching up with what happened before: %s of %s messages", words.Grouped(done), words.Grouped(all))
+		return web.Starting("catching up with what happened before: %s of %s messages", words.Grouped(done),
+			words.Grouped(all))
 	}
 	select {
 	case <-o.planned:

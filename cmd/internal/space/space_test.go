@@ -292,9 +292,11 @@ func TestWhatAnotherHasStoredAsWellIsNotSuperseded(t *testing.T) {
 	t.Parallel()
 	js := streams(t)
 	for name, wanted := range map[string]func(*stack) error{
-		"by nobody else":                func(*stack) error { return nil },
-		"by another who has stored it":  func(s *stack) error { return s.store("checkpoint") },
-		"by somebody who has asked for": func(s *stack) error { return s.Store.Touch(s.tb.Context(), digestOf("checkpoint")) },
+		"by nobody else":               func(*stack) error { return nil },
+		"by another who has stored it": func(s *stack) error { return s.store("checkpoint") },
+		"by somebody who has asked for": func(s *stack) error {
+			return s.Store.Touch(s.tb.Context(), digestOf("checkpoint"))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -132,7 +132,8 @@ func (s *Server) arrivals(r *http.Request) (answer arrivalsAnswer, err error) {
 }
 
 // measuredParameter is that of GET /api/v1/stages/measured.
-var measuredParameter = words("stage", "the name of the stage, or app/stage where several apps have one of the name").must()
+var measuredParameter = words("stage",
+	"the name of the stage, or app/stage where several apps have one of the name").must()
 
 // measured answers GET /api/v1/stages/measured?stage=.
 func (s *Server) measured(r *http.Request) (predictor.Measured, error) {

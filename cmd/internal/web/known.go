@@ -85,7 +85,8 @@ func (s *Server) knownPipeline(ctx context.Context, pipeline string) error {
 	return unknown
 }
 
-// Unmeasured is the refusal of a stage that is not known by its name: names are those that were meant or that there are.
+// Unmeasured is the refusal of a stage that is not known by its name: names are those that were meant or that there
+// are.
 func Unmeasured(stage string, names []string) error {
 	near := nearest.Names(stage, names)
 	for _, name := range names {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/svg"
@@ -55,16 +56,12 @@ func (r Comparison) Lines(s Style) []string {
 	lines = append(lines, "")
 	over := newTable(">tasks", ">hosts", ">containers", ">functions", ">p99 of each", "cheapest")
 	for _, point := range r.shown() {
-		latencies := ""
+		var latencies []string
 		cells := []string{rate(point.Rate)}
-		for i, e := range point.Ways {
-			cells = append(cells, dollars(e.Million))
-			if i > 0 {
-				latencies += ", "
-			}
-			latencies += seconds(e.P99)
+		for _, e := range point.Ways {
+			cells, latencies = append(cells, dollars(e.Million)), append(latencies, seconds(e.P99))
 		}
-		over.add(append(cells, latencies, string(point.Cheapest().Way))...)
+		over.add(append(cells, strings.Join(latencies, ", "), string(point.Cheapest().Way))...)
 	}
 	lines = append(lines, over.lines(s, "  ")...)
 	return append(append(lines, ""), wrapped("  ", r.basis(), s.page())...)
@@ -112,9 +109,10 @@ func (r Comparison) basis() string {
 	if slices.ContainsFunc(r.At.Ways, func(e threeway.Estimate) bool { return e.Late }) {
 		late = "; late: 99 of 100 tasks do not end within that"
 	}
-	return fmt.Sprintf("by %s; a slot has %s. Hosts: %s at %s an hour, %s each. Containers: %s of %s at %s an hour, which "+
-		"start in %s and are billed for %s at least. Functions: %s at %s a GiB-second, %.2f times as long as on a slot (%s), "+
-		"%s, kept for %s without work, at most %d at a time in this stack. As few are held as end 99 of 100 tasks within %s%s.",
+	return fmt.Sprintf("by %s; a slot has %s. Hosts: %s at %s an hour, %s each. Containers: %s of %s at %s an hour, "+
+		"which start in %s and are billed for %s at least. Functions: %s at %s a GiB-second, %.2f times as long as on a "+
+		"slot (%s), %s, kept for %s without work, at most %d at a time in this stack. As few are held as end 99 of 100 "+
+		"tasks within %s%s.",
 		measured, m.Size, Clean(r.Host.Name), r.Host.PerHour, Count(r.Host.Slots, "slot"), Clean(r.Container.Name),
 		r.Container.Size, r.Container.PerHour, seconds(r.Container.Start.Seconds()), seconds(r.Container.Least.Seconds()),
 		r.Functions.Class, m.Venue.PerGiBSecond, m.Slower, slower, cold, seconds(r.Functions.Kept.Seconds()),
@@ -169,8 +167,8 @@ path{stroke-width:2;fill:none!important}.g{stroke:#c7ced6}.l{stroke:#cf222e;stro
 @media (prefers-color-scheme:dark){.b{fill:#0d1117}.t{fill:#e6edf3}.m{fill:#9aa4af}.g{stroke:#3a434d}}
 `
 
-// ComparisonSVG returns a picture of what a million tasks cost and of the 99th percentile of latency over rates, each on
-// logarithmic scales; lines mark the rates from which another way is cheapest. It has no script and loads nothing.
+// ComparisonSVG returns a picture of what a million tasks cost and of the 99th percentile of latency over rates, each
+// on logarithmic scales; lines mark the rates from which another way is cheapest. It has no script and loads nothing.
 func ComparisonSVG(r Comparison) []byte {
 	d := svg.New(comparisonWidth, comparisonHeight, "Where "+Clean(r.Measured.Stage)+" runs", comparisonStyle)
 	d.Rect("b", 0, 0, comparisonWidth, comparisonHeight, "")
@@ -212,21 +210,21 @@ func ComparisonSVG(r Comparison) []byte {
 			d.Line("l", across(span.From), top, across(span.From), bottom, title)
 		}
 		for k, e := range r.Over[0].Ways {
-			commands := ""
+			var commands strings.Builder
 			for j, point := range r.Over {
 				command := "L"
 				if j == 0 {
 					command = "M"
 				}
-				commands += command + svg.Pixels(across(point.Rate)) + " " + svg.Pixels(up(panel.of(point.Ways[k])))
+				commands.WriteString(command + svg.Pixels(across(point.Rate)) + " " + svg.Pixels(up(panel.of(point.Ways[k]))))
 			}
-			d.Path(string(e.Way), commands, string(e.Way))
+			d.Path(string(e.Way), commands.String(), string(e.Way))
 			end := r.Over[len(r.Over)-1].Ways[k]
 			d.Text(string(e.Way), comparisonRight+8, up(panel.of(end))+4+float64(k-1)*2, string(e.Way))
 		}
 	}
-	d.Text("m", 16, comparisonHeight-14, fmt.Sprintf("%s at %s an hour, %s at %s, functions of %s at %s a GiB-second; dashed: "+
-		"from here on another is cheapest", Clean(r.Host.Name), r.Host.PerHour, Clean(r.Container.Name), r.Container.PerHour,
+	d.Text("m", 16, comparisonHeight-14, fmt.Sprintf("%s at %s an hour, %s at %s, functions of %s at %s a GiB-second; "+
+		"dashed: from here on another is cheapest", Clean(r.Host.Name), r.Host.PerHour, Clean(r.Container.Name), r.Container.PerHour,
 		r.Functions.Class, r.Measured.Venue.PerGiBSecond))
 	return d.End()
 }

@@ -141,8 +141,8 @@ func (f *Stack) Changed() []string {
 	return names
 }
 
-// ServeNoApp says that the stack is for commands alone: it lasts as long as they do, and the pool has all CPUs, of which
-// functions of this machine would only take some, unless flags share them out.
+// ServeNoApp says that the stack is for commands alone: it lasts as long as they do, and the pool has all CPUs, of
+// which functions of this machine would only take some, unless flags share them out.
 func (f *Stack) ServeNoApp() {
 	if !f.Set.Changed("pool-cpus") && !f.Set.Changed("function-cpus") {
 		f.noBurst = true

@@ -210,8 +210,8 @@ func write(flags *refreshFlags, rows []pricing.Row) error {
 		return nil
 	}
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "# Prices of AWS in %s asked by `spillway price refresh`; each row has its day and source.\n",
-		flags.where.Region)
+	text.WriteString("# Prices of AWS in " + flags.where.Region + " asked by `spillway price refresh`; each row has its day " +
+		"and source.\n")
 	if err := pricing.Write(&text, rows); err != nil {
 		return err
 	}

@@ -116,7 +116,8 @@ func TestARefreshThatCannotBeIsRefusedAndWritesNothing(t *testing.T) {
 		wants []string
 	}{
 		"a region that AWS lacks": {
-			cli.ExitFailure, []string{"--endpoint", server(t).URL, "--region", "xx-north-1"},
+			cli.ExitFailure,
+			[]string{"--endpoint", server(t).URL, "--region", "xx-north-1"},
 			[]string{"no prices of the region xx-north-1", "--region"},
 		},
 		"a region that is none": {

@@ -49,7 +49,8 @@ func (f *compareFlags) add(set *pflag.FlagSet) {
 	set.Var(flag.Span{Value: &f.within}, "within",
 		"what 99 of 100 tasks must take at most from arrival to end, where room is held (default twice the longest "+
 			"hundredth of run times)")
-	set.StringVar(&f.host, "host", "", "the `TYPE` of hosts, one on demand of the catalogue of prices (default the pool's own)")
+	set.StringVar(&f.host, "host", "",
+		"the `TYPE` of hosts, one on demand of the catalogue of prices (default the pool's own)")
 	set.StringVar(&f.container, "container", f.container, "the `KIND` of containers, one of the catalogue of prices")
 	set.Var(flag.SpanOrNone(&f.containerStart, time.Hour), "container-start", "how long a container takes to start")
 	set.Var(flag.SpanOrNone(&f.kept, 24*time.Hour), "function-kept", "for how long an environment without work is kept")

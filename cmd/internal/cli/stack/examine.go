@@ -64,8 +64,8 @@ func examine(ctx context.Context, t *tool.Tool, sources []string) ([]finding, er
 	if running != nil {
 		kept, hours = &running.Retention, running.KeepHours
 	}
-	return append(findings, examineState(dir), examineRetention(dir, nearestDir(dir), kept), examineCosts(dir, hours),
-		examineAWS(t)), nil
+	return append(findings, examineState(dir), examineRetention(ctx, dir, nearestDir(dir), kept),
+		examineCosts(dir, hours), examineAWS(t)), nil
 }
 
 func examineCPUs() finding {

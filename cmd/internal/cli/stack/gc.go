@@ -150,7 +150,7 @@ func spanText(span time.Duration) string {
 
 // examineRetention says what artifacts are kept, and what they take. The policy is that of the running stack, where one
 // runs, else the usual one.
-func examineRetention(stateDir, nearest string, running *retention.Policy) finding {
+func examineRetention(ctx context.Context, stateDir, nearest string, running *retention.Policy) finding {
 	const check = "artifacts"
 	location, err := engine.ArtifactsOf(stateDir)
 	if err != nil {
@@ -171,7 +171,7 @@ func examineRetention(stateDir, nearest string, running *retention.Policy) findi
 	if running != nil {
 		policy = *running
 	}
-	used, err := artifactsUse(filepath.Join(stateDir, "artifacts"))
+	used, err := artifactsUse(ctx, filepath.Join(stateDir, "artifacts"))
 	if err != nil {
 		return finding{check, problem, err.Error(), "make the state directory readable, or choose another with --state DIR"}
 	}
@@ -197,7 +197,7 @@ func retentionFinding(check string, used quantity.Bytes, disk space.Disk, policy
 }
 
 // artifactsUse is what the artifacts in dir take; nothing where there is no such directory.
-func artifactsUse(dir string) (quantity.Bytes, error) {
+func artifactsUse(ctx context.Context, dir string) (quantity.Bytes, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -205,6 +205,6 @@ func artifactsUse(dir string) (quantity.Bytes, error) {
 	if err != nil {
 		return 0, err
 	}
-	used, err := store.Usage(context.Background())
+	used, err := store.Usage(ctx)
 	return quantity.Bytes(used), err
 }

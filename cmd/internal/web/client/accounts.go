@@ -70,8 +70,8 @@ func (c *Client) Hindsight(ctx context.Context, run string, points int) ([]hinds
 	return answer.Stages, err
 }
 
-// Arrivals says what comes at the stages of a run, of all runs, minute by minute, and what is forecast; pool is how much
-// of it would be held for that, nil where nobody knows.
+// Arrivals says what comes at the stages of a run, of all runs, minute by minute, and what is forecast; pool is how
+// much of it would be held for that, nil where nobody knows.
 func (c *Client) Arrivals(
 	ctx context.Context, run string,
 ) (stages []predictor.Arriving, pool *predictor.Capacity, err error) {
