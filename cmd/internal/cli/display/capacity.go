@@ -27,6 +27,7 @@ func Capacity(c *predictor.Capacity, s Style) []string {
 	lines = append(lines, t.lines(s, "    ")...)
 	return append(lines, wrapped("  ", fmt.Sprintf("for %s in the next %s, of all runs, if a day went on like that: "+
 		"advice, nothing launches hosts; a core costs %s an hour with its host; decided each minute anew, it would cost at "+
-		"most %.1f times what hindsight pays, however wrong the forecast", strings.Join(c.Stages, ", "), Count(c.Minutes, "minute"),
+		"most %.1f times what hindsight pays, however wrong the forecast", strings.Join(c.Stages, ", "),
+		Count(c.Minutes, "minute"),
 		c.PerHour.Times(1/c.Host.CPU.Cores()), c.Bound), s.page())...)
 }

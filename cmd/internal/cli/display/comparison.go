@@ -224,7 +224,8 @@ func ComparisonSVG(r Comparison) []byte {
 		}
 	}
 	d.Text("m", 16, comparisonHeight-14, fmt.Sprintf("%s at %s an hour, %s at %s, functions of %s at %s a GiB-second; "+
-		"dashed: from here on another is cheapest", Clean(r.Host.Name), r.Host.PerHour, Clean(r.Container.Name), r.Container.PerHour,
+		"dashed: from here on another is cheapest", Clean(r.Host.Name), r.Host.PerHour, Clean(r.Container.Name),
+		r.Container.PerHour,
 		r.Functions.Class, r.Measured.Venue.PerGiBSecond))
 	return d.End()
 }

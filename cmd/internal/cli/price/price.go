@@ -210,8 +210,8 @@ func write(flags *refreshFlags, rows []pricing.Row) error {
 		return nil
 	}
 	var text bytes.Buffer
-	text.WriteString("# Prices of AWS in " + flags.where.Region + " asked by `spillway price refresh`; each row has its day " +
-		"and source.\n")
+	text.WriteString("# Prices of AWS in " + flags.where.Region +
+		" asked by `spillway price refresh`; each row has its day and source.\n")
 	if err := pricing.Write(&text, rows); err != nil {
 		return err
 	}

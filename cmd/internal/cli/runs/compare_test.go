@@ -59,7 +59,8 @@ func TestCompareTellsWhereAStageCostsLess(t *testing.T) {
 		t.Fatalf("%d %s", code, stderr)
 	}
 	clitest.Contains(t, "the table", stdout, "digits/score", "a million tasks at 4 a second, as asked", "hosts",
-		"containers", "functions", "the cheapest", "functions cost least below", "hosts cost least from", "fargate-x86", "rack at $0.32")
+		"containers", "functions", "the cheapest", "functions cost least below", "hosts cost least from",
+		"fargate-x86", "rack at $0.32")
 	for line := range strings.Lines(stdout) {
 		if len([]rune(strings.TrimRight(line, "\n"))) > 120 {
 			t.Errorf("a line is too long: %s", line)
