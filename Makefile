@@ -63,6 +63,7 @@ security: ## Attack every port, file and message as a web page, another user and
 .PHONY: race
 race: ## Run all tests under the race detector (GoMLX's assembly is left out of its pointer checks).
 	go test -race -gcflags='github.com/gomlx/compute/...=-d=checkptr=0' -timeout 60m $(TESTFLAGS) $(PACKAGES)
+	cd $(S3CHECK) && go test -race -timeout 60m $(TESTFLAGS) ./...
 
 FUZZTIME := 60s
 

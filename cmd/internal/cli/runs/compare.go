@@ -30,7 +30,7 @@ type compareFlags struct {
 	containerStart   time.Duration
 	kept             time.Duration
 	svg              string
-	sharedOut, asRaw bool
+	sharedOut, asJSON bool
 }
 
 // What is not measured here, and is taken as usual: how long a container takes to be scheduled, to fetch its image and
@@ -45,7 +45,7 @@ const (
 func (f *compareFlags) add(set *pflag.FlagSet) {
 	f.container, f.containerStart, f.kept = usualContainer, usualContainerStart, usualKept
 	set.Var(flag.Weight{Value: &f.rate, Least: 1e-6}, "rate",
-		"tasks that arrive in a second (default as in the latest hour, or 1 where nothing is known of it)")
+		"tasks that arrive in a second (default as in the latest minutes, or 1 where nothing is known of it)")
 	set.Var(flag.Span{Value: &f.within}, "within",
 		"what 99 of 100 tasks must take at most from arrival to end, where room is held (default twice the longest "+
 			"hundredth of run times)")
@@ -54,7 +54,7 @@ func (f *compareFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.container, "container", f.container, "the `KIND` of containers, one of the catalogue of prices")
 	set.Var(flag.SpanOrNone(&f.containerStart, time.Hour), "container-start", "how long a container takes to start")
 	set.Var(flag.SpanOrNone(&f.kept, 24*time.Hour), "function-kept", "for how long an environment without work is kept")
-	set.BoolVar(&f.asRaw, "json", false, "print everything as JSON; the units are in the names")
+	set.BoolVar(&f.asJSON, "json", false, "print everything as JSON; the units are in the names")
 	set.Var(flag.Destination{Value: &f.svg}, "svg", "write a picture of costs and latencies over rates to this `FILE`")
 	flag.AddSharedOut(set, &f.sharedOut, "--svg")
 }
@@ -75,8 +75,9 @@ Of hosts and containers as few are held as keep --within; a container is started
 that is cheaper and within, too. A function starts where none is idle. STAGE is the name of a stage,
 or app/stage where several apps have one of the name. To compare two runs, see spillway diff.
 
-The exit code is 0, 1 when no attempt has ended yet or a price is missing, and 2 when there is no
-such stage.`,
+The exit code is 0, 1 when no attempt has succeeded yet, functions cannot run it or no host of the
+pool has a price and room for it, and 2 when there is no such stage, or no such host or container in
+the catalogue.`,
 		Example: `  spillway compare score
   spillway compare digits/score --rate 20 --within 2s
   spillway compare score --host c7i.4xlarge --svg score.svg
@@ -127,7 +128,7 @@ func compare(ctx context.Context, t *tool.Tool, stage string, flags compareFlags
 			return flag.RefusedOut("--svg", flags.svg, err)
 		}
 	}
-	if flags.asRaw {
+	if flags.asJSON {
 		return t.WriteJSON(report)
 	}
 	style, _ := t.StyleOf(t.Out)
