@@ -8,6 +8,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	go.opentelemetry.io/otel/metric v1.44.0
 	go.uber.org/zap v1.27.1
+	gonum.org/v1/gonum v0.17.0
 	k8s.io/autoscaler/vertical-pod-autoscaler v1.7.3
 	k8s.io/kubernetes v1.36.5
 	knative.dev/serving v0.49.0
@@ -26,7 +27,6 @@ require (
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	gomodules.xyz/jsonpatch/v2 v2.5.0 // indirect
-	gonum.org/v1/gonum v0.17.0 // indirect
 	k8s.io/apiextensions-apiserver v0.35.4 // indirect
 	k8s.io/apiserver v0.36.5 // indirect
 	k8s.io/component-helpers v0.0.0 // indirect

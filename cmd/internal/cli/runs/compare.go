@@ -24,12 +24,12 @@ import (
 
 // compareFlags are those of `compare`.
 type compareFlags struct {
-	rate             float64
-	within           time.Duration
-	host, container  string
-	containerStart   time.Duration
-	kept             time.Duration
-	svg              string
+	rate              float64
+	within            time.Duration
+	host, container   string
+	containerStart    time.Duration
+	kept              time.Duration
+	svg               string
 	sharedOut, asJSON bool
 }
 
