@@ -18,7 +18,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/runner"
 )
 
-// runtimeAPI is the variable with the address, and on this machine the password, at which invokes are taken and answered.
+// runtimeAPI is the variable with the address at which invokes are taken and answered; on this machine that has a
+// password.
 const runtimeAPI = "AWS_LAMBDA_RUNTIME_API"
 
 func main() {

@@ -54,7 +54,7 @@ func open(t *testing.T, change ...func(*runner.Options)) *site {
 	for _, one := range change {
 		one(&options)
 	}
-	s.handle = runner.Handler(options)
+	s.handle = runner.Handler(t.Context(), options)
 	return s
 }
 
@@ -355,5 +355,22 @@ func TestTheInterpreterOfTheRuntimeIsFoundFirst(t *testing.T) {
 	answer := s.run(t, wire.Command{Arguments: []string{"python3"}})
 	if want := "the runtime's, /var/lang/lib\n"; answer.Error != nil || said(answer, false) != want {
 		t.Errorf("got %+v, %q; want %q", answer.Error, said(answer, false), want)
+	}
+}
+
+// TestWhatAProcessThatWasKilledLeftIsGone has a process before this one leave the files of an attempt.
+func TestWhatAProcessThatWasKilledLeftIsGone(t *testing.T) {
+	dir := t.TempDir()
+	left := filepath.Join(dir, "attempts", "attempt-LEFT")
+	if err := errors.Join(os.MkdirAll(filepath.Join(left, "work"), 0o700),
+		os.WriteFile(left+".lock", nil, 0o600),
+		os.WriteFile(filepath.Join(left, "work", "secret"), []byte("of another"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, func(o *runner.Options) { o.Dir = dir })
+	s.dir = dir
+	answer := s.run(t, sh(`ls ../..`))
+	if got := said(answer, false); answer.Error != nil || strings.Contains(got, "LEFT") || !strings.Contains(got, "attempt-") {
+		t.Errorf("got %+v, %q; want its own files alone", answer.Error, got)
 	}
 }
