@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -372,5 +373,42 @@ func TestWhatAProcessThatWasKilledLeftIsGone(t *testing.T) {
 	answer := s.run(t, sh(`ls ../..`))
 	if got := said(answer, false); answer.Error != nil || strings.Contains(got, "LEFT") || !strings.Contains(got, "attempt-") {
 		t.Errorf("got %+v, %q; want its own files alone", answer.Error, got)
+	}
+}
+
+// stuck is a store that takes what is in a file named half no more, nor gives it up unless it is told to.
+type stuck struct {
+	activities.Store
+	gaveUp chan error
+}
+
+func (s stuck) Put(ctx context.Context, r io.Reader) (activities.Ref, error) {
+	content, err := io.ReadAll(r)
+	if err != nil || !bytes.Contains(content, []byte("half done")) {
+		return activities.Ref{}, errors.Join(err, errors.New("it is no checkpoint"))
+	}
+	select {
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-time.After(20 * time.Second):
+		err = errors.New("nobody told it to give up")
+	}
+	s.gaveUp <- err
+	return activities.Ref{}, err
+}
+
+// TestACheckpointThatIsNotStoredInTimeHoldsNoAnswerUp has a store that does not take the last checkpoint.
+func TestACheckpointThatIsNotStoredInTimeHoldsNoAnswerUp(t *testing.T) {
+	gaveUp := make(chan error, 9)
+	s := open(t, func(o *runner.Options) { o.Store = stuck{Store: o.Store, gaveUp: gaveUp} })
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	answer := s.runWithin(t, ctx, sh(`echo half done > half; echo '{"checkpoint": "half"}' > "$SPILLWAY_REPORT"; exit 3`))
+	if err := <-gaveUp; ctx.Err() != nil || err == nil || !strings.Contains(err.Error(), "no more time") {
+		t.Errorf("the store gave up with %v, the function with %v; want that it had no more time, and an answer", err, ctx.Err())
+	}
+	if answer.Error == nil || !strings.Contains(answer.Error.Message, "exit code 3") ||
+		!strings.Contains(said(answer, true), "the checkpoint half is not kept") {
+		t.Errorf("got %+v, %q", answer.Error, said(answer, true))
 	}
 }
