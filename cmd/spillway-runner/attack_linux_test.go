@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,7 +50,7 @@ func serveInvoke(t *testing.T, invoke wire.Invoke) (address string, answers <-ch
 			return
 		}
 		w.Header().Set("Lambda-Runtime-Aws-Request-Id", "1")
-		w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(time.Minute).UnixMilli()))
+		w.Header().Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10))
 		_, _ = w.Write(payload)
 	})
 	routes.HandleFunc("POST /2018-06-01/runtime/invocation/1/", func(w http.ResponseWriter, r *http.Request) {
@@ -110,7 +110,7 @@ func TestAttackACommandFindsNoSecretInItsFunction(t *testing.T) {
 				ended <- err
 			}
 			cancel()
-			<-ended
+			_ = <-ended // it was killed
 			if !strings.Contains(text, "looked\n") || !strings.Contains(text, "LANG=C") {
 				t.Errorf("the command printed %q, and should have looked", text)
 			}

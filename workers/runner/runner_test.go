@@ -371,7 +371,8 @@ func TestWhatAProcessThatWasKilledLeftIsGone(t *testing.T) {
 	s := open(t, func(o *runner.Options) { o.Dir = dir })
 	s.dir = dir
 	answer := s.run(t, sh(`ls ../..`))
-	if got := said(answer, false); answer.Error != nil || strings.Contains(got, "LEFT") || !strings.Contains(got, "attempt-") {
+	if got := said(answer, false); answer.Error != nil || strings.Contains(got, "LEFT") ||
+		!strings.Contains(got, "attempt-") {
 		t.Errorf("got %+v, %q; want its own files alone", answer.Error, got)
 	}
 }
@@ -405,7 +406,8 @@ func TestACheckpointThatIsNotStoredInTimeHoldsNoAnswerUp(t *testing.T) {
 	defer cancel()
 	answer := s.runWithin(t, ctx, sh(`echo half done > half; echo '{"checkpoint": "half"}' > "$SPILLWAY_REPORT"; exit 3`))
 	if err := <-gaveUp; ctx.Err() != nil || err == nil || !strings.Contains(err.Error(), "no more time") {
-		t.Errorf("the store gave up with %v, the function with %v; want that it had no more time, and an answer", err, ctx.Err())
+		t.Errorf("the store gave up with %v, the function with %v; want that it had no more time, and an answer", err,
+			ctx.Err())
 	}
 	if answer.Error == nil || !strings.Contains(answer.Error.Message, "exit code 3") ||
 		!strings.Contains(said(answer, true), "the checkpoint half is not kept") {
