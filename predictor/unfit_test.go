@@ -2,6 +2,7 @@ package predictor_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,18 @@ func TestWhatFunctionsLackKeepsAStageOffThem(t *testing.T) {
 		line.Error = predictor.CannotRun + "no torch\nand more of it"
 		return line
 	}
+	second := func(at float64, cause predictor.Cause) predictor.Record {
+		line := refusal(at)
+		line.Task, line.Cause = "score-98", cause
+		return line
+	}
+	unasked := func(at float64, task int) predictor.Record {
+		line := refusal(at)
+		line.Task, line.Host = fmt.Sprintf("score-%d", task), ""
+		return line
+	}
+	succeeded := second(-1.5, "")
+	succeeded.Task, succeeded.Outcome, succeeded.Error = "score-97", predictor.Succeeded, ""
 	throttled := refusal(-1)
 	throttled.Cause = predictor.CauseThrottled
 	command := hint("r", "score", 50, 0)
@@ -40,9 +53,21 @@ func TestWhatFunctionsLackKeepsAStageOffThem(t *testing.T) {
 		spills bool
 		told   string // empty for nothing
 	}{
-		"nothing":                      {[]predictor.Event{command}, same, true, ""},
-		"a function lacked a module":   {[]predictor.Event{refusal(-1), command}, same, false, "no torch"},
-		"more than an hour ago":        {[]predictor.Event{refusal(-3601), command}, same, true, ""},
+		"nothing": {[]predictor.Event{command}, same, true, ""},
+		"a function lacked a module": {
+			[]predictor.Event{refusal(-2), second(-1, predictor.CauseStart), command}, same, false, "no torch",
+		},
+		"more than an hour ago": {
+			[]predictor.Event{refusal(-3602), second(-3601, predictor.CauseStart), command}, same, true, "",
+		},
+		"one task lacked it": {[]predictor.Event{refusal(-1), command}, same, true, ""},
+		"one did, and another not": {
+			[]predictor.Event{refusal(-2), succeeded, second(-1, predictor.CauseStart), command}, same, true, "",
+		},
+		"none was asked": {[]predictor.Event{unasked(-2, 99), unasked(-1, 98), command}, same, true, ""},
+		"tasks had files too large": {
+			[]predictor.Event{second(-2, predictor.CauseDisk), second(-1, predictor.CauseDisk), command}, same, true, "",
+		},
 		"a function was throttled":     {[]predictor.Event{throttled, command}, same, true, ""},
 		"what it is":                   {[]predictor.Event{image}, same, false, "it runs in the container image x"},
 		"what its author says":         {[]predictor.Event{ownWord}, same, false, ""},
@@ -52,7 +77,7 @@ func TestWhatFunctionsLackKeepsAStageOffThem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			state := learn(predictor.State{}, "score", 10, 10)
-			if early, ok := c.events[0].(predictor.Record); ok { // a state that is stored keeps it
+			for early, ok := c.events[0].(predictor.Record); ok; early, ok = c.events[0].(predictor.Record) { // stored, it stays
 				state = predictor.Fold(state, early)
 				var read predictor.State
 				if err := json.Unmarshal(encode(t, state), &read); err != nil {

@@ -168,7 +168,8 @@ type Printed struct {
 	Text  []byte `json:"text"`
 }
 
-// MaxPrinted is how much of a command's output a function returns: an answer may hold 6 MB, its result included.
+// MaxPrinted is how much of a command's output a function returns at most, less where the two streams take many turns:
+// an answer may hold 6 MB, its result included.
 const MaxPrinted = 2 << 20
 
 // StageFailure is an error of user code.

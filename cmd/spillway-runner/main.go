@@ -14,10 +14,18 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/artifact/stores"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
 	"github.com/spillway-ml/spillway/workers/runner"
 )
 
+// runtimeAPI is the variable with the address at which invokes are taken and answered; on this machine that has a
+// password.
+const runtimeAPI = "AWS_LAMBDA_RUNTIME_API"
+
 func main() {
+	if err := secrecy.Conceal(wire.ArtifactsEnvironment, runtimeAPI); err != nil { // before anything is read from there
+		_, _ = fmt.Fprintln(os.Stderr, "spillway-runner: warning: commands may read this function's secrets:", err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
 	stop()
@@ -29,12 +37,15 @@ func main() {
 
 // run serves invokes. A managed runtime names its interpreter as the first argument.
 func run(ctx context.Context, arguments []string) error {
-	if os.Getenv("AWS_LAMBDA_RUNTIME_API") == "" {
+	if os.Getenv(runtimeAPI) == "" {
 		return errors.New("it runs commands as AWS Lambda functions, where the engine puts it: leave it beside spillway, " +
 			"and start that")
 	}
 	store, err := stores.Open(os.Getenv(wire.ArtifactsEnvironment), os.Getenv)
 	if err != nil {
+		return err
+	}
+	if err := secrecy.Forget(wire.ArtifactsEnvironment); err != nil {
 		return err
 	}
 	options := runner.Options{

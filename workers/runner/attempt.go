@@ -50,8 +50,10 @@ func (a *attempt) run(ctx context.Context) wire.Answer {
 		return failed(unprepared(ctx, a.limits, fmt.Errorf("%w: %w", command.ErrProgram, err)))
 	}
 	reported := make(chan command.Reported, 1)
+	storing, stored := context.WithDeadlineCause(context.WithoutCancel(ctx), a.limits.store, errLate)
+	defer stored()
 	go func() {
-		reported <- a.workspace.Follow(context.WithoutCancel(ctx), program.Reports, a.listener())
+		reported <- a.workspace.Follow(storing, program.Reports, a.listener())
 		_ = program.Reports.Close() // it was only read
 	}()
 	exited := make(chan struct{})

@@ -20,6 +20,8 @@ const (
 type limits struct {
 	// ask is when it is asked to end, kill when it is killed.
 	ask, kill time.Time
+	// store is until when its last checkpoint may be stored: as long as there is money, and time to answer.
+	store time.Time
 	// money says that the run's money for the attempt sets them, timeout that the stage does; the function else.
 	money   bool
 	timeout time.Duration
@@ -36,8 +38,12 @@ func limitsOf(ctx context.Context, start wire.StartAttempt, grace time.Duration,
 		end = begun.Add(wire.FunctionTime)
 	}
 	left := end.Sub(begun)
-	kill := end.Add(-min(answerTime, left/4))
-	l := limits{ask: kill.Add(-min(grace, left/4)), kill: kill}
+	toAnswer := min(answerTime, left/4)
+	kill := end.Add(-toAnswer)
+	l := limits{ask: kill.Add(-min(grace, left/4)), kill: kill, store: end.Add(-toAnswer / 2)}
+	if paid := begun.Add(start.Bound); start.Bound > 0 && paid.Before(l.store) {
+		l.store = paid
+	}
 	if start.Bound > 0 && begun.Add(start.Bound).Before(l.kill) {
 		l.kill = begun.Add(start.Bound)
 		l.ask, l.money = l.kill.Add(-wire.BoundGrace(start.Bound)), true

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"sync"
@@ -28,7 +29,7 @@ const (
 type log struct {
 	mu     sync.Mutex
 	kept   []wire.Printed
-	bytes  int // of kept
+	bytes  int // that kept takes in an answer
 	lost   int // bytes that were kept no longer
 	out    io.Writer
 	tail   *spawn.LastBytes
@@ -55,15 +56,27 @@ func (s stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// room is what is kept may take in an answer: as much as MaxPrinted of one stream.
+var room = base64.StdEncoding.EncodedLen(wire.MaxPrinted)
+
+// partOverhead is what a part takes in an answer beside its text.
+const partOverhead = len(`{"error":true,"text":""},`)
+
+// encoded is what a part takes in an answer: JSON has bytes in base64.
+func encoded(part wire.Printed) int {
+	return base64.StdEncoding.EncodedLen(len(part.Text)) + partOverhead
+}
+
 // keep keeps a part for the answer, and drops the first ones that there is no room for. The caller holds mu.
 func (l *log) keep(p []byte, isError bool) {
 	if last := len(l.kept) - 1; last >= 0 && l.kept[last].Error == isError && len(l.kept[last].Text) < noteEvery {
+		l.bytes -= encoded(l.kept[last])
 		l.kept[last].Text = append(l.kept[last].Text, p...)
 	} else {
 		l.kept = append(l.kept, wire.Printed{Error: isError, Text: bytes.Clone(p)})
 	}
-	for l.bytes += len(p); l.bytes > wire.MaxPrinted; l.kept = l.kept[1:] {
-		l.bytes -= len(l.kept[0].Text)
+	for l.bytes += encoded(l.kept[len(l.kept)-1]); l.bytes > room; l.kept = l.kept[1:] {
+		l.bytes -= encoded(l.kept[0])
 		l.lost += len(l.kept[0].Text)
 	}
 }
@@ -75,7 +88,7 @@ func (l *log) printed() []wire.Printed {
 	if l.lost == 0 {
 		return l.kept
 	}
-	missing := fmt.Sprintf("spillway: the first %s of the output are not kept: a function returns the last %s\n",
+	missing := fmt.Sprintf("spillway: the first %s of the output are not kept: a function returns the last %s at most\n",
 		quantity.Bytes(l.lost), quantity.Bytes(wire.MaxPrinted))
 	return append([]wire.Printed{{Error: true, Text: []byte(missing)}}, l.kept...)
 }

@@ -63,13 +63,17 @@ func (o Options) withDefaults() Options {
 
 // Serve runs commands as a Lambda function until the environment is stopped. It does not return.
 func Serve(ctx context.Context, options Options) {
-	lambda.StartWithOptions(Handler(options), lambda.WithContext(ctx))
+	lambda.StartWithOptions(Handler(ctx, options), lambda.WithContext(ctx))
 }
 
-// Handler returns the handler of an invoke. Whatever becomes of the command is in the Answer: an error means that the
+// Handler deletes what a process before this one left of its attempts, as the disk of a function outlives its process,
+// and returns the handler of an invoke. Whatever becomes of the command is in the Answer: an error means that the
 // invoke was none of this version.
-func Handler(options Options) func(context.Context, wire.Invoke) (wire.Answer, error) {
+func Handler(ctx context.Context, options Options) func(context.Context, wire.Invoke) (wire.Answer, error) {
 	options = options.withDefaults()
+	if _, err := command.Sweep(ctx, options.attempts()); err != nil {
+		options.Logger.WarnContext(ctx, "the files of attempts that were killed are left", "error", err)
+	}
 	return func(ctx context.Context, invoke wire.Invoke) (wire.Answer, error) {
 		if invoke.Version != wire.Version {
 			return wire.Answer{}, fmt.Errorf("invoke: %w: %d, this runner reads %d", wire.ErrVersion, invoke.Version,
@@ -78,6 +82,9 @@ func Handler(options Options) func(context.Context, wire.Invoke) (wire.Answer, e
 		return options.run(ctx, invoke.Start), nil
 	}
 }
+
+// attempts is the directory of the files of attempts.
+func (o Options) attempts() string { return filepath.Join(o.Dir, "attempts") }
 
 // variables finds what programs may know of the function: a language that the runtime has comes before all others.
 func (o Options) variables(name string) (value string, set bool) {
@@ -108,7 +115,7 @@ func (o Options) run(ctx context.Context, start wire.StartAttempt) wire.Answer {
 			"files, and a function has %s", room, o.Disk)})
 	}
 	workspace, err := command.Prepare(ctx, command.Options{
-		Root: filepath.Join(o.Dir, "attempts"), Cache: filepath.Join(o.Dir, "code"), CacheBytes: o.Disk / codeShare,
+		Root: o.attempts(), Cache: filepath.Join(o.Dir, "code"), CacheBytes: o.Disk / codeShare,
 		Store: o.Store, MaxBytes: o.Disk - min(o.Disk/2, quantity.Bytes(max(c.Code.Bytes, 0))), Lookup: o.variables,
 	}, c, start.Resume)
 	if err != nil {

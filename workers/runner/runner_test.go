@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,7 +55,7 @@ func open(t *testing.T, change ...func(*runner.Options)) *site {
 	for _, one := range change {
 		one(&options)
 	}
-	s.handle = runner.Handler(options)
+	s.handle = runner.Handler(t.Context(), options)
 	return s
 }
 
@@ -355,5 +356,61 @@ func TestTheInterpreterOfTheRuntimeIsFoundFirst(t *testing.T) {
 	answer := s.run(t, wire.Command{Arguments: []string{"python3"}})
 	if want := "the runtime's, /var/lang/lib\n"; answer.Error != nil || said(answer, false) != want {
 		t.Errorf("got %+v, %q; want %q", answer.Error, said(answer, false), want)
+	}
+}
+
+// TestWhatAProcessThatWasKilledLeftIsGone has a process before this one leave the files of an attempt.
+func TestWhatAProcessThatWasKilledLeftIsGone(t *testing.T) {
+	dir := t.TempDir()
+	left := filepath.Join(dir, "attempts", "attempt-LEFT")
+	if err := errors.Join(os.MkdirAll(filepath.Join(left, "work"), 0o700),
+		os.WriteFile(left+".lock", nil, 0o600),
+		os.WriteFile(filepath.Join(left, "work", "secret"), []byte("of another"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, func(o *runner.Options) { o.Dir = dir })
+	s.dir = dir
+	answer := s.run(t, sh(`ls ../..`))
+	if got := said(answer, false); answer.Error != nil || strings.Contains(got, "LEFT") ||
+		!strings.Contains(got, "attempt-") {
+		t.Errorf("got %+v, %q; want its own files alone", answer.Error, got)
+	}
+}
+
+// stuck is a store that takes what is in a file named half no more, nor gives it up unless it is told to.
+type stuck struct {
+	activities.Store
+	gaveUp chan error
+}
+
+func (s stuck) Put(ctx context.Context, r io.Reader) (activities.Ref, error) {
+	content, err := io.ReadAll(r)
+	if err != nil || !bytes.Contains(content, []byte("half done")) {
+		return activities.Ref{}, errors.Join(err, errors.New("it is no checkpoint"))
+	}
+	select {
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-time.After(20 * time.Second):
+		err = errors.New("nobody told it to give up")
+	}
+	s.gaveUp <- err
+	return activities.Ref{}, err
+}
+
+// TestACheckpointThatIsNotStoredInTimeHoldsNoAnswerUp has a store that does not take the last checkpoint.
+func TestACheckpointThatIsNotStoredInTimeHoldsNoAnswerUp(t *testing.T) {
+	gaveUp := make(chan error, 9)
+	s := open(t, func(o *runner.Options) { o.Store = stuck{Store: o.Store, gaveUp: gaveUp} })
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	answer := s.runWithin(t, ctx, sh(`echo half done > half; echo '{"checkpoint": "half"}' > "$SPILLWAY_REPORT"; exit 3`))
+	if err := <-gaveUp; ctx.Err() != nil || err == nil || !strings.Contains(err.Error(), "no more time") {
+		t.Errorf("the store gave up with %v, the function with %v; want that it had no more time, and an answer", err,
+			ctx.Err())
+	}
+	if answer.Error == nil || !strings.Contains(answer.Error.Message, "exit code 3") ||
+		!strings.Contains(said(answer, true), "the checkpoint half is not kept") {
+		t.Errorf("got %+v, %q", answer.Error, said(answer, true))
 	}
 }

@@ -44,7 +44,7 @@ type Ending struct {
 	// memory is not known to help.
 	Counts bool
 	// ToPool says that this venue cannot help but the pool may: the task is refused although the attempt counts as its
-	// Outcome says.
+	// Outcome says. One that Failed has a try at the pool even when it was the last.
 	ToPool bool
 	// HostWait is for how long it waited for what its host did not have for it: see [predictor.CauseNoGPU] and
 	// [predictor.CauseNoMemory].
@@ -155,11 +155,13 @@ func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending)
 	}
 	allowed := max(task.MaxAttempts, 1)
 	exhausted := after.Failures > before.Failures && after.Failures >= allowed
+	// What failed may be what the venue lacks, of which the pool has yet to be asked; time passed is passed everywhere.
+	elsewhere := ending.ToPool && (!exhausted || ending.Outcome == predictor.Failed)
 	switch {
+	case elsewhere && !ending.Permanent && after.OutOfMemory <= maxHealed:
+		kind, final, exhausted = wire.RefusedError, true, false
 	case exhausted || ending.Permanent || after.OutOfMemory > maxHealed:
 		final = ending.Outcome != predictor.Lost
-	case ending.ToPool:
-		kind, final = wire.RefusedError, true
 	}
 	if ending.Cause == predictor.CauseBudget && ending.Outcome == predictor.Failed {
 		kind = wire.BudgetError

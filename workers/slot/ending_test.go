@@ -108,6 +108,16 @@ func TestAnAttemptIsConcludedByItsOutcome(t *testing.T) {
 			after: wire.Heartbeat{Failures: 1}, kind: wire.TimeoutError, final: true,
 		},
 		{
+			name: "what may be a venue's lack has one try at the pool in any case", attempts: 1,
+			ending: Ending{Outcome: predictor.Failed, ToPool: true},
+			after:  wire.Heartbeat{Failures: 1}, kind: wire.RefusedError, final: true,
+		},
+		{
+			name: "but not where a retry cannot help", attempts: 1,
+			ending: Ending{Outcome: predictor.Failed, ToPool: true, Permanent: true},
+			after:  wire.Heartbeat{Failures: 1}, kind: wire.StageError, final: true,
+		},
+		{
 			name: "a cancellation counts for nothing", attempts: 1, ending: Ending{Outcome: predictor.Cancelled, Cost: 2},
 			after: wire.Heartbeat{Spent: 2}, cancelled: true,
 		},

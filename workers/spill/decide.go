@@ -245,7 +245,8 @@ func answered(venue predictor.FunctionVenue, task wire.Task, answer wire.Answer)
 			Stack: failure.Stack, Permanent: failure.Permanent,
 		}
 	default:
-		// A command may want something of this host that nobody can see before, so the pool has the next try.
+		// A command may want something of this host that nobody can see before, so the pool has the next try, also after
+		// the last.
 		return slot.Ending{
 			Outcome: predictor.Failed, Message: failure.Message, Stack: failure.Stack,
 			Permanent: failure.Permanent, ToPool: task.Command && !failure.Permanent,

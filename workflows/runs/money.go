@@ -26,6 +26,8 @@ type chunkReport struct {
 // spending is the detail of the errors of tasks and of chunks that says what they cost.
 type spending struct {
 	Spent quantity.Money `json:"spent_picodollars"`
+	// Failures are the attempts of a task that count as failed.
+	Failures int `json:"failures,omitempty"`
 	// Price is what a chunk knows of its stage's price.
 	Price account.Price `json:"price"`
 	// Checkpoint is the newest one of a task that goes on at the pool.

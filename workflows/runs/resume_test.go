@@ -16,34 +16,52 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
+// TestTheAttemptsThatAVenueUsedUpAreNotThePools has a function give a task up after so many failures.
+func TestTheAttemptsThatAVenueUsedUpAreNotThePools(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ allowed, failed, left int }{{3, 0, 3}, {3, 1, 2}, {2, 1, 1}, {1, 1, 1}, {0, 1, 1}} {
+		tasks := givenUp(t, wire.WorkflowVersion, c.allowed, c.failed)
+		if len(tasks) != 2 || max(tasks[1].MaxAttempts, 1) != c.left {
+			t.Errorf("%d of %d attempts failed: tasks %+v; want %d left at the pool", c.failed, c.allowed, tasks, c.left)
+		}
+	}
+}
+
 // TestATaskThatAVenueGivesUpGoesOnAtThePoolFromItsCheckpoint has a function give a task up that has a checkpoint.
 func TestATaskThatAVenueGivesUpGoesOnAtThePoolFromItsCheckpoint(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[int]string{wire.WorkflowVersion: "half", 2: ""} {
-		var suite testsuite.WorkflowTestSuite
-		suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-		env := suite.NewTestWorkflowEnvironment()
-		var tasks []wire.Task
-		env.RegisterActivityWithOptions(func(_ context.Context, task wire.Task, _ json.RawMessage) (wire.Result, error) {
-			tasks = append(tasks, task)
-			if task.PoolOnly {
-				return wire.Result{Output: json.RawMessage("1")}, nil
-			}
-			return wire.Result{}, temporal.NewNonRetryableApplicationError("over", wire.RefusedError, nil, map[string]any{
-				"spent_picodollars": 5, "checkpoint": activities.Ref{Digest: "half", Bytes: 3},
-			})
-		}, activity.RegisterOptions{Name: "s"})
-		env.ExecuteWorkflow(func(ctx workflow.Context) error {
-			r := newRun("r", 0)
-			r.version = version
-			_, err := r.runTask(ctx, r.place(wire.Stage{Name: "s", MaxAttempts: 3}, "s-0", nil))
-			return err
-		})
-		if err := env.GetWorkflowError(); err != nil {
-			t.Fatal(err)
-		}
+		tasks := givenUp(t, version, 3, 0)
 		if len(tasks) != 2 || tasks[0].Resume.Digest != "" || tasks[1].ID != "s-0.pool" || tasks[1].Resume.Digest != want {
 			t.Errorf("version %d: tasks %+v; want one at the pool that goes on from %q", version, tasks, want)
 		}
 	}
+}
+
+// givenUp are the tasks that a run schedules for one that its function gives up after so many failures.
+func givenUp(t *testing.T, version, allowed, failures int) []wire.Task {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	var tasks []wire.Task
+	env.RegisterActivityWithOptions(func(_ context.Context, task wire.Task, _ json.RawMessage) (wire.Result, error) {
+		tasks = append(tasks, task)
+		if task.PoolOnly {
+			return wire.Result{Output: json.RawMessage("1")}, nil
+		}
+		return wire.Result{}, temporal.NewNonRetryableApplicationError("over", wire.RefusedError, nil, map[string]any{
+			"spent_picodollars": 5, "checkpoint": activities.Ref{Digest: "half", Bytes: 3}, "failures": failures,
+		})
+	}, activity.RegisterOptions{Name: "s"})
+	env.ExecuteWorkflow(func(ctx workflow.Context) error {
+		r := newRun("r", 0)
+		r.version = version
+		_, err := r.runTask(ctx, r.place(wire.Stage{Name: "s", MaxAttempts: allowed}, "s-0", nil))
+		return err
+	})
+	if err := env.GetWorkflowError(); err != nil {
+		t.Fatal(err)
+	}
+	return tasks
 }

@@ -197,8 +197,11 @@ func (r *run) execute(ctx workflow.Context, c call) (wire.Result, error) {
 		r.before[c.id] = result.Cost
 		r.account.Withdraw(c.id)
 		c.stage.PoolOnly, c.id = true, c.id+poolSuffix // another task to everyone who counts attempts
-		if cost, told := spendingOf(err); told && r.version >= versionResume {
-			c.resume = cost.Checkpoint
+		if cost, told := spendingOf(err); told {
+			if r.version >= versionResume {
+				c.resume = cost.Checkpoint
+			}
+			c.stage.MaxAttempts = max(c.stage.MaxAttempts-cost.Failures, 1) // the pool has a try in any case
 		}
 		r.hint(ctx, c)
 		before := result.Cost

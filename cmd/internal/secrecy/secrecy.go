@@ -1,4 +1,5 @@
-// Package secrecy keeps the secrets of an engine's process from the processes that it starts for others.
+// Package secrecy keeps the secrets of an engine's process, and of one that runs commands as a function, from the
+// processes that it starts for others.
 //
 // A process of the same user may read the memory and the environment of another as long as that is dumpable, and what a
 // process was started with stays in /proc/PID/environ when the variable is gone.
@@ -7,9 +8,8 @@ package secrecy
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
-
-	"github.com/spillway-ml/spillway/activities/alerts"
 )
 
 // secrets are the variables whose values are secrets; whoever adds one that the engine reads adds it here. AWS and
@@ -19,16 +19,16 @@ var secrets = []string{
 	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN",
 	"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
 	"OTEL_EXPORTER_OTLP_LOGS_HEADERS",
-	alerts.WebhooksVariable,
+	"SPILLWAY_ALERT_WEBHOOKS", // of activities/alerts, whose package would bring NATS into functions
 }
 
-// Conceal takes the secrets out of what the process was started with, and makes it a process that others of its user
-// cannot look into. The process itself still finds its variables, until Forget. Call it first of all: what was read
-// from the environment before is overwritten. Root sees everything all the same. Elsewhere than on Linux it does
-// nothing.
-func Conceal() error {
+// Conceal takes the secrets, and the values of more variables, out of what the process was started with, and makes it a
+// process that others of its user cannot look into. The process itself still finds its variables, until Forget. Call it
+// first of all: what was read from the environment before is overwritten. Root sees everything all the same. Elsewhere
+// than on Linux it does nothing.
+func Conceal(more ...string) error {
 	var names []string
-	for _, name := range secrets {
+	for _, name := range slices.Concat(secrets, more) {
 		if value, set := os.LookupEnv(name); set {
 			names = append(names, name)
 			// The value lies in the memory that is about to be overwritten.
@@ -40,10 +40,10 @@ func Conceal() error {
 	return conceal(names)
 }
 
-// Forget takes the secrets out of the process's own environment, once they were read: what it starts from now on is not
-// given them.
-func Forget() error {
-	for _, name := range secrets {
+// Forget takes the secrets, and more variables, out of the process's own environment, once they were read: what it
+// starts from now on is not given them.
+func Forget(more ...string) error {
+	for _, name := range slices.Concat(secrets, more) {
 		if err := os.Unsetenv(name); err != nil {
 			return fmt.Errorf("forget %s: %w", name, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/spillway-ml/spillway/activities/alerts"
 	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
 	"github.com/spillway-ml/spillway/workers/spawn/spawntest"
 )
@@ -61,6 +62,7 @@ func runEngine(t *testing.T, program, how string, user *syscall.Credential) stri
 	cmd.Env = []string{
 		asEngine + "=" + how, "PATH=" + os.Getenv("PATH"), "AWS_SECRET_ACCESS_KEY=" + canary,
 		"OTEL_EXPORTER_OTLP_HEADERS=" + header, "LANG=C",
+		alerts.WebhooksVariable + "=https://hooks.example/canary-31c0",
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	found, err := cmd.CombinedOutput()
