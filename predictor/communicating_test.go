@@ -1,6 +1,7 @@
 package predictor_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -143,4 +144,59 @@ func TestADecisionTellsWhatItRejected(t *testing.T) {
 		return
 	}
 	t.Errorf("nothing is said of functions: %q", reasons(plan))
+}
+
+// TestAStageThatTrainsNoLongerIsNotPricedAsATraining: a few attempts in a row that succeed and tell of no training end
+// it, also over a checkpoint; one that tells of one again begins it anew, and what it corrects by was kept.
+func TestAStageThatTrainsNoLongerIsNotPricedAsATraining(t *testing.T) {
+	t.Parallel()
+	const usual = quantity.USD / 22 // of a core of c7i
+	for name, tt := range map[string]struct {
+		since []*predictor.Training // of the attempts since
+		lost  bool                  // and these were lost
+		asked bool                  // whether functions are
+	}{
+		"it trains":                    {asked: false},
+		"two tell of none":             {since: make([]*predictor.Training, 2), asked: false},
+		"three tell of none":           {since: make([]*predictor.Training, 3), asked: true},
+		"three are lost":               {since: make([]*predictor.Training, 3), lost: true, asked: false},
+		"one between tells":            {since: []*predictor.Training{nil, nil, training16(), nil, nil}, asked: false},
+		"one tells of it again":        {since: []*predictor.Training{nil, nil, nil, training16()}, asked: false},
+		"it tells, but measured none":  {since: []*predictor.Training{nil, nil, planned16(), nil, nil}, asked: false},
+		"three more, after one, do so": {since: []*predictor.Training{nil, training16(), nil, nil, nil}, asked: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var state predictor.State
+			for i, told := range append([]*predictor.Training{training16(), training16(), training16()}, tt.since...) {
+				e := record("earlier", "train", i, -9000+float64(i), 600)
+				if e.Training = told; tt.lost && told == nil {
+					e.Outcome = predictor.Lost
+				}
+				state = predictor.Fold(state, e)
+			}
+			saved := encode(t, state)
+			state = predictor.State{}
+			if err := json.Unmarshal(saved, &state); err != nil {
+				t.Fatal(err)
+			}
+			state = fold(state, started("r", 0, predictor.Goal{Minimise: predictor.Latency}), hint("r", "train", 8, 0))
+			snap := laptop(1, 1)
+			snap.Hosts[0].PricePerHour = usual
+			plan, _ := predictor.Decide(state, snap)
+			if got := slots(plan, "train", predictor.Function) > 0; got != tt.asked {
+				t.Errorf("functions are asked: %t, want %t: %q", got, tt.asked, reasons(plan))
+			}
+			if len(past(plan, "train")) < 3 {
+				t.Errorf("past trainings: got %v, want what another training corrects by", past(plan, "train"))
+			}
+		})
+	}
+}
+
+// planned16 is training16 before its first step.
+func planned16() *predictor.Training {
+	told := training16()
+	told.StepSeconds = 0
+	return told
 }

@@ -1,3 +1,16 @@
+// Package predictor decides how much of every venue each stage holds, purely: Fold remembers what happened, Decide says
+// what to do.
+//
+//	state = predictor.Fold(state, event)                  // once per event of the loop's stream
+//	plan, state = predictor.Decide(state, snapshot)       // once per tick
+//
+// The steps are packages through which data falls once: what is told (fact) and remembered (memory), what an attempt
+// takes (usage) and is given (size), what is asked and answered at a tick (plan), who gets the room of hosts (share),
+// when functions pay (spill), and what a run comes to (outlook). Their vocabulary has its names here, too: who uses the
+// predictor imports one package.
+//
+// Neither function reads a clock, does I/O or draws global randomness, so the same two functions run in production, in
+// replays of recorded data and in tests, and a state can always be rebuilt from a checkpoint and the events after it.
 package predictor
 
 import (
@@ -147,8 +160,6 @@ type (
 	GPUHolder = plan.GPUHolder
 	// GPUProcess is a process that computes on it.
 	GPUProcess = plan.GPUProcess
-	// FunctionVenue is what Lambda-style functions offer and cost.
-	FunctionVenue = venue.Functions
 	// Policy is the configuration of the autoscaler.
 	Policy = plan.Policy
 	// Plan is what every venue holds from now on.
@@ -165,8 +176,6 @@ type (
 	PastTraining = plan.PastTraining
 	// TimeToLoss is how long an attempt on devices of a class goes on in the mean before it is lost with its host.
 	TimeToLoss = plan.TimeToLoss
-	// Daily is what a day of a pool costs.
-	Daily = provision.Daily
 	// Decision is one changed row of a plan and why it changed.
 	Decision = plan.Decision
 	// Rejected is a way that a decision did not choose.
@@ -178,6 +187,12 @@ const (
 	UsualTimeToLoss = plan.UsualTimeToLoss
 	MostOthers      = plan.MostOthers
 )
+
+// FunctionVenue is what Lambda-style functions offer and cost.
+type FunctionVenue = venue.Functions
+
+// Daily is what a day of a pool costs.
+type Daily = provision.Daily
 
 // Arriving is how many tasks come at a stage, minute by minute, and are forecast.
 type Arriving = memory.Arriving

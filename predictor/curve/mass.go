@@ -93,12 +93,3 @@ func (m *mass) within(chance float64) float64 {
 	}
 	return math.Inf(1)
 }
-
-// below is the chance of what is at most u.
-func (m *mass) below(u float64) float64 {
-	sum := 0.0
-	for i, w := range m.cells {
-		sum += w * math.Min(1, math.Max(0, u/cell-float64(i)))
-	}
-	return sum
-}

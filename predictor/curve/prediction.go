@@ -53,14 +53,6 @@ func Fit(points []Point, options Options) (*Prediction, error) {
 // Phase is where the run is.
 func (p *Prediction) Phase() Phase { return p.phase }
 
-// Best is the best value so far; NaN where there is none.
-func (p *Prediction) Best() float64 {
-	if len(p.trace.steps) == 0 {
-		return math.NaN()
-	}
-	return p.options.Direction.loss(p.trace.lowest())
-}
-
 // Reaches is when the run first reaches a level, in the unit of its values. Of a run without points, and for NaN, it is
 // never.
 func (p *Prediction) Reaches(level float64) Steps {

@@ -10,30 +10,12 @@ type Steps struct {
 	mass      mass
 }
 
-// Reached says whether the level is reached already, and at which step.
-func (s Steps) Reached() (step float64, reached bool) { return s.done, s.now == 0 }
-
 // Never is the chance that the run ends before it reaches the level, 0 to 1.
 func (s Steps) Never() float64 {
 	if s.now == 0 {
 		return 0
 	}
 	return math.Min(1, math.Max(0, 1-s.mass.reached()))
-}
-
-// By is the chance that the level is reached by a step: 0 before any that is known to be too early, and 1 - Never for
-// +Inf. NaN for NaN.
-func (s Steps) By(step float64) float64 {
-	switch {
-	case math.IsNaN(step):
-		return math.NaN()
-	case s.now > 0 && step > 0:
-		return s.mass.below(math.Min(farthest, math.Log(step/s.now)))
-	case s.now == 0 && step >= s.done:
-		return 1
-	default:
-		return 0
-	}
 }
 
 // Quantile is the step by which the level is reached with a chance, above 0 and below 1; +Inf for never. NaN where the

@@ -34,9 +34,19 @@ func (m *State) PastTrainings(sized []size.Sizing) (rows []plan.PastTraining) {
 	return rows
 }
 
+// enoughUntrained is how many attempts in a row succeed without a training until the stage is taken to train no more:
+// one may have found that its training was finished before.
+const enoughUntrained = 3
+
 // trained keeps what a finished attempt measured of its plan, whatever its outcome: its steps were as long as they
 // were. The newest comes first. What says nothing of the plan, and what nobody corrects by, is left out.
-func (m *Model) trained(told *fact.Training) {
+func (m *Model) trained(told *fact.Training, outcome fact.Outcome) {
+	switch {
+	case told != nil:
+		m.Untrained = 0
+	case outcome == fact.Succeeded && (len(m.Trainings) > 0 || m.Planned != nil):
+		m.Untrained = min(m.Untrained+1, enoughUntrained)
+	}
 	if told == nil || told.StepSeconds <= 0 || len(told.Parts) == 0 || told.Validate() != nil {
 		return
 	}
@@ -47,6 +57,9 @@ func (m *Model) trained(told *fact.Training) {
 
 // plans keeps what a running attempt tells of its training as long as none of the stage has been measured.
 func (m *Model) plans(told *fact.Training) {
+	if told != nil {
+		m.Untrained = 0
+	}
 	if told == nil || len(m.Trainings) > 0 || len(told.Parts) == 0 || told.Validate() != nil {
 		return
 	}
@@ -61,9 +74,11 @@ func shortened(told fact.Training) fact.Training {
 	return told
 }
 
-// Training is the newest training that the stage has told of: measured, or else planned; false where it trains nothing.
+// Training is the newest training that the stage has told of: measured, or else planned; false where it trains nothing,
+// or has not for a few attempts, as in a new build.
 func (m *Model) Training() (training fact.Training, trains bool) {
 	switch {
+	case m.Untrained >= enoughUntrained:
 	case len(m.Trainings) > 0:
 		return m.Trainings[0], true
 	case m.Planned != nil:

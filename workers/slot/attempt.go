@@ -467,6 +467,18 @@ func (a *Attempt) Began(now time.Time) {
 	a.journal.update(a.entry, a.kept)
 }
 
+// Rests takes Risk, Accrue and Began back: what was about to run the attempt has ended before it began, and it waits
+// again at no cost.
+func (a *Attempt) Rests() {
+	a.mu.Lock()
+	a.accrues, a.state.Running = accrual{}, 0
+	a.mu.Unlock()
+	a.keeping.Lock()
+	defer a.keeping.Unlock()
+	a.kept.Running, a.kept.Lasted, a.kept.Waits, a.kept.Waited = 0, 0, true, 0
+	a.journal.update(a.entry, a.kept)
+}
+
 // writeDown notes in the journal what the attempt has cost, and for how long it goes on.
 func (a *Attempt) writeDown(state wire.Heartbeat) {
 	a.mu.Lock()

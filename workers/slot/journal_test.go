@@ -171,7 +171,10 @@ func TestAnAttemptThatEndedWithItsProcessIsBilledForWhatItCanHaveTaken(t *testin
 func TestWhatOnlyWaitedIsNotToldAsComputed(t *testing.T) {
 	t.Parallel()
 	const waited = time.Hour // before it was begun
-	for name, began := range map[string]bool{"it waits": false, "it has begun": true} {
+	for name, tt := range map[string]struct{ goes, began bool }{
+		"it waits": {}, "it has begun": {true, true}, "it was about to begin, and rests": {goes: true},
+	} {
+		began := tt.began
 		f, c := slottest.Start(t)
 		dir := filepath.Join(t.TempDir(), "attempts")
 		former, records := openJournal(t, dir, "a"), &kept{}
@@ -188,9 +191,13 @@ func TestWhatOnlyWaitedIsNotToldAsComputed(t *testing.T) {
 				return wire.Result{}, err
 			}
 			if a.Number == 1 {
-				if began {
+				if tt.goes {
 					a.Began(taken.Add(waited))
 					a.Risk(ctx, 40) // which writes down for how long it has run
+				}
+				if tt.goes && !began {
+					a.Accrue(ctx, func(time.Duration) quantity.Money { return 50 })
+					a.Rests()
 				}
 				close(begun)
 				<-end
@@ -213,6 +220,9 @@ func TestWhatOnlyWaitedIsNotToldAsComputed(t *testing.T) {
 		least, ran := 2*waited, time.Duration(0)
 		if began {
 			least, ran = waited, waited
+		}
+		if began != (record.Cost == 40) || !began && record.Cost != 0 {
+			t.Errorf("%s: it is told to have cost %s", name, record.Cost)
 		}
 		if record.Outcome != predictor.Lost || record.Queue < least || record.Queue > least+10*time.Minute ||
 			record.Usage.Wall < ran || record.Usage.Wall > ran+ran/4 {

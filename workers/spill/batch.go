@@ -32,10 +32,10 @@ func alone(task wire.Task, attempt int, c call) bool {
 func ready(
 	waiting []*member, flying int, row granted, now time.Time,
 ) (take []*member, again time.Duration) {
-	switch most := row.batch.Most(); {
-	case len(waiting) == 0, most > 1 && flying >= max(row.slots, 1):
+	switch {
+	case len(waiting) == 0, flying >= max(row.slots, 1):
 		return nil, 0
-	case most == 1, waiting[0].alone, slow(row, waiting[0]):
+	case row.batch.Most() == 1, waiting[0].alone, slow(row, waiting[0]):
 		return waiting[:1], 0
 	}
 	first, last, bytes := waiting[0], waiting[0].since, 0
@@ -97,8 +97,8 @@ type fate struct {
 }
 
 // fates decides what became of each attempt of an invoke that returned. Where its environment died, that is put down
-// to the one that ran then, as the log tells. Those before it have lost their answers, and those behind it were not
-// begun. Where the log does not tell, because nothing was begun or the last has printed much, all are lost: each is
+// to the one that ran then, as the log tells, unless it ran into the limit of the function, of which others had a part.
+// Those before it have lost their answers, and those behind it were not begun. Where the log does not tell, because nothing was begun or the last has printed much, all are lost: each is
 // tried again with an invoke for itself, and shows then who it was.
 func fates(venue predictor.FunctionVenue, members []*member, answer activities.FunctionAnswer) []fate {
 	found := make([]fate, len(members))
@@ -106,6 +106,10 @@ func fates(venue predictor.FunctionVenue, members []*member, answer activities.F
 		at := begun(answer.Log, members)
 		for i, m := range members {
 			switch {
+			case i == at && i > 0 && ranOut(answer):
+				// Those before it had a part of the time, so that it says nothing of this one's.
+				lost := lostWithOthers(*m.call, "the function ran into its time limit")
+				found[i] = fate{landing: landing{ending: lost}, ran: 1}
 			case i == at:
 				mine := answer
 				_, mine.Log = wire.CutFunctionNotes(printedBy(answer.Log, i, members))

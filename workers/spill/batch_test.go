@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/slot"
 	"github.com/spillway-ml/spillway/workers/slot/slottest"
 )
 
@@ -77,7 +78,9 @@ func TestWhenABatchIsReady(t *testing.T) {
 		again   time.Duration
 	}{
 		{"nobody", row, 0, nil, nil, 0},
-		{"without a batch each has an invoke, as many as there are", granted{}, 9, []*member{ago(0), ago(0)}, []int{0}, 0},
+		{"without a batch each has an invoke", granted{slots: 2}, 1, []*member{ago(0), ago(0)}, []int{0}, 0},
+		{"as many as there are slots", granted{slots: 2}, 2, []*member{ago(0), ago(0)}, nil, 0},
+		{"also where a plan ends batches", granted{slots: 2, batch: predictor.Batch{Tasks: 1}}, 2, []*member{ago(0)}, nil, 0},
 		{"one waits for others", row, 0, []*member{ago(2 * ms)}, nil, 8 * ms},
 		{"but not for as long as its wait if none comes", row, 0, []*member{ago(10 * ms)}, []int{0}, 0},
 		{"and no longer than its wait if some do", row, 0, []*member{ago(39 * ms), ago(1 * ms)}, nil, 1 * ms},
@@ -328,6 +331,159 @@ func (i *invokes) billedWith(records []predictor.Record) quantity.Money {
 		}
 	}
 	return i.billed + larger
+}
+
+// TestALimitOfWhichOthersHadAPartIsNoFailure: one that began late did not have the time of a function, and what its own
+// timeout or its run's money ended is its own.
+func TestALimitOfWhichOthersHadAPartIsNoFailure(t *testing.T) {
+	t.Parallel()
+	const limit = "id Task timed out after 900.00 seconds"
+	for name, tt := range map[string]struct {
+		said string
+		at   int // which ran then, from 0
+		want []predictor.Outcome
+	}{
+		"the first": {limit, 0, []predictor.Outcome{predictor.TimedOut, "", ""}},
+		"the last":  {limit, 2, []predictor.Outcome{predictor.Lost, predictor.Lost, predictor.Lost}},
+		"its own": {wire.TimeoutPassed + ": " + limit, 1, []predictor.Outcome{
+			predictor.Lost, predictor.TimedOut, "",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var members []*member
+			var starts []wire.StartAttempt
+			for i := range 3 {
+				starts = append(starts, wire.StartAttempt{Task: task(fmt.Sprint("score-", i))})
+				members = append(members, &member{call: &call{part: part{tasks: 3}}, start: starts[i]})
+			}
+			found := fates(venue, members, activities.FunctionAnswer{
+				Error: "Unhandled", Payload: fmt.Appendf(nil, `{"errorMessage":%q}`, tt.said), Log: marks(starts, tt.at+1),
+			})
+			for i, want := range tt.want {
+				if got := found[i].ending; got.Outcome != want || found[i].again != (want == "") {
+					t.Errorf("task %d: got %q (%s), again %t; want %q", i, got.Outcome, got.Message, found[i].again, want)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatIsLostTogetherTookTogetherWhatTheInvokeTook: nothing tells how long each ran, and none ran for all of it.
+func TestWhatIsLostTogetherTookTogetherWhatTheInvokeTook(t *testing.T) {
+	t.Parallel()
+	s, seen := batched(t, 4, func(starts []wire.StartAttempt) (activities.FunctionAnswer, error) {
+		if len(starts) < 4 {
+			return each(t, starts, echo), nil
+		}
+		return activities.FunctionAnswer{
+			Error: "Unhandled", Payload: []byte(`{"errorMessage":"exit status 2"}`), Log: marks(starts, 3),
+			Duration: 90 * time.Millisecond, Billed: 100 * time.Millisecond,
+		}, nil
+	})
+	submitted := s.several(t, 4)
+	<-seen.first
+	s.plans <- grant(1)
+	for _, a := range submitted {
+		if _, err := a.Wait(t); err != nil {
+			t.Error(err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ended := 0
+	for _, record := range s.records {
+		if record.Outcome == predictor.Succeeded {
+			continue
+		}
+		if ended++; record.Usage.Wall != 30*time.Millisecond || record.Batch != 4 {
+			t.Errorf("%s: took %s in a batch of %d, want a third of 90ms in one of 4", record.Outcome, record.Usage.Wall,
+				record.Batch)
+		}
+	}
+	if ended != 3 {
+		t.Errorf("%d attempts came to nothing, want 3", ended)
+	}
+}
+
+// TestWhatIsNotBegunHasCostNothing: it keeps neither what it risked nor a place in its batch, whether it goes again or
+// nobody needs it any more.
+func TestWhatIsNotBegunHasCostNothing(t *testing.T) {
+	t.Parallel()
+	w := waiting()
+	rested := 0
+	f := &flight{}
+	for i := range 3 {
+		f.members = append(f.members, &member{
+			call: &call{function: "f"}, start: wire.StartAttempt{Task: task(fmt.Sprint("score-", i))},
+			landed: make(chan landing, 1), flight: f, rest: func() { rested++ },
+		})
+	}
+	first, goes, left := f.members[0], f.members[1], f.members[2]
+	left.left = true
+	at := &line{flying: 2} // of one slot, so that nothing begins
+	w.lines[stage] = at
+	invoked := time.Unix(100, 0)
+	w.land(stage, at, f, call{
+		function: "f", class: 512 * quantity.MiB, invoked: invoked, ended: invoked.Add(time.Second),
+		answer: activities.FunctionAnswer{
+			Payload: fmt.Appendf(nil, `{"v":%d,"answers":[{"wall_ns":7}]}`, wire.Version), PeakMemory: quantity.GiB,
+			Init: time.Millisecond, Duration: 90 * time.Millisecond, Billed: 100 * time.Millisecond,
+		},
+	})
+	if rested != 2 || len(at.waiting) != 1 || at.waiting[0] != goes || goes.call.part != (part{}) {
+		t.Errorf("%d rest, %d wait, and what goes again was %+v of its invoke; want two and it, and nothing", rested,
+			len(at.waiting), goes.call.part)
+	}
+	<-first.landed
+	<-left.landed
+	if c := left.call; c.part.tasks != 0 || c.part.cost != 0 || !c.invoked.IsZero() || c.answer.PeakMemory != 0 ||
+		usageOf(*c, wire.Answer{}, left.start.Task).Wall != 0 {
+		t.Errorf("one that never began: got %+v", *c)
+	}
+	if c := first.call; c.part.tasks != 3 || c.part.cost == 0 || c.part.ran != 90*time.Millisecond {
+		t.Errorf("the one that ran: got %+v", *c)
+	}
+}
+
+// waiting is a worker of which nothing runs yet, with one slot for its stage.
+func waiting() *Worker {
+	return &Worker{
+		now: time.Now, venue: venue, granted: map[predictor.StageID]granted{stage: {slots: 1}},
+		lines: map[predictor.StageID]*line{},
+	}
+}
+
+// TestNothingBeginsInAProcessThatEnds: its tasks leave one after the other, and one that leaves makes no room for the
+// next.
+func TestNothingBeginsInAProcessThatEnds(t *testing.T) {
+	t.Parallel()
+	w := waiting()
+	f := &flight{cancel: func(error) {}}
+	flies := &member{
+		start: wire.StartAttempt{Task: task("flies")}, call: &call{}, flight: f, landed: make(chan landing, 1),
+	}
+	f.members = []*member{flies}
+	at := &line{flying: 1}
+	for i := range 2 {
+		at.waiting = append(at.waiting, &member{
+			start: wire.StartAttempt{Task: task(fmt.Sprint("waits-", i))}, call: &call{}, landed: make(chan landing, 1),
+		})
+	}
+	first, second := at.waiting[0], at.waiting[1]
+	w.lines[stage] = at
+	w.leave(flies, slot.ErrInterrupted)
+	w.land(stage, at, f, call{err: errors.New("abandoned")})
+	<-flies.landed
+	if w.leave(first, slot.ErrInterrupted); at.flying != 0 || len(at.waiting) != 1 || second.flight != nil {
+		t.Errorf("%d fly and %d wait, want only the last that has not left yet", at.flying, len(at.waiting))
+	}
+	w.leave(second, slot.ErrInterrupted)
+	<-first.landed
+	<-second.landed
+	if len(w.lines) != 0 {
+		t.Errorf("lines: got %v, want none", w.lines)
+	}
 }
 
 func TestWhatIsNotBegunGoesWithTheNextInvoke(t *testing.T) {

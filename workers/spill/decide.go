@@ -254,19 +254,36 @@ func answered(venue predictor.FunctionVenue, task wire.Task, answer wire.Answer)
 	}
 }
 
-// died decides how an attempt ended whose environment died.
-func died(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAnswer) slot.Ending {
+// saidBy is what a function whose environment died says of it.
+func saidBy(a activities.FunctionAnswer) functionError {
 	said := functionError{Message: string(a.Payload)}
 	if err := json.Unmarshal(a.Payload, &said); err != nil {
 		said = functionError{Message: strings.TrimSpace(string(a.Payload))}
 	}
+	return said
+}
+
+// limitPassed is what a function says that ran into its own time limit.
+const limitPassed = "Task timed out"
+
+// ranOut reports whether a function's environment died because the invoke took as long as it may: not because of what a
+// task's own timeout or its run's money ended, which are named first.
+func ranOut(a activities.FunctionAnswer) bool {
+	said := saidBy(a).Message
+	return strings.Contains(said, limitPassed) && !strings.Contains(said, wire.BoundPassed) &&
+		!strings.Contains(said, wire.TimeoutPassed)
+}
+
+// died decides how an attempt ended whose environment died.
+func died(venue predictor.FunctionVenue, task wire.Task, a activities.FunctionAnswer) slot.Ending {
+	said := saidBy(a)
 	message := strings.TrimSpace(said.Type + " " + said.Message)
 	switch {
 	case strings.Contains(said.Message, wire.BoundPassed):
 		return overBudget("%s", said.Message)
 	case strings.Contains(said.Message, wire.TimeoutPassed):
 		return slot.Ending{Outcome: predictor.TimedOut, Message: said.Message}
-	case strings.Contains(said.Message, "Task timed out"):
+	case ranOut(a):
 		return slot.Ending{
 			Outcome: predictor.TimedOut, ToPool: !bounded(venue, task.Timeout),
 			Message: "the function ran into its time limit: " + message,
@@ -342,7 +359,7 @@ func usageOf(c call, answer wire.Answer, task wire.Task) quantity.Usage {
 		usage.PeakMemory, usage.Output = answer.PeakMemory, answer.Written
 	}
 	if usage.Wall <= 0 {
-		usage.Wall = c.answer.Duration
+		usage.Wall = c.part.ran
 	}
 	return usage
 }

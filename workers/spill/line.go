@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -33,7 +34,9 @@ type member struct {
 	expected float64 // seconds
 	since    time.Time
 	// risk notes what it costs if it is lost: most, or soFar where the function ends with this process.
-	risk   func(most quantity.Money, soFar func(time.Duration) quantity.Money)
+	risk func(most quantity.Money, soFar func(time.Duration) quantity.Money)
+	// rest takes that back: its invoke has ended before it.
+	rest   func()
 	landed chan landing
 
 	flight *flight // nil while it waits
@@ -81,6 +84,7 @@ func (w *Worker) leave(m *member, cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m.left = true
+	w.closing = w.closing || errors.Is(cause, slot.ErrInterrupted) // so all of them leave
 	if m.flight == nil {
 		stage := m.start.Task.Stage
 		at := w.lines[stage]
@@ -102,7 +106,11 @@ func (w *Worker) leave(m *member, cause error) {
 // turn begins the invokes of a line whose time has come; the caller holds mu.
 func (w *Worker) turn(stage predictor.StageID, at *line) {
 	for {
-		take, again := ready(at.waiting, at.flying, w.granted[stage], w.now())
+		var take []*member
+		var again time.Duration
+		if !w.closing {
+			take, again = ready(at.waiting, at.flying, w.granted[stage], w.now())
+		}
 		if len(take) > 0 {
 			take = slices.Clone(take)
 			at.waiting = slices.DeleteFunc(at.waiting, func(m *member) bool { return slices.Contains(take, m) })
@@ -211,17 +219,20 @@ func (w *Worker) land(stage predictor.StageID, at *line, f *flight, c call) {
 		found = make([]fate, len(f.members))
 	}
 	ran := make([]time.Duration, len(f.members))
-	for i := range found {
-		ran[i] = found[i].ran
+	for i, m := range f.members {
+		if ran[i] = found[i].ran; found[i].again {
+			m.rest()
+		}
 	}
 	costs, bills := split(cost(w.venue, c), c.answer.Billed, ran)
+	_, took := split(0, c.answer.Duration, ran)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var again []*member
 	for i, m := range f.members {
 		m.flight = nil
 		if found[i].again && !m.left {
-			m.again = true
+			m.again, m.call.part = true, part{}
 			again = append(again, m)
 			continue
 		}
@@ -233,12 +244,13 @@ func (w *Worker) land(stage predictor.StageID, at *line, f *flight, c call) {
 		}
 		mine.part = part{
 			tasks: len(f.members), number: i, waited: c.invoked.Sub(m.since), cost: costs[i], billed: bills[i],
+			ran: took[i],
 		}
 		if first := found[0].answer.BeganAt; !first.IsZero() && !found[i].answer.BeganAt.IsZero() {
 			mine.part.turn = max(found[i].answer.BeganAt.Sub(first), 0)
 		}
 		if found[i].again { // it was stopped before it was begun
-			mine.invoked = time.Time{}
+			mine.invoked, mine.answer, mine.part = time.Time{}, activities.FunctionAnswer{}, part{waited: c.ended.Sub(m.since)}
 		}
 		*m.call = mine
 		m.landed <- found[i].landing

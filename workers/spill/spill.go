@@ -102,6 +102,7 @@ type Worker struct {
 	mu      sync.Mutex
 	granted map[predictor.StageID]granted
 	lines   map[predictor.StageID]*line
+	closing bool // no invoke begins any more: all that wait are told to leave
 }
 
 // granted is what the plan says of a stage that has function slots.
@@ -239,6 +240,7 @@ type part struct {
 	turn          time.Duration  // after the invoke's first had begun, before it did
 	cost          quantity.Money // its share of what the invoke cost
 	billed        time.Duration  // and of what was billed
+	ran           time.Duration  // and of how long the invoke took, which counts where the attempt measured nothing
 }
 
 // handle runs one attempt as an invoke. It is the worker's [slot.Handler].
@@ -354,7 +356,7 @@ func (w *Worker) call(
 	}
 	got := w.ride(ctx, &member{
 		try: try, call: c, start: start, payload: payload, alone: alone(task, try.Number, *c), landed: make(chan landing, 1),
-		expected: predicted.Wall.Mid,
+		expected: predicted.Wall.Mid, rest: try.Rests,
 		risk: func(most quantity.Money, soFar func(time.Duration) quantity.Money) {
 			if w.local {
 				try.Accrue(ctx, soFar)
