@@ -19,9 +19,6 @@ import (
 	"github.com/spillway-ml/spillway/workers/function"
 )
 
-// roleVariable names the IAM role that functions run with, here and in the engine.
-const roleVariable = "SPILLWAY_LAMBDA_ROLE"
-
 // Commands are the commands of this package.
 func Commands(t *tool.Tool) []*cobra.Command {
 	command := &cobra.Command{
@@ -30,7 +27,8 @@ func Commands(t *tool.Tool) []*cobra.Command {
 		Long: `Deploy builds as AWS Lambda functions, list and remove them. An engine deploys by itself what it
 spills to; a build that is deployed beforehand has no task wait for that, and has the role, the
 timeout and the reserved concurrency that it was deployed with. There is one function for each build
-and memory class, named spillway-APP-BUILD-MEMORY and tagged spillway:app and spillway:build.
+and memory class, named spillway-APP-BUILD-MEMORY and tagged spillway:app and spillway:build; where
+artifacts are in S3, spillway-APP-BUILD-PLACE-MEMORY, with a PLACE for each place of artifacts.
 
 An engine spills to AWS where AWS_ENDPOINT_URL_LAMBDA is set, such as to
 https://lambda.eu-central-1.amazonaws.com, and to its own function host otherwise. Credentials,

@@ -121,6 +121,34 @@ func TestAnAppIsDeployedInItsClassesAndThenUnchanged(t *testing.T) {
 	}
 }
 
+func TestADeploymentIsForTheArtifactsOfItsEngine(t *testing.T) {
+	t.Parallel()
+	s, app := newSite(t), clitest.Script(t, "classify")
+	const one, other = "s3://bucket/one", "s3://bucket/other"
+	inFiles := s.deployed(t, app, "--memory", "512MiB")[0]
+	first := s.deployed(t, app, "--memory", "512MiB", "--artifacts", one+"?region=eu-west-1")[0]
+	second := s.deployed(t, app, "--memory", "512MiB", "--artifacts", other)[0]
+	for _, got := range []awslambda.Deployed{inFiles, first, second} {
+		if got.Change != awslambda.Created {
+			t.Errorf("got %s %s, want a function of its own", got.Name, got.Change)
+		}
+	}
+	if want := awslambda.PlaceOf(one); first.Place != want || !strings.HasSuffix(first.Name, "-"+want+"-512") {
+		t.Errorf("got %s of %q, want the place %s in its name", first.Name, first.Place, want)
+	}
+	// What an engine has noted in the state directory needs no flag.
+	if err := os.WriteFile(filepath.Join(s.state, "artifacts.json"),
+		[]byte(`{"id":"a","location":"`+other+`?sse=AES256"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := s.deployed(t, app, "--memory", "512MiB")[0]
+	if again.Name != second.Name || again.Change != awslambda.Unchanged {
+		t.Errorf("got %s %s, want %s unchanged", again.Name, again.Change, second.Name)
+	}
+	_, stderr := s.run(t, t.Context(), cli.ExitUsage, "", "deploy", app, "--artifacts", "ftp://a")
+	clitest.Contains(t, "no location", stderr, "write files, or s3://")
+}
+
 func TestWhatIsDeployedIsListedAndRemoved(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
