@@ -128,10 +128,11 @@ func newClient(ctx context.Context, timeout time.Duration) (*lambda.Client, erro
 
 // isLocal reports whether the endpoint of client is on this machine.
 func isLocal(client *lambda.Client) bool {
-	return isLoopback(aws.ToString(client.Options().BaseEndpoint))
+	return IsLoopback(aws.ToString(client.Options().BaseEndpoint))
 }
 
-func isLoopback(address string) bool {
+// IsLoopback reports whether the URL of a host of the API is of this machine.
+func IsLoopback(address string) bool {
 	endpoint, err := url.Parse(address)
 	if err != nil {
 		return false

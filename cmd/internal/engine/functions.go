@@ -69,6 +69,7 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 		v.functions.NoCommands = err.Error()
 		v.logger.InfoContext(ctx, "commands run at the pool only", "reason", err)
 	}
+	v.runner = functions.runner
 	functions.python = sync.OnceValue(v.pythonRuntime)
 	return functions, nil
 }
