@@ -42,6 +42,10 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 	}
 	v.functions.MaxMemory = v.functions.Classes[len(v.functions.Classes)-1]
 
+	elsewhere := os.Getenv(endpointVariable)
+	if err := mayReach(elsewhere, v.store.location); err != nil {
+		return nil, err
+	}
 	place, err := FunctionPlace(v.store.location)
 	if err != nil {
 		return nil, err
@@ -50,7 +54,7 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 		Place: place, Role: os.Getenv(RoleVariable), Logger: v.logger,
 		Environment: map[string]string{wire.ArtifactsEnvironment: v.store.remote},
 	}
-	if os.Getenv(endpointVariable) == "" {
+	if elsewhere == "" {
 		endpoint, err := v.startFunctionHost(ctx)
 		if err != nil {
 			return nil, err
@@ -72,6 +76,17 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 	v.runner = functions.runner
 	functions.python = sync.OnceValue(v.pythonRuntime)
 	return functions, nil
+}
+
+// mayReach refuses a host of functions, by its URL, on another machine where artifacts are files of this one: functions
+// would find none. An empty URL is the function host of this engine.
+func mayReach(endpoint, artifacts string) error {
+	if artifacts != InFiles || endpoint == "" || awslambda.IsLoopback(endpoint) {
+		return nil
+	}
+	return fmt.Errorf("functions would run at %s (%s), and artifacts are in files of this machine, which they do not "+
+		"reach: keep artifacts in S3 with --artifacts s3://BUCKET/PREFIX, leave functions out with --no-burst, or unset %s",
+		endpoint, endpointVariable, endpointVariable)
 }
 
 // localClient calls the local function host. It signs as every client of AWS does, and the digest of the body as a
