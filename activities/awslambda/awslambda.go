@@ -65,6 +65,10 @@ type Options struct {
 	// Upload keeps the zip of a build in S3 and returns where. Nil means that it is part of the request, which takes
 	// 50 MB.
 	Upload func(ctx context.Context, archive []byte) (bucket, key string, err error)
+	// Place says which artifacts the functions read and write, where others in the same account have others: a hash of it
+	// becomes part of the names, so that no one gives a function of another place its own Environment. Empty means names
+	// without it.
+	Place string
 	// Prefix begins the name of every function. Empty means "spillway".
 	Prefix string
 	// Logger receives one line for each deployment. Nil means no log.
@@ -124,10 +128,11 @@ func newClient(ctx context.Context, timeout time.Duration) (*lambda.Client, erro
 
 // isLocal reports whether the endpoint of client is on this machine.
 func isLocal(client *lambda.Client) bool {
-	return isLoopback(aws.ToString(client.Options().BaseEndpoint))
+	return IsLoopback(aws.ToString(client.Options().BaseEndpoint))
 }
 
-func isLoopback(address string) bool {
+// IsLoopback reports whether the URL of a host of the API is of this machine.
+func IsLoopback(address string) bool {
 	endpoint, err := url.Parse(address)
 	if err != nil {
 		return false

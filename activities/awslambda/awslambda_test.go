@@ -64,15 +64,16 @@ func TestAReportIsReadFromTheEndOfALog(t *testing.T) {
 func TestAFunctionNameIsOneThatLambdaAcceptsAndKeepsTheDigestAndTheSize(t *testing.T) {
 	t.Parallel()
 	digest := strings.Repeat("0123456789abcdef", 4)
-	if got, want := functionNameOf("spillway", "my app/α", digest, 1769),
+	if got, want := functionNameOf("spillway", "my app/α", digest, "", 1769),
 		"spillway-my-app----0123456789ab-1769"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		app := rapid.String().Draw(t, "app")
 		prefix := rapid.StringMatching(`[a-zA-Z0-9_-]{1,20}`).Draw(t, "prefix")
-		got := functionNameOf(prefix, app, digest, rapid.SampledFrom(Classes()).Draw(t, "memory"))
-		if len(got) > 64 || clean(got) != got || !strings.Contains(got, "-0123456789ab-") {
+		place := PlaceOf(rapid.SampledFrom([]string{"", "s3://bucket/a"}).Draw(t, "place"))
+		got := functionNameOf(prefix, app, digest, place, rapid.SampledFrom(Classes()).Draw(t, "memory"))
+		if len(got) > 64 || !strings.Contains(got, place) || clean(got) != got || !strings.Contains(got, "-0123456789ab-") {
 			t.Errorf("app %q: got name %q", app, got)
 		}
 	})

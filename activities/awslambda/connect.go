@@ -75,7 +75,7 @@ func (w Where) Load(ctx context.Context) (aws.Config, error) {
 	if err != nil {
 		return cfg, fmt.Errorf("load the AWS configuration: %w", err)
 	}
-	if w.Secret != "" && isLoopback(w.Endpoint) &&
+	if w.Secret != "" && IsLoopback(w.Endpoint) &&
 		(w.OwnKey || aws.IsCredentialsProvider(cfg.Credentials, (*ec2rolecreds.Provider)(nil))) {
 		cfg.Credentials = aws.NewCredentialsCache(credentials.NewStaticCredentialsProvider(w.Key, w.Secret, ""))
 	}

@@ -183,6 +183,49 @@ func TestAFunctionThatWasDeployedIsUsedAsItIs(t *testing.T) {
 	}
 }
 
+func TestFunctionsOfTwoPlacesInOneAccountKeepTheirVariables(t *testing.T) {
+	t.Parallel()
+	_, c := host(t, function.Options{})
+	b := build(t)
+	of := func(place string) *awslambda.Invoker {
+		return invoker(t, awslambda.Options{
+			Client: c, Place: place, Environment: map[string]string{"SPILLWAY_ARTIFACTS": place},
+		})
+	}
+	const one, other = "s3://bucket/one", "s3://bucket/other"
+	first := ensure(t, of(one), b, 512)
+	second := ensure(t, of(other), b, 512)
+	for _, function := range [][2]string{{first, one}, {second, other}} {
+		name, want := function[0], function[1]
+		got, err := c.GetFunctionConfiguration(t.Context(), &lambda.GetFunctionConfigurationInput{FunctionName: &name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held := got.Environment.Variables["SPILLWAY_ARTIFACTS"]; held != want {
+			t.Errorf("function %s of %s has the artifacts of %s", name, want, held)
+		}
+	}
+	// `lambda deploy` finds the function of its place too, whoever was first.
+	if deployed := deploy(t, of(one), b, 512, nil); deployed.Name != first || deployed.Change != awslambda.Unchanged {
+		t.Errorf("deployed again: got %s %s, want %s unchanged", deployed.Name, deployed.Change, first)
+	}
+	listed, err := invoker(t, awslambda.Options{Client: c}).List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := map[string]string{}
+	for _, f := range listed {
+		places[f.Name] = f.Place
+	}
+	want := map[string]string{first: awslambda.PlaceOf(one), second: awslambda.PlaceOf(other)}
+	if diff := cmp.Diff(want, places); diff != "" {
+		t.Errorf("places that are listed (-want +got):\n%s", diff)
+	}
+	if name := ensure(t, of(""), b, 512); name == first || name == second {
+		t.Errorf("without a place: got the function %s of one", name)
+	}
+}
+
 func TestFunctionsAreListedOverPagesAndRemoved(t *testing.T) {
 	t.Parallel()
 	h, c := host(t, function.Options{})

@@ -4,6 +4,8 @@ import (
 	"archive/zip"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -67,7 +69,7 @@ func (iv *Invoker) nameOf(build *Build, memory int) (string, error) {
 		return "", fmt.Errorf("deploy %s: digest %q is not a sha256 in hex", build.App, build.Digest)
 	}
 	build.Digest = digest
-	return functionNameOf(iv.opts.Prefix, build.App, digest, memory), nil
+	return functionNameOf(iv.opts.Prefix, build.App, digest, PlaceOf(iv.opts.Place), memory), nil
 }
 
 // deployment is one function on its way to what it should be.
@@ -344,10 +346,24 @@ var digestPattern = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
 
 func isDigest(s string) bool { return digestPattern.MatchString(s) }
 
-// functionNameOf returns <prefix>-<app>-<12 digits of the digest>-<MB>, with an app cut to what 64 characters leave
-// and freed of what a function name may not hold.
-func functionNameOf(prefix, app, digest string, memory int) string {
-	tail := "-" + digest[:12] + "-" + strconv.Itoa(memory)
+// PlaceOf returns what stands for Options.Place in the names of functions: 8 hexadecimal digits of its SHA-256, and
+// nothing where it is empty.
+func PlaceOf(place string) string {
+	if place == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(place))
+	return hex.EncodeToString(sum[:4])
+}
+
+// functionNameOf returns <prefix>-<app>-<12 digits of the digest>-<place>-<MB>, without a place that is empty, with an
+// app cut to what 64 characters leave and freed of what a function name may not hold.
+func functionNameOf(prefix, app, digest, place string, memory int) string {
+	tail := "-" + strconv.Itoa(memory)
+	if place != "" {
+		tail = "-" + place + tail
+	}
+	tail = "-" + digest[:12] + tail
 	app = clean(app)
 	return prefix + "-" + app[:min(len(app), 64-len(prefix)-1-len(tail))] + tail
 }

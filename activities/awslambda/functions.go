@@ -24,6 +24,8 @@ type Function struct {
 	// App is the name of the app, and Build the digest of its build, in at least 12 hexadecimal digits.
 	App   string `json:"app"`
 	Build string `json:"build"`
+	// Place is [PlaceOf] the artifacts that it reads and writes; empty where its name has none.
+	Place string `json:"place,omitempty"`
 	// Memory is in MB.
 	Memory int `json:"memory_mb"`
 	// Architecture is "x86_64" or "arm64".
@@ -100,7 +102,8 @@ func (iv *Invoker) deployWhole(
 		return Deployed{}, fmt.Errorf("reserve concurrency: %w", err)
 	}
 	deployed := Deployed{Change: Unchanged, Function: Function{
-		Name: name, App: build.App, Build: build.Digest, Memory: int(aws.ToInt32(state.MemorySize)),
+		Name: name, App: build.App, Build: build.Digest, Place: PlaceOf(iv.opts.Place),
+		Memory:       int(aws.ToInt32(state.MemorySize)),
 		Architecture: architectureOf(state.Architectures), CodeBytes: state.CodeSize, State: string(state.State),
 		Modified: modifiedAt(state.LastModified), Timeout: time.Duration(aws.ToInt32(state.Timeout)) * time.Second,
 		Role: aws.ToString(state.Role), Reserved: held,
@@ -205,9 +208,13 @@ func (iv *Invoker) ours(c *types.FunctionConfiguration) (Function, bool) {
 	if !described || !prefixed || !isDigest(digest) {
 		return Function{}, false
 	}
-	app, _, _ := strings.Cut(rest, "-"+digest[:12]+"-")
+	app, tail, _ := strings.Cut(rest, "-"+digest[:12]+"-")
+	place, _, placed := strings.Cut(tail, "-")
+	if !placed {
+		place = ""
+	}
 	return Function{
-		Name: name, App: app, Build: digest, Memory: int(aws.ToInt32(c.MemorySize)),
+		Name: name, App: app, Build: digest, Place: place, Memory: int(aws.ToInt32(c.MemorySize)),
 		Architecture: architectureOf(c.Architectures), CodeBytes: c.CodeSize, State: string(c.State),
 		Modified: modifiedAt(c.LastModified), Timeout: time.Duration(aws.ToInt32(c.Timeout)) * time.Second,
 		Role: aws.ToString(c.Role),

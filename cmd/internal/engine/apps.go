@@ -42,6 +42,7 @@ type apps struct {
 	current map[string]served    // guarded by mu: by the app's name
 	stored  map[string]served    // guarded by mu: the newest chain of each name, served or not
 	used    map[string]time.Time // guarded by mu: when a chain that is served was last wanted
+	tidied  bool                 // guarded by mu: the workers of old builds whose runs go on are kept by now
 }
 
 // served is a build that new runs start with.
@@ -211,6 +212,21 @@ func (a *apps) isCurrent(id buildID) bool {
 	return a.current[id.app].Digest == id.build
 }
 
+// live lists the digests of the builds whose tasks may run: those that new runs start with, and old ones whose runs go
+// on. These are known once the runs that go on were listed.
+func (a *apps) live() (digests []string, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	builds := map[string]bool{}
+	for _, app := range a.current {
+		builds[app.Digest] = true
+	}
+	for _, id := range a.workers.kept() {
+		builds[id.build] = true
+	}
+	return append([]string{}, slices.Sorted(maps.Keys(builds))...), a.tidied
+}
+
 // tidyEvery is how often workers of old builds are looked at.
 const tidyEvery = 15 * time.Second
 
@@ -239,6 +255,9 @@ func (a *apps) tidy(ctx context.Context) {
 					a.workers.drop(id)
 				}
 			}
+			a.mu.Lock()
+			a.tidied = true
+			a.mu.Unlock()
 		}
 		select {
 		case <-ctx.Done():

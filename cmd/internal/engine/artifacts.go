@@ -42,6 +42,20 @@ func ArtifactsOf(stateDir string) (string, error) {
 	return cmp.Or(kept.Location, InFiles), err
 }
 
+// FunctionPlace is what awslambda.Options.Place is for functions whose artifacts are at a location: what
+// [ArtifactsOf] returns, or Config.Artifacts. In S3 each state directory has its own, and functions of its own so; those
+// whose artifacts are in files are on this machine, where nobody else deploys any.
+func FunctionPlace(location string) (string, error) {
+	if location == InFiles {
+		return "", nil
+	}
+	at, err := s3store.Parse(location)
+	if err != nil {
+		return "", fmt.Errorf("artifact store: %w; supported: %s", err, s3store.Supported)
+	}
+	return at.Place(), nil
+}
+
 func readArtifactsKept(stateDir string) (kept artifactsKept, err error) {
 	name := filepath.Join(stateDir, artifactsFile)
 	text, err := os.ReadFile(name)

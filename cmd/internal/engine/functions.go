@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
@@ -28,17 +27,14 @@ import (
 // endpointVariable is where the AWS SDK finds another endpoint of Lambda. When it is set, no local host is started.
 const endpointVariable = "AWS_ENDPOINT_URL_LAMBDA"
 
-// roleVariable names the IAM role that functions run as on AWS.
-const roleVariable = "SPILLWAY_LAMBDA_ROLE"
-
-// functionMaxDuration is AWS Lambda's limit: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
-const functionMaxDuration = 15 * time.Minute
+// RoleVariable names the IAM role that functions run as on AWS.
+const RoleVariable = "SPILLWAY_LAMBDA_ROLE"
 
 // openFunctions returns the functions to spill to and fills in what their venue offers.
 func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error) {
 	config := v.config.Functions
 	v.functions = predictor.FunctionVenue{
-		Enabled: true, Concurrency: config.Concurrency, MaxDuration: functionMaxDuration, ColdStart: config.ColdStart,
+		Enabled: true, Concurrency: config.Concurrency, MaxDuration: awslambda.MaxTimeout, ColdStart: config.ColdStart,
 		PerGiBSecond: config.PerGiBSecond, PerRequest: config.PerRequest,
 	}
 	for _, megabytes := range awslambda.Classes() {
@@ -46,11 +42,19 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 	}
 	v.functions.MaxMemory = v.functions.Classes[len(v.functions.Classes)-1]
 
+	elsewhere := os.Getenv(endpointVariable)
+	if err := mayReach(elsewhere, v.store.location); err != nil {
+		return nil, err
+	}
+	place, err := FunctionPlace(v.store.location)
+	if err != nil {
+		return nil, err
+	}
 	options := awslambda.Options{
-		Role: os.Getenv(roleVariable), Logger: v.logger,
+		Place: place, Role: os.Getenv(RoleVariable), Logger: v.logger,
 		Environment: map[string]string{wire.ArtifactsEnvironment: v.store.remote},
 	}
-	if os.Getenv(endpointVariable) == "" {
+	if elsewhere == "" {
 		endpoint, err := v.startFunctionHost(ctx)
 		if err != nil {
 			return nil, err
@@ -69,8 +73,20 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 		v.functions.NoCommands = err.Error()
 		v.logger.InfoContext(ctx, "commands run at the pool only", "reason", err)
 	}
+	v.runner = functions.runner
 	functions.python = sync.OnceValue(v.pythonRuntime)
 	return functions, nil
+}
+
+// mayReach refuses a host of functions, by its URL, on another machine where artifacts are files of this one: functions
+// would find none. An empty URL is the function host of this engine.
+func mayReach(endpoint, artifacts string) error {
+	if artifacts != InFiles || endpoint == "" || awslambda.IsLoopback(endpoint) {
+		return nil
+	}
+	return fmt.Errorf("functions would run at %s (%s), and artifacts are in files of this machine, which they do not "+
+		"reach: keep artifacts in S3 with --artifacts s3://BUCKET/PREFIX, leave functions out with --no-burst, or unset %s",
+		endpoint, endpointVariable, endpointVariable)
 }
 
 // localClient calls the local function host. It signs as every client of AWS does, and the digest of the body as a

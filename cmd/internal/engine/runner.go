@@ -12,10 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/awslambda"
 	"github.com/spillway-ml/spillway/workers/function"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
@@ -55,6 +57,9 @@ func findRunner(path string) (runner, error) {
 		return runner{}, fmt.Errorf("%w: %w", errNoRunner, err)
 	}
 	defer file.Close() //nolint:errcheck // it was only read
+	if _, err := awslambda.CheckProgram(path, runtime.GOARCH); err != nil {
+		return runner{}, fmt.Errorf("%w: %w", errNoRunner, err)
+	}
 	if err := isStatic(file); err != nil {
 		return runner{}, fmt.Errorf("%w: %s %w", errNoRunner, path, err)
 	}
@@ -95,8 +100,8 @@ const oldestPython, newestPython, usualPython = 11, 14, 13
 // nearest that there is.
 func (v *venues) pythonRuntime() string {
 	if v.local != nil {
-		if runtime := function.Python(); runtime != "" {
-			return runtime
+		if found := function.Python(); found != "" {
+			return found
 		}
 	}
 	return pythonRuntimeOf(minorOfPython(v.config.StageUser))

@@ -32,13 +32,29 @@ func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
 		Version: e.config.Version, PID: os.Getpid(), StateDir: e.config.StateDir, StartedAt: e.started,
 		Addresses: e.addresses,
 		Hosts:     hosts, Apps: e.apps.list(), Policy: e.config.Policy, Functions: e.functions, PoolCPUs: e.config.PoolCPUs,
-		Artifacts: e.store.location, ArtifactsNotes: e.store.notes,
+		FunctionBuilds: e.functionBuilds(),
+		Artifacts:      e.store.location, ArtifactsNotes: e.store.notes,
 		Retention: e.space.Policy(), KeepHours: cmp.Or(e.config.KeepHours, ledgerstore.UsualHours),
 	}
 	if e.local != nil {
 		stack.FunctionCPUs = e.config.Functions.CPUs
 	}
 	return stack, nil
+}
+
+// functionBuilds are the digests of the builds whose functions may be called; nil where that is not known.
+func (e *Engine) functionBuilds() []string {
+	if !e.functions.Enabled {
+		return nil
+	}
+	digests, known := e.apps.live()
+	if !known {
+		return nil
+	}
+	if e.runner.digest != "" {
+		digests = append(digests, e.runner.digest)
+	}
+	return digests
 }
 
 // Check returns an error that names the part that does not work, or says what is waited for before a run is watched

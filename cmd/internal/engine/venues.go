@@ -20,6 +20,7 @@ type venues struct {
 
 	agent     *agent.Agent
 	functions predictor.FunctionVenue
+	runner    runner         // what runs commands as functions; zero where none do
 	local     *function.Host // nil when functions are off, or run elsewhere
 }
 

@@ -204,6 +204,10 @@ type Stack struct {
 	Policy predictor.Policy `json:"policy"`
 	// Functions is the function venue.
 	Functions predictor.FunctionVenue `json:"functions"`
+	// FunctionBuilds are the digests of the builds whose functions the engine may call: those that are served, older ones
+	// whose runs go on, and the program that runs commands. Null says that it is not known: the engine has only just
+	// started, or has no functions.
+	FunctionBuilds []string `json:"function_builds"`
 	// Artifacts is where artifacts are: "files", or the location of another store.
 	Artifacts string `json:"artifacts"`
 	// ArtifactsNotes are what keeps that store from working as well as it could.

@@ -6,22 +6,22 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
 )
 
-// store is a flag that says where artifacts are kept.
-type store struct{ value *string }
+// Store is a flag that says where artifacts are kept.
+type Store struct{ Value *string }
 
 // String returns the location.
-func (s store) String() string {
-	if s.value == nil {
+func (s Store) String() string {
+	if s.Value == nil {
 		return ""
 	}
-	return *s.value
+	return *s.Value
 }
 
 // Type is the placeholder in the usage.
-func (s store) Type() string { return "LOCATION" }
+func (s Store) Type() string { return "LOCATION" }
 
 // Set reads "files" or "s3://bucket/prefix?region=eu-west-1".
-func (s store) Set(text string) error {
+func (s Store) Set(text string) error {
 	if text != engine.InFiles {
 		location, err := s3store.Parse(text)
 		if err != nil {
@@ -29,6 +29,6 @@ func (s store) Set(text string) error {
 		}
 		text = location.String()
 	}
-	*s.value = text
+	*s.Value = text
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/spillway-ml/spillway/activities/artifact/s3store"
 	"github.com/spillway-ml/spillway/activities/awslambda"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/apps"
@@ -22,6 +23,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
@@ -31,6 +33,7 @@ type deployFlags struct {
 	place
 	arch, role  string
 	bucket      string
+	artifacts   string
 	memory      []string
 	timeout     time.Duration
 	concurrency int
@@ -48,7 +51,9 @@ what was done, and the same command goes on from there.
 
 The engine that serves the same build uses these functions: it looks for them before it deploys by
 itself, and leaves the role, the timeout and the concurrency as they are. What it adds is the
-environment variable that says where artifacts are.
+environment variable that says where artifacts are. Engines that keep artifacts in S3 have functions
+of their own each: where the engine has not run yet, or not on this state directory, give it here
+with the --artifacts that the engine has.
 
 With --arch of another processor than this machine's, the app is built twice: the functions run the
 second program for the build that the engine serves; this needs DIR. The zip is sent in the request,
@@ -64,6 +69,7 @@ when a flag, the program or the credentials are wrong.`,
   spillway lambda deploy ./myapp --arch arm64 --memory 512MiB,1769MiB --timeout 5m
   SPILLWAY_LAMBDA_ROLE=arn:aws:iam::123456789012:role/functions spillway lambda deploy bin/myapp
   spillway lambda deploy ./myapp --bucket my-bucket/spillway
+  spillway lambda deploy ./myapp --artifacts s3://my-bucket/spillway/laptop
   spillway lambda deploy ./myapp --endpoint local`,
 		Args: flag.Positional("DIR or BINARY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return deploy(cmd, t, args[0], flags) },
@@ -78,9 +84,12 @@ when a flag, the program or the credentials are wrong.`,
 		"how long an invoke may take, in whole seconds (default as it is, 15m where it is new)")
 	set.Var(flag.Count{Value: &flags.concurrency, Least: 1}, "concurrency",
 		"concurrency of the account that is reserved for each function (default as it is)")
-	set.StringVar(&flags.role, "role", "", "`ARN` of the IAM role that functions run with (default $"+roleVariable+")")
+	set.StringVar(&flags.role, "role", "", "`ARN` of the IAM role that functions run with (default $"+engine.RoleVariable+")")
 	set.StringVar(&flags.bucket, "bucket", "",
 		"`BUCKET` of S3, or BUCKET/PREFIX, by which the zip goes, in the region of the functions")
+	set.Var(flag.Store{Value: &flags.artifacts}, "artifacts",
+		"where the engine that calls them keeps artifacts: files, or "+s3store.Supported+
+			" (default where the state directory keeps them)")
 	flags.add(set)
 	return command
 }
@@ -101,7 +110,7 @@ func (f *deployFlags) check(cmd *cobra.Command) ([]int, error) {
 	if f.role != "" && !rolePattern.MatchString(f.role) {
 		return nil, &fault.UsageError{
 			Problem: fmt.Sprintf("--role %s: it is no ARN of an IAM role", flag.Shown(f.role)),
-			Hint:    "write it as arn:aws:iam::123456789012:role/NAME; --role wins over $" + roleVariable,
+			Hint:    "write it as arn:aws:iam::123456789012:role/NAME; --role wins over $" + engine.RoleVariable,
 		}
 	}
 	if f.timeout%time.Second != 0 || f.timeout > awslambda.MaxTimeout {
@@ -135,13 +144,16 @@ func (f *deployFlags) check(cmd *cobra.Command) ([]int, error) {
 func deploy(cmd *cobra.Command, t *tool.Tool, source string, flags *deployFlags) (err error) {
 	ctx := cmd.Context()
 	if flags.role == "" {
-		flags.role, _ = t.Deps.Environment(roleVariable)
+		flags.role, _ = t.Deps.Environment(engine.RoleVariable)
 	}
 	memory, err := flags.check(cmd)
 	if err != nil {
 		return err
 	}
 	options := awslambda.Options{Role: flags.role, Timeout: flags.timeout}
+	if options.Place, err = flags.functionPlace(t); err != nil {
+		return err
+	}
 	iv, err := flags.invoker(ctx, t, options, flags.bucket)
 	if err != nil {
 		return err
@@ -167,6 +179,21 @@ func deploy(cmd *cobra.Command, t *tool.Tool, source string, flags *deployFlags)
 		}
 	}
 	return errors.Join(show(t, flags.asJSON, all, len(memory), iv.Endpoint()), stopped(err, len(all), len(memory)))
+}
+
+// functionPlace tells functions of this engine from those of others, as the engine does.
+func (f *deployFlags) functionPlace(t *tool.Tool) (string, error) {
+	location := f.artifacts
+	if location == "" {
+		dir, err := t.StateDir()
+		if err != nil {
+			return "", err
+		}
+		if location, err = engine.ArtifactsOf(dir); err != nil {
+			return "", err
+		}
+	}
+	return engine.FunctionPlace(location)
 }
 
 // programOf builds the app at source for a processor. Remove what it made afterwards.

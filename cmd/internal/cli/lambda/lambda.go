@@ -2,6 +2,7 @@
 package lambda
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -16,11 +17,9 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/workers/function"
 )
-
-// roleVariable names the IAM role that functions run with, here and in the engine.
-const roleVariable = "SPILLWAY_LAMBDA_ROLE"
 
 // Commands are the commands of this package.
 func Commands(t *tool.Tool) []*cobra.Command {
@@ -30,7 +29,8 @@ func Commands(t *tool.Tool) []*cobra.Command {
 		Long: `Deploy builds as AWS Lambda functions, list and remove them. An engine deploys by itself what it
 spills to; a build that is deployed beforehand has no task wait for that, and has the role, the
 timeout and the reserved concurrency that it was deployed with. There is one function for each build
-and memory class, named spillway-APP-BUILD-MEMORY and tagged spillway:app and spillway:build.
+and memory class, named spillway-APP-BUILD-MEMORY and tagged spillway:app and spillway:build; where
+artifacts are in S3, spillway-APP-BUILD-PLACE-MEMORY, with a PLACE for each place of artifacts.
 
 An engine spills to AWS where AWS_ENDPOINT_URL_LAMBDA is set, such as to
 https://lambda.eu-central-1.amazonaws.com, and to its own function host otherwise. Credentials,
@@ -108,50 +108,68 @@ func (p *place) invoker(
 	return awslambda.New(ctx, options)
 }
 
-// use is what the engine that runs uses of functions.
+// use is what the engine that runs uses of the functions at an endpoint.
 type use struct {
-	// known is false where no engine answers.
+	// known is false where no engine answers, or none that spills to the endpoint and says which builds it may call.
 	known  bool
 	builds map[string]bool // the first 12 digits of their digests
+	place  string          // of its artifacts, as in the names of its functions
+	// alone says that functions of this place are of no other engine.
+	alone bool
 }
 
-// useOf asks the engine that runs on the state directory which functions of the endpoint it may call: those of the
-// builds that it serves, old ones included whose runs go on.
-func useOf(ctx context.Context, t *tool.Tool, endpoint string) (use, error) {
+// useOf asks the engine that runs on the state directory which functions of the endpoint it may call, and returns
+// whether there is one.
+func useOf(ctx context.Context, t *tool.Tool, endpoint string) (u use, runs bool, err error) {
 	s, err := session.Connect(ctx, t)
 	if errors.Is(err, session.ErrNoStack) {
-		return use{}, nil
+		return use{}, false, nil
 	}
 	if err != nil {
-		return use{}, err
+		return use{}, false, err
 	}
 	s.Client.Close()
-	u := use{known: true, builds: map[string]bool{}}
 	if !samePlace(s.Stack.Addresses.Functions, endpoint) {
-		return u, nil
+		return use{}, true, nil
 	}
+	place, err := engine.FunctionPlace(cmp.Or(s.Stack.Artifacts, engine.InFiles))
+	if err != nil {
+		return use{}, true, err
+	}
+	u = use{known: s.Stack.FunctionBuilds != nil, builds: map[string]bool{}, place: awslambda.PlaceOf(place)}
+	// Whose artifacts are in files has the functions of this machine, which are its own.
+	u.alone = u.place != "" || awslambda.IsLoopback(endpoint)
 	for _, app := range s.Stack.Apps {
 		u.builds[short(app.Build)] = true
 	}
-	return u, nil
+	for _, build := range s.Stack.FunctionBuilds {
+		u.builds[short(build)] = true
+	}
+	return u, true, nil
 }
 
 func samePlace(a, b string) bool { return strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/") }
 
 // uses reports whether the engine may call a function.
-func (u use) uses(f awslambda.Function) bool { return u.builds[short(f.Build)] }
+func (u use) uses(f awslambda.Function) bool { return f.Place == u.place && u.builds[short(f.Build)] }
+
+// unused reports whether it is known that no engine calls a function: it is one of this engine's, and not of its builds.
+// Functions of other places of artifacts, or of none, may be those of engines elsewhere.
+func (u use) unused(f awslambda.Function) bool {
+	return u.known && u.alone && f.Place == u.place && !u.uses(f)
+}
 
 // short is as much of a digest as names a build.
 func short(digest string) string { return digest[:min(len(digest), 12)] }
 
-// word says whether the engine may call a function.
+// word says whether an engine may call a function.
 func (u use) word(f awslambda.Function) string {
 	switch {
-	case !u.known:
-		return "unknown"
 	case u.uses(f):
 		return "yes"
-	default:
+	case u.unused(f):
 		return "no"
+	default:
+		return "unknown"
 	}
 }

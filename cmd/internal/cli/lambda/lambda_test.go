@@ -2,11 +2,13 @@ package lambda_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/elf"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -121,6 +123,34 @@ func TestAnAppIsDeployedInItsClassesAndThenUnchanged(t *testing.T) {
 	}
 }
 
+func TestADeploymentIsForTheArtifactsOfItsEngine(t *testing.T) {
+	t.Parallel()
+	s, app := newSite(t), clitest.Script(t, "classify")
+	const one, other = "s3://bucket/one", "s3://bucket/other"
+	inFiles := s.deployed(t, app, "--memory", "512MiB")[0]
+	first := s.deployed(t, app, "--memory", "512MiB", "--artifacts", one+"?region=eu-west-1")[0]
+	second := s.deployed(t, app, "--memory", "512MiB", "--artifacts", other)[0]
+	for _, got := range []awslambda.Deployed{inFiles, first, second} {
+		if got.Change != awslambda.Created {
+			t.Errorf("got %s %s, want a function of its own", got.Name, got.Change)
+		}
+	}
+	if want := awslambda.PlaceOf(one); first.Place != want || !strings.HasSuffix(first.Name, "-"+want+"-512") {
+		t.Errorf("got %s of %q, want the place %s in its name", first.Name, first.Place, want)
+	}
+	// What an engine has noted in the state directory needs no flag.
+	if err := os.WriteFile(filepath.Join(s.state, "artifacts.json"),
+		[]byte(`{"id":"a","location":"`+other+`?sse=AES256"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := s.deployed(t, app, "--memory", "512MiB")[0]
+	if again.Name != second.Name || again.Change != awslambda.Unchanged {
+		t.Errorf("got %s %s, want %s unchanged", again.Name, again.Change, second.Name)
+	}
+	_, stderr := s.run(t, t.Context(), cli.ExitUsage, "", "deploy", app, "--artifacts", "ftp://a")
+	clitest.Contains(t, "no location", stderr, "write files, or s3://")
+}
+
 func TestWhatIsDeployedIsListedAndRemoved(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -152,9 +182,12 @@ func TestWhatIsDeployedIsListedAndRemoved(t *testing.T) {
 		}
 		return found
 	}
-	if got := inUse(); got[served[0].Name] != "no" {
+	stack.SetFunctionBuilds("files", served[0].Build)
+	if got := inUse(); got[served[0].Name] != "unknown" {
 		t.Errorf("an engine that spills elsewhere: got %v", got)
 	}
+	_, stderr = s.run(t, t.Context(), cli.ExitUsage, "", "remove", "--unused", "--yes")
+	clitest.Contains(t, "unused of an engine that spills elsewhere", stderr, "does not spill to "+s.endpoint, "hint: ")
 	stack.SetFunctionsAddress(s.endpoint)
 	if got := inUse(); got[served[0].Name] != "yes" || got[old[0].Name] != "no" || len(got) != 3 {
 		t.Errorf("an engine that spills here: got %v", got)
@@ -183,6 +216,62 @@ func TestWhatIsDeployedIsListedAndRemoved(t *testing.T) {
 	if got := s.names(); len(got) != 0 {
 		t.Errorf("after all were removed: got %q", got)
 	}
+}
+
+// TestFunctionsThatAnEngineMayCallAreNotUnused has functions of a build that is served, of an old one whose runs go on,
+// of the program that runs commands, of another engine, and of nobody.
+func TestFunctionsThatAnEngineMayCallAreNotUnused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const ours = "s3://bucket/ours"
+	deploy := func(name, artifacts string) awslambda.Deployed {
+		return s.deployed(t, clitest.Script(t, name), "--memory", "512MiB", "--artifacts", artifacts)[0]
+	}
+	served, old, commands := deploy("served", ours), deploy("old", ours), deploy("commands", ours)
+	nobodys := deploy("nobodys", ours)
+	another, before := deploy("nobodys", "s3://bucket/another"), deploy("nobodys", "files")
+	stack := clitest.StartStack(t, s.state, web.App{App: wire.App{Name: "served"}, Build: served.Build, Current: true})
+	stack.SetFunctionsAddress(s.endpoint + "/")
+	inUse := func() map[string]string {
+		stdout, _ := s.run(t, t.Context(), cli.ExitOK, "", "list", "--json")
+		var listed []struct {
+			Function string `json:"function"`
+			InUse    string `json:"in_use"`
+		}
+		if err := json.Unmarshal([]byte(stdout), &listed); err != nil {
+			t.Fatalf("%v in %s", err, stdout)
+		}
+		found := map[string]string{}
+		for _, one := range listed {
+			found[one.Function] = one.InUse
+		}
+		return found
+	}
+
+	stack.SetFunctionBuilds(ours) // it does not know yet which runs go on
+	for name, got := range inUse() {
+		if want := map[string]string{served.Name: "yes"}[name]; got != cmp.Or(want, "unknown") {
+			t.Errorf("an engine that has just started: %s is %s", name, got)
+		}
+	}
+	_, stderr := s.run(t, t.Context(), cli.ExitUsage, "", "remove", "--unused", "--yes")
+	clitest.Contains(t, "unused where that is not known", stderr, "has only just started", "try again")
+
+	stack.SetFunctionBuilds(ours+"?sse=AES256", served.Build, old.Build, commands.Build)
+	want := map[string]string{
+		served.Name: "yes", old.Name: "yes", commands.Name: "yes",
+		nobodys.Name: "no", another.Name: "unknown", before.Name: "unknown",
+	}
+	if got := inUse(); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	s.run(t, t.Context(), cli.ExitOK, "", "remove", "--unused", "--yes")
+	delete(want, nobodys.Name)
+	if got := inUse(); !maps.Equal(got, want) {
+		t.Errorf("after unused ones were removed: got %v, want %v", got, want)
+	}
+	_, stderr = s.run(t, t.Context(), cli.ExitUsage, "", "remove", commands.Name, "--yes")
+	clitest.Contains(t, "in use", stderr, "the engine that runs uses "+commands.Name)
 }
 
 func TestTheHostOfTheStackIsNamedLocal(t *testing.T) {

@@ -29,9 +29,10 @@ func listCommand(t *tool.Tool) *cobra.Command {
 		Short: "List the functions that were deployed, and whether the engine uses them",
 		Long: `List the functions that "spillway lambda deploy" and engines have deployed in a region: of which
 build, with how much memory, for which processor, how large, when they were changed last, and
-whether the engine that runs on the state directory uses them: it does where it spills to this place
-and serves their build, of old builds those whose runs go on. Where no engine answers that is
-unknown.
+whether the engine that runs on the state directory uses them: "yes" where it spills to this place
+and may call them, as it serves their build, or runs of an old one go on, or they run its commands;
+"no" where they are its own and it may not; "unknown" where no engine answers, where it has only
+just started, and of what may be the functions of another engine.
 
 Of all functions of the account only those are listed whose description says that they are
 Spillway's. With --json an array is printed, empty when there are none.
@@ -56,7 +57,7 @@ func list(ctx context.Context, t *tool.Tool, flags *place) error {
 	if err != nil {
 		return err
 	}
-	used, err := useOf(ctx, t, iv.Endpoint())
+	used, _, err := useOf(ctx, t, iv.Endpoint())
 	if err != nil {
 		t.Note("which are in use is not known: %v", err)
 	}

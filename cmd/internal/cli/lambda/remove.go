@@ -36,13 +36,14 @@ func removeCommand(t *tool.Tool) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "remove NAME... | --all | --unused [FLAGS]",
 		Short: "Remove functions that were deployed",
-		Long: `Remove functions that "spillway lambda list" lists: the ones named, all, or those that the engine
-does not use. It says which, and asks before it removes them, unless --yes is given; --json needs
-it.
+		Long: `Remove functions that "spillway lambda list" lists: the ones named, all, or those of which it says
+"no", for no engine uses them. It says which, and asks before it removes them, unless --yes is
+given; --json needs it.
 
 What an engine uses that runs on the state directory is not removed, unless --force is given: the
 engine would deploy it again at the next task. Which these are is not known of engines on other
-state directories or other machines. --unused needs an engine that runs here.
+state directories or other machines. --unused needs an engine that runs here, and leaves every
+function of which it is unknown whether one uses it.
 
 The exit code is 0 when they are gone, 1 when AWS refused or did not answer, and 2 when a name is
 not there, is in use, or was not confirmed; nothing is removed then.`,
@@ -53,7 +54,7 @@ not there, is in use, or was not confirmed; nothing is removed then.`,
 	}
 	set := command.Flags()
 	set.BoolVar(&flags.all, "all", false, "remove all functions that are listed")
-	set.BoolVar(&flags.unused, "unused", false, "remove those that the engine which runs does not use")
+	set.BoolVar(&flags.unused, "unused", false, "remove those that no engine uses, as far as the one which runs can say")
 	set.BoolVar(&flags.yes, "yes", false, "do not ask")
 	set.BoolVar(&flags.force, "force", false, "remove also what the engine which runs uses")
 	flags.add(set)
@@ -68,15 +69,22 @@ func remove(ctx context.Context, t *tool.Tool, names []string, flags *removeFlag
 	if err != nil {
 		return err
 	}
-	used, err := useOf(ctx, t, iv.Endpoint())
+	used, runs, err := useOf(ctx, t, iv.Endpoint())
 	if err != nil && !flags.force {
 		return fault.Advise(fmt.Errorf("which functions are in use is not known: %w", err),
 			"wait until the engine answers, or give --force")
 	}
-	if flags.unused && !used.known {
+	switch {
+	case flags.unused && !runs:
 		return &fault.UsageError{
 			Problem: "no engine runs on the state directory that could say which functions it uses",
 			Hint:    "start it, or give --all, or name them",
+		}
+	case flags.unused && !used.known:
+		return &fault.UsageError{
+			Problem: "the engine that runs does not spill to " + display.CleanLine(iv.Endpoint()) +
+				", or has only just started: which functions it uses there is not known",
+			Hint: "write --endpoint as AWS_ENDPOINT_URL_LAMBDA of the engine, or local, try again in a minute, or name the functions",
 		}
 	}
 	functions, err := iv.List(ctx)
@@ -137,7 +145,7 @@ func (f *removeFlags) choose(names []string, functions []awslambda.Function, use
 	chosen, inUse := []listed{}, []string{}
 	for _, function := range functions {
 		isUsed := used.uses(function)
-		if f.unused && isUsed || len(names) > 0 && !slices.Contains(names, function.Name) {
+		if f.unused && !used.unused(function) || len(names) > 0 && !slices.Contains(names, function.Name) {
 			continue
 		}
 		if isUsed {

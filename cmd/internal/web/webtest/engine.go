@@ -144,6 +144,13 @@ func (e *Engine) SetFunctionsAddress(address string) {
 	e.stack.Addresses.Functions = address
 }
 
+// SetFunctionBuilds sets the builds that Stack tells whose functions it may call, and where it tells that artifacts are.
+func (e *Engine) SetFunctionBuilds(artifacts string, builds ...string) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.stack.Artifacts, e.stack.FunctionBuilds = artifacts, builds
+}
+
 // Check returns the error of Fail.
 func (e *Engine) Check(context.Context) error {
 	e.mutex.Lock()
