@@ -43,7 +43,7 @@ func ArtifactsOf(stateDir string) (string, error) {
 }
 
 // FunctionPlace is what awslambda.Options.Place is for functions whose artifacts are at a location: what
-// [ArtifactsOf] returns, or Config.Artifacts. In S3 each state directory has its own, and functions of its own so; those
+// [ArtifactsOf] returns, or Config.Artifacts. In S3 each state directory has its own, and so its own functions; those
 // whose artifacts are in files are on this machine, where nobody else deploys any.
 func FunctionPlace(location string) (string, error) {
 	if location == InFiles {

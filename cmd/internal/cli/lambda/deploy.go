@@ -84,7 +84,8 @@ when a flag, the program or the credentials are wrong.`,
 		"how long an invoke may take, in whole seconds (default as it is, 15m where it is new)")
 	set.Var(flag.Count{Value: &flags.concurrency, Least: 1}, "concurrency",
 		"concurrency of the account that is reserved for each function (default as it is)")
-	set.StringVar(&flags.role, "role", "", "`ARN` of the IAM role that functions run with (default $"+engine.RoleVariable+")")
+	set.StringVar(&flags.role, "role", "",
+		"`ARN` of the IAM role that functions run with (default $"+engine.RoleVariable+")")
 	set.StringVar(&flags.bucket, "bucket", "",
 		"`BUCKET` of S3, or BUCKET/PREFIX, by which the zip goes, in the region of the functions")
 	set.Var(flag.Store{Value: &flags.artifacts}, "artifacts",

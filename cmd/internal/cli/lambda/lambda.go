@@ -153,7 +153,7 @@ func samePlace(a, b string) bool { return strings.TrimSuffix(a, "/") == strings.
 // uses reports whether the engine may call a function.
 func (u use) uses(f awslambda.Function) bool { return f.Place == u.place && u.builds[short(f.Build)] }
 
-// unused reports whether it is known that no engine calls a function: it is one of this engine's, and not of its builds.
+// unused reports whether it is known that no engine calls a function: it is this engine's, and not of its builds.
 // Functions of other places of artifacts, or of none, may be those of engines elsewhere.
 func (u use) unused(f awslambda.Function) bool {
 	return u.known && u.alone && f.Place == u.place && !u.uses(f)

@@ -84,7 +84,7 @@ func remove(ctx context.Context, t *tool.Tool, names []string, flags *removeFlag
 		return &fault.UsageError{
 			Problem: "the engine that runs does not spill to " + display.CleanLine(iv.Endpoint()) +
 				", or has only just started: which functions it uses there is not known",
-			Hint: "write --endpoint as AWS_ENDPOINT_URL_LAMBDA of the engine, or local, try again in a minute, or name the functions",
+			Hint: "write --endpoint as AWS_ENDPOINT_URL_LAMBDA of the engine, or local, try again in a minute, or name them",
 		}
 	}
 	functions, err := iv.List(ctx)

@@ -144,7 +144,7 @@ func (e *Engine) SetFunctionsAddress(address string) {
 	e.stack.Addresses.Functions = address
 }
 
-// SetFunctionBuilds sets the builds that Stack tells whose functions it may call, and where it tells that artifacts are.
+// SetFunctionBuilds sets where Stack tells that artifacts are, and the builds whose functions it tells it may call.
 func (e *Engine) SetFunctionBuilds(artifacts string, builds ...string) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
