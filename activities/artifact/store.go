@@ -36,7 +36,7 @@ type Store interface {
 	// Usage returns how many bytes the artifacts take.
 	Usage(ctx context.Context) (bytes int64, err error)
 	// Refuse is told that the disk of the state directory is nearly full, and why nothing more can be stored on it; empty
-	// is the end of that. Whoever stores on that disk refuses every Put until then, with activities.ErrNoRoom.
+	// is the end of that. Until then every Put that needs room there is refused, with activities.ErrNoRoom.
 	Refuse(why string) error
 }
 

@@ -46,21 +46,26 @@ func (s *Store) Open(ctx context.Context, digest string) (io.ReadCloser, error) 
 // getAgain reads bytes that were put while the artifact was about to be removed. Each of those that are listed may go
 // just now, but one that a Put has stored since the removal was decided on; so all of them are tried, the last first.
 func (s *Store) getAgain(ctx context.Context, digest string) (key string, body io.ReadCloser, size int64, err error) {
-	var copies []string
-	err = s.each(ctx, about+digest+"/"+againBy, func(name string, _ types.Object) error {
-		copies = append(copies, s.key(name))
-		return nil
-	})
-	if err != nil {
-		return "", nil, 0, err
-	}
-	for _, key := range slices.Backward(copies) {
-		if body, size, err = s.get(ctx, key, 0); !absent(err) {
-			return key, body, size, err
+	for range mostTurns { // List removes a copy once it has seen a later one
+		var copies []string
+		err = s.each(ctx, about+digest+"/"+againBy, func(name string, _ types.Object) error {
+			copies = append(copies, s.key(name))
+			return nil
+		})
+		if err != nil {
+			return "", nil, 0, err
+		}
+		for _, key := range slices.Backward(copies) {
+			if body, size, err = s.get(ctx, key, 0); !absent(err) {
+				return key, body, size, err
+			}
+		}
+		key = s.bytesKey(digest) // it may have been put once more
+		body, size, err = s.get(ctx, key, 0)
+		if !absent(err) || len(copies) == 0 {
+			break
 		}
 	}
-	key = s.bytesKey(digest) // it may have been put once more
-	body, size, err = s.get(ctx, key, 0)
 	return key, body, size, err
 }
 

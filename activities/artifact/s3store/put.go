@@ -61,13 +61,17 @@ func (c *content) reader() io.ReadSeeker {
 	return io.NewSectionReader(c.file, 0, c.ref.Bytes)
 }
 
-// take reads all of r, whose digest is known only then.
+// errSlow ends the reading into memory of a source that takes its time.
+var errSlow = errors.New("the source is slow")
+
+// take reads all of r, whose digest is known only then. No source, however slow, keeps others from being read: it loses
+// its token, and what has come of it lies on the disk until there is all of it.
 func (s *Store) take(ctx context.Context, r io.Reader) (taken *content, err error) {
-	release, err := hold(ctx, s.small)
+	token, err := lend(ctx, s.small, quick)
 	if err != nil {
 		return nil, err
 	}
-	c := &content{release: release}
+	c := &content{release: token.end}
 	defer func() {
 		if err != nil {
 			c.close()
@@ -81,21 +85,22 @@ func (s *Store) take(ctx context.Context, r io.Reader) (taken *content, err erro
 		return r.Read(p)
 	})
 	var first bytes.Buffer
-	n, err := io.CopyN(io.MultiWriter(&first, sum), source, partSize+1)
-	switch {
-	case err == nil: // there is more
-		release()
-		c.release = func() {} // what waits for its turn lies on the disk
-		if n, err = c.spool(s.options.Spool, &first, source, sum); err != nil {
-			return nil, err
+	n, err := io.CopyN(io.MultiWriter(&first, sum), readFunc(func(p []byte) (int, error) {
+		if token.lost.Load() {
+			return 0, errSlow
 		}
-		if c.release, err = hold(ctx, s.large); err != nil {
-			c.release = func() {}
-			return nil, err
+		return source(p)
+	}), partSize+1)
+	switch {
+	case err == nil, errors.Is(err, errSlow): // there is more
+		if err = s.spool(c, &first); err == nil {
+			n, err = s.fill(ctx, c, n, source, sum)
 		}
 	case errors.Is(err, io.EOF):
 		c.small = first.Bytes()
-	default:
+		err = token.keep(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	c.sum = sum.Sum(nil)
@@ -103,22 +108,67 @@ func (s *Store) take(ctx context.Context, r io.Reader) (taken *content, err erro
 	return c, nil
 }
 
-// spool copies what was read, and the rest, into a file.
-func (c *content) spool(dir string, first *bytes.Buffer, rest io.Reader, sum hash.Hash) (size int64, err error) {
-	file, err := os.CreateTemp(dir, "spillway-artifact-")
+// spool moves what is in memory into a file.
+func (s *Store) spool(c *content, first *bytes.Buffer) error {
+	if err := s.room(); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(s.options.Spool, "spillway-artifact-")
 	if err != nil {
-		return 0, err
+		return err
 	}
 	c.file = file
 	if err := os.Remove(file.Name()); err != nil {
-		return 0, err
+		return err
 	}
-	begin, err := first.WriteTo(file)
+	if _, err = first.WriteTo(file); err != nil {
+		return err
+	}
+	*first = bytes.Buffer{}
+	c.release() // what waits for its turn lies on the disk
+	c.release = func() {}
+	return nil
+}
+
+// fill copies what is left of a source into the file, in which there are n bytes, and waits until it may be sent. It
+// returns the size.
+func (s *Store) fill(ctx context.Context, c *content, n int64, source io.Reader, sum hash.Hash) (int64, error) {
+	var token *token
+	for {
+		if n > partSize && token == nil {
+			var err error
+			if token, err = lend(ctx, s.spooled, s.options.Patience); err != nil {
+				return n, err
+			}
+			c.release = token.end
+		}
+		more, err := io.CopyN(io.MultiWriter(c.file, sum), source, max(partSize+1-n, partSize))
+		n += more
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = s.room()
+		}
+		if err != nil {
+			return n, err
+		}
+		if token != nil {
+			token.renew()
+		}
+	}
+	bound := s.small
+	if token != nil {
+		bound = s.large
+		token.timer.Stop() // it is kept, where it is not lost, until the file goes
+	}
+	release, err := hold(ctx, bound)
 	if err != nil {
-		return 0, err
+		return n, err
 	}
-	more, err := io.Copy(io.MultiWriter(file, sum), rest)
-	return begin + more, err
+	before := c.release
+	c.release = func() { release(); before() }
+	return n, nil
 }
 
 // readFunc is an io.Reader.
@@ -166,7 +216,7 @@ func (s *Store) store(ctx context.Context, c *content) error {
 
 // create makes an object where there is none, and says whether it did.
 func (s *Store) create(ctx context.Context, key string, c *content) (made bool, err error) {
-	if c.file == nil {
+	if c.ref.Bytes <= partSize {
 		in := &s3.PutObjectInput{
 			Bucket: &s.location.Bucket, Key: &key, Body: c.reader(), ContentLength: &c.ref.Bytes,
 			IfNoneMatch:    aws.String("*"),

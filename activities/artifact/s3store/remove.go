@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
@@ -98,7 +101,8 @@ type catalogue struct {
 	main     map[string]bool           // digests that are stored under their own key
 	again    map[string]bool           // digests of which there is what was put again
 	last     map[string]mark           // by digest
-	obsolete []string                  // names of marks that nobody needs any more
+	copies   map[string]mark           // by digest: of what was put again, that which is left
+	obsolete []string                  // names of marks and of copies that nobody needs any more
 }
 
 // mark is one that somebody has put an artifact again, or asked for it.
@@ -117,17 +121,23 @@ func (c *catalogue) see(name string, object types.Object, at time.Time) {
 	case strings.HasPrefix(what, againBy):
 		c.known[name], c.again[digest] = true, true
 		c.bytes(digest, object, at)
+		c.latest(c.copies, digest, mark{name, at})
 	case strings.HasPrefix(what, markedBy):
 		c.known[name] = true
-		this, before := mark{name, at}, c.last[digest]
-		if before.at.After(this.at) {
-			this, before = before, this
-		}
-		if before.name != "" {
-			c.obsolete = append(c.obsolete, before.name)
-		}
-		c.last[digest] = this
+		c.latest(c.last, digest, mark{name, at})
 	}
+}
+
+// latest keeps, of several objects about an artifact, the one that was written last.
+func (c *catalogue) latest(kept map[string]mark, digest string, this mark) {
+	before := kept[digest]
+	if before.at.After(this.at) {
+		this, before = before, this
+	}
+	if before.name != "" {
+		c.obsolete = append(c.obsolete, before.name)
+	}
+	kept[digest] = this
 }
 
 // bytes takes in an object that is an artifact.
@@ -169,11 +179,11 @@ func (c *catalogue) conclude(now time.Time) (mainless map[string]bool) {
 }
 
 // List calls each with every artifact once. What is put meanwhile may be left out. Of several marks of an artifact it
-// leaves the last.
+// leaves the last, and of several copies that were put while it was about to be removed as well.
 func (s *Store) List(ctx context.Context, each func(artifact.Info) error) error {
 	c := catalogue{
 		found: map[string]*artifact.Info{}, known: map[string]bool{}, main: map[string]bool{}, again: map[string]bool{},
-		last: map[string]mark{},
+		last: map[string]mark{}, copies: map[string]mark{},
 	}
 	err := s.each(ctx, "", func(name string, object types.Object) error {
 		c.see(name, object, s.written(object.LastModified))
@@ -356,8 +366,10 @@ func (s *Store) Discard(ctx context.Context, digest string, then time.Time) (tak
 		return false, fmt.Errorf("discard artifact %s: %w", digest, s.explain(err))
 	}
 	found, err := s.inspect(ctx, digest, then)
-	if err != nil {
-		return false, fmt.Errorf("discard artifact %s: %w", digest, err)
+	if err != nil { // nobody else takes the word back
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Patience)
+		defer cancel()
+		return false, errors.Join(fmt.Errorf("discard artifact %s: %w", digest, err), s.Restore(bounded, digest))
 	}
 	if found.newer || !found.main && len(found.copies) == 0 {
 		return false, s.Restore(ctx, digest)
@@ -425,7 +437,7 @@ func (s *Store) delete(ctx context.Context, digest string, then time.Time) error
 		func(o *s3.Options) { o.Retryer = aws.NopRetryer{} })
 	if err != nil {
 		s.mu.Lock()
-		s.doubtful[digest] = true
+		s.doubtful[digest] = s.doubtful[digest] || !refused(err)
 		s.mu.Unlock()
 		return s.explain(err)
 	}
@@ -435,6 +447,13 @@ func (s *Store) delete(ctx context.Context, digest string, then time.Time) error
 		}
 	}
 	return nil
+}
+
+// refused says whether an error is S3's answer that it does not do what was asked for. Anything else, such as that its
+// inside failed or that no answer came, leaves open whether it is done.
+func refused(err error) bool {
+	response, known := errors.AsType[*awshttp.ResponseError](err)
+	return known && response.HTTPStatusCode()/100 == 4 && response.HTTPStatusCode() != http.StatusRequestTimeout
 }
 
 // staleUpload is how old an upload in parts must be that nobody completes any more.

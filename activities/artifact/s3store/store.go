@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -12,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
 )
 
@@ -26,15 +28,20 @@ const (
 	largeAtOnce = 4
 	// smallAtOnce is how many Puts hold up to a part each in memory at a time.
 	smallAtOnce = 8
+	// spooledAtOnce is how many Puts have more than a part on the disk at a time, beside those whose source sends less
+	// than a part in Options.Patience.
+	spooledAtOnce = 2 * largeAtOnce
+	// quick is how long a source may take to be read into memory; one that takes longer is spooled.
+	quick = time.Second
 )
 
 // Options configures a store.
 type Options struct {
 	// Credentials sign the requests; nil signs none, which a server takes only where everybody may ask.
 	Credentials aws.CredentialsProvider
-	// Spool is the directory in which an artifact that is larger than a part (8 MiB) lies until it is sent, since its key
-	// is known only by its last byte. The file has no name: nothing is left of a process that is killed. Empty is the
-	// usual directory for temporary files.
+	// Spool is the directory in which an artifact that is larger than a part (8 MiB), or that comes slowly, lies until it
+	// is sent, since its key is known only by its last byte. The file has no name: nothing is left of a process that is
+	// killed. Empty is the usual directory for temporary files.
 	Spool string
 	// Patience is for how long a connection may go without a byte in either direction; 0 is 30 s.
 	Patience time.Duration
@@ -48,6 +55,7 @@ type Store struct {
 	options  Options
 	large    chan struct{} // holds a token for each Put in parts that goes on
 	small    chan struct{} // holds one for each that has up to a part in memory
+	spooled  chan struct{} // holds one for each that has more than a part on the disk
 
 	// removing is held to look for marks and delete, and shared by who marks in this process: of what is touched here it
 	// is known at once whether it stays.
@@ -58,6 +66,7 @@ type Store struct {
 	mainless map[string]bool      // guarded by mu: digests of which List has seen only what was put again
 	taken    map[string]time.Time // guarded by mu: what was discarded, and after when it must not have been put
 	doubtful map[string]bool      // guarded by mu: digests whose deletion ended in an error, and may still happen
+	refusal  string               // guarded by mu: why nothing is spooled; empty where it is
 	behind   time.Duration        // guarded by mu: by how much the clock of S3 is behind that of this machine
 }
 
@@ -80,15 +89,32 @@ func New(l Location, options Options) (*Store, error) {
 	return &Store{
 		location: l, client: newClient(l, options.Credentials, options.Patience), options: options,
 		large: make(chan struct{}, largeAtOnce), small: make(chan struct{}, smallAtOnce),
-		taken: map[string]time.Time{}, doubtful: map[string]bool{},
+		spooled: make(chan struct{}, spooledAtOnce),
+		taken:   map[string]time.Time{}, doubtful: map[string]bool{},
 	}, nil
 }
 
 // Location is where the store is.
 func (s *Store) Location() Location { return s.location }
 
-// Refuse changes nothing: what is stored here takes no room on the disk of the state directory.
-func (s *Store) Refuse(string) error { return nil }
+// Refuse has every Put refused, from now on, that needs the disk: see Options.Spool. What is small and comes at once is
+// stored all the same: it takes no room there.
+func (s *Store) Refuse(why string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusal = why
+	return nil
+}
+
+// room returns why nothing is spooled now; nil when it is.
+func (s *Store) room() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusal == "" {
+		return nil
+	}
+	return fmt.Errorf("%w to spool it until it is sent: %s", activities.ErrNoRoom, s.refusal)
+}
 
 // Names below the prefix.
 const (
@@ -134,4 +160,49 @@ func hold(ctx context.Context, bound chan struct{}) (release func(), err error) 
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// token is one of a bound that is taken from who holds it after a while, so that nobody waits for a slow source.
+type token struct {
+	bound    chan struct{}
+	patience time.Duration
+	release  func()
+	timer    *time.Timer
+	lost     atomic.Bool
+}
+
+// lend takes a token that is lost after patience; renew begins that time anew.
+func lend(ctx context.Context, bound chan struct{}, patience time.Duration) (*token, error) {
+	release, err := hold(ctx, bound)
+	if err != nil {
+		return nil, err
+	}
+	t := &token{bound: bound, patience: patience, release: sync.OnceFunc(release)}
+	t.timer = time.AfterFunc(patience, func() {
+		t.lost.Store(true)
+		t.release()
+	})
+	return t, nil
+}
+
+// renew begins the time anew; it changes nothing about one that is lost.
+func (t *token) renew() { t.timer.Reset(t.patience) }
+
+// keep makes it one that is not lost, and takes another one where it was.
+func (t *token) keep(ctx context.Context) error {
+	if t.timer.Stop() {
+		return nil
+	}
+	release, err := hold(ctx, t.bound)
+	if err != nil {
+		return err
+	}
+	t.release = sync.OnceFunc(release)
+	return nil
+}
+
+// end gives it back.
+func (t *token) end() {
+	t.timer.Stop()
+	t.release()
 }

@@ -19,21 +19,26 @@ import (
 // s3 URL is a bucket, for which getenv has the credentials of the function's role, as AWS Lambda gives them. Its errors
 // repeat no secret.
 func Open(location string, getenv func(string) string) (activities.Store, error) {
-	switch {
-	case strings.HasPrefix(location, "http://"):
+	scheme, _, _ := strings.Cut(location, ":")
+	switch strings.ToLower(scheme) {
+	case "http":
 		store, err := relay.Dial(location)
 		if err != nil {
 			return nil, fmt.Errorf("artifact store: %w", err)
 		}
 		return store, nil
-	case strings.HasPrefix(location, "s3://"):
+	case "s3":
 		store, err := open(location, getenv)
 		if err != nil {
 			return nil, fmt.Errorf("artifact store: %w; supported: %s", err, s3store.Supported)
 		}
 		return store, nil
 	}
-	return artifact.FromURL(location)
+	store, err := artifact.FromURL(location)
+	if err != nil && strings.ToLower(scheme) != "file" {
+		return nil, fmt.Errorf("%w, %s", err, s3store.Supported)
+	}
+	return store, err
 }
 
 func open(location string, getenv func(string) string) (activities.Store, error) {

@@ -38,6 +38,8 @@ func TestMistakesAreNamedAndSecretsAreNot(t *testing.T) {
 		"http://artifacts:hidden@192.0.2.1:1": "is not on this machine",
 		"http://user:hidden@127.0.0.1:x":      "not that of a relay",
 		"ftp://host/a":                        `scheme "ftp" is not supported`,
+		"gs://bucket/state":                   "supported: file:///absolute/directory, s3://BUCKET/PREFIX",
+		"S3://key:hidden@bucket/state":        "credentials do not belong",
 	} {
 		_, err := stores.Open(location, none)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") {

@@ -222,14 +222,18 @@ func moved(stateDir, from, to string) error {
 		}
 		return at
 	}
-	away := "move " + filepath.Join(stateDir, "artifacts") + " away"
-	if from != InFiles {
-		away = "remove " + filepath.Join(stateDir, artifactsFile)
+	text := fmt.Sprintf("the artifacts of %s are in %s, and would be missing in %s: leave --artifacts out, or choose "+
+		"another state directory with --state DIR", stateDir, place(from), place(to))
+	switch {
+	case to == InFiles: // what was put while it was about to be removed has no name that files know
+		return fmt.Errorf("%s; they cannot be moved from S3 into files", text)
+	case from == InFiles:
+		return fmt.Errorf("%s; to move them, stop the engine and copy them first (aws s3 sync %s %s --exclude 'partial/*' "+
+			"--exclude 'aside/*' --exclude 'pins/*' --exclude refused), then move %s away; what was sent and no run has "+
+			"used has to be sent again", text, place(from), place(to), place(from))
 	}
-	return fmt.Errorf("the artifacts of %s are in %s, and would be missing in %s: leave --artifacts out, or choose "+
-		"another state directory with --state DIR; to move them, copy them first (aws s3 sync %s %s --exclude "+
-		"'spillway-owner' --exclude 'about/*' --exclude 'partial/*' --exclude 'aside/*' --exclude 'pins/*'), then %s", stateDir, place(from),
-		place(to), place(from), place(to), away)
+	return fmt.Errorf("%s; to move them, stop the engine and copy all of it first (aws s3 sync %s %s --exclude "+
+		"spillway-owner), then remove %s", text, place(from), place(to), filepath.Join(stateDir, artifactsFile))
 }
 
 // Boundless is as much as no store takes: S3 has no disk of which artifacts may take a part.
