@@ -119,7 +119,7 @@ func TestInputsAreFoundOut(t *testing.T) {
 	}
 }
 
-// TestALocationNeedsARegion that it gives itself or the configuration of AWS does. It is not parallel: it sets variables.
+// TestALocationNeedsARegion of its own or of the configuration of AWS. It is not parallel: it sets variables.
 func TestALocationNeedsARegion(t *testing.T) {
 	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"} {
 		t.Setenv(name, "")
@@ -131,7 +131,9 @@ func TestALocationNeedsARegion(t *testing.T) {
 	if wrong, ok := errors.AsType[*fault.UsageError](err); !ok || !strings.Contains(wrong.Hint, "region=") {
 		t.Errorf("without a region: %v", err)
 	}
-	for _, text := range []string{"files", "s3://bucket/p?region=eu-west-1", "s3://bucket/p?endpoint=http://127.0.0.1:9000"} {
+	for _, text := range []string{
+		"files", "s3://bucket/p?region=eu-west-1", "s3://bucket/p?endpoint=http://127.0.0.1:9000",
+	} {
 		if err := f.Set(text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
