@@ -46,6 +46,9 @@ type Measured struct {
 	Slots int       `json:"slots"`
 	// Rate is how many tasks came in a second of the latest minutes, at most an hour; 0 where that is not known.
 	Rate float64 `json:"tasks_per_second"`
+	// LatelyTasks came in LatelyMinutes: what Rate rests on.
+	LatelyTasks   int `json:"lately_tasks"`
+	LatelyMinutes int `json:"lately_minutes"`
 }
 
 // Measured returns what is measured of a stage, named as "stage" or "app/stage". Where there is no stage of the name,
@@ -100,6 +103,7 @@ func (d *decider) measure(w *work) Measured {
 		Venue: d.functions, Cold: d.functions.ColdStart.Seconds(), Slower: 1,
 	}
 	measured.Rate = d.memory.Rate(model.Name)
+	measured.LatelyTasks, measured.LatelyMinutes = d.memory.Lately(model.Name)
 	if colds := model.Colds[fact.Function]; len(colds.Values) > 0 {
 		measured.Cold, _ = colds.Mean()
 		measured.Colds = len(colds.Values)

@@ -18,7 +18,10 @@ var unwanted = map[string]string{
 	"modernc.org/sqlite":                           "the database of the embedded servers",
 	"github.com/prometheus":                        "metrics, which the engine serves",
 	"github.com/spf13/cobra":                       "flags, which only the engine has",
-	"github.com/aws/aws-sdk-go-v2":                 "the caller's side of functions",
+	"github.com/aws/aws-sdk-go-v2/service/lambda":  "the caller's side of functions",
+	"github.com/aws/aws-sdk-go-v2/service/pricing": "what AWS costs",
+	"github.com/aws/aws-sdk-go-v2/service/ec2":     "what AWS costs",
+	"github.com/aws/aws-sdk-go-v2/config":          "credentials of people and machines: a function has its role's",
 	"github.com/spillway-ml/spillway/cmd/internal": "the engine",
 }
 

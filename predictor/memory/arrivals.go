@@ -383,13 +383,19 @@ func (m *State) Fan(model string, levels []float64, now fact.Instant) (minutes [
 
 // Rate is how many tasks of a model came in a second of the latest minutes; 0 where none is known.
 func (m *State) Rate(model string) float64 {
+	tasks, minutes := m.Lately(model)
+	return float64(tasks) / max(60*float64(minutes), 1)
+}
+
+// Lately is how many tasks of a stage came in how many of the latest minutes, which is what Rate rests on; 0 in 0 where
+// nothing is known of it.
+func (m *State) Lately(model string) (tasks, minutes int) {
 	a := m.arrivals.stages[model]
 	if a == nil {
-		return 0
+		return 0, 0
 	}
-	tasks := 0
 	for _, came := range a.Came {
 		tasks += came.Tasks
 	}
-	return float64(tasks) / max(60*float64(len(a.Came)), 1)
+	return tasks, len(a.Came)
 }

@@ -15,6 +15,12 @@ import (
 const (
 	tasks   = 10_000
 	warming = 5_000
+	// What functions hold at a high rate takes more tasks to be warm: those of so many run times with their cold start,
+	// and of a minute at least; as many tasks as that is, up to a bound. A venue of 1,000 environments has 1,000 tasks in
+	// a run time at most, so that only what it has no room for comes to the bound.
+	warmRuns    = 5
+	warmSeconds = 60
+	warmMost    = 100_000
 )
 
 // drawn are arrivals of a Poisson process of rate 1 and run times that were measured, each as likely as any other. All
@@ -22,8 +28,10 @@ const (
 type drawn struct {
 	Case
 	arrivals, walls []float64
-	mean, longest   float64 // of run times; longest is their 99th percentile
-	within          float64
+	// early are those before the first, by falling time, of which functions look at as many as make them warm.
+	early, earlyWalls []float64
+	mean, longest     float64 // of run times; longest is their 99th percentile
+	within            float64
 }
 
 func (c Case) draw() *drawn {
@@ -34,6 +42,12 @@ func (c Case) draw() *drawn {
 		now += random.ExpFloat64()
 		d.arrivals = append(d.arrivals, now)
 		d.walls = append(d.walls, c.Walls[random.IntN(len(c.Walls))])
+	}
+	now = 0
+	for range warmMost - warming {
+		now -= random.ExpFloat64()
+		d.early = append(d.early, now)
+		d.earlyWalls = append(d.earlyWalls, c.Walls[random.IntN(len(c.Walls))])
 	}
 	for _, wall := range c.Walls {
 		d.mean += wall / float64(len(c.Walls))
@@ -59,7 +73,8 @@ func (d *drawn) hosts(rate float64) Estimate {
 	return held
 }
 
-// containers are held as hosts are, or started for each task: what costs less of what is in time.
+// containers are held as hosts are, or started for each task: what costs less; each
+// only where that is in time.
 func (d *drawn) containers(rate float64) Estimate {
 	held := d.held(rate, 1)
 	held.Way = Containers
@@ -76,12 +91,27 @@ func (d *drawn) containers(rate float64) Estimate {
 		}
 	}
 	each.Million = d.Container.PerHour.USD() * billed / tasks * 1e6 / 3600
-	each.Units = d.atOnce(until, rate)
+	// At a high rate, none that is drawn ends before the last begins: then as many as there are in the mean.
+	each.Units = max(d.atOnce(until, rate), int(rate*(start+d.mean)))
 	d.tell(&each, latencies)
-	if (Point{Ways: []Estimate{held, each}}).Cheapest().Each {
+	if !each.Late && (held.Late || each.Million < held.Million) {
 		return each
 	}
 	return held
+}
+
+// warm is how many of the early arrivals come before the others at a rate, for environments to be warm.
+func (d *drawn) warm(rate float64) int {
+	virtual := max(warmSeconds, warmRuns*(d.longest*d.Slower+d.Functions.Cold.Seconds()))
+	return int(min(max(rate*virtual-warming, 0), float64(len(d.early))))
+}
+
+// task is when task i arrives at a rate and how long it takes on a slot; those below 0 are early.
+func (d *drawn) task(i int, rate float64) (at, wall float64) {
+	if i < 0 {
+		return d.early[-i-1] / rate, d.earlyWalls[-i-1]
+	}
+	return d.arrivals[i] / rate, d.walls[i]
 }
 
 // functions start an environment where none is idle, and keep each for a while; the one that was busy last is taken
@@ -93,8 +123,9 @@ func (d *drawn) functions(rate float64) Estimate {
 	var busy ends
 	var idle []float64 // since when, rising
 	cost := 0.0
-	for i, wall := range d.walls {
-		now, takes := d.arrivals[i]/rate, wall*d.Slower
+	for i := -d.warm(rate); i < len(d.walls); i++ {
+		now, wall := d.task(i, rate)
+		takes := wall * d.Slower
 		for len(busy) > 0 && busy[0] <= now {
 			idle = append(idle, busy.pop())
 		}
@@ -115,6 +146,9 @@ func (d *drawn) functions(rate float64) Estimate {
 		}
 	}
 	e.Million = cost * 1e6 / tasks
+	if most := d.Functions.Offered.Concurrency; most > 0 {
+		e.Beyond = e.Units > most || rate*d.mean*d.Slower > float64(most)
+	}
 	d.tell(&e, latencies)
 	return e
 }

@@ -85,6 +85,8 @@ type Estimate struct {
 	Cold float64 `json:"cold"`
 	// Late says that the 99th percentile is not within what was asked.
 	Late bool `json:"late,omitempty"`
+	// Beyond says that there are not as many environments at a time as the tasks take.
+	Beyond bool `json:"beyond,omitempty"`
 }
 
 // Point is what all ways come to at a rate.
@@ -94,11 +96,20 @@ type Point struct {
 	Ways []Estimate `json:"ways"` // hosts, containers, functions
 }
 
-// Cheapest is the way that costs least, of equal ones the first; among those that are not late, where there is any.
+// Cheapest is the way that costs least, of equal ones the first; among those that are in time, where there is any, and
+// never functions beyond what there is of them, while there is another.
 func (p Point) Cheapest() Estimate {
+	rank := func(e Estimate) int {
+		switch {
+		case e.Beyond:
+			return 2
+		case e.Late:
+			return 1
+		}
+		return 0
+	}
 	return slices.MinFunc(p.Ways, func(a, b Estimate) int {
-		late := map[bool]int{true: 1}
-		return cmp.Or(cmp.Compare(late[a.Late], late[b.Late]), cmp.Compare(a.Million, b.Million))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Million, b.Million))
 	})
 }
 
@@ -107,6 +118,14 @@ type Span struct {
 	From float64 `json:"from_tasks_per_second"`
 	To   float64 `json:"to_tasks_per_second"`
 	Way  Way     `json:"way"`
+	// Late says that no way is in time there.
+	Late bool `json:"late,omitempty"`
+}
+
+// is reports whether the cheapest of a point is that of the span.
+func (s Span) is(p Point) bool {
+	best := p.Cheapest()
+	return best.Way == s.Way && best.Late == s.Late
 }
 
 // Comparison is a case at a rate, and over rates.
@@ -165,22 +184,25 @@ func (c Case) Compare(rate float64) (Comparison, error) {
 	for i := range points {
 		all.Over = append(all.Over, d.at(least*math.Pow(most/least, float64(i)/(points-1))))
 	}
-	all.Cheapest = []Span{{From: least, To: most, Way: all.Over[0].Cheapest().Way}}
+	first := all.Over[0].Cheapest()
+	all.Cheapest = []Span{{From: least, To: most, Way: first.Way, Late: first.Late}}
 	for i, point := range all.Over[1:] {
 		last := &all.Cheapest[len(all.Cheapest)-1]
-		if way := point.Cheapest().Way; way != last.Way {
-			low, high := all.Over[i].Rate, point.Rate
-			for range halvings {
-				middle := math.Sqrt(low * high)
-				if d.at(middle).Cheapest().Way == last.Way {
-					low = middle
-				} else {
-					high = middle
-				}
-			}
-			last.To = high
-			all.Cheapest = append(all.Cheapest, Span{From: high, To: most, Way: way})
+		if last.is(point) {
+			continue
 		}
+		low, high := all.Over[i].Rate, point.Rate
+		for range halvings {
+			middle := math.Sqrt(low * high)
+			if last.is(d.at(middle)) {
+				low = middle
+			} else {
+				high = middle
+			}
+		}
+		last.To = high
+		best := point.Cheapest()
+		all.Cheapest = append(all.Cheapest, Span{From: high, To: most, Way: best.Way, Late: best.Late})
 	}
 	return all, nil
 }

@@ -144,8 +144,9 @@ func bruteForce(arrivals, walls []float64, slots int) (latencies []float64) {
 func bruteFunctions(d *drawn, rate float64) (cold int, latencies []float64) {
 	type environment struct{ until float64 }
 	var all []environment
-	for i, wall := range d.walls {
-		now, takes, warm := d.arrivals[i]/rate, wall*d.Slower, -1
+	for i := -d.warm(rate); i < len(d.walls); i++ {
+		now, wall := d.task(i, rate)
+		takes, warm := wall*d.Slower, -1
 		for j, e := range all {
 			if e.until <= now && e.until+d.Functions.Kept.Seconds() >= now && (warm < 0 || e.until > all[warm].until) {
 				warm = j
@@ -200,6 +201,68 @@ func TestTheSameArrivalsByBruteForce(t *testing.T) {
 			t.Fatalf("functions: got %+v, want %d cold and a p99 of %v", functions, cold, ends[9899])
 		}
 	})
+}
+
+// TestFunctionsAreNoMoreThanThereAre: 1,000 tasks at a time need 1,000 environments, of which there are 900.
+func TestFunctionsAreNoMoreThanThereAre(t *testing.T) {
+	t.Parallel()
+	c := second()
+	c.Functions.Offered.Concurrency = 900
+	all, err := c.Compare(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if functions := all.At.Ways[2]; !functions.Beyond || functions.Units < 950 || all.At.Cheapest().Way == InFunction {
+		t.Errorf("of 900 environments: %+v, cheapest %+v", functions, all.At.Cheapest())
+	}
+	if last := all.Cheapest[len(all.Cheapest)-1]; last.Way == InFunction {
+		t.Errorf("from %v a second on, %s", last.From, last.Way)
+	}
+	c.Functions.Offered.Concurrency = 2000
+	if all, err = c.Compare(1000); err != nil || all.At.Ways[2].Beyond || all.At.Cheapest().Way != InFunction {
+		t.Errorf("of 2,000 environments: %+v, %v", all.At, err)
+	}
+}
+
+// TestEnvironmentsAreWarmAtAHighRate: 10,000 tasks a second of a second each come to 10,000 warm environments, though
+// the tasks that are counted arrive within one second.
+func TestEnvironmentsAreWarmAtAHighRate(t *testing.T) {
+	t.Parallel()
+	all, err := second().Compare(10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions, each := all.At.Ways[2], second()
+	if functions.Cold > 0.05 || functions.P99 > 1.5 || functions.Units < 9_500 || functions.Units > 11_500 {
+		t.Errorf("functions: %+v, want about 10,000 warm ones", functions)
+	}
+	each.Within = time.Hour
+	each.Container.PerHour = quantity.USD / 10_000
+	if all, err = each.Compare(10_000); err != nil {
+		t.Fatal(err)
+	}
+	if e := all.At.Ways[1]; e.Each && e.Units < 310_000 {
+		t.Errorf("a container for each of 10,000 tasks a second, of 31 s each: %+v", e)
+	}
+}
+
+// TestContainersAreStartedForEachTaskOnlyInTime: where neither is in time, what is held is nearer to it.
+func TestContainersAreStartedForEachTaskOnlyInTime(t *testing.T) {
+	t.Parallel()
+	c := second()
+	c.Within = time.Second / 2
+	all, err := c.Compare(1. / 86_400)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := all.At.Ways[1]; e.Each || !e.Late || e.P99 != 1 {
+		t.Errorf("containers: %+v, want held ones that are late", e)
+	}
+	for _, span := range all.Cheapest {
+		if !span.Late {
+			t.Errorf("nothing is in half a second: %+v", span)
+		}
+	}
 }
 
 func TestWhatCannotBeComparedIsRefused(t *testing.T) {

@@ -57,8 +57,8 @@ func isPrefix(name string) bool {
 // parameters are what may follow the question mark.
 var parameters = []string{"endpoint", "kms-key", "region", "sse"}
 
-// Parse reads a location as String writes it. Its errors repeat no user part and no unknown parameter: they may be
-// secrets.
+// Parse reads a location as String writes it. Its errors repeat no user part, and of an unknown parameter the name
+// alone: the rest may be secrets.
 func Parse(text string) (Location, error) {
 	parsed, err := url.Parse(text)
 	if err != nil {
@@ -66,7 +66,7 @@ func Parse(text string) (Location, error) {
 	}
 	switch {
 	case parsed.Scheme != "s3":
-		return Location{}, fmt.Errorf("the scheme %q is not s3", parsed.Scheme)
+		return Location{}, errors.New(`it is neither "files" nor an s3:// location`)
 	case parsed.User != nil:
 		return Location{}, errors.New("credentials do not belong into the location: they come from the environment, the " +
 			"shared files or the role, as everywhere with AWS")
@@ -79,7 +79,7 @@ func Parse(text string) (Location, error) {
 	}
 	for name, values := range query {
 		if !slices.Contains(parameters, name) {
-			return Location{}, fmt.Errorf("there is a parameter that is none of %s", strings.Join(parameters, ", "))
+			return Location{}, fmt.Errorf("the parameter %.40q is none of %s", name, strings.Join(parameters, ", "))
 		}
 		if len(values) > 1 {
 			return Location{}, fmt.Errorf("the parameter %s is given twice", name)

@@ -36,8 +36,8 @@ func TestLocationsAreReadAsTheyAreWritten(t *testing.T) {
 func TestMistakesInLocationsAreNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"":                                      "is not s3",
-		"http://bucket/p":                       `the scheme "http" is not s3`,
+		"":                                      `neither "files" nor an s3:// location`,
+		"http://bucket/p":                       `neither "files" nor an s3:// location`,
 		"s3:///p":                               "names no bucket",
 		"s3://Bucket/p":                         "is not the name of a bucket",
 		"s3://ab":                               "is not the name of a bucket",
@@ -52,7 +52,7 @@ func TestMistakesInLocationsAreNamed(t *testing.T) {
 		"s3://bucket/p?region=":                 "the parameter region is empty",
 		"s3://bucket/p?region=a1&region=b1":     "region is given twice",
 		"s3://bucket/p?region=Ireland!":         "is not the name of a region",
-		"s3://bucket/p?secret=hidden":           "none of endpoint, kms-key, region, sse",
+		"s3://bucket/p?secret=hidden":           `the parameter "secret" is none of endpoint, kms-key, region, sse`,
 		"s3://bucket/p?%zz":                     "no list of name=value",
 		"s3://bucket/p?sse=none":                "sse is AES256",
 		"s3://bucket/p?kms-key=k":               "kms-key needs sse=aws:kms",

@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -249,7 +250,7 @@ func TestEveryAnswerIsAsDescribed(t *testing.T) {
 		query := url.Values{}
 		for _, parameter := range operation.Parameters {
 			if parameter.Required && parameter.In == "query" {
-				query.Set(parameter.Name, "digits-1")
+				query.Set(parameter.Name, cmp.Or(map[string]string{"stage": "digits/score"}[parameter.Name], "digits-1"))
 			}
 		}
 		for _, run := range []string{"digits-1", "digits-2"} {

@@ -1,6 +1,7 @@
 package display
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -31,11 +32,18 @@ func (r Comparison) Lines(s Style) []string {
 	lines := []string{s.paint(bold, Clean(m.Stage)) + "  " + fmt.Sprintf("a million tasks at %s, %s", rate(r.At.Rate),
 		r.RateSource)}
 	t := newTable("where", ">a million", ">p50", ">p99", ">cold", "how many")
-	cheapest := r.At.Cheapest().Way
+	cheapest := r.At.Cheapest()
+	anyLate := slices.ContainsFunc(r.At.Ways, func(e threeway.Estimate) bool { return e.Late })
 	for _, e := range r.At.Ways {
 		name, note := string(e.Way), r.counted(e)
-		if e.Way == cheapest {
+		if e.Beyond {
+			note += ", more than the " + words.Grouped(r.Measured.Venue.Concurrency) + " that there are"
+		}
+		if e.Way == cheapest.Way {
 			note += ", the cheapest"
+			if anyLate && !e.Late {
+				note += " in time"
+			}
 		}
 		if e.Late {
 			note += ", late"
@@ -44,12 +52,16 @@ func (r Comparison) Lines(s Style) []string {
 	}
 	lines = append(append(lines, t.lines(s, "  ")...), "")
 	for i, span := range r.Cheapest {
-		text := fmt.Sprintf("%s cost least from %s on", span.Way, rate(span.From))
+		where := "from " + rate(span.From) + " on"
 		switch {
 		case len(r.Cheapest) == 1:
-			text = fmt.Sprintf("%s cost least at every rate from %s to %s", span.Way, rate(span.From), rate(span.To))
+			where = "at every rate from " + rate(span.From) + " to " + rate(span.To)
 		case i == 0:
-			text = fmt.Sprintf("%s cost least below %s", span.Way, rate(span.To))
+			where = "below " + rate(span.To)
+		}
+		text := fmt.Sprintf("%s are in time at the least cost %s", span.Way, where)
+		if span.Late {
+			text = fmt.Sprintf("nothing is in time (%s) %s; of what is late, %s cost least", seconds(r.Within), where, span.Way)
 		}
 		lines = append(lines, "  "+text)
 	}
@@ -59,7 +71,7 @@ func (r Comparison) Lines(s Style) []string {
 		var latencies []string
 		cells := []string{rate(point.Rate)}
 		for _, e := range point.Ways {
-			cells, latencies = append(cells, dollars(e.Million)), append(latencies, seconds(e.P99))
+			cells, latencies = append(cells, dollars(e.Million)), append(latencies, marked(e))
 		}
 		over.add(append(cells, strings.Join(latencies, ", "), string(point.Cheapest().Way))...)
 	}
@@ -77,17 +89,36 @@ func (r Comparison) shown() (points []threeway.Point) {
 	return points
 }
 
+// marked is the 99th percentile of latency, and whether that is late or more than there is.
+func marked(e threeway.Estimate) string {
+	switch {
+	case e.Beyond:
+		return seconds(e.P99) + " (too many)"
+	case e.Late:
+		return seconds(e.P99) + " (late)"
+	}
+	return seconds(e.P99)
+}
+
+// many writes "1 host", "11,472 hosts".
+func many(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return words.Grouped(n) + " " + one + "s"
+}
+
 // counted says how many there are of what a way has.
 func (r Comparison) counted(e threeway.Estimate) string {
 	switch {
 	case e.Way == threeway.Hosts:
-		return Count(e.Units, "host") + " held, " + Count(e.Units*r.Host.Slots, "slot")
+		return many(e.Units, "host") + " held, " + many(e.Units*r.Host.Slots, "slot")
 	case e.Each:
-		return "one started for each task, " + strconv.Itoa(e.Units) + " at a time"
+		return "one started for each task, " + words.Grouped(e.Units) + " at a time"
 	case e.Way == threeway.Containers:
-		return Count(e.Units, "container") + " held"
+		return many(e.Units, "container") + " held"
 	}
-	return strconv.Itoa(e.Units) + " at a time"
+	return words.Grouped(e.Units) + " at a time"
 }
 
 // basis says what the figures rest on.
@@ -106,17 +137,20 @@ func (r Comparison) basis() string {
 		slower = "as measured there"
 	}
 	late := ""
-	if slices.ContainsFunc(r.At.Ways, func(e threeway.Estimate) bool { return e.Late }) {
+	isLate := func(e threeway.Estimate) bool { return e.Late }
+	if slices.ContainsFunc(append([]threeway.Point{r.At}, r.Over...), func(p threeway.Point) bool {
+		return slices.ContainsFunc(p.Ways, isLate)
+	}) {
 		late = "; late: 99 of 100 tasks do not end within that"
 	}
 	return fmt.Sprintf("by %s; a slot has %s. Hosts: %s at %s an hour, %s each. Containers: %s of %s at %s an hour, "+
 		"which start in %s and are billed for %s at least. Functions: %s at %s a GiB-second, %.2f times as long as on a "+
-		"slot (%s), %s, kept for %s without work, at most %d at a time in this stack. As few are held as end 99 of 100 "+
+		"slot (%s), %s, kept for %s without work, at most %s at a time in this stack. As few are held as end 99 of 100 "+
 		"tasks within %s%s.",
 		measured, m.Size, Clean(r.Host.Name), r.Host.PerHour, Count(r.Host.Slots, "slot"), Clean(r.Container.Name),
 		r.Container.Size, r.Container.PerHour, seconds(r.Container.Start.Seconds()), seconds(r.Container.Least.Seconds()),
 		r.Functions.Class, m.Venue.PerGiBSecond, m.Slower, slower, cold, seconds(r.Functions.Kept.Seconds()),
-		m.Venue.Concurrency, seconds(r.Within), late)
+		words.Grouped(m.Venue.Concurrency), seconds(r.Within), late)
 }
 
 // dollars writes an amount of any size to three digits: "$0.0123", "$12.3", "$1,230,000".
@@ -143,10 +177,19 @@ func rate(perSecond float64) string {
 		span time.Duration
 	}{{"a second", time.Second}, {"a minute", time.Minute}, {"an hour", time.Hour}} {
 		if count := perSecond * unit.span.Seconds(); count >= 0.9995 {
-			return strconv.FormatFloat(count, 'g', 3, 64) + " " + unit.name
+			return threeDigits(count) + " " + unit.name
 		}
 	}
 	return strconv.FormatFloat(perSecond*86_400, 'g', 3, 64) + " a day"
+}
+
+// threeDigits writes a number to three digits, without an exponent: "0.123", "12.3", "100,000".
+func threeDigits(x float64) string {
+	if x < 999.5 {
+		return strconv.FormatFloat(x, 'g', 3, 64)
+	}
+	scale := math.Pow(10, math.Floor(math.Log10(x))-2)
+	return words.Grouped(int64(math.Round(x/scale) * scale))
 }
 
 // The layout of the picture, in pixels.
@@ -157,6 +200,7 @@ const (
 	comparisonTop    = 60
 	comparisonPanel  = 230
 	comparisonGap    = 60
+	labelStep        = 14
 	comparisonHeight = comparisonTop + 2*comparisonPanel + comparisonGap + 60
 )
 
@@ -197,7 +241,7 @@ func ComparisonSVG(r Comparison) []byte {
 		low, high = low/1.3, high*1.3
 		up := func(value float64) float64 { return bottom - comparisonPanel*math.Log(value/low)/math.Log(high/low) }
 		d.Text("m", comparisonLeft, top-8, panel.name)
-		for tick := math.Pow(10, math.Ceil(math.Log10(low))); tick <= high; tick *= 10 {
+		for _, tick := range ticks(low, high) {
 			d.Line("g", comparisonLeft, up(tick), comparisonRight, up(tick), "")
 			d.Text("m e", comparisonLeft-8, up(tick)+4, panel.write(tick))
 		}
@@ -206,9 +250,17 @@ func ComparisonSVG(r Comparison) []byte {
 			d.Text("m c", across(tick), bottom+16, rate(tick))
 		}
 		for _, span := range r.Cheapest[1:] {
-			title := string(span.Way) + " are cheapest from " + rate(span.From)
+			title := string(span.Way) + " are in time at the least cost from " + rate(span.From)
+			if span.Late {
+				title = "nothing is in time from " + rate(span.From)
+			}
 			d.Line("l", across(span.From), top, across(span.From), bottom, title)
 		}
+		var ends []float64
+		for _, e := range r.Over[len(r.Over)-1].Ways {
+			ends = append(ends, up(panel.of(e)))
+		}
+		ends = apart(ends, labelStep, bottom)
 		for k, e := range r.Over[0].Ways {
 			var commands strings.Builder
 			for j, point := range r.Over {
@@ -219,8 +271,7 @@ func ComparisonSVG(r Comparison) []byte {
 				commands.WriteString(command + svg.Pixels(across(point.Rate)) + " " + svg.Pixels(up(panel.of(point.Ways[k]))))
 			}
 			d.Path(string(e.Way), commands.String(), string(e.Way))
-			end := r.Over[len(r.Over)-1].Ways[k]
-			d.Text(string(e.Way), comparisonRight+8, up(panel.of(end))+4+float64(k-1)*2, string(e.Way))
+			d.Text(string(e.Way), comparisonRight+8, ends[k]+4, string(e.Way))
 		}
 	}
 	d.Text("m", 16, comparisonHeight-14, fmt.Sprintf("%s at %s an hour, %s at %s, functions of %s at %s a GiB-second; "+
@@ -228,4 +279,40 @@ func ComparisonSVG(r Comparison) []byte {
 		r.Container.PerHour,
 		r.Functions.Class, r.Measured.Venue.PerGiBSecond))
 	return d.End()
+}
+
+// ticks are the powers of ten between low and high, both above 0; where these are fewer than three, 2 and 5 times such
+// ones too.
+func ticks(low, high float64) (all []float64) {
+	steps := []float64{1}
+	if high/low < 1000 {
+		steps = []float64{1, 2, 5}
+	}
+	for ten := math.Pow(10, math.Floor(math.Log10(low))); ten <= high; ten *= 10 {
+		for _, step := range steps {
+			if tick := step * ten; tick >= low && tick <= high {
+				all = append(all, tick)
+			}
+		}
+	}
+	return all
+}
+
+// apart moves heights apart by a step at least, in their order, none below the bottom.
+func apart(heights []float64, step, bottom float64) []float64 {
+	order := make([]int, len(heights))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(heights[a], heights[b]) })
+	moved := slices.Clone(heights)
+	for i := 1; i < len(order); i++ {
+		moved[order[i]] = max(moved[order[i]], moved[order[i-1]]+step)
+	}
+	below := bottom
+	for _, at := range slices.Backward(order) {
+		moved[at] = min(moved[at], below)
+		below = moved[at] - step
+	}
+	return moved
 }

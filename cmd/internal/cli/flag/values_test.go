@@ -1,6 +1,8 @@
 package flag
 
 import (
+	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -113,5 +116,30 @@ func TestInputsAreFoundOut(t *testing.T) {
 	}
 	if _, err := ReadInput("-", strings.NewReader(`"`+strings.Repeat("x", inputLimit)+`"`)); err == nil {
 		t.Error("an input over the limit is read")
+	}
+}
+
+// TestALocationNeedsARegion of its own or of the configuration of AWS. It is not parallel: it sets variables.
+func TestALocationNeedsARegion(t *testing.T) {
+	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none"))
+	var value string
+	f := store{&value}
+	err := f.Set("s3://bucket/p")
+	if wrong, ok := errors.AsType[*fault.UsageError](err); !ok || !strings.Contains(wrong.Hint, "region=") {
+		t.Errorf("without a region: %v", err)
+	}
+	for _, text := range []string{
+		"files", "s3://bucket/p?region=eu-west-1", "s3://bucket/p?endpoint=http://127.0.0.1:9000",
+	} {
+		if err := f.Set(text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	t.Setenv("AWS_REGION", "eu-west-1")
+	if err := f.Set("s3://bucket/p"); err != nil {
+		t.Errorf("with AWS_REGION: %v", err)
 	}
 }

@@ -120,6 +120,9 @@ func (f *deployFlags) check(cmd *cobra.Command) ([]int, error) {
 			Hint:    "write 1s to 15m",
 		}
 	}
+	if err := f.checkLocal(); err != nil {
+		return nil, err
+	}
 	classes := awslambda.Classes()
 	if !cmd.Flags().Changed("memory") {
 		return classes, nil
@@ -142,6 +145,26 @@ func (f *deployFlags) check(cmd *cobra.Command) ([]int, error) {
 	return chosen, nil
 }
 
+// checkLocal refuses what the function host of this machine cannot do and AWS can.
+func (f *deployFlags) checkLocal() error {
+	switch {
+	case f.where.Endpoint != localEndpoint:
+		return nil
+	case f.bucket != "":
+		return &fault.UsageError{
+			Problem: "--bucket is not for --endpoint local: the local function host takes the program from the request",
+			Hint:    "leave one of them out",
+		}
+	case f.arch != "" && f.arch != runtime.GOARCH:
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("--arch %s: the local function host runs on this machine, which has %s", f.arch,
+				runtime.GOARCH),
+			Hint: "leave --arch out, or deploy to AWS without --endpoint local",
+		}
+	}
+	return nil
+}
+
 func deploy(cmd *cobra.Command, t *tool.Tool, source string, flags *deployFlags) (err error) {
 	ctx := cmd.Context()
 	if flags.role == "" {
@@ -151,6 +174,17 @@ func deploy(cmd *cobra.Command, t *tool.Tool, source string, flags *deployFlags)
 	if err != nil {
 		return err
 	}
+	// Before AWS: what is no program needs no credentials to be refused.
+	program, remove, err := programOf(ctx, t, source, flags.arch)
+	if wrong, ok := errors.AsType[*build.Error](err); ok && wrong.Err == nil {
+		return &fault.UsageError{
+			Problem: err.Error(), Hint: cmp.Or(wrong.Hint, "correct what it says, and deploy again"),
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
 	options := awslambda.Options{Role: flags.role, Timeout: flags.timeout}
 	if options.Place, err = flags.functionPlace(t); err != nil {
 		return err
@@ -159,11 +193,6 @@ func deploy(cmd *cobra.Command, t *tool.Tool, source string, flags *deployFlags)
 	if err != nil {
 		return err
 	}
-	program, remove, err := programOf(ctx, t, source, flags.arch)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
 	var reserved *int
 	if flags.concurrency > 0 {
 		reserved = &flags.concurrency
@@ -280,18 +309,26 @@ func show(t *tool.Tool, asJSON bool, all []awslambda.Deployed, of int, endpoint 
 		return nil
 	}
 	table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
-	display.Printf(table, "FUNCTION\tMEMORY\tPROCESSOR\tCODE\tSTATE\tCHANGE\tTIME\n")
+	display.Printf(table, "FUNCTION\tMEMORY\tPROCESSOR\tCODE\tTIMEOUT\tRESERVED\tSTATE\tCHANGE\tTIME\n")
 	for _, one := range all {
-		display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", display.CleanLine(one.Name), memoryText(one.Memory),
-			display.CleanLine(one.Architecture), quantity.Bytes(one.CodeBytes), display.CleanLine(one.State), one.Change,
-			one.Took.Round(time.Millisecond))
+		display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", display.CleanLine(one.Name), memoryText(one.Memory),
+			display.CleanLine(one.Architecture), quantity.Bytes(one.CodeBytes), one.Timeout, reservedText(one.Reserved),
+			display.CleanLine(one.State), one.Change, one.Took.Round(time.Millisecond))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	t.Say("%s at %s, with the role %s, %s each\n", words.Count(len(all), "function"), display.CleanLine(endpoint),
-		display.CleanLine(all[0].Role), all[0].Timeout)
+	t.Say("%s at %s, with the role %s\n", words.Count(len(all), "function"), display.CleanLine(endpoint),
+		display.CleanLine(all[0].Role))
 	return nil
+}
+
+// reservedText writes the concurrency that is reserved for a function; "-" for what it shares with the account.
+func reservedText(reserved *int) string {
+	if reserved == nil {
+		return "-"
+	}
+	return words.Grouped(*reserved)
 }
 
 // memoryText writes the memory of a function, which is in MB, as AWS does.

@@ -116,7 +116,8 @@ func TestAnAppIsDeployedInItsClassesAndThenUnchanged(t *testing.T) {
 	}
 	stdout, stderr := s.run(t, t.Context(), cli.ExitOK, "", "deploy", app)
 	clitest.Contains(t, "table", stdout, "FUNCTION", "PROCESSOR", "unchanged", "created", "10240 MiB",
-		"8 functions at "+s.endpoint+", with the role "+role+", 2m0s each")
+		"TIMEOUT", "RESERVED", "15m0s", "2m0s",
+		"8 functions at "+s.endpoint+", with the role "+role+"\n")
 	clitest.Contains(t, "progress", stderr, " unchanged (1 of 8)", " created (8 of 8)")
 	if got := len(s.names()); got != len(awslambda.Classes()) {
 		t.Errorf("got %d functions, want one of each class", got)
@@ -354,6 +355,27 @@ func TestWithoutCredentialsNothingIsCalled(t *testing.T) {
 	s := site{state: t.TempDir(), endpoint: "https://lambda.example.com"}
 	_, stderr := s.run(t, t.Context(), cli.ExitUsage, "", "list")
 	clitest.Contains(t, "error", stderr, "there are no AWS credentials that work", "AWS_ACCESS_KEY_ID")
+	empty := t.TempDir()
+	_, stderr = s.run(t, t.Context(), cli.ExitUsage, "", "deploy", empty)
+	clitest.Contains(t, "no program", stderr, empty)
+	if strings.Contains(stderr, "credentials") {
+		t.Errorf("what is no program is refused for its credentials: %s", stderr)
+	}
+}
+
+func TestWhatTheLocalHostCannotDoIsRefusedBeforeItIsAsked(t *testing.T) {
+	t.Parallel()
+	s, other := site{state: t.TempDir(), endpoint: "local"}, "arm64"
+	if runtime.GOARCH == other {
+		other = "amd64"
+	}
+	for want, args := range map[string][]string{
+		"--bucket is not for --endpoint local": {"--bucket", "my-bucket"},
+		"the local function host runs on this": {"--arch", other},
+	} {
+		_, stderr := s.run(t, t.Context(), cli.ExitUsage, "", append([]string{"deploy", t.TempDir()}, args...)...)
+		clitest.Contains(t, "error", stderr, want, "hint: ")
+	}
 }
 
 func TestWhatTheHostRefusesIsToldWithHowFarItCame(t *testing.T) {

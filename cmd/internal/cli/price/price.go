@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -115,6 +116,9 @@ func refresh(ctx context.Context, t *tool.Tool, flags *refreshFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := writable(flags); err != nil {
+		return err
+	}
 	query, err := asked(old, flags.where.Region)
 	if err != nil {
 		return err
@@ -141,6 +145,25 @@ func refresh(ctx context.Context, t *tool.Tool, flags *refreshFlags) error {
 		return t.WriteJSON(told(flags.out, changes, answer))
 	}
 	return show(t, flags, oldName, changes, answer)
+}
+
+// writable refuses a destination in a directory that is not there or cannot be written to, before AWS is asked.
+func writable(flags *refreshFlags) error {
+	if flags.out == "" {
+		return nil
+	}
+	if info, err := os.Stat(flags.out); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return nil // a device, such as /dev/stdout
+	}
+	dir := filepath.Dir(flags.out)
+	_, err := os.Stat(dir)
+	if err == nil {
+		err = safefile.Check(dir, flags.sharedOut)
+	}
+	if err != nil {
+		return flag.RefusedOut("--out", flags.out, err)
+	}
+	return nil
 }
 
 // before is the catalogue that is refreshed, and what it is called.

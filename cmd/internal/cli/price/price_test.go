@@ -152,3 +152,10 @@ func TestARefreshThatCannotBeIsRefusedAndWritesNothing(t *testing.T) {
 		})
 	}
 }
+
+func TestTheDestinationIsLookedAtBeforeAWSIsAsked(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "nowhere", "prices.csv")
+	_, stderr := execute(t, cli.ExitUsage, "--endpoint", "http://127.0.0.1:1", "--out", out)
+	clitest.Contains(t, "error", stderr, "--out", "nowhere", "hint: ")
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/threeway"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // compareFlags are those of `compare`.
@@ -55,7 +56,8 @@ func (f *compareFlags) add(set *pflag.FlagSet) {
 	set.Var(flag.SpanOrNone(&f.containerStart, time.Hour), "container-start", "how long a container takes to start")
 	set.Var(flag.SpanOrNone(&f.kept, 24*time.Hour), "function-kept", "for how long an environment without work is kept")
 	set.BoolVar(&f.asJSON, "json", false, "print everything as JSON; the units are in the names")
-	set.Var(flag.Destination{Value: &f.svg}, "svg", "write a picture of costs and latencies over rates to this `FILE`")
+	set.Var(flag.Destination{Value: &f.svg}, "svg", "write a picture of costs and latencies over rates to this "+
+		"`FILE`, or with - only that to standard output")
 	flag.AddSharedOut(set, &f.sharedOut, "--svg")
 }
 
@@ -70,7 +72,8 @@ minute at least) and in functions: at one rate of arrivals and over rates, with 
 another is cheaper. Run times, cold starts and sizes are those of the stage's own latest attempts;
 prices are those in force, each with its source in the catalogue.
 
-Arrivals are drawn (Poisson), 10,000 of them after 5,000 that nobody counts, the same for all three.
+Arrivals are drawn (Poisson), 10,000 of them after 5,000 that nobody counts, the same for all three;
+at high rates functions see more before, to be warm.
 Of hosts and containers as few are held as keep --within; a container is started for each task where
 that is cheaper and within, too. A function starts where none is idle. STAGE is the name of a stage,
 or app/stage where several apps have one of the name. To compare two runs, see spillway diff.
@@ -93,6 +96,11 @@ the catalogue.`,
 }
 
 func compare(ctx context.Context, t *tool.Tool, stage string, flags compareFlags) error {
+	if flags.svg == "-" && flags.asJSON {
+		return &fault.UsageError{
+			Problem: "--svg - and --json both write to standard output", Hint: "give --svg a FILE, or leave one out",
+		}
+	}
 	s, err := session.Connect(ctx, t)
 	if err != nil {
 		return err
@@ -113,7 +121,8 @@ func compare(ctx context.Context, t *tool.Tool, stage string, flags compareFlags
 	report := display.Comparison{Measured: measured, Host: c.Host, Container: c.Container, Functions: c.Functions}
 	rate := flags.rate
 	if rate == 0 {
-		rate, report.RateSource = measured.Rate, "as in the latest minutes"
+		rate, report.RateSource = measured.Rate, fmt.Sprintf("as in the latest minutes (%s tasks in %s)",
+			words.Grouped(measured.LatelyTasks), words.Count(measured.LatelyMinutes, "minute"))
 	} else {
 		report.RateSource = "as asked"
 	}
@@ -123,10 +132,16 @@ func compare(ctx context.Context, t *tool.Tool, stage string, flags compareFlags
 	if report.Comparison, err = c.Compare(rate); err != nil {
 		return fmt.Errorf("compare %s: %w", measured.Stage, err)
 	}
-	if flags.svg != "" {
+	switch flags.svg {
+	case "":
+	case "-":
+		t.Say("%s", display.Own(string(display.ComparisonSVG(report))))
+		return nil
+	default:
 		if err := safefile.WriteFile(flags.svg, display.ComparisonSVG(report), 0o644, flags.sharedOut); err != nil {
 			return flag.RefusedOut("--svg", flags.svg, err)
 		}
+		t.Note("the picture is written to %s", flags.svg)
 	}
 	if flags.asJSON {
 		return t.WriteJSON(report)

@@ -59,8 +59,8 @@ func TestCompareTellsWhereAStageCostsLess(t *testing.T) {
 		t.Fatalf("%d %s", code, stderr)
 	}
 	clitest.Contains(t, "the table", stdout, "digits/score", "a million tasks at 4 a second, as asked", "hosts",
-		"containers", "functions", "the cheapest", "functions cost least below", "hosts cost least from",
-		"fargate-x86", "rack at $0.32")
+		"containers", "functions", "the cheapest", "functions are in time at the least cost below",
+		"hosts are in time at the least cost from", "fargate-x86", "rack at $0.32")
 	for line := range strings.Lines(stdout) {
 		if len([]rune(strings.TrimRight(line, "\n"))) > 120 {
 			t.Errorf("a line is too long: %s", line)
@@ -71,6 +71,18 @@ func TestCompareTellsWhereAStageCostsLess(t *testing.T) {
 		strings.Contains(string(drawn), "Inf") {
 		t.Errorf("the picture: %v, %.80s", err, drawn)
 	}
+	clitest.Contains(t, "the note", stderr, "the picture is written to "+picture)
+	if strings.Count(string(drawn), `<text class="m e"`) < 6 {
+		t.Error("the picture has too few numbers on its y axes")
+	}
+	if code, stdout, _ = compare("score", "--rate", "4", "--svg", "-"); code != 0 || stdout != string(drawn) {
+		t.Errorf("--svg -: %d %.80s", code, stdout)
+	}
+	_, stdout, _ = compare("score", "--rate", "100000", "--within", "500ms")
+	clitest.Contains(t, "what is beyond all", stdout, "100,000 a second", "more than the 1,000 that there are",
+		"nothing is in time", "(late)", "(too many)")
+	_, stdout, _ = compare("score")
+	clitest.Contains(t, "the rate's source", stdout, "as in the latest minutes (", " tasks in ")
 	code, stdout, stderr = compare("digits/score", "--json", "--host", "c7i.4xlarge", "--within", "3s")
 	var told struct {
 		Source string  `json:"rate_source"`
@@ -105,6 +117,7 @@ func TestCompareTellsWhereAStageCostsLess(t *testing.T) {
 		{[]string{"score", "--host", "c9.huge"}, 2, "c7i.xlarge"},
 		{[]string{"score", "--container", "boat"}, 2, "fargate-x86"},
 		{[]string{"score", "--rate", "0"}, 2, "rate"},
+		{[]string{"score", "--svg", "-", "--json"}, 2, "standard output"},
 		{nil, 2, "the name of a stage"},
 	} {
 		code, _, stderr := compare(test.args...)

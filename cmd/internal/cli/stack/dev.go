@@ -49,6 +49,9 @@ An alert is raised when the goal of a run is going to be missed, and another one
 it is shown here and on the page, published on NATS, and posted to each --alert-webhook as JSON,
 again and again for ten minutes while the receiver is away.
 
+With --artifacts s3://... artifacts are kept in a bucket. Credentials are those of AWS's own tools
+(AWS_ACCESS_KEY_ID, AWS_PROFILE, ~/.aws, a role), and so is a region that the location leaves out.
+
 Traces, one per run, go to a collector when the environment says so as OpenTelemetry has it:
 OTEL_EXPORTER_OTLP_ENDPOINT (such as http://127.0.0.1:4318) or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT,
 OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME; OTEL_SDK_DISABLED=true turns them off.
@@ -58,6 +61,7 @@ flag, a variable or an app is wrong.`,
 		Example: `  spillway dev --app ./myapp
   spillway dev --app ./myapp --function-price-factor 10 --value-of-time 0.5
   spillway dev --app ./myapp --no-burst --state ./try
+  spillway dev --app ./myapp --artifacts 's3://my-bucket/spillway?region=eu-west-1'
   spillway dev --app ./myapp --alert-webhook https://hooks.example.com/alerts
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 spillway dev --app ./myapp`,
 		Args: flag.Positional(),
