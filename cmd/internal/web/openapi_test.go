@@ -1,7 +1,6 @@
 package web_test
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -250,7 +249,11 @@ func TestEveryAnswerIsAsDescribed(t *testing.T) {
 		query := url.Values{}
 		for _, parameter := range operation.Parameters {
 			if parameter.Required && parameter.In == "query" {
-				query.Set(parameter.Name, cmp.Or(map[string]string{"stage": "digits/score"}[parameter.Name], "digits-1"))
+				asked := "digits-1"
+				if parameter.Name == "stage" {
+					asked = "digits/score"
+				}
+				query.Set(parameter.Name, asked)
 			}
 		}
 		for _, run := range []string{"digits-1", "digits-2"} {
