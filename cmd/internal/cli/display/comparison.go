@@ -250,11 +250,7 @@ func ComparisonSVG(r Comparison) []byte {
 			d.Text("m c", across(tick), bottom+16, rate(tick))
 		}
 		for _, span := range r.Cheapest[1:] {
-			title := string(span.Way) + " are in time at the least cost from " + rate(span.From)
-			if span.Late {
-				title = "nothing is in time from " + rate(span.From)
-			}
-			d.Line("l", across(span.From), top, across(span.From), bottom, title)
+			d.Line("l", across(span.From), top, across(span.From), bottom, edge(span))
 		}
 		var ends []float64
 		for _, e := range r.Over[len(r.Over)-1].Ways {
@@ -279,6 +275,14 @@ func ComparisonSVG(r Comparison) []byte {
 		r.Container.PerHour,
 		r.Functions.Class, r.Measured.Venue.PerGiBSecond))
 	return d.End()
+}
+
+// edge says what begins at a span.
+func edge(span threeway.Span) string {
+	if span.Late {
+		return "nothing is in time from " + rate(span.From)
+	}
+	return string(span.Way) + " are in time at the least cost from " + rate(span.From)
 }
 
 // ticks are the powers of ten between low and high, both above 0; where these are fewer than three, 2 and 5 times such
