@@ -301,10 +301,10 @@ func (d *decider) trains(w *work) *training {
 }
 
 // holding are the functions that hold so much.
-func (d *decider) holding(memory quantity.Bytes) venue.Functions {
+func (d *decider) holding(needed quantity.Bytes) venue.Functions {
 	functions := d.functions
 	functions.Classes = slices.DeleteFunc(slices.Clone(functions.Classes), func(class quantity.Bytes) bool {
-		return class < memory
+		return class < needed
 	})
 	return functions
 }

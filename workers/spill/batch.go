@@ -96,10 +96,11 @@ type fate struct {
 	again bool          // it was not begun, and goes with another invoke
 }
 
-// fates decides what became of each attempt of an invoke that returned. Where its environment died, that is put down
-// to the one that ran then, as the log tells, unless it ran into the limit of the function, of which others had a part.
-// Those before it have lost their answers, and those behind it were not begun. Where the log does not tell, because nothing was begun or the last has printed much, all are lost: each is
-// tried again with an invoke for itself, and shows then who it was.
+// fates decides what became of each attempt of an invoke that returned. Where its environment died, that is put down to
+// the one that ran then, as the log tells, unless it ran into the limit of the function, of which others had a part.
+// Those before it have lost their answers, and those behind it were not begun. Where the log does not tell, because
+// nothing was begun or the last has printed much, all are lost: each is tried again with an invoke for itself, and
+// shows then who it was.
 func fates(venue predictor.FunctionVenue, members []*member, answer activities.FunctionAnswer) []fate {
 	found := make([]fate, len(members))
 	if answer.Error != "" {
