@@ -195,8 +195,8 @@ func TestFunctionsOfTwoPlacesInOneAccountKeepTheirVariables(t *testing.T) {
 	const one, other = "s3://bucket/one", "s3://bucket/other"
 	first := ensure(t, of(one), b, 512)
 	second := ensure(t, of(other), b, 512)
-	for _, function := range [][2]string{{first, one}, {second, other}} {
-		name, want := function[0], function[1]
+	for _, pair := range [][2]string{{first, one}, {second, other}} {
+		name, want := pair[0], pair[1]
 		got, err := c.GetFunctionConfiguration(t.Context(), &lambda.GetFunctionConfigurationInput{FunctionName: &name})
 		if err != nil {
 			t.Fatal(err)

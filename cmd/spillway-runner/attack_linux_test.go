@@ -110,7 +110,7 @@ func TestAttackACommandFindsNoSecretInItsFunction(t *testing.T) {
 				ended <- err
 			}
 			cancel()
-			_ = <-ended // it was killed
+			<-ended // it was killed
 			if !strings.Contains(text, "looked\n") || !strings.Contains(text, "LANG=C") {
 				t.Errorf("the command printed %q, and should have looked", text)
 			}
