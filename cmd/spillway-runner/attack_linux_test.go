@@ -110,7 +110,9 @@ func TestAttackACommandFindsNoSecretInItsFunction(t *testing.T) {
 				ended <- err
 			}
 			cancel()
-			<-ended // it was killed
+			if err := <-ended; err == nil {
+				t.Error("the runner has ended before it was killed")
+			}
 			if !strings.Contains(text, "looked\n") || !strings.Contains(text, "LANG=C") {
 				t.Errorf("the command printed %q, and should have looked", text)
 			}

@@ -101,7 +101,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 		"with --no-burst, and where a command or a chain starts its own stack)")
 	f.Set.Var(hostMemory{Memory{&f.poolMemory}}, "pool-memory",
 		"memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
-	f.Set.Var(Store{&f.artifacts}, "artifacts", "where artifacts are kept: files, or "+s3store.Supported+
+	f.Set.Var(Store{Value: &f.artifacts}, "artifacts", "where artifacts are kept: files, or "+s3store.Supported+
 		" (default where the state directory keeps them, files in a new one)")
 	f.Set.Var(Memory{&f.artifactsMax}, "artifacts-max",
 		"what artifacts may take together, such as 200GiB: more is refused (default no bound)")

@@ -12,7 +12,11 @@ import (
 )
 
 // Store is a flag that says where artifacts are kept.
-type Store struct{ Value *string }
+type Store struct {
+	Value *string
+	// PlaceOnly takes a location without a region, too: nobody goes there, its bucket and prefix are what counts.
+	PlaceOnly bool
+}
 
 // String returns the location.
 func (s Store) String() string {
@@ -33,7 +37,7 @@ func (s Store) Set(text string) error {
 			return &fault.UsageError{Problem: err.Error(), Hint: "write files, or " + s3store.Supported}
 		}
 		// Of what is not AWS, the region does not matter.
-		if location.Region == "" && location.Endpoint == "" && configuredRegion() == "" {
+		if !s.PlaceOnly && location.Region == "" && location.Endpoint == "" && configuredRegion() == "" {
 			return &fault.UsageError{
 				Problem: "it names no region, and neither the environment nor ~/.aws/config gives one",
 				Hint:    "add region=REGION, such as s3://" + location.Bucket + "/" + location.Prefix + "?region=eu-west-1",

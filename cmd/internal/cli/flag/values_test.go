@@ -126,7 +126,7 @@ func TestALocationNeedsARegion(t *testing.T) {
 	}
 	t.Setenv("AWS_CONFIG_FILE", filepath.Join(t.TempDir(), "none"))
 	var value string
-	f := Store{&value}
+	f := Store{Value: &value}
 	err := f.Set("s3://bucket/p")
 	if wrong, ok := errors.AsType[*fault.UsageError](err); !ok || !strings.Contains(wrong.Hint, "region=") {
 		t.Errorf("without a region: %v", err)

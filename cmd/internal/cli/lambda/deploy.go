@@ -88,7 +88,7 @@ when a flag, the program or the credentials are wrong.`,
 		"`ARN` of the IAM role that functions run with (default $"+engine.RoleVariable+")")
 	set.StringVar(&flags.bucket, "bucket", "",
 		"`BUCKET` of S3, or BUCKET/PREFIX, by which the zip goes, in the region of the functions")
-	set.Var(flag.Store{Value: &flags.artifacts}, "artifacts",
+	set.Var(flag.Store{Value: &flags.artifacts, PlaceOnly: true}, "artifacts",
 		"where the engine that calls them keeps artifacts: files, or "+s3store.Supported+
 			" (default where the state directory keeps them)")
 	flags.add(set)
