@@ -154,9 +154,9 @@ func (s *spillway) trigger(id, input string) (run string) {
 	return published.Run
 }
 
-func (s *spillway) until(what string, true func() bool) {
+func (s *spillway) until(what string, is func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(patience); !true(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("not within %s: %s\n%s", patience, what, s.output)
 		}
@@ -304,7 +304,8 @@ func (s *spillway) wantRefusals(bucket string) {
 	}{
 		"with files": {secretKey, []string{"--artifacts", "files"}, "would be missing in"},
 		"with another prefix": {
-			secretKey, []string{"--artifacts", "s3://" + bucket + "/states/two?endpoint=" + gateway.endpoint},
+			secretKey,
+			[]string{"--artifacts", "s3://" + bucket + "/states/two?endpoint=" + gateway.endpoint},
 			"would be missing in",
 		},
 		"without credentials":      {"", nil, "the credentials for S3 are missing or wrong"},

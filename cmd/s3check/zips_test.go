@@ -14,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-
 	"github.com/spillway-ml/spillway/activities/awslambda"
 	"github.com/spillway-ml/spillway/workers/function"
 )

@@ -26,7 +26,7 @@ func main() {
 
 func serve() error {
 	if len(os.Args) != 3 {
-		return fmt.Errorf("usage: gateway DIR PORT")
+		return errors.New("usage: gateway DIR PORT")
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
@@ -51,8 +51,8 @@ func serve() error {
 		Region: "us-east-1", Ports: []string{"127.0.0.1:" + os.Args[2]}, Quiet: true, KeepAlive: true,
 		MaxConnections: 1 << 12, MaxRequests: 1 << 12, MultipartMaxParts: 10000,
 	})
-	if ctx.Err() != nil { // it waits in vain for connections that nobody uses any more
-		return nil
+	if ctx.Err() == nil { // else it has waited in vain for connections that nobody uses any more
+		return err
 	}
-	return err
+	return nil
 }
