@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -114,7 +113,7 @@ func (f *Files) Open(ctx context.Context, digest string) (io.ReadCloser, error) 
 	if err != nil {
 		return nil, fmt.Errorf("open artifact: %w", err)
 	}
-	return &verifier{file: file, digest: digest, sum: sha256.New()}, nil
+	return Verify(file, digest, "the file"), nil
 }
 
 // Usage returns how many bytes the files of the store take, those of Puts that go on among them.
@@ -244,32 +243,3 @@ func CheckDigest(digest string) error {
 type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
-
-// verifier reads a file and turns its end into an error when the bytes do not match the digest.
-type verifier struct {
-	file   *os.File
-	digest string
-	sum    hash.Hash
-	end    error // what every Read after the last one returns
-}
-
-// Read reads from the file, and checks the sum at its end.
-func (v *verifier) Read(p []byte) (int, error) {
-	if v.end != nil {
-		return 0, v.end
-	}
-	n, err := v.file.Read(p)
-	v.sum.Write(p[:n]) // a hash never returns an error
-	if errors.Is(err, io.EOF) {
-		v.end = io.EOF
-		if got := hex.EncodeToString(v.sum.Sum(nil)); got != v.digest {
-			v.end = fmt.Errorf("read artifact %s: %w: the file hashes to %s; remove it and let its task run again", v.digest,
-				activities.ErrCorrupt, got)
-		}
-		err = v.end
-	}
-	return n, err
-}
-
-// Close closes the file.
-func (v *verifier) Close() error { return v.file.Close() }

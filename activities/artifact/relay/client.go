@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"net"
 	"net/http"
@@ -87,7 +86,7 @@ func (c *Client) Open(ctx context.Context, digest string) (io.ReadCloser, error)
 	if err != nil {
 		return nil, fmt.Errorf("open artifact %s: %w", digest, err)
 	}
-	return &reader{body: answer.Body, digest: digest, sum: sha256.New()}, nil
+	return artifact.Verify(answer.Body, digest, "what the engine sent"), nil
 }
 
 // ask sends a request and returns the answer when it is one of success.
@@ -121,36 +120,3 @@ func (c *Client) ask(ctx context.Context, method, path string, body io.Reader) (
 	}
 	return nil, fmt.Errorf("the engine answers %s: %s", answer.Status, said)
 }
-
-// reader reads an answer and turns its end into an error when the bytes do not match the digest.
-type reader struct {
-	body   io.ReadCloser
-	digest string
-	sum    hash.Hash
-	end    error // what every Read after the last one returns
-}
-
-// Read reads on, and checks the sum at the end.
-func (r *reader) Read(p []byte) (int, error) {
-	if r.end != nil {
-		return 0, r.end
-	}
-	n, err := r.body.Read(p)
-	r.sum.Write(p[:n]) // a hash never returns an error
-	switch {
-	case err == nil:
-		return n, nil
-	case errors.Is(err, io.EOF):
-		r.end = io.EOF
-		if got := hex.EncodeToString(r.sum.Sum(nil)); got != r.digest {
-			r.end = fmt.Errorf("read artifact %s: %w: it hashes to %s; let its task run again", r.digest,
-				activities.ErrCorrupt, got)
-		}
-	default:
-		r.end = fmt.Errorf("read artifact %s: %w", r.digest, err)
-	}
-	return n, r.end
-}
-
-// Close ends the reading.
-func (r *reader) Close() error { return r.body.Close() }

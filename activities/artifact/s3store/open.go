@@ -2,11 +2,8 @@ package s3store
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"net/http"
 	"slices"
@@ -38,9 +35,8 @@ func (s *Store) Open(ctx context.Context, digest string) (io.ReadCloser, error) 
 	if err != nil {
 		return nil, fmt.Errorf("open artifact %s: %w", digest, s.explain(err))
 	}
-	return &reader{
-		store: s, ctx: ctx, key: key, digest: digest, body: body, size: size, left: attempts - 1, sum: sha256.New(),
-	}, nil
+	read := &resumed{store: s, ctx: ctx, key: key, body: body, size: size, left: attempts - 1}
+	return artifact.Verify(read, digest, "the object "+key), nil
 }
 
 // getAgain reads bytes that were put while the artifact was about to be removed. Each of those that are listed may go
@@ -82,51 +78,32 @@ func (s *Store) get(ctx context.Context, key string, from int64) (body io.ReadCl
 	return out.Body, from + aws.ToInt64(out.ContentLength), nil
 }
 
-// reader reads an object and turns its end into an error when the bytes do not match the digest.
-type reader struct {
-	store  *Store
-	ctx    context.Context //nolint:containedctx // that of Open, which its answer is read under
-	key    string
-	digest string
-	body   io.ReadCloser
-	size   int64
-	read   int64
-	left   int // how often a broken connection is opened again
-	sum    hash.Hash
-	end    error // what every Read after the last one returns
+// resumed reads an object, and opens it again where the connection breaks.
+type resumed struct {
+	store *Store
+	ctx   context.Context //nolint:containedctx // that of Open, which its answer is read under
+	key   string
+	body  io.ReadCloser
+	size  int64
+	read  int64
+	left  int // how often a broken connection is opened again
 }
 
-// Read reads on, and checks the sum at the end.
-func (r *reader) Read(p []byte) (int, error) {
-	if r.end != nil {
-		return 0, r.end
-	}
-	if len(p) == 0 {
-		return 0, nil
-	}
+// Read reads on.
+func (r *resumed) Read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
 	r.read += int64(n)
-	r.sum.Write(p[:n]) // a hash never returns an error
-	switch {
-	case err == nil:
-		return n, nil
-	case errors.Is(err, io.EOF) && r.read >= r.size:
-		r.end = io.EOF
-		if got := hex.EncodeToString(r.sum.Sum(nil)); got != r.digest {
-			r.end = fmt.Errorf("read artifact %s: %w: the object %s hashes to %s; remove it and let its task run again",
-				r.digest, activities.ErrCorrupt, r.key, got)
-		}
-	default:
-		if err = r.again(err); err == nil {
-			return n, nil
-		}
-		r.end = fmt.Errorf("read artifact %s: %w", r.digest, r.store.explain(err))
+	if err == nil || errors.Is(err, io.EOF) && r.read >= r.size {
+		return n, err
 	}
-	return n, r.end
+	if err = r.again(err); err != nil {
+		return n, r.store.explain(err)
+	}
+	return n, nil
 }
 
 // again opens the object once more, at the byte where the connection broke, and returns nil when it could.
-func (r *reader) again(broke error) error {
+func (r *resumed) again(broke error) error {
 	if r.ctx.Err() != nil {
 		return context.Cause(r.ctx)
 	}
@@ -147,7 +124,7 @@ func (r *reader) again(broke error) error {
 }
 
 // Close ends the reading.
-func (r *reader) Close() error { return r.body.Close() }
+func (r *resumed) Close() error { return r.body.Close() }
 
 // absent says whether an answer is that there is no such object.
 func absent(err error) bool {

@@ -2,17 +2,15 @@ package client
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"net/http"
 	"net/url"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
 
@@ -44,7 +42,7 @@ func (c *Client) Open(ctx context.Context, digest string) (io.ReadCloser, error)
 	if err != nil {
 		return nil, err
 	}
-	return &verifier{body: response.Body, digest: digest, sum: sha256.New()}, nil
+	return artifact.Verify(response.Body, digest, "what the engine sent"), nil
 }
 
 // Has reports whether the engine has an artifact.
@@ -76,35 +74,3 @@ func (c *Client) artifact(ctx context.Context, method, digest string) (*http.Res
 	}
 	return response, nil
 }
-
-// verifier turns the end of a body into an error when it does not match the digest.
-type verifier struct {
-	body   io.ReadCloser
-	digest string
-	sum    hash.Hash
-	end    error // what every Read after the last one returns
-}
-
-// Read reads from the body, and checks the sum at its end.
-func (v *verifier) Read(p []byte) (int, error) {
-	if v.end != nil {
-		return 0, v.end
-	}
-	n, err := v.body.Read(p)
-	v.sum.Write(p[:n]) // a hash never returns an error
-	switch {
-	case errors.Is(err, io.EOF):
-		v.end = io.EOF
-		if got := hex.EncodeToString(v.sum.Sum(nil)); got != v.digest {
-			v.end = fmt.Errorf("fetch artifact %s: %w: what came hashes to %s", v.digest, activities.ErrCorrupt, got)
-		}
-		err = v.end
-	case err != nil:
-		v.end = fmt.Errorf("fetch artifact %s: %w", v.digest, err)
-		err = v.end
-	}
-	return n, err
-}
-
-// Close closes the body.
-func (v *verifier) Close() error { return v.body.Close() }
