@@ -111,7 +111,7 @@ func (c *child) read() {
 // wait waits for the process, ends what it left running and lets read end.
 func (c *child) wait(ctx context.Context) {
 	defer close(c.exited)
-	awaitExit(c.process.Process.Pid)
+	spawn.AwaitExit(c.process.Process.Pid)
 	endAll(ctx, c.group) // what it left holds the pipes that Wait reads to their ends
 	// How the process ended is in ProcessState; an error of Wait adds nothing that an attempt could be told.
 	_ = c.process.Wait()

@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/workers/command"
 	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/slot"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 // usualGrace is the time between SIGTERM and SIGKILL of a command that does not say.
@@ -138,7 +139,7 @@ func (a *Agent) assist(ctx context.Context, size quantity.Size) func(*exec.Cmd) 
 		if err := a.children.start(cmd, group.Start); err != nil {
 			return err
 		}
-		awaitExit(cmd.Process.Pid)
+		spawn.AwaitExit(cmd.Process.Pid)
 		endAll(ctx, group) // what it left running holds the pipes that Wait reads to their ends
 		err = cmd.Wait()
 		if usage, look := group.Usage(); err != nil && look == nil && usage.OutOfMemory > 0 {
@@ -193,7 +194,7 @@ func (l *launched) follow(ctx context.Context, r *running) {
 	go func() {
 		defer close(l.exited)
 		// What the program left running is ended first: it holds the pipes that Wait reads to their ends.
-		awaitExit(l.program.Command.Process.Pid)
+		spawn.AwaitExit(l.program.Command.Process.Pid)
 		endAll(ctx, l.group)
 		_ = l.program.Command.Wait() // how it ended is in its ProcessState
 		endAll(ctx, l.group)

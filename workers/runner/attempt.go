@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/command"
+	"github.com/spillway-ml/spillway/workers/spawn"
 	"github.com/spillway-ml/spillway/workers/termination"
 )
 
@@ -59,7 +60,7 @@ func (a *attempt) run(ctx context.Context) wire.Answer {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		awaitExit(program.Command.Process.Pid)
+		spawn.AwaitExit(program.Command.Process.Pid)
 		endAll(program.Command.Process.Pid) // what it left running holds the pipes that Wait reads to their ends
 		_ = program.Command.Wait()          // how it ended is in its ProcessState
 		_ = program.Ended()

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,12 +21,6 @@ func startOf(cmd *exec.Cmd) error {
 		return err
 	}
 	return cmd.Start()
-}
-
-// awaitExit waits until the process has exited, and leaves it to be waited for.
-func awaitExit(pid int) {
-	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
-	}
 }
 
 // endAll kills the program and all that it has started, and waits until they are gone: what was forked meanwhile, too.

@@ -14,8 +14,6 @@ import (
 // startOf refuses: functions run on Linux.
 func startOf(*exec.Cmd) error { return errors.New("commands run as functions on Linux only") }
 
-func awaitExit(int) {}
-
 func endAll(int) {}
 
 func signalAll(int, syscall.Signal) int { return 0 }

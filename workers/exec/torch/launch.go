@@ -114,7 +114,7 @@ type spawned struct {
 }
 
 func (p *spawned) number() int { return p.cmd.Process.Pid }
-func (p *spawned) awaitExit()  { awaitExit(p.cmd.Process.Pid) }
+func (p *spawned) awaitExit()  { spawn.AwaitExit(p.cmd.Process.Pid) }
 func (p *spawned) release()    { p.spawner.Close() }
 
 func (p *spawned) collect() string {
