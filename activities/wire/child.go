@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -220,10 +219,4 @@ type Invoke struct {
 type Answers struct {
 	Version int      `json:"v"`
 	Answers []Answer `json:"answers"`
-}
-
-// BatchMark is the line that a function logs before it begins the attempt of this number, from 1, of so many that came
-// with its invoke: it tells which one it was at when its environment ended, and what each has printed.
-func BatchMark(number, of int, task string) string {
-	return fmt.Sprintf("spillway: begin of %d of %d tasks: %s", number, of, task)
 }

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 const (
 	// maxAnswers is what the answers of an invoke may come to: what a function returns, less what surrounds them.
-	// Source: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
-	maxAnswers = 6<<20 - 1<<10
+	maxAnswers = int(predictor.MaxPayload) - 1<<10
 	// spare is how many times as long as the longest so far the next attempt must have before the environment ends.
 	spare = 2
 	// timeoutGrace is how long code that is told to stop at its timeout has to do so.
