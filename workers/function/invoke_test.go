@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -310,7 +311,11 @@ func TestAnIdleEnvironmentThatDiesIsReplacedWithoutAnError(t *testing.T) {
 	t.Parallel()
 	l := newLocal(t, Options{})
 	l.deploy(t, "f", nil)
-	l.run(t, "f", order{Op: "exit when idle", N: 30})
+	first := l.run(t, "f", order{}).PID
+	eventually(t, "idle", func() bool { return l.stats("f").Idle == 1 })
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "gone", func() bool { return l.stats("f").Live == 0 })
 	l.run(t, "f", order{})
 	if s := l.stats("f"); s.Cold != 2 || s.Idle != 1 {

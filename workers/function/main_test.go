@@ -112,8 +112,6 @@ func handle(ctx context.Context, in order) (any, error) {
 			return nil, err
 		}
 		time.Sleep(time.Minute)
-	case "exit when idle":
-		time.AfterFunc(time.Duration(in.N)*time.Millisecond, func() { os.Exit(5) })
 	}
 	return out, nil
 }

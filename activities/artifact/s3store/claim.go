@@ -102,6 +102,7 @@ func (s *Store) examine(ctx context.Context) (notes []string) {
 	case code(err) == "AccessDenied":
 		notes = append(notes, "whether bucket "+s.location.Bucket+" ends incomplete multipart uploads cannot be told: "+
 			"s3:GetLifecycleConfiguration is not allowed")
+	case err != nil && code(err) != "NoSuchLifecycleConfiguration" && code(err) != "NotImplemented": // it is not known
 	case err != nil || !s.endsUploads(rules.Rules): // or the server knows no rules
 		notes = append(notes, "bucket "+s.location.Bucket+" has no lifecycle rule that ends incomplete multipart uploads: "+
 			"what killed ones leave costs until the next start a day later; add AbortIncompleteMultipartUpload for prefix "+

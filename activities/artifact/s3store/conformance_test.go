@@ -31,6 +31,6 @@ func TestAStrictServerKeepsToTheContractOfStores(t *testing.T) {
 			server, _ := of.(*server)
 			server.change(digestKey(digest), func(data []byte) []byte { data[2] = '#'; return data })
 		},
-		Later: 2100 * time.Millisecond, Large: 32 << 20, Memory: 256 << 20, Races: 400,
+		Later: 2100 * time.Millisecond, Large: 32 << 20, Races: 400,
 	})
 }

@@ -187,19 +187,27 @@ func TestAReadingThatBreaksGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		breaks int64
+		breaks int64 // half an answer comes so often
+		closes int64 // and then none so often
 		want   error
-	}{"twice": {2, nil}, "again and again": {1 << 30, io.ErrUnexpectedEOF}} {
+	}{
+		"twice": {2, 0, nil}, "again and again": {1 << 30, 0, io.ErrUnexpectedEOF},
+		"and no answer comes any more": {1, 1 << 30, io.EOF},
+	} {
 		var broken atomic.Int64
 		proxy := newServer(t)
 		proxy.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodGet && broken.Add(1) <= c.breaks {
+			switch n := broken.Add(1); {
+			case r.Method != http.MethodGet:
+			case n <= c.breaks:
 				w = &half{ResponseWriter: w, left: 100_000}
+			case n <= c.breaks+c.closes:
+				panic(http.ErrAbortHandler)
 			}
 			server.serve(w, r)
 		})
 		got, err := activities.ReadAll(t.Context(), proxy.store(t), ref.Digest)
-		if !errors.Is(err, c.want) || c.want == nil && string(got) != data {
+		if !errors.Is(err, c.want) || errors.Is(err, activities.ErrCorrupt) || c.want == nil && string(got) != data {
 			t.Errorf("%s: read %d of %d bytes, %v; want %v", name, len(got), len(data), err, c.want)
 		}
 	}

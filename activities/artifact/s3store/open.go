@@ -93,7 +93,7 @@ type resumed struct {
 func (r *resumed) Read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
 	r.read += int64(n)
-	if err == nil || errors.Is(err, io.EOF) && r.read >= r.size {
+	if err == nil || err == io.EOF && r.read >= r.size { //nolint:errorlint // the end is EOF itself
 		return n, err
 	}
 	if err = r.again(err); err != nil {

@@ -362,17 +362,19 @@ func (s *Store) Discard(ctx context.Context, digest string, then time.Time) (tak
 	if err := artifact.CheckDigest(digest); err != nil {
 		return false, fmt.Errorf("discard artifact: %w", err)
 	}
-	if err := s.note(ctx, s.aboutKey(digest, discarded), ""); err != nil {
-		return false, fmt.Errorf("discard artifact %s: %w", digest, s.explain(err))
+	var found state
+	err = s.explain(s.note(ctx, s.aboutKey(digest, discarded), ""))
+	if err == nil {
+		found, err = s.inspect(ctx, digest, then)
 	}
-	found, err := s.inspect(ctx, digest, then)
-	if err != nil { // nobody else takes the word back
+	if err != nil {
+		err = fmt.Errorf("discard artifact %s: %w", digest, err)
+	}
+	if err != nil || found.newer || !found.main && len(found.copies) == 0 {
+		// Nobody else takes the word back, which may have been written whatever the error.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Patience)
 		defer cancel()
-		return false, errors.Join(fmt.Errorf("discard artifact %s: %w", digest, err), s.Restore(bounded, digest))
-	}
-	if found.newer || !found.main && len(found.copies) == 0 {
-		return false, s.Restore(ctx, digest)
+		return false, errors.Join(err, s.Restore(bounded, digest))
 	}
 	s.mu.Lock()
 	s.taken[digest] = then

@@ -177,10 +177,11 @@ func lend(ctx context.Context, bound chan struct{}, patience time.Duration) (*to
 	if err != nil {
 		return nil, err
 	}
-	t := &token{bound: bound, patience: patience, release: sync.OnceFunc(release)}
+	once := sync.OnceFunc(release)
+	t := &token{bound: bound, patience: patience, release: once}
 	t.timer = time.AfterFunc(patience, func() {
 		t.lost.Store(true)
-		t.release()
+		once() // not t.release, which keep may be replacing
 	})
 	return t, nil
 }

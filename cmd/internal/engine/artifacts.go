@@ -42,12 +42,13 @@ func ArtifactsOf(stateDir string) (string, error) {
 	return cmp.Or(kept.Location, InFiles), err
 }
 
-// FunctionPlace is what awslambda.Options.Place is for functions whose artifacts are at a location: what
-// [ArtifactsOf] returns, or Config.Artifacts. In S3 each state directory has its own, and so its own functions; those
-// whose artifacts are in files are on this machine, where nobody else deploys any.
-func FunctionPlace(location string) (string, error) {
+// FunctionPlace is what awslambda.Options.Place is for functions whose artifacts are at a location, what [ArtifactsOf]
+// returns or Config.Artifacts, and which are not those of the engine's own host: these have none. In S3 each state
+// directory has its own place, and in files its directory is one.
+func FunctionPlace(stateDir, location string) (string, error) {
 	if location == InFiles {
-		return "", nil
+		config := Config{StateDir: stateDir}
+		return artifact.URL(config.artifactDir()), nil
 	}
 	at, err := s3store.Parse(location)
 	if err != nil {
@@ -213,27 +214,41 @@ func mayMove(ctx context.Context, config *Config, kept artifactsKept, to s3store
 
 // moved is the error of a state directory whose artifacts are elsewhere, which says how to copy them.
 func moved(stateDir, from, to string) error {
-	place := func(at string) string {
-		if at == InFiles {
-			return filepath.Join(stateDir, "artifacts")
-		}
-		if location, err := s3store.Parse(at); err == nil { // it was parsed before
-			return "s3://" + filepath.Join(location.Bucket, location.Prefix)
-		}
-		return at
-	}
+	was, is := spotOf(stateDir, from), spotOf(stateDir, to)
 	text := fmt.Sprintf("the artifacts of %s are in %s, and would be missing in %s: leave --artifacts out, or choose "+
-		"another state directory with --state DIR", stateDir, place(from), place(to))
+		"another state directory with --state DIR", stateDir, was.shown, is.shown)
 	switch {
 	case to == InFiles: // what was put while it was about to be removed has no name that files know
 		return fmt.Errorf("%s; they cannot be moved from S3 into files", text)
 	case from == InFiles:
-		return fmt.Errorf("%s; to move them, stop the engine and copy them first (aws s3 sync %s %s --exclude 'partial/*' "+
-			"--exclude 'aside/*' --exclude 'pins/*' --exclude refused), then move %s away; what was sent and no run has "+
-			"used has to be sent again", text, place(from), place(to), place(from))
+		return fmt.Errorf("%s; to move them, stop the engine and copy them first (aws s3 sync %s %s%s --exclude "+
+			"'partial/*' --exclude 'aside/*' --exclude 'pins/*' --exclude refused), then move %s away; what was sent and no "+
+			"run has used has to be sent again", text, was.synced, is.synced, is.server, was.synced)
+	case was.server != is.server:
+		return fmt.Errorf("%s; to move them, stop the engine and copy all of it but spillway-owner from server to server "+
+			"first, then remove %s", text, filepath.Join(stateDir, artifactsFile))
 	}
-	return fmt.Errorf("%s; to move them, stop the engine and copy all of it first (aws s3 sync %s %s --exclude "+
-		"spillway-owner), then remove %s", text, place(from), place(to), filepath.Join(stateDir, artifactsFile))
+	return fmt.Errorf("%s; to move them, stop the engine and copy all of it first (aws s3 sync %s %s%s --exclude "+
+		"spillway-owner), then remove %s", text, was.synced, is.synced, is.server, filepath.Join(stateDir, artifactsFile))
+}
+
+// spot is a location as people read it, as `aws s3 sync` takes it, and which server that is to ask where it is not AWS.
+type spot struct{ shown, synced, server string }
+
+func spotOf(stateDir, at string) spot {
+	location, err := s3store.Parse(at)
+	switch {
+	case at == InFiles:
+		dir := filepath.Join(stateDir, "artifacts")
+		return spot{shown: dir, synced: dir}
+	case err != nil: // it was parsed before
+		return spot{shown: at, synced: at}
+	}
+	found := spot{shown: location.Place(), synced: "s3://" + filepath.Join(location.Bucket, location.Prefix)}
+	if location.Endpoint != "" {
+		found.server = " --endpoint-url " + location.Endpoint
+	}
+	return found
 }
 
 // Boundless is as much as no store takes: S3 has no disk of which artifacts may take a part.

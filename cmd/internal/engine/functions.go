@@ -46,12 +46,15 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 	if err := mayReach(elsewhere, v.store.location); err != nil {
 		return nil, err
 	}
-	place, err := FunctionPlace(v.store.location)
-	if err != nil {
-		return nil, err
+	if elsewhere != "" || v.store.location != InFiles { // else it is the host of this engine, which has no others
+		place, err := FunctionPlace(v.config.StateDir, v.store.location)
+		if err != nil {
+			return nil, err
+		}
+		v.place = place
 	}
 	options := awslambda.Options{
-		Place: place, Role: os.Getenv(RoleVariable), Logger: v.logger,
+		Place: v.place, Role: os.Getenv(RoleVariable), Logger: v.logger,
 		Environment: map[string]string{wire.ArtifactsEnvironment: v.store.remote},
 	}
 	if elsewhere == "" {

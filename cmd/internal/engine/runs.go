@@ -32,8 +32,8 @@ func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
 		Version: e.config.Version, PID: os.Getpid(), StateDir: e.config.StateDir, StartedAt: e.started,
 		Addresses: e.addresses,
 		Hosts:     hosts, Apps: e.apps.list(), Policy: e.config.Policy, Functions: e.functions, PoolCPUs: e.config.PoolCPUs,
-		FunctionBuilds: e.functionBuilds(),
-		Artifacts:      e.store.location, ArtifactsNotes: e.store.notes,
+		FunctionBuilds: e.functionBuilds(), FunctionPlace: e.place,
+		Artifacts: e.store.location, ArtifactsNotes: e.store.notes,
 		Retention: e.space.Policy(), KeepHours: cmp.Or(e.config.KeepHours, ledgerstore.UsualHours),
 	}
 	if e.local != nil {

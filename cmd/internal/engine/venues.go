@@ -20,6 +20,7 @@ type venues struct {
 
 	agent     *agent.Agent
 	functions predictor.FunctionVenue
+	place     string         // of artifacts, by which functions are told from those of other engines
 	runner    runner         // what runs commands as functions; zero where none do
 	local     *function.Host // nil when functions are off, or run elsewhere
 }

@@ -208,6 +208,9 @@ type Stack struct {
 	// whose runs go on, and the program that runs commands. Null says that it is not known: the engine has only just
 	// started, or has no functions.
 	FunctionBuilds []string `json:"function_builds"`
+	// FunctionPlace tells its functions from those of other engines at the same address: where its artifacts are. It is
+	// empty at the engine's own host, which has no others.
+	FunctionPlace string `json:"function_place"`
 	// Artifacts is where artifacts are: "files", or the location of another store.
 	Artifacts string `json:"artifacts"`
 	// ArtifactsNotes are what keeps that store from working as well as it could.

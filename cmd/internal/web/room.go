@@ -58,7 +58,7 @@ func (r *room) take(n quantity.Bytes) error {
 func insufficient(format string, args ...any) *Error {
 	return &Error{
 		Status: http.StatusInsufficientStorage, Message: fmt.Sprintf(format, args...),
-		Hint: "make room below artifacts in the state directory, or start the engine with a larger --artifacts-max",
+		Hint: "run `spillway gc`, or start the engine with a larger --artifacts-max",
 	}
 }
 

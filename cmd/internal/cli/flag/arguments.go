@@ -36,15 +36,23 @@ func Unknown(kind, name string, cmd *cobra.Command) error {
 	return &fault.UsageError{Problem: fmt.Sprintf("there is no %s %q", kind, name), Hint: hint}
 }
 
-// Shown is a value as messages show it: an empty one would not be seen, and what a URL has before its host is a secret.
+// Shown is a value as messages show it: an empty one would not be seen, and what a URL has before its host or in its query
+// may be a secret.
 func Shown(value string) string {
 	if value == "" {
 		return `""`
 	}
 	if scheme, rest, isURL := strings.Cut(value, "://"); isURL {
-		if authority, _, _ := strings.Cut(rest, "/"); strings.Contains(authority, "@") {
-			return scheme + "://...@" + rest[strings.LastIndex(authority, "@")+1:]
+		place, query, asks := strings.Cut(rest, "?")
+		if at := strings.LastIndex(place, "@"); at >= 0 { // a secret of AWS may have slashes
+			place = "...@" + place[at+1:]
 		}
+		if asks && strings.ContainsAny(query, "=@") {
+			place += "?..."
+		} else if asks {
+			place += "?" + query
+		}
+		return scheme + "://" + place
 	}
 	return value
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -65,11 +66,11 @@ takes longer than --timeout ends there, and what timed out counts as an attempt.
 
 The exit code is 0 when all functions are as wanted, 1 when AWS refused or did not answer, and 2
 when a flag, the program or the credentials are wrong.`,
-		Example: `  spillway lambda deploy ./myapp --role arn:aws:iam::123456789012:role/spillway-function
+		Example: `  spillway lambda deploy ./myapp --artifacts s3://my-bucket/spillway/laptop
+  spillway lambda deploy ./myapp --role arn:aws:iam::123456789012:role/spillway-function
   spillway lambda deploy ./myapp --arch arm64 --memory 512MiB,1769MiB --timeout 5m
   SPILLWAY_LAMBDA_ROLE=arn:aws:iam::123456789012:role/functions spillway lambda deploy bin/myapp
   spillway lambda deploy ./myapp --bucket my-bucket/spillway
-  spillway lambda deploy ./myapp --artifacts s3://my-bucket/spillway/laptop
   spillway lambda deploy ./myapp --endpoint local`,
 		Args: flag.Positional("DIR or BINARY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return deploy(cmd, t, args[0], flags) },
@@ -186,7 +187,7 @@ func deploy(cmd *cobra.Command, t *tool.Tool, source string, flags *deployFlags)
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	options := awslambda.Options{Role: flags.role, Timeout: flags.timeout}
-	if options.Place, err = flags.functionPlace(t); err != nil {
+	if options.Place, err = flags.functionPlace(ctx, t); err != nil {
 		return err
 	}
 	iv, err := flags.invoker(ctx, t, options, flags.bucket)
@@ -212,18 +213,32 @@ func deploy(cmd *cobra.Command, t *tool.Tool, source string, flags *deployFlags)
 }
 
 // functionPlace tells functions of this engine from those of others, as the engine does.
-func (f *deployFlags) functionPlace(t *tool.Tool) (string, error) {
-	location := f.artifacts
-	if location == "" {
-		dir, err := t.StateDir()
+func (f *deployFlags) functionPlace(ctx context.Context, t *tool.Tool) (string, error) {
+	if f.artifacts == "" && f.where.Endpoint == localEndpoint {
+		s, err := session.Connect(ctx, t)
 		if err != nil {
 			return "", err
 		}
+		s.Client.Close()
+		return s.Stack.FunctionPlace, nil
+	}
+	dir, err := t.StateDir()
+	if err != nil {
+		return "", err
+	}
+	location := f.artifacts
+	if location == "" {
 		if location, err = engine.ArtifactsOf(dir); err != nil {
 			return "", err
 		}
 	}
-	return engine.FunctionPlace(location)
+	if location == engine.InFiles && !awslambda.IsLoopback(f.where.Endpoint) && f.where.Endpoint != localEndpoint {
+		return "", &fault.UsageError{
+			Problem: "artifacts are in files of this machine, and no engine calls functions on another that do not reach them",
+			Hint:    "give --artifacts s3://BUCKET/PREFIX, as the engine has it",
+		}
+	}
+	return engine.FunctionPlace(dir, location)
 }
 
 // programOf builds the app at source for a processor. Remove what it made afterwards.

@@ -2,7 +2,6 @@
 package lambda
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -17,7 +16,6 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
-	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/workers/function"
 )
 
@@ -113,9 +111,7 @@ type use struct {
 	// known is false where no engine answers, or none that spills to the endpoint and says which builds it may call.
 	known  bool
 	builds map[string]bool // the first 12 digits of their digests
-	place  string          // of its artifacts, as in the names of its functions
-	// alone says that functions of this place are of no other engine.
-	alone bool
+	place  string          // of its artifacts, as in the names of its functions, which are of no other engine
 }
 
 // useOf asks the engine that runs on the state directory which functions of the endpoint it may call, and returns
@@ -132,13 +128,9 @@ func useOf(ctx context.Context, t *tool.Tool, endpoint string) (u use, runs bool
 	if !samePlace(s.Stack.Addresses.Functions, endpoint) {
 		return use{}, true, nil
 	}
-	place, err := engine.FunctionPlace(cmp.Or(s.Stack.Artifacts, engine.InFiles))
-	if err != nil {
-		return use{}, true, err
+	u = use{
+		known: s.Stack.FunctionBuilds != nil, builds: map[string]bool{}, place: awslambda.PlaceOf(s.Stack.FunctionPlace),
 	}
-	u = use{known: s.Stack.FunctionBuilds != nil, builds: map[string]bool{}, place: awslambda.PlaceOf(place)}
-	// Whose artifacts are in files has the functions of this machine, which are its own.
-	u.alone = u.place != "" || awslambda.IsLoopback(endpoint)
 	for _, app := range s.Stack.Apps {
 		u.builds[short(app.Build)] = true
 	}
@@ -156,7 +148,7 @@ func (u use) uses(f awslambda.Function) bool { return f.Place == u.place && u.bu
 // unused reports whether it is known that no engine calls a function: it is this engine's, and not of its builds.
 // Functions of other places of artifacts, or of none, may be those of engines elsewhere.
 func (u use) unused(f awslambda.Function) bool {
-	return u.known && u.alone && f.Place == u.place && !u.uses(f)
+	return u.known && f.Place == u.place && !u.uses(f)
 }
 
 // short is as much of a digest as names a build.

@@ -24,6 +24,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/clitest"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/workers/function"
 )
@@ -183,7 +184,11 @@ func TestWhatIsDeployedIsListedAndRemoved(t *testing.T) {
 		}
 		return found
 	}
-	stack.SetFunctionBuilds("files", served[0].Build)
+	place, err := engine.FunctionPlace(s.state, engine.InFiles) // the endpoint is not the engine's own host
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack.SetFunctionBuilds(place, served[0].Build)
 	if got := inUse(); got[served[0].Name] != "unknown" {
 		t.Errorf("an engine that spills elsewhere: got %v", got)
 	}
@@ -258,7 +263,7 @@ func TestFunctionsThatAnEngineMayCallAreNotUnused(t *testing.T) {
 	_, stderr := s.run(t, t.Context(), cli.ExitUsage, "", "remove", "--unused", "--yes")
 	clitest.Contains(t, "unused where that is not known", stderr, "has only just started", "try again")
 
-	stack.SetFunctionBuilds(ours+"?sse=AES256", served.Build, old.Build, commands.Build)
+	stack.SetFunctionBuilds(ours, served.Build, old.Build, commands.Build)
 	want := map[string]string{
 		served.Name: "yes", old.Name: "yes", commands.Name: "yes",
 		nobodys.Name: "no", another.Name: "unknown", before.Name: "unknown",
@@ -361,6 +366,8 @@ func TestWithoutCredentialsNothingIsCalled(t *testing.T) {
 	if strings.Contains(stderr, "credentials") {
 		t.Errorf("what is no program is refused for its credentials: %s", stderr)
 	}
+	_, stderr = s.run(t, t.Context(), cli.ExitUsage, "", "deploy", clitest.Script(t, "classify"))
+	clitest.Contains(t, "artifacts in files", stderr, "artifacts are in files of this machine", "give --artifacts s3://")
 }
 
 func TestWhatTheLocalHostCannotDoIsRefusedBeforeItIsAsked(t *testing.T) {

@@ -204,10 +204,11 @@ func priced(rows []pricing.Row, kind pricing.Kind, name, flagged string) (
 	units = map[pricing.Unit]quantity.Money{}
 	var names []string
 	for _, row := range rows {
-		if row.Kind == kind {
-			names = append(names, row.Name)
+		if row.Kind != kind || row.Region != flag.UsualRegion {
+			continue // a catalogue may have other regions, which no engine plans with
 		}
-		if row.Kind == kind && row.Name == name {
+		names = append(names, row.Name)
+		if row.Name == name {
 			units[row.Unit], found = row.Price, row
 		}
 	}

@@ -144,11 +144,11 @@ func (e *Engine) SetFunctionsAddress(address string) {
 	e.stack.Addresses.Functions = address
 }
 
-// SetFunctionBuilds sets where Stack tells that artifacts are, and the builds whose functions it tells it may call.
-func (e *Engine) SetFunctionBuilds(artifacts string, builds ...string) {
+// SetFunctionBuilds sets the place that Stack tells of functions, and the builds whose functions it tells it may call.
+func (e *Engine) SetFunctionBuilds(place string, builds ...string) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	e.stack.Artifacts, e.stack.FunctionBuilds = artifacts, builds
+	e.stack.FunctionPlace, e.stack.FunctionBuilds = place, builds
 }
 
 // Check returns the error of Fail.
