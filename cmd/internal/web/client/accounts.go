@@ -112,6 +112,13 @@ func (c *Client) Trainings(ctx context.Context, run string) ([]ledger.TrainingVi
 	return answer.Trainings, err
 }
 
+// Tunings returns how the tunings of a run stand, or how they have ended.
+func (c *Client) Tunings(ctx context.Context, run string) ([]web.Tuning, error) {
+	var answer struct{ Tunings []web.Tuning }
+	err := c.call(ctx, http.MethodGet, ofRun(run, "tuning", nil), nil, &answer)
+	return answer.Tunings, err
+}
+
 // Diff compares two runs.
 func (c *Client) Diff(ctx context.Context, a, b string) (diff ledger.Diff, err error) {
 	return diff, c.call(ctx, http.MethodGet, "/api/v1/diff?"+url.Values{"a": {a}, "b": {b}}.Encode(), nil, &diff)
