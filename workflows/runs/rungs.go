@@ -66,14 +66,14 @@ func compareObjectives(a, b float64, maximise bool) int {
 	return cmp.Compare(a, b)
 }
 
-// Objective is what the trial told last, and of which rung; not told where no job of it told any.
-func (t Trial) Objective() (objective float64, rung int, told bool) {
+// Told is the last job of the trial that told an objective; not found where none did.
+func (t Trial) Told() (job TrialJob, found bool) {
 	for _, job := range slices.Backward(t.Jobs) {
 		if job.Objective != nil {
-			return *job.Objective, job.Rung, true
+			return job, true
 		}
 	}
-	return 0, 0, false
+	return TrialJob{}, false
 }
 
 // Spent is what its jobs have cost that are over.
@@ -89,8 +89,8 @@ func (t Trial) Spent() (sum quantity.Money) {
 func (t Tuning) Ranked() []Trial {
 	ranked := slices.Clone(t.Trials)
 	slices.SortStableFunc(ranked, func(a, b Trial) int {
-		first, rungOfA, aTold := a.Objective()
-		second, rungOfB, bTold := b.Objective()
+		first, aTold := a.Told()
+		second, bTold := b.Told()
 		switch {
 		case aTold != bTold:
 			if aTold {
@@ -100,8 +100,8 @@ func (t Tuning) Ranked() []Trial {
 		case !aTold:
 			return cmp.Compare(a.Number, b.Number)
 		}
-		return cmp.Or(cmp.Compare(rungOfB, rungOfA), compareObjectives(first, second, t.Options.Maximise),
-			cmp.Compare(a.Number, b.Number))
+		return cmp.Or(cmp.Compare(second.Rung, first.Rung),
+			compareObjectives(*first.Objective, *second.Objective, t.Options.Maximise), cmp.Compare(a.Number, b.Number))
 	})
 	return ranked
 }

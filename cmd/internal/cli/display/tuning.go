@@ -2,7 +2,6 @@ package display
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -18,8 +17,7 @@ func TuningPlan(t runs.Tuning) string {
 	o := t.Options
 	text := fmt.Sprintf("%s by %s", Count(o.Trials, "trial"), o.Algorithm)
 	if rungs := o.Rungs(); rungs > 1 {
-		text += fmt.Sprintf(", %d rungs from %s to %s, of each the best 1 in %d goes on", rungs, plainNumber(reach(o, 0)),
-			plainNumber(o.Most), o.Eta)
+		text += fmt.Sprintf(", %d rungs up to %s, of each the best 1 in %d goes on", rungs, plainNumber(o.Most), o.Eta)
 	}
 	return text + ", " + Clean(t.Objective) + " " + direction(o)
 }
@@ -62,40 +60,34 @@ func trialCounts(t runs.Tuning) string {
 
 // TuningBest is one line that says which trial is the best so far; empty where none is.
 func TuningBest(t runs.Tuning) string {
-	trial, found := bestOf(t)
+	trial, job, found := bestOf(t)
 	if !found {
 		return ""
 	}
-	objective, _, _ := trial.Objective()
-	return fmt.Sprintf("%s %s by trial %d%s: %s", Clean(t.Objective), plainNumber(objective), trial.Number, had(t, trial),
-		configuration(t.Space, trial.Configuration, plainValue))
+	return fmt.Sprintf("%s: %s", bestWords(t, trial, job), configuration(t.Space, trial.Configuration, plainValue))
 }
 
-// bestOf is the best trial so far.
-func bestOf(t runs.Tuning) (runs.Trial, bool) {
-	if t.Best == nil {
-		return runs.Trial{}, false
+// bestWords say what the best trial told, and when: "loss 0.021 by trial 12 at 9 of 27".
+func bestWords(t runs.Tuning, trial runs.Trial, job runs.TrialJob) string {
+	text := fmt.Sprintf("%s %s by trial %d", Clean(t.Objective), plainNumber(*job.Objective), trial.Number)
+	if t.Options.Rungs() > 1 {
+		text += fmt.Sprintf(" at %s of %s", plainNumber(job.To), plainNumber(t.Options.Most))
 	}
-	for _, trial := range t.Trials {
-		if _, _, told := trial.Objective(); told && trial.Number == *t.Best {
-			return trial, true
+	return text
+}
+
+// bestOf is the best trial so far, and its last job that told an objective.
+func bestOf(t runs.Tuning) (trial runs.Trial, job runs.TrialJob, found bool) {
+	if t.Best == nil {
+		return trial, job, false
+	}
+	for _, trial = range t.Trials {
+		if trial.Number == *t.Best {
+			job, found = trial.Told()
+			return trial, job, found
 		}
 	}
-	return runs.Trial{}, false
-}
-
-// had says how much a trial had when it told its objective: " at 9 of 27". Empty where all trials have the same.
-func had(t runs.Tuning, trial runs.Trial) string {
-	_, rung, told := trial.Objective()
-	if !told || t.Options.Rungs() < 2 {
-		return ""
-	}
-	return fmt.Sprintf(" at %s of %s", plainNumber(reach(t.Options, rung)), plainNumber(t.Options.Most))
-}
-
-// reach is what a trial has had at the end of a rung: the last one ends with all there is.
-func reach(o search.Options, rung int) float64 {
-	return o.Most / math.Pow(float64(o.WithDefaults().Eta), float64(o.Rungs()-1-rung))
+	return runs.Trial{}, job, false
 }
 
 // configuration writes values in the order of the space: "lr=0.0034 layers=4".
@@ -134,6 +126,8 @@ func endedWords(t runs.Tuning) string {
 		return "is done"
 	case runs.EndedTime:
 		return "ended as its time was over"
+	case runs.EndedDeadline:
+		return "ended as another job would have missed the deadline"
 	case runs.EndedMoney:
 		return "ended as its money did not pay another job"
 	case runs.EndedBudget:
@@ -152,10 +146,8 @@ func endedWords(t runs.Tuning) string {
 func Tuning(t runs.Tuning, again []string, s Style) []string {
 	head := fmt.Sprintf("tuning %s %s: %s", Clean(t.Name), endedWords(t), TuningPlan(t))
 	lines := wrapped("", head, s.page())
-	if trial, found := bestOf(t); found {
-		objective, _, _ := trial.Objective()
-		lines = append(lines, s.paint(green, fmt.Sprintf("  best      %s %s by trial %d%s", Clean(t.Objective),
-			plainNumber(objective), trial.Number, had(t, trial))))
+	if trial, job, found := bestOf(t); found {
+		lines = append(lines, s.paint(green, "  best      "+bestWords(t, trial, job)))
 		lines = append(lines, wrapped("  with      ",
 			configuration(t.Space, trial.Configuration, search.Value.String), s.page())...)
 	}
@@ -191,8 +183,8 @@ func Trials(t runs.Tuning, most int, s Style) []string {
 	table.cuts = 6
 	for _, trial := range ranked[:min(most, len(ranked))] {
 		told, rung := "-", "-"
-		if objective, at, found := trial.Objective(); found {
-			told, rung = plainNumber(objective), strconv.Itoa(at)
+		if job, found := trial.Told(); found {
+			told, rung = plainNumber(*job.Objective), strconv.Itoa(job.Rung)
 		} else if n := len(trial.Jobs); n > 0 {
 			rung = strconv.Itoa(trial.Jobs[n-1].Rung)
 		}
