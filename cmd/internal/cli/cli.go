@@ -27,6 +27,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/stack"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/train"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tune"
 	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
@@ -92,7 +93,7 @@ the least cost. This binary holds all of it.`,
 		"`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else "+
 			"~/.local/state/spillway)")
 	root.AddCommand(slices.Concat(
-		run.Commands(t), train.Commands(t), plan.Commands(t), simulate.Commands(t), runs.Commands(t),
+		run.Commands(t), tune.Commands(t), train.Commands(t), plan.Commands(t), simulate.Commands(t), runs.Commands(t),
 		events.Commands(t), apps.Commands(t), stack.Commands(t), lambda.Commands(t), price.Commands(t),
 	)...)
 	root.AddCommand(completionCommand(t))
