@@ -159,7 +159,7 @@ func Tuning(t runs.Tuning, again []string, s Style) []string {
 	if t.Begun == 0 {
 		return lines
 	}
-	table := newTable(">rung", ">to", ">trials", ">told", ">best "+Clean(t.Objective), ">time", ">cost")
+	table := newTable(">rung", ">to", ">trials", ">told", ">best "+Clean(t.Objective), ">wait+run", ">cost")
 	table.spare = []int{3, 5}
 	for _, rung := range t.Rungs() {
 		best := "-"

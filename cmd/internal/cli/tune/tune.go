@@ -194,6 +194,9 @@ func (f *flags) prepare(arguments []string, t *tool.Tool) (p program.Prepared, s
 	if err != nil {
 		return p, single, refused(err)
 	}
+	if f.most == 0 { // the command has no {to}: each trial is one run of it
+		tuning.Options.Most = max(1, f.least)
+	}
 	p.Input.Tuning = tuning
 	if err := p.Input.Validate(); err != nil {
 		return p, single, refused(err)

@@ -39,12 +39,12 @@ type view struct {
 	said     time.Time // when a line said how it stands
 	line     string    // what that was
 	best     string
-	failures int
+	failed   map[int]bool // trials whose failure was told
 	expected bool
 }
 
 func newView(ctx context.Context, t *tool.Tool, s *session.Session, out io.Writer) *view {
-	v := &view{tool: t, client: s.Client, out: out, news: make(chan runs.Tuning, 1)}
+	v := &view{tool: t, client: s.Client, out: out, news: make(chan runs.Tuning, 1), failed: map[int]bool{}}
 	if tool.IsTerminal(out) {
 		v.screen = display.NewScreen(out)
 	}
@@ -115,16 +115,12 @@ func (v *view) Redraw() {
 // tell says what is new in lines: failures, a best trial, and now and then how it stands. On a terminal the last two
 // are drawn.
 func (v *view) tell(at time.Time) {
-	failed := 0
 	for _, trial := range v.now.Trials {
-		if trial.State != runs.TrialFailed {
-			continue
-		}
-		if failed++; failed > v.failures && failed <= mostFailures {
+		if trial.State == runs.TrialFailed && !v.failed[trial.Number] && len(v.failed) < mostFailures {
+			v.failed[trial.Number] = true
 			v.say(display.TrialFailed(trial))
 		}
 	}
-	v.failures = max(v.failures, failed)
 	if v.screen != nil {
 		return
 	}

@@ -115,6 +115,8 @@ export function ended(why: string | undefined): string {
       return 'done';
     case 'time':
       return 'its time was over';
+    case 'deadline':
+      return 'another job would have missed the deadline';
     case 'money':
       return 'its money did not pay another job';
     case 'budget':
