@@ -82,13 +82,13 @@ func refusedBefore(
 }
 
 // commandRefused decides whether a function can run a command, from what it says of itself and brings along, and tells
-// what mainly runs in it; the Outcome is empty when it can.
+// what mainly runs in it, and for how long that goes on past its timeout; the Outcome is empty when it can.
 func commandRefused(
 	venue predictor.FunctionVenue, input json.RawMessage, resume activities.Ref,
-) (program string, ending slot.Ending) {
+) (program string, stops time.Duration, ending slot.Ending) {
 	var c wire.Command
 	if err := json.Unmarshal(input, &c); err != nil {
-		return "", refused("it does not decode: %v", err)
+		return "", 0, refused("it does not decode: %v", err)
 	}
 	room := c.Room(resume)
 	switch why := c.PoolOnly(); {
@@ -100,7 +100,7 @@ func commandRefused(
 		ending = because(predictor.CauseDisk, refused("it needs %s for its code and its files, and a function has %s", room,
 			wire.FunctionDisk))
 	}
-	return c.Runs(), ending
+	return c.Runs(), c.Stops(), ending
 }
 
 // refused is the ending of an attempt that the venue cannot run.

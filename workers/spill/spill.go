@@ -215,6 +215,7 @@ type call struct {
 	function  string // its name, once deployed
 	program   string // of a command: what mainly runs
 	class     quantity.Bytes
+	timeout   time.Duration // the stage's, and for a command the grace after it; 0 for none
 	within    time.Duration // how long the run's money lets it take; 0 as long as any
 	queue     time.Duration // until this process turned to it
 	begun     time.Time     // when that was
@@ -260,8 +261,12 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	c.queue = try.Queue(c.begun)
 	ending, predicted := refusedBefore(w.venue, row, task, try.Need())
 	var answer wire.Answer
+	c.timeout = task.Timeout
 	if ending.Outcome == "" && task.Command {
-		c.program, ending = commandRefused(w.venue, input, try.State().Checkpoint)
+		var stops time.Duration
+		if c.program, stops, ending = commandRefused(w.venue, input, try.State().Checkpoint); task.Timeout > 0 {
+			c.timeout += stops
+		}
 	}
 	if ending.Outcome == "" {
 		c.class = class(w.venue, row, try.Need())
@@ -324,7 +329,7 @@ func (w *Worker) call(
 ) (slot.Ending, wire.Answer) {
 	task := try.Task
 	left, _ := try.Left()
-	need := needs(w.venue, c.class, task.Timeout, longest(w.venue, task.Timeout, predicted), left)
+	need := needs(w.venue, c.class, c.timeout, longest(w.venue, c.timeout, predicted), left)
 	if !try.Secure(ctx, need, moneyPatience) {
 		if ctx.Err() != nil {
 			return unreached(ctx, ctx.Err(), "pay for"), wire.Answer{}
@@ -332,7 +337,7 @@ func (w *Worker) call(
 		return overBudget("an invoke may cost %s, and the run's budget has less for this task", need), wire.Answer{}
 	}
 	left, isBounded := try.Left()
-	c.within = bound(w.venue, c.class, task.Timeout, left, isBounded)
+	c.within = bound(w.venue, c.class, c.timeout, left, isBounded)
 	start := wire.StartAttempt{
 		Task: task, Attempt: try.Number, Input: input, Grant: size.OfClass(c.class), Resume: try.State().Checkpoint,
 		Bound: c.within,
