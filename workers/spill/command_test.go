@@ -117,7 +117,7 @@ func TestACommandIsForwardedToTheFunctionsOfItsLanguage(t *testing.T) {
 	}
 	record := s.only(t)
 	if record.Host != "commands-python3-512 MiB" || record.Start < time.Second || record.Usage.PeakMemory != 50 ||
-		record.Usage.Output != 9 {
+		record.Usage.Output != 9 || record.Usage.Fetch != 0 {
 		t.Errorf("Record: got %+v, want that of the program at the functions of Python", record)
 	}
 	if got := printed.String(); got != "1:out\n2:err\nclosed\n" {

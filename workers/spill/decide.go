@@ -358,6 +358,9 @@ func usageOf(c call, answer wire.Answer, task wire.Task) quantity.Usage {
 	if task.Command && answer.PeakMemory > 0 {
 		usage.PeakMemory, usage.Output = answer.PeakMemory, answer.Written
 	}
+	if task.Command {
+		usage.Fetch = 0 // it was before the program ran: see the Record's Start
+	}
 	if usage.Wall <= 0 {
 		usage.Wall = c.part.ran
 	}
