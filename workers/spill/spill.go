@@ -287,7 +287,9 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	record.Init, record.Billed = c.answer.Init, c.part.billed
 	if c.part.tasks > 1 {
 		record.Batch = c.part.tasks
-		record.Settle = max(c.answer.Duration-c.part.turn-record.Usage.Wall, 0)
+		if answer.Wall > 0 { // else nothing tells when it ended
+			record.Settle = max(c.answer.Duration-c.part.turn-record.Usage.Wall, 0)
+		}
 	}
 	return try.End(ctx, slot.Durable{Recorder: w.recorder, Keeper: w.keeper}, record, ending, answer.Output)
 }
