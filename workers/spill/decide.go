@@ -323,9 +323,8 @@ func bounded(venue predictor.FunctionVenue, timeout time.Duration) bool {
 
 // cost is what an invoke cost: what was billed, where the venue said so. An invoke that was abandoned goes on without
 // us and is counted as if it ran into its limit, or into the bound that its run's money sets it, because spending must
-// never be understated. One that broke, or ends with this process, is
-// counted for the time until it did or does, and one that the venue did not take costs
-// nothing.
+// never be understated. One that broke, or ends with this process, is counted for the time until it did or does, and
+// one that the venue did not take costs nothing.
 func cost(venue predictor.FunctionVenue, c call) quantity.Money {
 	switch {
 	case c.invoked.IsZero(), errors.Is(c.err, activities.ErrThrottled), errors.Is(c.err, activities.ErrTooLarge):

@@ -1,8 +1,9 @@
 // Package spill polls stage queues and forwards each task to a function.
 //
 // It is an extra poller: each stage's own queue is polled by the pool's hosts and, with as many slots as the plan
-// grants to functions, by this package. Whoever is free first takes the task. What a function cannot run is refused,
-// and its workflow puts it on the queue that only the pool polls.
+// grants to functions, by this package; where an invoke carries several tasks, with as many as the invokes of those
+// slots and of one more carry. Whoever is free first takes the task. What a function cannot run is refused, and its
+// workflow puts it on the queue that only the pool polls.
 package spill
 
 import (
