@@ -146,20 +146,23 @@ func TestADecisionTellsWhatItRejected(t *testing.T) {
 	t.Errorf("nothing is said of functions: %q", reasons(plan))
 }
 
-// TestAStageThatTrainsNoLongerIsNotPricedAsATraining: a few attempts in a row that succeed and tell of no training end
-// it, also over a checkpoint; one that tells of one again begins it anew, and what it corrects by was kept.
+// TestAStageThatTrainsNoLongerIsNotPricedAsATraining: a few attempts in a row that succeed at the pool and tell of no
+// training end it, also over a checkpoint; one that tells of one again begins it anew, and what it corrects by was kept.
+// Functions never tell.
 func TestAStageThatTrainsNoLongerIsNotPricedAsATraining(t *testing.T) {
 	t.Parallel()
 	const usual = quantity.USD / 22 // of a core of c7i
 	for name, tt := range map[string]struct {
 		since []*predictor.Training // of the attempts since
 		lost  bool                  // and these were lost
+		venue predictor.Venue       // of these; the pool where it is empty
 		asked bool                  // whether functions are
 	}{
 		"it trains":                    {asked: false},
 		"two tell of none":             {since: make([]*predictor.Training, 2), asked: false},
 		"three tell of none":           {since: make([]*predictor.Training, 3), asked: true},
 		"three are lost":               {since: make([]*predictor.Training, 3), lost: true, asked: false},
+		"three are at functions":       {since: make([]*predictor.Training, 3), venue: predictor.Function, asked: false},
 		"one between tells":            {since: []*predictor.Training{nil, nil, training16(), nil, nil}, asked: false},
 		"one tells of it again":        {since: []*predictor.Training{nil, nil, nil, training16()}, asked: false},
 		"it tells, but measured none":  {since: []*predictor.Training{nil, nil, planned16(), nil, nil}, asked: false},
@@ -172,6 +175,9 @@ func TestAStageThatTrainsNoLongerIsNotPricedAsATraining(t *testing.T) {
 				e := record("earlier", "train", i, -9000+float64(i), 600)
 				if e.Training = told; tt.lost && told == nil {
 					e.Outcome = predictor.Lost
+				}
+				if i >= 3 && tt.venue != "" {
+					e.Venue = tt.venue
 				}
 				state = predictor.Fold(state, e)
 			}
