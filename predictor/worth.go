@@ -3,6 +3,7 @@ package predictor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -226,7 +227,8 @@ func (d *decider) waiting() (others, wanted float64) {
 	for _, w := range d.works {
 		tasks, each := float64(w.queued[0]+w.queued[1]), float64(w.stage.Slot.Memory)
 		held, taken = held+tasks*each, taken+tasks*float64(w.stage.Slot.CPU)
-		for _, part := range w.stage.Shares { // of tasks that no run is known to have, nobody knows what they are worth
+		for _, id := range slices.Sorted(maps.Keys(w.stage.Shares)) { // sums of floats hang on their order
+			part := w.stage.Shares[id] // of tasks that no run is known to have, nobody knows what they are worth
 			if queued := float64(part.Queued[0] + part.Queued[1]); part.Run.Known && queued > 0 && tasks > 0 {
 				all = append(all, size.Waiting{Memory: queued * each, Hour: d.hour(part)})
 			}
