@@ -114,6 +114,10 @@ func TestATrainingIsKnownBeforeItHasEnded(t *testing.T) {
 	if got := decide(planned); got > 0 {
 		t.Errorf("%d functions are asked for a training that is planned", got)
 	}
+	planned.PredictedStepSeconds = 0
+	if decide(planned) == 0 {
+		t.Error("a training whose steps nobody knows the time of costs nothing at the pool")
+	}
 	if decide(nil) == 0 {
 		t.Error("without a training none is asked for either")
 	}
@@ -205,4 +209,45 @@ func planned16() *predictor.Training {
 	told := training16()
 	told.StepSeconds = 0
 	return told
+}
+
+// TestWhatNoHostTakesIsNotKeptForThePool: without a host, or with none that ever has room, the pool has no price, and
+// functions are not dearer than nothing.
+func TestWhatNoHostTakesIsNotKeptForThePool(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*predictor.Snapshot){
+		"no host": func(s *predictor.Snapshot) { s.Hosts = nil },
+		// By less than what a slot is resized for.
+		"a host that became too small": func(s *predictor.Snapshot) { s.Hosts[0].Capacity.CPU -= 10 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var state predictor.State
+			for i := range 3 {
+				e := record("earlier", "train", i, -5000+float64(i), 600)
+				e.Training = training16()
+				state = predictor.Fold(state, e)
+			}
+			state = fold(state, started("r", 0, predictor.Goal{Minimise: predictor.Latency}), hint("r", "train", 8, 0))
+			snap := laptop(1, 1)
+			snap.Hosts[0].PricePerHour = quantity.USD / 22
+			plan, state := predictor.Decide(state, snap)
+			if got := slots(plan, "train", predictor.Function); got > 0 {
+				t.Fatalf("%d functions are asked for where the pool has a slot: %q", got, reasons(plan))
+			}
+			snap.Now = after(2)
+			change(&snap)
+			plan, _ = predictor.Decide(state, snap)
+			if slots(plan, "train", predictor.Function) == 0 {
+				t.Errorf("nobody runs the training: %q", reasons(plan))
+			}
+			for _, d := range plan.Decisions {
+				for _, other := range d.Rejected {
+					if other.Venue == predictor.Pool {
+						t.Errorf("a slot that there is not was rejected: %+v", other)
+					}
+				}
+			}
+		})
+	}
 }

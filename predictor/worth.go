@@ -255,6 +255,8 @@ type training struct {
 	work  venue.Work
 	parts int
 	pool  venue.Estimate
+	// nowhere says that the pool has no slot for it, and no price.
+	nowhere bool
 	// ways are the ways of functions that can be had, the cheapest first.
 	ways []trainedBy
 }
@@ -281,7 +283,11 @@ func (d *decider) trains(w *work) *training {
 	}
 	used := min(cores, float64(threads))
 	step := cmp.Or(told.StepSeconds, told.PredictedStepSeconds)
-	t := &training{parts: len(told.Parts), work: venue.Work{
+	if step <= 0 {
+		return nil // it would cost nothing anywhere
+	}
+	nowhere := len(d.hosts) == 0 || w.wait >= spill.NoPool
+	t := &training{parts: len(told.Parts), nowhere: nowhere, work: venue.Work{
 		Model: told.ModelBytes, Rounds: int(min(max(told.TotalSteps, told.Steps, 1), math.MaxInt32)),
 		Compute: time.Duration(min(step*used, fact.MaxWall.Seconds()) * float64(time.Second)), MostCores: float64(threads),
 	}}
@@ -322,8 +328,10 @@ func (t *training) try(functions int, offered venue.Functions, ways venue.Ways) 
 	}
 }
 
-// dearer reports whether no way in functions costs less than the pool.
-func (t *training) dearer() bool { return len(t.ways) == 0 || t.ways[0].Cost >= t.pool.Cost }
+// dearer reports whether no way in functions costs less than the pool, which has a slot for it.
+func (t *training) dearer() bool {
+	return !t.nowhere && (len(t.ways) == 0 || t.ways[0].Cost >= t.pool.Cost)
+}
 
 // reason says what was weighed.
 func (t *training) reason() string {
@@ -356,7 +364,7 @@ func (t *training) described(way trainedBy) string {
 
 // rejected are the ways that were not taken.
 func (t *training) rejected(spilled bool) (others []plan.Rejected) {
-	if spilled {
+	if spilled && !t.nowhere {
 		others = append(others, plan.Rejected{
 			What: "a slot", Venue: fact.Pool, Price: t.pool.Cost, Seconds: t.pool.Time.Seconds(), Chance: -1,
 		})
