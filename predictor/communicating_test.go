@@ -62,7 +62,7 @@ func TestATrainingGoesWhereItCostsLess(t *testing.T) {
 	if spilled > 0 {
 		t.Errorf("functions cost ten times as much, and %d are asked for: %s", spilled, why.Reason)
 	}
-	if !strings.Contains(why.Reason, "functions are no cheaper") || len(why.Rejected) != 2 {
+	if !strings.Contains(why.Reason, "one function is no cheaper") || len(why.Rejected) != 2 {
 		t.Errorf("what was rejected is not told: %s, %+v", why.Reason, why.Rejected)
 	}
 	for _, other := range why.Rejected {
@@ -249,5 +249,40 @@ func TestWhatNoHostTakesIsNotKeptForThePool(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestATrainingIsSpilledForWhatOneFunctionCosts: two functions of 4 GiB each that exchange cost less than the pool, and
+// one of 10 GiB, which is what would run it, does not.
+func TestATrainingIsSpilledForWhatOneFunctionCosts(t *testing.T) {
+	t.Parallel()
+	told := training16()
+	told.Steps, told.TotalSteps, told.StepSeconds, told.ModelBytes = 6, 6, 100, 0
+	decide := func(hour quantity.Money) (int, predictor.Decision) {
+		var state predictor.State
+		for i := range 3 {
+			e := record("earlier", "train", i, -5000+float64(i), 600)
+			e.Training, e.Usage.PeakMemory = told, 4*quantity.GiB
+			state = predictor.Fold(state, e)
+		}
+		state = fold(state, started("r", 0, predictor.Goal{Minimise: predictor.Latency}), hint("r", "train", 8, 0))
+		snap := laptop(1, 4)
+		snap.Hosts[0].PricePerHour = hour
+		plan, _ := predictor.Decide(state, snap)
+		for _, d := range plan.Decisions {
+			if d.Venue == predictor.Function && d.What == "slots" {
+				return slots(plan, "train", predictor.Function), d
+			}
+		}
+		t.Fatalf("nothing is said of functions: %q", reasons(plan))
+		return 0, predictor.Decision{}
+	}
+	if spilled, why := decide(90 * quantity.USD / 100); spilled > 0 {
+		t.Errorf("at $0.045 one function costs more, and %d are asked for: %s", spilled, why.Reason)
+	} else if !strings.Contains(why.Reason, "costs $0.04499 at the pool in 10m0s, $0.04040 as 2 functions") {
+		t.Errorf("two functions do not cost less than the pool: %s", why.Reason)
+	}
+	if spilled, why := decide(110 * quantity.USD / 100); spilled == 0 {
+		t.Errorf("at $0.055 one function costs less, and none is asked for: %s", why.Reason)
 	}
 }

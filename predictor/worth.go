@@ -270,8 +270,8 @@ type trainedBy struct {
 // trains weighs the newest training that a stage told of; nil where it trains nothing. A training is steady work that
 // communicates: all that it takes is known beforehand but its speed, and its parts exchange after each step. So it goes
 // where it costs less by the model of [venue.Choose], whatever an hour is worth: the pool's slot at the price of its
-// host, against one function that does all of it and exchanges within itself, or as many as it has parts, which
-// exchange through a store because functions do not reach each other.
+// host, against one function that does all of it and exchanges within itself. As many as it has parts, which exchange
+// through a store because functions do not reach each other, are priced to be told.
 func (d *decider) trains(w *work) *training {
 	told, trains := w.stage.Model.Training()
 	if !trains || !d.functions.Enabled {
@@ -320,7 +320,7 @@ func (d *decider) holding(needed quantity.Bytes) venue.Functions {
 // try notes what the training costs in so many functions, where it can be done so.
 func (t *training) try(functions int, offered venue.Functions, ways venue.Ways) {
 	work := t.work
-	work.MostCores = math.Ceil(work.MostCores / float64(functions))
+	work.MostCores /= float64(functions)
 	held := venue.Hosts{Cores: 1} // what hosts cost is known
 	choice, err := venue.Choose(work, functions, offered, ways, []venue.Hosts{held})
 	if err == nil && choice.Possible {
@@ -328,9 +328,11 @@ func (t *training) try(functions int, offered venue.Functions, ways venue.Ways) 
 	}
 }
 
-// dearer reports whether no way in functions costs less than the pool, which has a slot for it.
+// dearer reports whether one function, which is what spills, costs no less than the pool, which has a slot for it.
 func (t *training) dearer() bool {
-	return !t.nowhere && (len(t.ways) == 0 || t.ways[0].Cost >= t.pool.Cost)
+	return !t.nowhere && !slices.ContainsFunc(t.ways, func(way trainedBy) bool {
+		return way.functions == 1 && way.Cost < t.pool.Cost
+	})
 }
 
 // reason says what was weighed.
@@ -345,7 +347,7 @@ func (t *training) reason() string {
 	case len(t.ways) == 0:
 		return text.String() + ", and no function can do it"
 	case t.dearer():
-		return text.String() + ": functions are no cheaper"
+		return text.String() + ": one function is no cheaper"
 	}
 	return text.String()
 }
