@@ -106,3 +106,43 @@ func TestWhatAStageShowedIsMeasured(t *testing.T) {
 		t.Errorf("a stage of two apps: %v, %t", names, found)
 	}
 }
+
+// TestWhatFunctionsDoNotRunHasNoClassOfThem: neither a comparison nor advice counts on functions for what they refuse.
+func TestWhatFunctionsDoNotRunHasNoClassOfThem(t *testing.T) {
+	t.Parallel()
+	command := hint("r", "score", 1, 5400)
+	command.Program = "python3"
+	image := command
+	image.PoolOnly, image.Unfit = true, "it runs in the container image x"
+	lacking := func(task int) predictor.Record {
+		e := record("r", "score", task, 5400, 1)
+		e.Venue, e.Outcome, e.Cause = predictor.Function, predictor.Refused, predictor.CauseStart
+		e.Error = predictor.CannotRun + "no torch"
+		return e
+	}
+	for name, tt := range map[string]struct {
+		events []predictor.Event
+		venue  string // why it runs no commands
+		want   string
+	}{
+		"a command":                      {events: []predictor.Event{command}},
+		"a command, and none runs there": {[]predictor.Event{command}, "they run none", "they run none"},
+		"an image":                       {events: []predictor.Event{image}, want: image.Unfit},
+		"functions lacked what it needs": {events: []predictor.Event{lacking(98), lacking(99)}, want: "no torch"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state, now := busyHour(240)
+			state = fold(state, tt.events...)
+			snap := coresAt(now, 4)
+			snap.Functions.NoCommands = tt.venue
+			got, _, found := state.Measured("score", snap)
+			if !found || got.Refusal != tt.want || (got.Class == 0) != (tt.want != "") {
+				t.Errorf("class %v, refusal %q, want %q", got.Class, got.Refusal, tt.want)
+			}
+			if advice, known := state.Capacity(snap); !known || (len(advice.Fixed) == 1) != (tt.want != "") {
+				t.Errorf("fixed: %v, %t", advice.Fixed, known)
+			}
+		})
+	}
+}
