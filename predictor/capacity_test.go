@@ -148,8 +148,8 @@ func TestWhatFunctionsDoNotRunHasNoClassOfThem(t *testing.T) {
 	}
 }
 
-// besideFixed is a state in which 240 tasks of a second of score came in each of 90 minutes, and as many of image, which
-// functions do not run; with, if so, as many of a stage that needs a GPU.
+// besideFixed is a state in which 240 tasks of a second of score came in each of 90 minutes, as many of image, which
+// functions do not run, and on demand as many of cuda, which needs a GPU.
 func besideFixed(t *testing.T, gpu bool) (predictor.State, float64) {
 	t.Helper()
 	stages := []string{"score", "image"}
@@ -180,8 +180,8 @@ func besideFixed(t *testing.T, gpu bool) (predictor.State, float64) {
 }
 
 // TestAdviceBesideWhatFunctionsCannotRun by hand: what is forecast of either stage in nine of ten minutes is a little
-// above four cores, so five are for image in any case, and four more pay for score at 4 cents an hour. Of two cores that
-// there are, a day costs the two, and functions for all of score.
+// above four cores, so five are for image in any case, and four more pay for score at 4 cents an hour. With two cores
+// in all, a day costs these, and functions for all of score.
 func TestAdviceBesideWhatFunctionsCannotRun(t *testing.T) {
 	t.Parallel()
 	state, now := besideFixed(t, false)

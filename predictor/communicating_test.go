@@ -151,7 +151,7 @@ func TestADecisionTellsWhatItRejected(t *testing.T) {
 }
 
 // TestAStageThatTrainsNoLongerIsNotPricedAsATraining: a few attempts in a row that succeed at the pool and tell of no
-// training end it, also over a checkpoint; one that tells of one again begins it anew, and what it corrects by was kept.
+// training end it, also over a checkpoint; one that tells of one again begins it anew, and what it corrects by is kept.
 // Functions never tell.
 func TestAStageThatTrainsNoLongerIsNotPricedAsATraining(t *testing.T) {
 	t.Parallel()
