@@ -321,10 +321,8 @@ func (d *decider) holding(needed quantity.Bytes) venue.Functions {
 func (t *training) try(functions int, offered venue.Functions, ways venue.Ways) {
 	work := t.work
 	work.MostCores /= float64(functions)
-	held := venue.Hosts{Cores: 1} // what hosts cost is known
-	choice, err := venue.Choose(work, functions, offered, ways, []venue.Hosts{held})
-	if err == nil && choice.Possible {
-		t.ways = append(t.ways, trainedBy{choice.Functions, functions})
+	if way, possible := work.Cheapest(offered, ways, functions); possible {
+		t.ways = append(t.ways, trainedBy{way, functions})
 	}
 }
 
