@@ -39,7 +39,7 @@ var (
 		Declared: size, MaxAttempts: 3,
 		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent, Budgeted: true,
 		Reserved: 7, Batches: true, Asks: true,
-		CacheVersion: "2", Resume: ref,
+		CacheVersion: "2", Resume: ref, Tells: true,
 	}
 	training = predictor.Training{
 		Model: "3b2a", ModelBytes: 4 * quantity.MiB,
@@ -171,8 +171,11 @@ func loopMessages() map[wire.Kind]wire.Message {
 // plainMessages holds the messages that travel outside the loop's stream, by the name of their golden file.
 func plainMessages() map[string]any {
 	return map[string]any{
-		"task":   &task,
-		"result": &wire.Result{Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794},
+		"task": &task,
+		"result": &wire.Result{
+			Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794, Checkpoint: ref,
+			Metrics: map[string]float64{"loss": 0.25},
+		},
 		"heartbeat": &wire.Heartbeat{
 			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, HostWait: time.Minute,
 			Spent: 77_664, Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Of: 50,

@@ -61,9 +61,11 @@ type Task struct {
 	// Asks says that the run answers ReserveUpdate also while it has no budget, so that a long task hears of one that
 	// comes later.
 	Asks bool `json:"asks,omitempty"`
-	// Resume is the checkpoint of a venue that gave the task up, from which the first attempt here goes on; the zero Ref
-	// when there is none.
+	// Resume is the checkpoint of a venue that gave the task up, or of the task before it of the same trial of a tuning,
+	// from which the first attempt here goes on; the zero Ref when there is none.
 	Resume activities.Ref `json:"resume,omitzero"`
+	// Tells asks for Checkpoint and Metrics in the Result.
+	Tells bool `json:"tells,omitempty"`
 }
 
 // Result is what every stage activity returns.
@@ -74,6 +76,10 @@ type Result struct {
 	Venue predictor.Venue `json:"venue"`
 	// Cost is what all attempts of the task cost together.
 	Cost quantity.Money `json:"cost_picodollars"`
+	// Checkpoint is the task's newest checkpoint, which is Task.Resume where it has made none, and Metrics are those of
+	// its last progress, where Task.Tells asks for them.
+	Checkpoint activities.Ref     `json:"checkpoint,omitzero"`
+	Metrics    map[string]float64 `json:"metrics,omitempty"`
 }
 
 // Heartbeat is the detail that an attempt leaves for the next one of the same task.

@@ -41,6 +41,8 @@ type Options struct {
 	// above 0. Least is Most over Eta three times where it is 0.
 	Least float64 `json:"least,omitempty"`
 	Most  float64 `json:"most"`
+	// Whole says that rungs end at whole numbers, rounded up, as steps and epochs do. Least and Most are at least 1 then.
+	Whole bool `json:"whole,omitempty"`
 	// Eta is the factor between rungs, and one over the part of the trials that goes on; 3 where it is 0, else at least 2.
 	Eta int `json:"eta,omitempty"`
 	// Maximise says that a larger objective is better.
@@ -55,13 +57,31 @@ type Options struct {
 // ErrOptions says that a search cannot be done so.
 var ErrOptions = errors.New("the search cannot be done so")
 
-func (o Options) withDefaults() Options {
+// WithDefaults returns the options with what they mean in the place of zeros.
+func (o Options) WithDefaults() Options {
 	o.Algorithm = cmp.Or(o.Algorithm, ASHA)
 	o.Eta = cmp.Or(o.Eta, 3)
 	if o.Least == 0 {
 		o.Least = o.Most / math.Pow(float64(o.Eta), 3)
+		if o.Whole {
+			o.Least = max(o.Least, min(1, o.Most))
+		}
 	}
 	return o
+}
+
+// Check reports what is wrong with options; the error wraps ErrOptions.
+func (o Options) Check() error { return o.WithDefaults().check() }
+
+// Rungs is how many rungs a search with these options has, the defaults in the place of zeros; they are ones that Check passes.
+func (o Options) Rungs() int { o = o.WithDefaults(); return o.rungs() }
+
+func (o Options) rungs() int {
+	if o.Algorithm == Random {
+		return 1
+	}
+	// A part in a million of a rung is rounding.
+	return 1 + int(math.Floor(math.Log(o.Most/o.Least)/math.Log(float64(o.Eta))+1e-6))
 }
 
 func (o Options) check() error {
@@ -77,6 +97,9 @@ func (o Options) check() error {
 		return fmt.Errorf("%w: %s cannot go on: use asha", ErrOptions, o.Algorithm)
 	case !(o.Least > 0 && o.Least <= o.Most) || math.IsInf(o.Most, 1):
 		return fmt.Errorf("%w: from %g to %g: give each trial something, and the first rung no more than all", ErrOptions,
+			o.Least, o.Most)
+	case o.Whole && (o.Least < 1 || o.Most != math.Trunc(o.Most)):
+		return fmt.Errorf("%w: from %g to %g: whole steps begin with 1 at least, and end with a whole number", ErrOptions,
 			o.Least, o.Most)
 	}
 	return nil
@@ -124,7 +147,7 @@ type bracket struct {
 
 // New begins a search. Errors wrap ErrSpace or ErrOptions.
 func New(space Space, options Options) (*Search, error) {
-	options = options.withDefaults()
+	options = options.WithDefaults()
 	if err := errors.Join(space.Check(), options.check()); err != nil {
 		return nil, err
 	}
@@ -134,20 +157,18 @@ func New(space Space, options Options) (*Search, error) {
 }
 
 // Rungs is how many rungs there are.
-func (s *Search) Rungs() int {
-	if s.options.Algorithm == Random {
-		return 1
-	}
-	// A part in a million of a rung is rounding.
-	return 1 + int(math.Floor(math.Log(s.options.Most/s.options.Least)/math.Log(float64(s.options.Eta))+1e-6))
-}
+func (s *Search) Rungs() int { return s.options.rungs() }
 
 // reach is what a trial has had at the end of a rung: the last one ends with all there is.
 func (s *Search) reach(rung int) float64 {
 	if rung < 0 {
 		return 0
 	}
-	return s.options.Most / math.Pow(float64(s.options.Eta), float64(s.Rungs()-1-rung))
+	reach := s.options.Most / math.Pow(float64(s.options.Eta), float64(s.Rungs()-1-rung))
+	if s.options.Whole { // a part in a million is rounding; from 1 on each rung ends beyond the one below
+		reach = math.Ceil(reach * (1 - 1e-6))
+	}
+	return reach
 }
 
 // Next is what a worker that is free does; none where it has to wait for reports, or where the search is over.

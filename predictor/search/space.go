@@ -53,10 +53,14 @@ type Value struct {
 	Text   string
 }
 
-// String writes a value as a program is given it.
+// String writes a value as a program is given it: a whole number without an exponent, which no parser of whole numbers
+// reads.
 func (v Value) String() string {
 	if v.Text != "" {
 		return v.Text
+	}
+	if v.Number == math.Trunc(v.Number) && math.Abs(v.Number) <= 1<<53 {
+		return strconv.FormatFloat(v.Number, 'f', -1, 64)
 	}
 	return strconv.FormatFloat(v.Number, 'g', -1, 64)
 }

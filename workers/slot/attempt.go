@@ -311,7 +311,11 @@ func (a *Attempt) End(
 	a.Close()
 	after, err := Conclude(a.Task, a.Number, a.State(), ending)
 	if err == nil {
-		return wire.Result{Output: output, Venue: record.Venue, Cost: after.Spent}, nil
+		result := wire.Result{Output: output, Venue: record.Venue, Cost: after.Spent}
+		if a.Task.Tells {
+			result.Checkpoint, result.Metrics = after.Checkpoint, after.Metrics
+		}
+		return result, nil
 	}
 	activity.RecordHeartbeat(context.WithoutCancel(ctx), after) // Temporal's worker sends it before the error
 	return wire.Result{}, err

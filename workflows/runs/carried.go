@@ -18,6 +18,7 @@ type carried struct {
 	Next       map[string]int  `json:"next,omitempty"`
 	Windows    map[string]int  `json:"windows,omitempty"`
 	Priorities map[string]int  `json:"priorities,omitempty"`
+	Tunings    map[string]int  `json:"tunings,omitempty"`
 	Money      account.Carried `json:"money"`
 }
 
@@ -25,7 +26,7 @@ type carried struct {
 func (r *run) carry() carried {
 	return carried{
 		StartedAt: r.startedAt, Next: r.next, Windows: r.windows, Priorities: r.priorities,
-		Money: r.account.Carry(),
+		Tunings: r.tunings, Money: r.account.Carry(),
 	}
 }
 
@@ -35,6 +36,7 @@ func (r *run) resume(from carried, begun time.Time) {
 	maps.Copy(r.next, from.Next)
 	maps.Copy(r.windows, from.Windows)
 	maps.Copy(r.priorities, from.Priorities)
+	maps.Copy(r.tunings, from.Tunings)
 	r.account = account.New(r.goal.Budget, from.Money)
 }
 

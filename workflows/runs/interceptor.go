@@ -71,12 +71,18 @@ type Ended struct {
 	Done    wire.Done            `json:"done"`
 }
 
-// Register registers the pipelines and the child workflow of Map.
+// isPart reports whether a workflow is a part of a run, and not one: a chunk of a Map, or a tuning.
+func isPart(workflowType string) bool {
+	return workflowType == MapWorkflow || workflowType == TuneWorkflow
+}
+
+// Register registers the pipelines and the child workflows of Map and of Tune.
 func Register(registry worker.WorkflowRegistry, ports Ports, pipelines []AnyPipeline) {
 	for _, pipeline := range pipelines {
 		registry.RegisterWorkflowWithOptions(pipeline.Workflow(), workflow.RegisterOptions{Name: pipeline.Name()})
 	}
 	registry.RegisterWorkflowWithOptions(runChunk(ports), workflow.RegisterOptions{Name: MapWorkflow})
+	registry.RegisterWorkflowWithOptions(runTuning(ports), workflow.RegisterOptions{Name: TuneWorkflow})
 }
 
 // NewInterceptor returns the interceptor that makes workflows of this worker runs of Spillway: it knows their goal,
@@ -117,7 +123,7 @@ func (i *inbound) Init(next interceptor.WorkflowOutboundInterceptor) error {
 // ExecuteWorkflow wraps the pipeline's function.
 func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	info := workflow.GetInfo(ctx)
-	if info.WorkflowType.Name == MapWorkflow {
+	if isPart(info.WorkflowType.Name) {
 		return i.Next.ExecuteWorkflow(ctx, in)
 	}
 	r := i.ports.newRun(info)

@@ -129,7 +129,10 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 			r.tellChunk(ctx, id, child, func() bool { return open[id] == nil })
 		}
 		if r.version >= versionTold {
-			r.steerChunk(ctx, part, child, func() bool { return open[id] == nil })
+			r.steer(ctx, steered{
+				stage: stage.Name, tasks: part.Window, window: func() int { return r.chunkWindow(stage.Name) },
+				priority: part.Priority, over: func() bool { return open[id] == nil },
+			}, child)
 		}
 	}
 	if err := r.followWindow(ctx, stage.Name, open); err != nil {
@@ -138,26 +141,34 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 	return outputs, failure
 }
 
-// steerChunk tells a chunk its part of the window and its priority whenever they are not what it was told last, until
-// it is over.
-func (r *run) steerChunk(ctx workflow.Context, part chunk, child workflow.ChildWorkflowFuture, over func() bool) {
-	stage, tasks, priority := part.Stage.Name, part.Window, part.Priority
-	changed := func() bool { return r.chunkWindow(stage) != tasks || r.priorities[stage] != priority }
+// steered is a child workflow that is told its part of the window and its priority.
+type steered struct {
+	stage    string
+	window   func() int // its part
+	tasks    int        // the part, and the priority, that it was told last
+	priority int
+	over     func() bool
+}
+
+// steer tells a child workflow its part of the window and its priority whenever they are not what it was told last,
+// until it is over.
+func (r *run) steer(ctx workflow.Context, s steered, child workflow.ChildWorkflowFuture) {
+	changed := func() bool { return s.window() != s.tasks || r.priorities[s.stage] != s.priority }
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		if child.GetChildWorkflowExecution().Get(ctx, nil) != nil {
 			return // it was not started, which its own future tells
 		}
 		for {
-			if err := workflow.Await(ctx, func() bool { return over() || changed() }); err != nil || over() {
+			if err := workflow.Await(ctx, func() bool { return s.over() || changed() }); err != nil || s.over() {
 				return
 			}
-			if now := r.chunkWindow(stage); now != tasks {
-				tasks = now
-				child.SignalChildWorkflow(ctx, windowSignal, tasks)
+			if now := s.window(); now != s.tasks {
+				s.tasks = now
+				child.SignalChildWorkflow(ctx, windowSignal, s.tasks)
 			}
-			if now := r.priorities[stage]; now != priority {
-				priority = now
-				child.SignalChildWorkflow(ctx, prioritySignal, priority)
+			if now := r.priorities[s.stage]; now != s.priority {
+				s.priority = now
+				child.SignalChildWorkflow(ctx, prioritySignal, s.priority)
 			}
 		}
 	})
@@ -284,7 +295,7 @@ func runChunk(ports Ports) func(workflow.Context, chunk) (chunkResult, error) {
 	return func(ctx workflow.Context, part chunk) (chunkResult, error) {
 		mustKnow(part.Version)
 		r := ports.part(part)
-		if err := r.hearParent(ctx, part.Stage.Name); err != nil {
+		if err := r.hearParent(ctx, part.Stage.Name, workflow.GetInfo(ctx).WorkflowExecution.ID); err != nil {
 			return chunkResult{}, err
 		}
 		result := chunkResult{Outputs: make([]json.RawMessage, len(part.Inputs))}
@@ -328,10 +339,11 @@ func runChunk(ports Ports) func(workflow.Context, chunk) (chunkResult, error) {
 	}
 }
 
-// hearParent has a chunk listen to its run: to money, its part of the window and the priority of its tasks.
-func (r *run) hearParent(ctx workflow.Context, stage string) error {
+// hearParent has a chunk listen to its run: to money, under the name that the run has for it, its part of the window and
+// the priority of its tasks.
+func (r *run) hearParent(ctx workflow.Context, stage, part string) error {
 	if r.version >= versionAccount {
-		r.hearRun(ctx)
+		r.hearRun(ctx, part)
 		if err := r.answerReserve(ctx); err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ const moneySignal = "spillway.money"
 
 // chunkReport is what a chunk tells its run of its money.
 type chunkReport struct {
-	Chunk  string         `json:"chunk"` // its workflow ID
+	Chunk  string         `json:"chunk"` // its workflow ID; of a tuning with the number of its part
 	Report account.Report `json:"report"`
 }
 
@@ -123,21 +123,43 @@ func (r *run) answerReserve(ctx workflow.Context) error {
 		func(ctx workflow.Context, ask wire.Reserve) (wire.Reserved, error) {
 			id := strings.TrimSuffix(ask.Task, poolSuffix)
 			before := r.before[id]
+			if !r.mayGrow(id, ask.Least+before, ask.Want+before) {
+				return r.reserved(id), nil
+			}
 			r.account.Grow(id, ask.Least+before, ask.Want+before, ask.Waits)
 			if !ask.Unlimited { // who knows of no budget goes on without an answer, and must hear of one first
 				if err := workflow.Await(ctx, func() bool { return !r.account.Growing(id) }); err != nil {
 					return wire.Reserved{}, err
 				}
 			}
-			return wire.Reserved{
-				Unlimited: !r.account.Limited(), Amount: r.account.Reserved(id) - before, Budget: r.account.Limit(),
-				Spent: r.account.Spent(),
-			}, nil
+			return r.reserved(id), nil
 		})
 	if err != nil {
 		return fmt.Errorf("answer update %s: %w", wire.ReserveUpdate, err)
 	}
 	return nil
+}
+
+// reserved is what a task may cost now where it runs: of the job of a tuning that has a limit of its own no more than
+// that allows.
+func (r *run) reserved(id string) wire.Reserved {
+	told := wire.Reserved{
+		Unlimited: !r.account.Limited(), Amount: r.account.Reserved(id) - r.before[id], Budget: r.account.Limit(),
+		Spent: r.account.Spent(),
+	}
+	if r.purse == nil || r.purse.limit == 0 {
+		return told
+	}
+	own := r.purse.held[id] - r.before[id]
+	if told.Unlimited || own <= told.Amount {
+		told = wire.Reserved{Amount: own, Budget: r.purse.limit, Spent: r.purse.spent}
+	}
+	return told
+}
+
+// mayGrow reports whether the limit of a tuning allows one of its jobs to cost so much, and holds it.
+func (r *run) mayGrow(id string, least, want quantity.Money) bool {
+	return r.purse == nil || r.purse.limit == 0 || r.purse.grow(id, least, want) >= least
 }
 
 // hearChunks takes over what chunks of this run's Maps tell of their money.
@@ -166,8 +188,9 @@ func (r *run) tellChunk(ctx workflow.Context, id string, child workflow.ChildWor
 	})
 }
 
-// hearRun takes over what a chunk's run tells of its money, and sends what the chunk has to say back.
-func (r *run) hearRun(ctx workflow.Context) {
+// hearRun takes over what a chunk's run tells of its money, and sends what the chunk has to say back, under the name
+// that the run's account has for it.
+func (r *run) hearRun(ctx workflow.Context, part string) {
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for {
 			var block account.Block
@@ -175,14 +198,13 @@ func (r *run) hearRun(ctx workflow.Context) {
 			r.account.Told(block)
 		}
 	})
-	info := workflow.GetInfo(ctx)
-	parent := info.ParentWorkflowExecution
+	parent := workflow.GetInfo(ctx).ParentWorkflowExecution
 	if parent == nil {
 		return
 	}
 	workflow.Go(ctx, func(ctx workflow.Context) {
 		for workflow.Await(ctx, r.account.ReportDue) == nil {
-			report := chunkReport{Chunk: info.WorkflowExecution.ID, Report: r.account.Report()}
+			report := chunkReport{Chunk: part, Report: r.account.Report()}
 			workflow.SignalExternalWorkflow(ctx, parent.ID, parent.RunID, moneySignal, report) // a run that has ended needs none
 		}
 	})

@@ -63,7 +63,8 @@ type run struct {
 	priorities map[string]int // Temporal's priority key of tasks, by stage; the usual one where there is no entry
 	inFlight   map[string]int // by stage
 	next       map[string]int // number of the next task, by stage
-	open       int            // tasks and Maps that have begun and not ended
+	open       int            // tasks, Maps and tunings that have begun and not ended
+	tunings    map[string]int // how many have begun, by name
 	// taken are the results that were taken from the run which this one tries again, by the content of their keys.
 	taken map[string]bool
 	// startedAt is when the whole run began, and continued says that this is not its first part.
@@ -72,8 +73,10 @@ type run struct {
 
 	account *account.Account          // what the run spends
 	before  map[string]quantity.Money // what a task has cost where it was refused, by task
-	ledger  budget                    // in place of account in runs of version 0, with held, what they reserved by task
-	held    map[string]quantity.Money
+	// purse is what the jobs of a tuning may take, in its child workflow; nil elsewhere.
+	purse  *purse
+	ledger budget // in place of account in runs of version 0, with held, what they reserved by task
+	held   map[string]quantity.Money
 }
 
 // priority is that of the tasks of a stage. Tasks of one queue share it fairly by their pipelines, so that one that
@@ -103,8 +106,9 @@ func newRun(id string, window int) *run {
 	return &run{
 		id: id, window: window,
 		windows: map[string]int{}, priorities: map[string]int{}, inFlight: map[string]int{}, next: map[string]int{},
-		taken:  map[string]bool{},
-		before: map[string]quantity.Money{}, ledger: newBudget(), held: map[string]quantity.Money{},
+		tunings: map[string]int{},
+		taken:   map[string]bool{},
+		before:  map[string]quantity.Money{}, ledger: newBudget(), held: map[string]quantity.Money{},
 		account: account.New(0, account.Carried{}),
 	}
 }
@@ -114,8 +118,11 @@ type call struct {
 	stage wire.Stage
 	id    string
 	input json.RawMessage
-	// resume is the checkpoint of the venue that gave the task up; the zero Ref when there is none.
+	// resume is the checkpoint of the venue that gave the task up, or of its trial's last job; the zero Ref when there is
+	// none.
 	resume activities.Ref
+	// tells asks for the task's last checkpoint and metrics.
+	tells bool
 	// unfit is why the task is for the pool only, where that follows from what it is; empty else.
 	unfit string
 }
@@ -163,19 +170,25 @@ func (r *run) perform(ctx workflow.Context, c call) (json.RawMessage, error) {
 
 // runTask runs a task within the stage's window and the run's budget and returns its encoded output.
 func (r *run) runTask(ctx workflow.Context, c call) (json.RawMessage, error) {
+	result, err := r.runWithin(ctx, c)
+	return result.Output, err
+}
+
+// runWithin is runTask that returns all that is told of the task; its cost also where it failed.
+func (r *run) runWithin(ctx workflow.Context, c call) (wire.Result, error) {
 	name := c.stage.Name
 	if err := workflow.Await(ctx, func() bool { return r.inFlight[name] < r.windowOf(name) }); err != nil {
-		return nil, err
+		return wire.Result{}, err
 	}
 	r.inFlight[name]++
 	defer func() { r.inFlight[name]-- }()
 	if err := r.admit(ctx, c); err != nil {
-		return nil, err
+		return wire.Result{}, err
 	}
 	r.hint(ctx, c)
 	result, err := r.execute(ctx, c)
 	r.settle(c, result.Cost, err)
-	return result.Output, err
+	return result, err
 }
 
 func (r *run) windowOf(stage string) int {
@@ -247,10 +260,11 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 		Input: c.inputBytes(), Declared: c.stage.Declared, MaxAttempts: c.stage.MaxAttempts, Timeout: c.stage.Timeout,
 		PoolOnly: poolOnly, Recommends: c.stage.Recommends,
 		Command: c.stage.Command, Batches: !c.stage.Command, CacheVersion: c.stage.CacheVersion,
-		Traceparent: r.options.Traceparent, Resume: c.resume,
+		Traceparent: r.options.Traceparent, Resume: c.resume, Tells: c.tells,
 	}
 	if own := strings.TrimSuffix(c.id, poolSuffix); r.version >= versionAccount {
-		task.Budgeted, task.Reserved, task.Asks = r.account.Limited(), r.account.Reserved(own)-r.before[own], true
+		reserved := r.reserved(own)
+		task.Budgeted, task.Reserved, task.Asks = !reserved.Unlimited, reserved.Amount, true
 	}
 	err = workflow.ExecuteActivity(ctx, c.stage.Name, task, c.input).Get(ctx, &result)
 	if err != nil {

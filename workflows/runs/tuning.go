@@ -2,6 +2,7 @@ package runs
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -12,6 +13,14 @@ import (
 // TuneWorkflow is the name of the child workflow that runs a part of a tuning. app.Main registers it. Its ID is that of
 // the run, "/", the name of the tuning and "-tune"; the tunings of that name after the first end in "-1", "-2" and on.
 const TuneWorkflow = "spillway.tune"
+
+// TuningID is the workflow ID of the tuning of a name in a run: the first, from 0 on, or a later one.
+func TuningID(run, name string, number int) string {
+	if number == 0 {
+		return fmt.Sprintf("%s/%s-tune", run, name)
+	}
+	return fmt.Sprintf("%s/%s-tune-%d", run, name, number)
+}
 
 // TuningQuery is answered by a tuning's child workflow, while it runs and after: it takes a TuningPage and returns a
 // Tuning.
@@ -27,13 +36,19 @@ type TuneRequest struct {
 	Options search.Options `json:"options"`
 	// Input is what all trials are given. Of a function it is its encoded input, an object, into which the values of a
 	// configuration are set by name, and the field "trial" (Turn). Of a command (Command) it is an encoded wire.Command
-	// whose arguments and environment hold placeholders: see Placeholders.
+	// whose arguments and environment hold placeholders: {NAME} of each parameter, and {trial}, {rung}, {from} and {to}
+	// (Turn); "{{" is a brace itself.
 	Input   json.RawMessage `json:"input"`
 	Command bool            `json:"command,omitempty"`
+	// Turns says that the input of a function takes the field "trial". A command is told its turn where a placeholder asks
+	// for it. Who is told of no turn does the same in every rung, so that the search has one: Random, which is the
+	// algorithm then where Options name none.
+	Turns bool `json:"turns,omitempty"`
 	// Objective is the field of a function's output that is minimised, or maximised where Options say so, with dots into
 	// objects. Of a command it is one of the values that it reports, or else one of the metrics of its last progress.
 	Objective string `json:"objective"`
-	// Time is how long after the start of its first job the tuning begins jobs; 0 means no limit.
+	// Time is how long the tuning takes from the start of its first job: no job is begun that is expected to take longer,
+	// and what runs then is stopped; 0 means no limit.
 	Time time.Duration `json:"time_ns,omitempty"`
 	// Money is what its jobs may cost together; 0 means no limit but the run's.
 	Money quantity.Money `json:"money_picodollars,omitempty"`
@@ -60,12 +75,20 @@ type TuningPage struct {
 // MaxTrialsTold is how many trials a query returns at most.
 const MaxTrialsTold = 2000
 
+// MaxTrials is how many trials a tuning has at most, and MaxJobs how many jobs it can have: what passes from one part of
+// it to the next is bounded.
+const (
+	MaxTrials = 5000
+	MaxJobs   = 15000
+)
+
 // Why a tuning has ended.
 const (
-	EndedDone   = "done"   // the search has no job left
-	EndedTime   = "time"   // TuneRequest.Time has passed
-	EndedMoney  = "money"  // no other job can be paid from TuneRequest.Money
-	EndedBudget = "budget" // no other job can be paid from the run's budget
+	EndedDone     = "done"     // the search has no job left
+	EndedTime     = "time"     // TuneRequest.Time has passed
+	EndedDeadline = "deadline" // another job is expected to end after the run's deadline
+	EndedMoney    = "money"    // no other job can be paid from TuneRequest.Money
+	EndedBudget   = "budget"   // no other job can be paid from the run's budget
 	// EndedFailed is that of a tuning none of whose trials told an objective, EndedCancelled of one that was cancelled.
 	EndedFailed    = "failed"
 	EndedCancelled = "cancelled"

@@ -65,7 +65,9 @@ func RegisterStages(tb testing.TB, env *testsuite.TestWorkflowEnvironment, stage
 			defer beat(ctx)()
 			answer, err := invoke(ctx, wire.Invoke{
 				Version: wire.Version,
-				Start:   wire.StartAttempt{Task: task, Attempt: int(activity.GetInfo(ctx).Attempt), Input: encoded},
+				Start: wire.StartAttempt{
+					Task: task, Attempt: int(activity.GetInfo(ctx).Attempt), Input: encoded, Resume: task.Resume,
+				},
 			})
 			if err != nil {
 				return wire.Result{}, err
@@ -75,7 +77,17 @@ func RegisterStages(tb testing.TB, env *testsuite.TestWorkflowEnvironment, stage
 				return wire.Result{}, temporal.NewApplicationErrorWithOptions(answer.Error.Message, wire.StageError,
 					temporal.ApplicationErrorOptions{NonRetryable: last})
 			}
-			return wire.Result{Output: answer.Output, Venue: predictor.Pool}, nil
+			result := wire.Result{Output: answer.Output, Venue: predictor.Pool}
+			if task.Tells {
+				result.Checkpoint = task.Resume
+				if answer.Checkpoint != nil {
+					result.Checkpoint = *answer.Checkpoint
+				}
+				if answer.Progress != nil {
+					result.Metrics = answer.Progress.Metrics
+				}
+			}
+			return result, nil
 		}, activity.RegisterOptions{Name: stage.Name()})
 	}
 }

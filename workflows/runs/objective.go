@@ -1,0 +1,104 @@
+package runs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+)
+
+// errNoObjective says that a task did not tell what is minimised.
+var errNoObjective = errors.New("no objective")
+
+// objectiveOf reads what a job told: the field of a function's output, with dots into objects, or a value that a
+// command reported, or else one of the metrics of its last progress. What is no finite number is NaN: a null is one
+// too, which is what programs are left with in JSON when a loss is NaN. An error wraps errNoObjective.
+func objectiveOf(name string, command bool, result wire.Result) (float64, error) {
+	output := result.Output
+	path := strings.Split(name, ".")
+	if command {
+		var values wire.CommandResult
+		if err := json.Unmarshal(output, &values); err != nil {
+			return 0, fmt.Errorf("%w: decode the result of a command: %w", errNoObjective, err)
+		}
+		if _, found := values.Values[name]; !found {
+			if metric, found := result.Metrics[name]; found {
+				return metric, nil
+			}
+			return 0, fmt.Errorf("%w: it told no %q: its results are %s, and the metrics of its last progress %s",
+				errNoObjective, name, listed(workflow.DeterministicKeys(values.Values)),
+				listed(workflow.DeterministicKeys(result.Metrics)))
+		}
+		encoded, err := json.Marshal(values.Values[name])
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", errNoObjective, err)
+		}
+		return numberOf(name, encoded)
+	}
+	for i, key := range path {
+		var fields map[string]json.RawMessage
+		where := "its output"
+		if i > 0 {
+			where = fmt.Sprintf("%q of its output", strings.Join(path[:i], "."))
+		}
+		if err := json.Unmarshal(output, &fields); err != nil || fields == nil {
+			return 0, fmt.Errorf("%w: it told no %q: %s is no object", errNoObjective, name, where)
+		}
+		value, found := fields[key]
+		if !found {
+			return 0, fmt.Errorf("%w: it told no %q: the fields of %s are %s", errNoObjective, name, where,
+				listed(workflow.DeterministicKeys(fields)))
+		}
+		output = value
+	}
+	return numberOf(name, output)
+}
+
+func numberOf(name string, value json.RawMessage) (float64, error) {
+	var number *float64
+	if json.Unmarshal(value, &number) == nil {
+		if number == nil {
+			return math.NaN(), nil
+		}
+		return *number, nil
+	}
+	var text string
+	if json.Unmarshal(value, &text) == nil { // "NaN", "inf" and "-Infinity" are how programs write what JSON has not
+		if number, err := strconv.ParseFloat(text, 64); err == nil || math.IsInf(number, 0) {
+			return number, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: its %q is %s, which is no number", errNoObjective, name, short(string(value), 60))
+}
+
+// maxListed is how many names an error lists.
+const maxListed = 12
+
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	names = slices.Sorted(slices.Values(names))
+	if more := len(names) - maxListed; more > 0 {
+		names = append(slices.Clip(names[:maxListed]), fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+// notEncoded begins what the JSON encoder says of a number that JSON has not.
+const notEncoded = "json: unsupported value: "
+
+// diverged reports whether a task failed because its output holds a NaN or an infinity, which JSON has not: a result of
+// the training, and no failure of the stage.
+func diverged(message string) bool {
+	_, value, found := strings.Cut(message, notEncoded)
+	return found && (strings.HasPrefix(value, "NaN") || strings.HasPrefix(value, "+Inf") ||
+		strings.HasPrefix(value, "-Inf"))
+}
