@@ -80,6 +80,10 @@ func (r *run) admit(ctx workflow.Context, c call) error {
 	}
 	r.account.Ask(c.id, name, r.quote(c.stage))
 	err := workflow.Await(ctx, func() bool { return r.account.Started(c.id) || r.account.Refused(c.id) != nil })
+	if err == nil && c.price > r.account.Reserved(c.id) && r.account.Started(c.id) {
+		r.account.Grow(c.id, c.price, c.price, true)
+		err = workflow.Await(ctx, func() bool { return !r.account.Growing(c.id) })
+	}
 	if refusal := r.account.Refused(c.id); err == nil && refusal != nil {
 		err = tooDear(name, *refusal)
 	}

@@ -1,14 +1,15 @@
 package runs
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/search"
 )
 
-// margin is how much more than the dearest job so far, for as much training, a job is expected to cost at most, and how
-// much longer it may take.
+// margin is how much more than the dearest job so far, for as much training, a job is expected to cost at most.
 const margin = 1.5
 
 // purse is what the jobs of one tuning may cost and how long they may take, besides what the run's account allows: what
@@ -17,9 +18,14 @@ type purse struct {
 	limit quantity.Money // 0 means none
 	spent quantity.Money
 	held  map[string]quantity.Money // by task: what it may cost in all
-	// rate is the most that a job has cost for each unit that it trained, pace the longest that one took.
-	rate, pace float64
-	known      bool // a job has ended
+	seen  []seenJobs                // by units
+}
+
+// seenJobs are the jobs that trained so many units: what they cost and how long they took at most.
+type seenJobs struct {
+	units float64
+	cost  quantity.Money
+	took  time.Duration // 0 where none ended well
 }
 
 func newPurse(limit quantity.Money) *purse {
@@ -36,23 +42,43 @@ func (p *purse) free() quantity.Money {
 	return free
 }
 
-// price is what a job is expected to cost at most: as the dearest before it did for each unit. A job that goes on from
-// nothing trains all that its trial has had.
-func (p *purse) price(units float64) quantity.Money { return quantity.Money(p.rate * units * margin) }
+// like returns the jobs by which one that trains so many units is judged, and by how much it is larger: those that
+// trained as much, else the next smaller, of which it is that part, else the next larger, since what all jobs have in
+// common, such as their start, does not shrink with them.
+func (p *purse) like(units float64) (seen seenJobs, larger float64, found bool) {
+	for _, one := range p.seen {
+		if one.units > units && found {
+			break
+		}
+		seen, larger, found = one, max(units/one.units, 1), true
+	}
+	return seen, larger, found
+}
 
-// takes is how long a job is expected to take at most; 0 where none has ended.
-func (p *purse) takes(units float64) time.Duration { return time.Duration(p.pace * units * margin) }
+// price is what a job is expected to cost at most; 0 where none has ended.
+func (p *purse) price(units float64) quantity.Money {
+	seen, larger, _ := p.like(units)
+	return seen.cost.Times(larger * margin)
+}
+
+// takes is how long a job is expected to take at most; 0 where none has ended. It has no margin: one that takes longer
+// is stopped.
+func (p *purse) takes(units float64) time.Duration {
+	seen, larger, _ := p.like(units)
+	return time.Duration(float64(seen.took) * larger)
+}
 
 // hold holds what a job may cost, and reports whether it can be paid. Before any job has ended nobody knows what one
 // costs: then the first goes alone, with all there is.
 func (p *purse) hold(task string, units float64) bool {
+	_, _, known := p.like(units)
 	switch {
 	case p.limit == 0:
 		return true
-	case !p.known && len(p.held) == 0 && p.free() > 0:
+	case !known && len(p.held) == 0 && p.free() > 0:
 		p.held[task] = p.free()
 		return true
-	case p.known && p.price(units) <= p.free():
+	case known && p.price(units) <= p.free():
 		p.held[task] = p.price(units)
 		return true
 	}
@@ -73,16 +99,21 @@ func (p *purse) grow(task string, least, want quantity.Money) quantity.Money {
 // takes.
 func (p *purse) settle(task string, cost quantity.Money, units float64, took time.Duration, ran bool) {
 	delete(p.held, task)
-	p.spent = p.spent.Plus(max(cost, 0))
-	if units <= 0 {
+	cost = max(cost, 0)
+	p.spent = p.spent.Plus(cost)
+	if units <= 0 || !ran && cost == 0 {
 		return
 	}
-	if ran || cost > 0 {
-		p.rate, p.known = max(p.rate, float64(max(cost, 0))/units), true
+	if !ran {
+		took = 0
 	}
-	if ran {
-		p.pace = max(p.pace, float64(took)/units)
+	at, found := slices.BinarySearchFunc(p.seen, units, func(one seenJobs, units float64) int {
+		return cmp.Compare(one.units, units)
+	})
+	if !found {
+		p.seen = slices.Insert(p.seen, at, seenJobs{units: units})
 	}
+	p.seen[at].cost, p.seen[at].took = max(p.seen[at].cost, cost), max(p.seen[at].took, took)
 }
 
 // units is how much a job trains, where its trial goes on from a place.

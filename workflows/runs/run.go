@@ -123,6 +123,8 @@ type call struct {
 	resume activities.Ref
 	// tells asks for the task's last checkpoint and metrics.
 	tells bool
+	// price is what the task is expected to cost at most, where that is known of it; 0 leaves it to what its stage costs.
+	price quantity.Money
 	// unfit is why the task is for the pool only, where that follows from what it is; empty else.
 	unfit string
 }

@@ -508,6 +508,7 @@ func (t *tuner) begin(
 	}
 	c := t.r.place(t.q.Stage, task, input)
 	c.resume, c.tells = t.log.Checkpoints[job.Trial].Ref, true
+	c.price = t.r.purse.price(units(job, from))
 	line := len(t.log.Jobs)
 	t.log.Jobs = append(t.log.Jobs, jobLine{After: t.reports, From: from, Started: workflow.Now(ctx).UnixMilli()})
 	t.jobs = append(t.jobs, job)

@@ -1,0 +1,602 @@
+package workflows_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	spillway "github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/runs"
+	"github.com/spillway-ml/spillway/workflows/spillwaytest"
+)
+
+// fitInput is what a trial of the stage `fit` is given: the nearer Rate is to .3, the lower is its loss, and each epoch
+// lowers it.
+type fitInput struct {
+	Rate   float64        `json:"rate"`
+	Kind   string         `json:"kind,omitempty"`
+	Layers int            `json:"layers,omitempty"`
+	Trial  spillway.Trial `json:"trial"`
+}
+
+type fitted struct {
+	Loss   float64 `json:"loss"`
+	Epochs float64 `json:"epochs"` // that this trial has had, by its checkpoints
+	Began  float64 `json:"began"`  // where this job went on from
+}
+
+// fitEpochs trains from the checkpoint of the job before, epoch by epoch.
+func fitEpochs(ctx context.Context, in fitInput) (fitted, error) {
+	var state spillway.Checkpoint[float64]
+	done, ok, err := state.Restore(ctx)
+	if err != nil {
+		return fitted{}, err
+	}
+	if began := in.Trial.From; ok != (began > 0) || done != began {
+		return fitted{}, fmt.Errorf("the job is told to go on from %g, and its checkpoint is of %g", began, done)
+	}
+	for epoch := done + 1; epoch <= in.Trial.To; epoch++ {
+		if err := state.Save(ctx, epoch); err != nil {
+			return fitted{}, err
+		}
+		done = epoch
+	}
+	return fitted{Loss: fitLoss(in), Epochs: done, Began: in.Trial.From}, nil
+}
+
+func fitLoss(in fitInput) float64 { return math.Abs(in.Rate-.3) + 1/in.Trial.To }
+
+var (
+	fit      = spillway.NewStage("fit", fitEpochs)
+	fitSpace = spillway.NewSpace("rate=0.0..1.0", "kind=a|b", "layers=1..9 if kind=b")
+)
+
+func fitSearch() spillway.Search[fitInput, fitted] {
+	return spillway.Search[fitInput, fitted]{Space: fitSpace, Loss: "loss", Trials: 27, Most: 27, Seed: 1}
+}
+
+func tuned(
+	s spillway.Search[fitInput, fitted],
+) spillway.Pipeline[int, spillway.Tuned[fitted]] {
+	return spillway.NewPipeline("tuner", func(ctx workflow.Context, _ int) (spillway.Tuned[fitted], error) {
+		return spillway.Tune(ctx, fit, s)
+	})
+}
+
+func TestATuningFindsTheBestTrialAndGoesOnFromCheckpoints(t *testing.T) {
+	t.Parallel()
+	best, err := spillwaytest.Run(t, tuned(fitSearch()), 0, fit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := best.Tuning
+	if of.Ended != runs.EndedDone || of.Begun != 27 || len(of.Trials) != 27 || *of.Best != best.Trial {
+		t.Errorf("the tuning %+v has not tried all", of)
+	}
+	if best.Output.Epochs != 27 || best.Output.Loss != best.Objective || best.Output.Began != 9 {
+		t.Errorf("the best trial's last job told %+v, want one that goes on to the end", best.Output)
+	}
+	jobs, nearest := 0, 0
+	for i, trial := range of.Trials {
+		if math.Abs(trial.Configuration["rate"].Number-.3) < math.Abs(of.Trials[nearest].Configuration["rate"].Number-.3) {
+			nearest = i
+		}
+		_, has := trial.Configuration["layers"]
+		if has != (trial.Configuration["kind"].Text == "b") {
+			t.Errorf("trial %d has %+v: layers are for b alone", i, trial.Configuration)
+		}
+		for rung, job := range trial.Jobs {
+			jobs++
+			from := math.Pow(3, float64(rung-1))
+			if rung == 0 {
+				from = 0
+			}
+			if job.Rung != rung || job.From != from || job.To != math.Pow(3, float64(rung)) || job.Objective == nil ||
+				!strings.HasPrefix(job.Task, "fit-") || job.EndedAt.Before(job.StartedAt) {
+				t.Errorf("trial %d, job %d: %+v", i, rung, job)
+			}
+		}
+		if len(trial.Jobs) == 4 != (trial.State == spillway.TrialFinished) {
+			t.Errorf("trial %d is %s after %d jobs", i, trial.State, len(trial.Jobs))
+		}
+		if trial.State == spillway.TrialStopped && !strings.Contains(trial.Why, " of ") {
+			t.Errorf("trial %d was stopped, and why: %q", i, trial.Why)
+		}
+	}
+	if best.Trial != nearest {
+		t.Errorf("trial %d is the best, want %d", best.Trial, nearest)
+	}
+	if got := of.Counts[spillway.TrialFinished] + of.Counts[spillway.TrialStopped]; got != 27 {
+		t.Errorf("%v do not add up to 27", of.Counts)
+	}
+}
+
+// tuner runs tunings in a test environment in which attempt does the jobs.
+type tuner struct {
+	env *testsuite.TestWorkflowEnvironment
+
+	mu    sync.Mutex
+	tasks []wire.Task
+	most  quantity.Money // that was spent and reserved at a time
+	spent quantity.Money
+	held  map[string]quantity.Money
+}
+
+func newTuner(
+	t *testing.T, goal spillway.Goal, attempt func(context.Context, fitInput, wire.Task) (wire.Result, error),
+) *tuner {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	f := &tuner{env: suite.NewTestWorkflowEnvironment(), held: map[string]quantity.Money{}}
+	f.env.SetTestTimeout(5 * time.Minute)
+	if err := f.env.SetMemoOnStart(map[string]any{
+		runs.GoalMemo:    goal,
+		runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion, Window: 8},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.env.RegisterActivityWithOptions(func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result,
+		error,
+	) {
+		var in fitInput
+		if err := json.Unmarshal(input, &in); err != nil {
+			return wire.Result{}, err
+		}
+		f.mu.Lock()
+		f.tasks = append(f.tasks, task)
+		f.held[task.ID] = task.Reserved
+		f.most = max(f.most, f.taken())
+		f.mu.Unlock()
+		result, err := attempt(ctx, in, task)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.held, task.ID)
+		f.spent += result.Cost
+		return result, err
+	}, activity.RegisterOptions{Name: fit.Name()})
+	return f
+}
+
+// taken is what is spent and reserved; the caller holds mu.
+func (f *tuner) taken() quantity.Money {
+	taken := f.spent
+	for _, held := range f.held {
+		taken += held
+	}
+	return taken
+}
+
+func (f *tuner) run(t *testing.T, s spillway.Search[fitInput, fitted]) (best spillway.Tuned[fitted], err error) {
+	t.Helper()
+	pipeline := tuned(s)
+	ports := runs.Ports{Stages: []runs.AnyStage{fit}}
+	f.env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	runs.Register(f.env, ports, []runs.AnyPipeline{pipeline})
+	f.env.ExecuteWorkflow(pipeline.Name(), 0)
+	if !f.env.IsWorkflowCompleted() {
+		t.Fatal("the run hangs")
+	}
+	if err := f.env.GetWorkflowError(); err != nil {
+		return best, err
+	}
+	return best, f.env.GetWorkflowResult(&best)
+}
+
+// told is the result of a job with this loss.
+func told(loss float64, cost quantity.Money) wire.Result {
+	return wire.Result{Output: json.RawMessage(fmt.Sprintf(`{"loss":%g,"epochs":1,"began":0}`, loss)), Cost: cost}
+}
+
+func TestTrialsThatFailOrDivergeEndNoTuning(t *testing.T) {
+	t.Parallel()
+	f := newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, _ wire.Task) (wire.Result, error) {
+		switch number := in.Trial.Number; {
+		case number%5 == 1:
+			return wire.Result{}, temporal.NewNonRetryableApplicationError("it "+strings.Repeat("fails ", 100), wire.StageError,
+				nil)
+		case number%5 == 2:
+			return wire.Result{Output: json.RawMessage(`{"loss":null}`)}, nil
+		case number%5 == 3:
+			return wire.Result{}, temporal.NewNonRetryableApplicationError(
+				"encode output: json: unsupported value: NaN", wire.StageError, nil)
+		case number == 4:
+			return wire.Result{Output: json.RawMessage(`{"accuracy":1,"epochs":3}`)}, nil
+		case number == 0 && in.Trial.Rung == 1: // the best
+			return wire.Result{Output: json.RawMessage(`{"loss":"nan"}`)}, nil
+		}
+		return told(float64(in.Trial.Number), 0), nil
+	})
+	s := fitSearch()
+	s.Trials = 25
+	best, err := f.run(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if best.Trial != 5 || best.Output.Loss != 5 || best.Objective != 5 {
+		t.Errorf("the best is trial %d with %+v, want 5, the first that neither fails nor diverges", best.Trial, best.Output)
+	}
+	counts := best.Tuning.Counts
+	if counts[spillway.TrialFailed] != 6 || counts[spillway.TrialDiverged] != 11 {
+		t.Errorf("%v: 6 failed and 11 diverged", counts)
+	}
+	for number, want := range map[int]string{
+		1: "it fails", 2: "no finite number", 3: "NaN", 4: `no "loss": the fields of its output are accuracy, epochs`,
+		0: "no finite number",
+	} {
+		if trial := best.Tuning.Trials[number]; !strings.Contains(trial.Why, want) || len(trial.Why) > 310 {
+			t.Errorf("trial %d is %s, and why: %q; want %q in at most 300 bytes", number, trial.State, trial.Why, want)
+		}
+	}
+}
+
+func TestATuningNoneOfWhoseTrialsTellsAnythingFails(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		attempt func(in fitInput) (wire.Result, error)
+		trials  int
+		tasks   int // at most
+		want    string
+	}{
+		"all fail": {
+			func(fitInput) (wire.Result, error) {
+				return wire.Result{}, temporal.NewNonRetryableApplicationError("no such file", wire.StageError, nil)
+			}, 27, 16, "the first: no such file",
+		},
+		"both fail": {
+			func(fitInput) (wire.Result, error) {
+				return wire.Result{}, temporal.NewNonRetryableApplicationError("no such file", wire.StageError, nil)
+			}, 2, 2, "none of 2 trials told \"loss\", and 2 failed",
+		},
+		"all diverge": {
+			func(fitInput) (wire.Result, error) {
+				return wire.Result{Output: json.RawMessage(`{"loss":"inf"}`)}, nil
+			},
+			6, 6, "none of 6 trials told a finite \"loss\": 6 diverged",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, _ wire.Task) (wire.Result, error) {
+				return c.attempt(in)
+			})
+			s := fitSearch()
+			s.Trials = c.trials
+			_, err := f.run(t, s)
+			if err == nil || !strings.Contains(err.Error(), c.want) || len(f.tasks) > c.tasks {
+				t.Errorf("after %d tasks: got %v, want %q", len(f.tasks), err, c.want)
+			}
+		})
+	}
+}
+
+// TestATuningStaysWithinItsMoney has jobs that cost a dollar for each epoch: what is spent and reserved never exceeds
+// what the tuning, or its run, may spend, and the best so far is the result.
+func TestATuningStaysWithinItsMoney(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		money, budget quantity.Money
+		ended         string
+	}{
+		"of its own":                   {30 * quantity.USD, 0, runs.EndedMoney},
+		"its run's":                    {0, 30 * quantity.USD, runs.EndedBudget},
+		"its own, less than the run's": {30 * quantity.USD, 400 * quantity.USD, runs.EndedMoney},
+		"its run's, less than its own": {400 * quantity.USD, 30 * quantity.USD, runs.EndedBudget},
+		"enough":                       {1000 * quantity.USD, 2000 * quantity.USD, runs.EndedDone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var f *tuner
+			f = newTuner(t, spillway.Goal{Budget: c.budget}, func(_ context.Context, in fitInput, task wire.Task) (
+				wire.Result, error,
+			) {
+				cost := quantity.USD.Times(in.Trial.To - in.Trial.From)
+				if !task.Budgeted {
+					t.Errorf("task %s may cost anything", task.ID)
+				}
+				if cost > task.Reserved { // as an attempt that is given no more
+					return wire.Result{Cost: task.Reserved}, temporal.NewNonRetryableApplicationError("used up", wire.BudgetError,
+						nil, map[string]any{"spent_picodollars": task.Reserved})
+				}
+				return told(float64(in.Trial.Number)+1/in.Trial.To, cost), nil
+			})
+			s := fitSearch()
+			s.Money = c.money
+			best, err := f.run(t, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			limit := c.money
+			if c.budget > 0 && (limit == 0 || c.budget < limit) {
+				limit = c.budget
+			}
+			if f.most > limit || best.Tuning.Spent != f.spent || best.Tuning.Ended != c.ended || best.Trial != 0 {
+				t.Errorf("%s were spent and reserved of %s, %s spent, %s told, it ended %q, the best is %d", f.most, limit,
+					f.spent, best.Tuning.Spent, best.Tuning.Ended, best.Trial)
+			}
+		})
+	}
+}
+
+func TestATuningThatCannotPayOneTrialSaysSo(t *testing.T) {
+	t.Parallel()
+	f := newTuner(t, spillway.Goal{}, func(_ context.Context, _ fitInput, task wire.Task) (wire.Result, error) {
+		return wire.Result{}, temporal.NewNonRetryableApplicationError("used up", wire.BudgetError, nil,
+			map[string]any{"spent_picodollars": task.Reserved})
+	})
+	s := fitSearch()
+	s.Money = quantity.USD / 100
+	if _, err := f.run(t, s); err == nil || !strings.Contains(err.Error(), "no trial could be paid from the $0.01") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// anything is what the mocks of the test environment take for any argument (testify's mock.Anything).
+const anything = "mock.Anything"
+
+// TestATuningEndsWhenItsTimeIsUp has jobs that take a minute, in a time that is skipped.
+func TestATuningEndsWhenItsTimeIsUp(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		time, deadline, first time.Duration // first is what the first job takes
+		ended                 string
+		failed                string
+		least                 int // trials that begin
+	}{
+		"there is enough":                   {10 * time.Hour, 0, time.Minute, runs.EndedDone, "", 27},
+		"there is too little":               {150 * time.Second, 0, time.Minute, runs.EndedTime, "", 8},
+		"the run's deadline comes":          {0, 150 * time.Second, time.Minute, runs.EndedDeadline, "", 8},
+		"a trial never reports":             {10 * time.Minute, 0, 1000 * time.Hour, runs.EndedTime, "", 27},
+		"it is not enough for a single job": {30 * time.Second, 0, time.Minute, "", `no trial told "loss" within the 30s`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newTuner(t, spillway.Goal{Deadline: c.deadline}, nil)
+			var begun atomic.Bool
+			f.env.OnActivity(fit.Name(), anything, anything, anything).
+				Return(told(1, 0), nil).
+				AfterFn(func() time.Duration {
+					if begun.Swap(true) {
+						return time.Minute
+					}
+					return c.first
+				})
+			s := fitSearch()
+			s.Time = c.time
+			best, err := f.run(t, s)
+			if c.failed != "" {
+				if err == nil || !strings.Contains(err.Error(), c.failed) {
+					t.Errorf("got %v, want %q", err, c.failed)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			took, limit := best.Tuning.EndedAt.Sub(best.Tuning.StartedAt), cmp.Or(c.time, c.deadline)
+			if best.Tuning.Ended != c.ended || took > limit || best.Tuning.Begun < c.least {
+				t.Errorf("it began %d trials in %s and ended: %s; want %s within %s", best.Tuning.Begun, took,
+					best.Tuning.Ended, c.ended, limit)
+			}
+			if c.first > time.Hour && !slices.ContainsFunc(best.Tuning.Trials, func(trial runs.Trial) bool {
+				return strings.Contains(trial.Why, "the tuning's time was up")
+			}) {
+				t.Errorf("no trial was stopped for the time: %+v", best.Tuning.Trials)
+			}
+		})
+	}
+}
+
+// TestWhatCannotBeTunedIsRefusedAtOnce: no task is run.
+func TestWhatCannotBeTunedIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	type search = spillway.Search[fitInput, fitted]
+	for name, c := range map[string]struct {
+		change func(*search)
+		want   string
+	}{
+		"no space":            {func(s *search) { s.Space = nil }, "it has no parameter"},
+		"a field that is not": {func(s *search) { s.Space = spillway.NewSpace("rat=0.0..1.0") }, `unknown field "rat"`},
+		"a field of another type": {
+			func(s *search) { s.Space = spillway.NewSpace("layers=0.0..1.0") },
+			"cannot unmarshal number",
+		},
+		"the trial's own field": {func(s *search) { s.Space = spillway.NewSpace("trial=1..2") }, "the trial's own"},
+		"a range upside down": {
+			func(s *search) { s.Space = spillway.Space{{Name: "rate", Kind: "float", Low: 1}} }, "the lower end comes first",
+		},
+		"a log through zero": {
+			func(s *search) { s.Space = spillway.Space{{Name: "rate", Kind: "float", High: 1, Log: true}} },
+			"a logarithmic range is above 0",
+		},
+		"the same name twice": {
+			func(s *search) { s.Space = append(spillway.NewSpace("rate=0.0..1.0"), s.Space[0]) }, "it is there twice",
+		},
+		"no objective":             {func(s *search) { s.Loss = "" }, "no objective"},
+		"an objective that is not": {func(s *search) { s.Loss = "los" }, `no field "los"`},
+		"no trials":                {func(s *search) { s.Trials = 0 }, "0 trials"},
+		"too many trials":          {func(s *search) { s.Trials = 5001 }, "at most 5000"},
+		"too many jobs":            {func(s *search) { s.Trials, s.GoOn = 5000, true }, "are 20000 jobs"},
+		"nothing to train":         {func(s *search) { s.Most = 0 }, "give each trial something"},
+		"no such algorithm":        {func(s *search) { s.Algorithm = "grid" }, `no algorithm "grid"`},
+		"negative time":            {func(s *search) { s.Time = -1 }, "negative"},
+		"negative money":           {func(s *search) { s.Money = -1 }, "negative"},
+		"a name that is none":      {func(s *search) { s.Name = "My tuning" }, "lower-case"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newTuner(t, spillway.Goal{}, func(context.Context, fitInput, wire.Task) (wire.Result, error) {
+				return told(1, 0), nil
+			})
+			s := fitSearch()
+			c.change(&s)
+			_, err := f.run(t, s)
+			if err == nil || !strings.Contains(err.Error(), c.want) || len(f.tasks) > 0 {
+				t.Errorf("after %d tasks: got %v, want %q", len(f.tasks), err, c.want)
+			}
+			if refused, ok := errors.AsType[*temporal.ApplicationError](err); !ok || refused.Type() != runs.InputError {
+				t.Errorf("got %v, want an %s", err, runs.InputError)
+			}
+		})
+	}
+}
+
+// TestAStageThatIsToldNoTurnIsTriedAtRandom has an input without a field "trial".
+func TestAStageThatIsToldNoTurnIsTriedAtRandom(t *testing.T) {
+	t.Parallel()
+	type plain struct {
+		Rate float64 `json:"rate"`
+	}
+	stage := spillway.NewStage("plain", func(_ context.Context, in plain) (fitted, error) {
+		return fitted{Loss: -in.Rate}, nil
+	})
+	s := spillway.Search[plain, fitted]{
+		Space: spillway.NewSpace("rate=0.0..1.0"), Loss: "loss", Trials: 9, Maximise: true,
+	}
+	run := func() (spillway.Tuned[fitted], error) {
+		return spillwaytest.Run(t, spillway.NewPipeline("plain", func(ctx workflow.Context, _ int) (spillway.Tuned[fitted],
+			error,
+		) {
+			return spillway.Tune(ctx, stage, s)
+		}), 0, stage)
+	}
+	best, err := run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, trial := range best.Tuning.Trials {
+		if trial.Jobs[0].To != 1 || len(trial.Jobs) != 1 || *trial.Jobs[0].Objective > best.Objective {
+			t.Errorf("trial %+v: want one job each, none better than %g", trial, best.Objective)
+		}
+	}
+	s.Algorithm = spillway.Hyperband
+	s.Most = 9
+	if _, err := run(); err == nil || !strings.Contains(err.Error(), "3 rungs, and a trial is not told how far to train") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestTuningsOfAStageFollowEachOther: their tasks and their workflows have names of their own.
+func TestTuningsOfAStageFollowEachOther(t *testing.T) {
+	t.Parallel()
+	type both struct {
+		First, Second spillway.Tuned[fitted]
+		Last          fitted
+	}
+	got, err := spillwaytest.Run(t, spillway.NewPipeline("twice", func(ctx workflow.Context, _ int) (both, error) {
+		var b both
+		s := fitSearch()
+		s.Trials = 3
+		var err error
+		if b.First, err = spillway.Tune(ctx, fit, s); err != nil {
+			return b, err
+		}
+		s.Algorithm = spillway.Halving
+		if b.Second, err = spillway.Tune(ctx, fit, s); err != nil {
+			return b, err
+		}
+		b.Last, err = fit.Run(ctx, fitInput{Rate: 1, Trial: spillway.Trial{To: 2}})
+		return b, err
+	}), 0, fit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, one := range []spillway.Tuned[fitted]{got.First, got.Second} {
+		for _, trial := range one.Tuning.Trials {
+			for _, job := range trial.Jobs {
+				if seen[job.Task] || job.Task != fmt.Sprintf("fit-%d", len(seen)) && one.Tuning.Options.Algorithm == "" {
+					t.Errorf("task %s is there twice", job.Task)
+				}
+				seen[job.Task] = true
+			}
+		}
+	}
+	for i := range len(seen) {
+		if !seen[fmt.Sprintf("fit-%d", i)] {
+			t.Errorf("there is no task %d of %d", i, len(seen))
+		}
+	}
+}
+
+// TestAThousandTrialsAndMoreStayWithinTheBoundsOfTemporal runs 4,096 trials, and counts the jobs of each child
+// workflow and the bytes of its input and its result.
+func TestAThousandTrialsAndMoreStayWithinTheBoundsOfTemporal(t *testing.T) {
+	t.Parallel()
+	digest := strings.Repeat("ab", 32)
+	f := newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, task wire.Task) (wire.Result, error) {
+		if (in.Trial.From > 0) != (task.Resume.Digest != "") || !task.Tells {
+			t.Errorf("task %s of trial %+v goes on from %q", task.ID, in.Trial, task.Resume.Digest)
+		}
+		result := told(fitLoss(in), 1)
+		result.Checkpoint = activities.Ref{Digest: digest[:50] + fmt.Sprintf("%014d", in.Trial.Number*10+in.Trial.Rung)}
+		return result, nil
+	})
+	parts, largest, jobs := 0, 0, 0
+	f.env.SetOnChildWorkflowStartedListener(func(_ *workflow.Info, _ workflow.Context, args converter.EncodedValues) {
+		var raw json.RawMessage
+		if err := args.Get(&raw); err != nil {
+			t.Error(err)
+		}
+		parts++
+		largest = max(largest, len(raw))
+	})
+	f.env.SetOnChildWorkflowCompletedListener(func(_ *workflow.Info, result converter.EncodedValue, err error) {
+		var raw struct {
+			Log struct {
+				Jobs []json.RawMessage `json:"jobs"`
+			} `json:"log"`
+		}
+		if err := errors.Join(err, result.Get(&raw)); err != nil {
+			t.Error(err)
+		}
+		// an activity has three events, and the workflow task that its end brings three
+		if events := 6 * len(raw.Log.Jobs); events > 8000 {
+			t.Errorf("a part has %d jobs, which are about %d events", len(raw.Log.Jobs), events)
+		}
+		jobs += len(raw.Log.Jobs)
+	})
+	s := fitSearch()
+	s.Trials = 4096
+	best, err := f.run(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if best.Tuning.Begun != 4096 || parts < 5 || jobs != len(f.tasks) || largest > 2<<20*8/10 ||
+		best.Tuning.Counts[spillway.TrialFinished] == 0 {
+		t.Errorf("%d trials in %d parts, %d jobs of %d tasks, inputs of at most %d bytes", best.Tuning.Begun, parts, jobs,
+			len(f.tasks), largest)
+	}
+	told := map[string]bool{}
+	for _, trial := range best.Tuning.Trials {
+		for _, job := range trial.Jobs {
+			told[job.Task] = true
+		}
+	}
+	if len(told) != jobs {
+		t.Errorf("%d different tasks of %d jobs", len(told), jobs)
+	}
+	t.Logf("%d jobs in %d parts, inputs of at most %d bytes", jobs, parts, largest)
+}
