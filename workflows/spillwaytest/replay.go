@@ -26,7 +26,7 @@ import (
 // Replay checks that the pipelines still take the same steps as in the recorded history: a JSON file written by
 // `spillway show RUN --history`. It fails the test when a run that is going on could not be continued with the code as
 // it is now. The history of one chunk of a Map replays too: `spillway show RUN/STAGE-FIRST --history`, where FIRST is
-// the number of the chunk's first task, such as "digits-7f3a9c/score-0".
+// the number of the chunk's first task, such as "digits-7f3a9c/score-0"; so does that of a tuning, RUN/STAGE-tune.
 //
 // How a run ended is compared for runs that succeeded; of others only the steps are.
 func Replay(tb testing.TB, history string, pipelines []runs.AnyPipeline, stages ...runs.AnyStage) {
@@ -60,7 +60,7 @@ type recording struct {
 	// execution is whose history it is: the chunks of a Map are named after their run, so a replay needs the run's own
 	// name.
 	execution workflow.Execution
-	// pipeline is the run's; for a chunk that of the run which the chunk is a part of.
+	// pipeline is the run's; for a chunk or a tuning that of the run which it is a part of.
 	pipeline string
 	// version is that of the engine's steps which the run takes.
 	version int
@@ -95,8 +95,8 @@ func readHistory(tb testing.TB, file string) (recording, error) {
 		},
 		pipeline: started.GetWorkflowType().GetName(), queue: started.GetTaskQueue().GetName(),
 	}
-	if r.pipeline == runs.MapWorkflow {
-		r.pipeline, r.version = chunkOf(started)
+	if r.pipeline == runs.MapWorkflow || r.pipeline == runs.TuneWorkflow {
+		r.pipeline, r.version = partOf(started)
 	} else if payload, told := started.GetMemo().GetFields()[runs.OptionsMemo]; told {
 		var options wire.RunOptions
 		if err := converter.GetDefaultDataConverter().FromPayload(payload, &options); err != nil {
@@ -107,17 +107,17 @@ func readHistory(tb testing.TB, file string) (recording, error) {
 	return r, nil
 }
 
-// chunkOf returns the pipeline and the version of the run that a chunk of a Map is a part of; the zero values when its
-// input does not say.
-func chunkOf(started *historypb.WorkflowExecutionStartedEventAttributes) (pipeline string, version int) {
-	var chunk struct {
+// partOf returns the pipeline and the version of the run that a chunk of a Map, or a tuning, is a part of; the zero
+// values when its input does not say.
+func partOf(started *historypb.WorkflowExecutionStartedEventAttributes) (pipeline string, version int) {
+	var part struct {
 		Pipeline string `json:"pipeline"`
 		Version  int    `json:"version"`
 	}
-	if err := converter.GetDefaultDataConverter().FromPayloads(started.GetInput(), &chunk); err != nil {
+	if err := converter.GetDefaultDataConverter().FromPayloads(started.GetInput(), &part); err != nil {
 		return "", 0 // the replay says what is wrong with it
 	}
-	return chunk.Pipeline, chunk.Version
+	return part.Pipeline, part.Version
 }
 
 // unlike says why the history cannot be that of a run of pipelines; empty when it can.

@@ -157,22 +157,29 @@ func (n *notices) blocked(ctx context.Context, now time.Time) (map[string]block,
 			found.text, found.info = blockedPrefix+why, info
 		} else {
 			found.parts = append(found.parts, info.GetExecution())
-			found.text = cmp.Or(found.text, fmt.Sprintf("%spart %s of a Map cannot go on: %s", blockedPrefix, part, why))
+			found.text = cmp.Or(found.text, fmt.Sprintf("%s%s cannot go on: %s", blockedPrefix, part, why))
 		}
 		blocked[run] = found
 	}
 	return blocked, nil
 }
 
-// runAndPart returns the run that a workflow is, or is a part of, and which part, empty for the run itself. The ID of
-// an event may have slashes, and so may a run's; the name of a stage has none.
+// runAndPart returns the run that a workflow is, or is a part of, and in words which part, empty for the run itself. The
+// ID of an event may have slashes, and so may a run's; the name of a stage has none.
 func runAndPart(info *workflowpb.WorkflowExecutionInfo) (run, part string) {
 	id := info.GetExecution().GetWorkflowId()
 	slash := strings.LastIndexByte(id, '/')
-	if info.GetType().GetName() != runs.MapWorkflow || slash < 0 {
+	if slash < 0 {
 		return id, ""
 	}
-	return id[:slash], id[slash+1:]
+	switch info.GetType().GetName() {
+	case runs.MapWorkflow:
+		return id[:slash], "part " + id[slash+1:] + " of a Map"
+	case runs.TuneWorkflow:
+		return id[:slash], "tuning " + id[slash+1:]
+	default:
+		return id, ""
+	}
 }
 
 // explain looks for the reasons of those of the listed that were looked at the longest ago: at once where none is

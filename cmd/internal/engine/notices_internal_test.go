@@ -88,6 +88,7 @@ func TestARunWhoseNameHasASlashIsNoPartOfAnother(t *testing.T) {
 	n := allBlocked(&someTemporal{workflows: running(map[string]string{
 		"score-b/1":        "score",
 		"score-c/2/draw-0": runs.MapWorkflow,
+		"score-e/fit-tune": runs.TuneWorkflow,
 		"plain":            "score",
 	})})
 	foreign := workflowOf("score-d", "theirs", enums.WORKFLOW_EXECUTION_STATUS_RUNNING)
@@ -100,6 +101,7 @@ func TestARunWhoseNameHasASlashIsNoPartOfAnother(t *testing.T) {
 	want := map[string]string{
 		"score-b/1": "blocked: a mismatch",
 		"score-c/2": "blocked: part draw-0 of a Map cannot go on: a mismatch",
+		"score-e":   "blocked: tuning fit-tune cannot go on: a mismatch",
 		"plain":     "blocked: a mismatch",
 	}
 	for run, text := range want {

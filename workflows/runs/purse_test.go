@@ -1,0 +1,77 @@
+package runs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// TestAPurseNeverHoldsMoreThanItsLimit begins, grows and ends jobs at random, which cost what they hold at most.
+func TestAPurseNeverHoldsMoreThanItsLimit(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		limit := quantity.Money(1 + r.IntN(100_000))
+		p := newPurse(limit)
+		running := map[string]float64{}
+		for i := range 300 {
+			if free := p.free(); free < 0 || free > limit {
+				t.Fatalf("seed %d, step %d: %d of %d are free", seed, i, free, limit)
+			}
+			task, units := fmt.Sprint(i), float64(1+r.IntN(9))
+			if p.hold(task, units) {
+				running[task] = units
+			}
+			for _, task := range sortedKeys(running) {
+				switch r.IntN(4) {
+				case 0:
+					has := p.held[task]
+					least := has + quantity.Money(r.IntN(500))
+					if got := p.grow(task, least, 2*least); got < has || got > 2*least && got != has {
+						t.Fatalf("seed %d: had %d, asked for %d to %d, got %d", seed, has, least, 2*least, got)
+					}
+				case 1:
+					cost := quantity.Money(r.Int64N(int64(p.held[task]) + 1))
+					p.settle(task, cost, running[task], time.Second, r.IntN(2) == 0)
+					delete(running, task)
+				}
+			}
+		}
+	}
+}
+
+func sortedKeys(m map[string]float64) (keys []string) {
+	for i := range 1000 {
+		if _, found := m[fmt.Sprint(i)]; found {
+			keys = append(keys, fmt.Sprint(i))
+		}
+	}
+	return keys
+}
+
+// TestAJobIsJudgedByThoseThatTrainedAsMuch: what all have in common, such as their start, is not multiplied.
+func TestAJobIsJudgedByThoseThatTrainedAsMuch(t *testing.T) {
+	t.Parallel()
+	p := newPurse(1000)
+	if !p.hold("a", 1) || p.held["a"] != 1000 || p.hold("b", 1) {
+		t.Errorf("the first job of which nobody knows the price goes alone, with all there is: %v", p.held)
+	}
+	p.settle("a", 10, 1, 5*time.Second, true)
+	p.settle("c", 12, 2, 6*time.Second, true)
+	p.settle("d", 11, 2, 0, false)
+	for _, c := range []struct {
+		units float64
+		price quantity.Money
+		takes time.Duration
+	}{{1, 15, 5 * time.Second}, {2, 18, 6 * time.Second}, {6, 54, 18 * time.Second}, {.5, 15, 5 * time.Second}} {
+		if price, takes := p.price(c.units), p.takes(c.units); price != c.price || takes != c.takes {
+			t.Errorf("%g units: got %d and %s, want %d and %s", c.units, price, takes, c.price, c.takes)
+		}
+	}
+	if p.price(1) == 0 || newPurse(0).price(1) != 0 || !newPurse(0).hold("x", 1) {
+		t.Error("who knows nothing expects nothing, and without a limit everything is held")
+	}
+}
