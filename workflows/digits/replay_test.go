@@ -53,7 +53,7 @@ func TestThePipelineWithItsStagesInAnotherOrderIsRefusedByTheRecordedRun(t *test
 			return Report{}, err
 		}
 		quality, err := Evaluate.Run(ctx, EvaluateInput{Data: data, Model: model})
-		return report(model, quality, scores, in.Views), err
+		return report(nil, model, quality, scores, in.Views), err
 	}
 	refused := &refusal{TB: t}
 	done := make(chan struct{})

@@ -30,7 +30,7 @@ func writeSample(t *testing.T, count int) string {
 	})
 }
 
-var allStages = []app.Stage{Load, Preprocess, Train, Evaluate, Score}
+var allStages = []app.Stage{Load, Preprocess, Tune, Train, Evaluate, Score}
 
 func TestThePipelineLabelsEveryImageOfADirectory(t *testing.T) {
 	t.Parallel()
@@ -144,7 +144,7 @@ func TestASplitTrainingReportsItsPlanAndHowItTurnsOut(t *testing.T) {
 				t.Errorf("after epoch %d: part %+v", epoch, part)
 			}
 		}
-		if len(r.Parts) != 2 || ops != len(network{8}.blocks()) || r.Batch != 64 || r.MicroBatches != microBatches ||
+		if len(r.Parts) != 2 || ops != len(network{8}.blocks(DefaultDropout)) || r.Batch != 64 || r.MicroBatches != microBatches ||
 			r.Schedule != "1f1b" {
 			t.Errorf("after epoch %d: %+v is no plan of two parts that have all layers", epoch, r)
 		}
