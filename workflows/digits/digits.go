@@ -116,8 +116,8 @@ type Input struct {
 	// Seed decides all that is random: on one kind of machine, the same seed gives the same report. 0 means DefaultSeed;
 	// it is not negative.
 	Seed int64 `json:"seed,omitempty"`
-	// LearningRate is Adam's step size at the start of training, above 0 and at most 1; 0 means that of the best trial, and
-	// DefaultLearningRate where nothing is tried.
+	// LearningRate is Adam's step size at the start of training, above 0 and at most 1; 0 means that of the best trial,
+	// and DefaultLearningRate where nothing is tried.
 	LearningRate float64 `json:"learning_rate,omitempty"`
 	// Trials is how many learning rates and dropouts are tried before, with half of the images and for 1, 3 or 9 epochs,
 	// at most 1,000; 0 means DefaultTrials, and none where LearningRate is given or training has fewer than 9 epochs.

@@ -29,16 +29,16 @@ type TuneInput struct {
 
 // Tried is what a trial came to.
 type Tried struct {
-	// Loss (cross entropy, in nats) and Accuracy (0 to 1) are those of the best epoch on the validation images. Loss is nil
-	// where training has diverged.
+	// Loss (cross entropy, in nats) and Accuracy (0 to 1) are those of the best epoch on the validation images. Loss is
+	// nil where training has diverged.
 	Loss     *float64 `json:"loss"`
 	Accuracy float64  `json:"accuracy"`
 	// Epochs is how many the trial has had.
 	Epochs int `json:"epochs"`
 }
 
-// search tries learning rates and dropouts, of which the best third goes on twice. All trials of a rung are compared, and
-// not those that came first (ASHA), so that the same seed finds the same on machines of all speeds.
+// search tries learning rates and dropouts, of which the best third goes on twice. All trials of a rung are compared,
+// and not those that came first (ASHA), so that the same seed finds the same on machines of all speeds.
 func search(data Data, in Input) spillway.Search[TuneInput, Tried] {
 	data.Train.Count = max(data.Train.Count/tuneShare, min(data.Train.Count, fewestImages))
 	return spillway.Search[TuneInput, Tried]{
