@@ -118,6 +118,9 @@ func (d *decider) offered(w *work, measured *Measured) {
 	model := w.stage.Model
 	all := model.Walls[fact.Function]
 	measured.AtFunctions = len(all.Values)
+	if measured.Refusal = cmp.Or(string(d.unfit(w)), w.stage.Unfit.Declared); measured.Refusal != "" {
+		return
+	}
 	atPool := model.Times(fact.Pool, w.size.CPU.Cores())
 	wall, _ := atPool.Mean()
 	longest := atPool.Quantile(0.99)
@@ -153,7 +156,7 @@ func (d *decider) offered(w *work, measured *Measured) {
 func (d *decider) cheapest(slot quantity.Size) (best plan.Host, slots int) {
 	least := math.Inf(1)
 	for _, host := range d.hosts {
-		room := roomOf(host.Capacity, slot)
+		room := min(roomOf(host.Capacity, slot), host.Has(slot))
 		if each := host.PricePerHour.USD() / float64(room); room > 0 && host.PricePerHour > 0 && each < least {
 			best, slots, least = host, room, each
 		}
@@ -189,7 +192,7 @@ type Capacity struct {
 	PerHour quantity.Money `json:"host_per_hour_picodollars"`
 	Hosts   int            `json:"hosts"`
 	// Stages are those whose arrivals it is for, Fixed those of them that functions cannot run: the pool has them at the
-	// load that nine in ten minutes do not exceed.
+	// load that nine in ten minutes do not exceed. Those that need GPUs are left out.
 	Stages []string `json:"stages"`
 	Fixed  []string `json:"fixed,omitempty"`
 	// Minutes is of how many minutes the forecast is that it is for.
@@ -269,8 +272,10 @@ func (s State) Capacity(snapshot plan.Snapshot) (advice Capacity, known bool) {
 	if err != nil {
 		return Capacity{}, false
 	}
-	c.Advice = told.Plus(always, terms, time.Minute)
-	c.Now = now // which may be less than what functions cannot run takes
+	c.Advice = told.Plus(always, min(always, now), terms, time.Minute)
+	if len(c.Fixed) == len(c.Stages) {
+		c.Reason = "functions can run none of these stages"
+	}
 	each := float64(host.Capacity.CPU) / float64(quantity.Core)
 	c.Hosts = int(math.Ceil(float64(c.Held)/each - 1e-9))
 	c.Summary = c.summary()
@@ -299,8 +304,8 @@ func (l load) mean(minute int) float64 {
 	return mean
 }
 
-// loads are those of the stages whose arrivals are known well enough and whose tasks were measured, those first at
-// which most was done lately.
+// loads are those of the stages without GPUs whose arrivals are known well enough and whose tasks were measured, those
+// first at which most was done lately.
 func (d *decider) loads(host plan.Host) (loads []load) {
 	known, followed := map[string]*work{}, d.memory.Followed()
 	for _, model := range d.memory.Models() {
@@ -308,7 +313,7 @@ func (d *decider) loads(host plan.Host) (loads []load) {
 			continue
 		}
 		if st := d.memory.StageOf(model); st != nil {
-			if w := d.known(st); w.taking.known {
+			if w := d.known(st); w.taking.known && w.size.GPU == 0 && w.size.DeviceClass == "" {
 				known[model.Name] = w
 			}
 		}

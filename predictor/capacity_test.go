@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/provision"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -104,5 +105,145 @@ func TestWhatAStageShowedIsMeasured(t *testing.T) {
 	other.Stage.App = "another"
 	if _, names, found := predictor.Fold(state, other).Measured("score", coresAt(now, 4)); found || len(names) != 2 {
 		t.Errorf("a stage of two apps: %v, %t", names, found)
+	}
+}
+
+// TestWhatFunctionsDoNotRunHasNoClassOfThem: neither a comparison nor advice counts on functions for what they refuse.
+func TestWhatFunctionsDoNotRunHasNoClassOfThem(t *testing.T) {
+	t.Parallel()
+	command := hint("r", "score", 1, 5400)
+	command.Program = "python3"
+	image := command
+	image.PoolOnly, image.Unfit = true, "it runs in the container image x"
+	lacking := func(task int) predictor.Record {
+		e := record("r", "score", task, 5400, 1)
+		e.Venue, e.Outcome, e.Cause = predictor.Function, predictor.Refused, predictor.CauseStart
+		e.Error = predictor.CannotRun + "no torch"
+		return e
+	}
+	for name, tt := range map[string]struct {
+		events []predictor.Event
+		venue  string // why it runs no commands
+		want   string
+	}{
+		"a command":                      {events: []predictor.Event{command}},
+		"a command, and none runs there": {[]predictor.Event{command}, "they run none", "they run none"},
+		"an image":                       {events: []predictor.Event{image}, want: image.Unfit},
+		"functions lacked what it needs": {events: []predictor.Event{lacking(98), lacking(99)}, want: "no torch"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state, now := busyHour(240)
+			state = fold(state, tt.events...)
+			snap := coresAt(now, 4)
+			snap.Functions.NoCommands = tt.venue
+			got, _, found := state.Measured("score", snap)
+			if !found || got.Refusal != tt.want || (got.Class == 0) != (tt.want != "") {
+				t.Errorf("class %v, refusal %q, want %q", got.Class, got.Refusal, tt.want)
+			}
+			if advice, known := state.Capacity(snap); !known || (len(advice.Fixed) == 1) != (tt.want != "") {
+				t.Errorf("fixed: %v, %t", advice.Fixed, known)
+			}
+		})
+	}
+}
+
+// besideFixed is a state in which 240 tasks of a second of score came in each of 90 minutes, as many of image, which
+// functions do not run, and on demand as many of cuda, which needs a GPU.
+func besideFixed(t *testing.T, gpu bool) (predictor.State, float64) {
+	t.Helper()
+	stages := []string{"score", "image"}
+	if gpu {
+		stages = append(stages, "cuda")
+	}
+	var state predictor.State
+	for _, stage := range stages {
+		state = learn(state, stage, 20, 1)
+	}
+	for minute := range 90 {
+		at := float64(minute) * 60
+		state = predictor.Pass(state, after(at))
+		for _, stage := range stages {
+			told := hint("r", stage, 240, at+1)
+			if stage == "image" {
+				told.PoolOnly, told.Unfit = true, "it runs in the container image x"
+			}
+			if stage == "cuda" {
+				told.Declared.GPU, told.Declared.DeviceClass = quantity.Core, "a100"
+			}
+			state = fold(state, told)
+		}
+	}
+	const now = 5401
+	_, state = predictor.Decide(predictor.Pass(state, after(now-1)), coresAt(now, 4)) // stages have their sizes
+	return state, now
+}
+
+// TestAdviceBesideWhatFunctionsCannotRun by hand: what is forecast of either stage in nine of ten minutes is a little
+// above four cores, so five are for image in any case, and four more pay for score at 4 cents an hour. With two cores
+// in all, a day costs these, and functions for all of score.
+func TestAdviceBesideWhatFunctionsCannotRun(t *testing.T) {
+	t.Parallel()
+	state, now := besideFixed(t, false)
+	got, known := state.Capacity(coresAt(now, 4))
+	if !known || got.Held != 9 || got.Now != 8 || strings.Join(got.Fixed, " ") != "app/image" {
+		t.Fatalf("got %+v, %t; want 9 cores for the 8 that there are, 5 of them for image", got, known)
+	}
+	const core = 24 * 0.04 // a day of one
+	told := map[string]provision.AdvisedOther{}
+	for _, other := range got.Others {
+		told[other.What] = other
+	}
+	all, found := told["functions for all that they can run"]
+	if !found || all.Held != 5 || told["one less"].Held != 8 {
+		t.Fatalf("others: %+v, want what functions take beside five cores, and eight", got.Others)
+	}
+	if math.Abs(got.DayNow.Mean-told["one less"].Day.Mean) > 1e-6 {
+		t.Errorf("now it costs $%v, want the $%v of eight cores", got.DayNow.Mean, told["one less"].Day.Mean)
+	}
+	two := coresAt(now, 4)
+	two.Hosts[0].Capacity.CPU, two.Hosts[0].PricePerHour = 2*quantity.Core, two.Hosts[0].PricePerHour/4
+	few, known := state.Capacity(two)
+	if want := all.Day.Mean - 3*core; !known || few.Now != 2 || math.Abs(few.DayNow.Mean-want) > 1e-6*want {
+		t.Errorf("with two cores: %d now, for $%v; want $%v", few.Now, few.DayNow.Mean, want)
+	}
+}
+
+// TestAdviceOnWhatFunctionsCannotRunAlone has no price of functions to give a reason by.
+func TestAdviceOnWhatFunctionsCannotRunAlone(t *testing.T) {
+	t.Parallel()
+	state, now := busyHour(240)
+	snap := coresAt(now, 4)
+	snap.Functions.MaxMemory = quantity.MiB
+	got, known := state.Capacity(snap)
+	if !known || got.Held != 5 || got.Reason != "functions can run none of these stages" {
+		t.Errorf("got %+v, %t; want five cores, as functions can run none", got, known)
+	}
+}
+
+// TestAdviceOnCoresLeavesOutWhatNeedsGPUs: no core of the cheapest host does its work.
+func TestAdviceOnCoresLeavesOutWhatNeedsGPUs(t *testing.T) {
+	t.Parallel()
+	state, now := besideFixed(t, true)
+	got, known := state.Capacity(coresAt(now, 4))
+	if !known || got.Held != 9 || strings.Join(got.Stages, " ") != "app/image app/score" {
+		t.Errorf("got %+v, %t; want 9 cores for score and image", got, known)
+	}
+}
+
+// TestAStageIsComparedOnAHostThatHasItsGPUs, though another with GPUs costs less.
+func TestAStageIsComparedOnAHostThatHasItsGPUs(t *testing.T) {
+	t.Parallel()
+	state, now := besideFixed(t, true)
+	snap := coresAt(now, 4)
+	for i, class := range []string{"t4", "a100"} {
+		host := snap.Hosts[0]
+		host.ID, host.Capacity.GPU, host.Capacity.DeviceClass = class, 8*quantity.Core, class
+		host.PricePerHour *= quantity.Money(10 * (i + 1))
+		snap.Hosts = append(snap.Hosts, host)
+	}
+	got, _, found := state.Measured("cuda", snap)
+	if !found || got.Host.ID != "a100" || got.Slots != 8 {
+		t.Errorf("got %d slots on %q, want 8 on a100", got.Slots, got.Host.ID)
 	}
 }

@@ -62,7 +62,7 @@ func TestATrainingGoesWhereItCostsLess(t *testing.T) {
 	if spilled > 0 {
 		t.Errorf("functions cost ten times as much, and %d are asked for: %s", spilled, why.Reason)
 	}
-	if !strings.Contains(why.Reason, "functions are no cheaper") || len(why.Rejected) != 2 {
+	if !strings.Contains(why.Reason, "one function is no cheaper") || len(why.Rejected) != 2 {
 		t.Errorf("what was rejected is not told: %s, %+v", why.Reason, why.Rejected)
 	}
 	for _, other := range why.Rejected {
@@ -114,6 +114,10 @@ func TestATrainingIsKnownBeforeItHasEnded(t *testing.T) {
 	if got := decide(planned); got > 0 {
 		t.Errorf("%d functions are asked for a training that is planned", got)
 	}
+	planned.PredictedStepSeconds = 0
+	if decide(planned) == 0 {
+		t.Error("a training whose steps nobody knows the time of costs nothing at the pool")
+	}
 	if decide(nil) == 0 {
 		t.Error("without a training none is asked for either")
 	}
@@ -146,20 +150,23 @@ func TestADecisionTellsWhatItRejected(t *testing.T) {
 	t.Errorf("nothing is said of functions: %q", reasons(plan))
 }
 
-// TestAStageThatTrainsNoLongerIsNotPricedAsATraining: a few attempts in a row that succeed and tell of no training end
-// it, also over a checkpoint; one that tells of one again begins it anew, and what it corrects by was kept.
+// TestAStageThatTrainsNoLongerIsNotPricedAsATraining: a few attempts in a row that succeed at the pool and tell of no
+// training end it, also over a checkpoint; one that tells of one again begins it anew, and what it corrects by is kept.
+// Functions never tell.
 func TestAStageThatTrainsNoLongerIsNotPricedAsATraining(t *testing.T) {
 	t.Parallel()
 	const usual = quantity.USD / 22 // of a core of c7i
 	for name, tt := range map[string]struct {
 		since []*predictor.Training // of the attempts since
 		lost  bool                  // and these were lost
+		venue predictor.Venue       // of these; the pool where it is empty
 		asked bool                  // whether functions are
 	}{
 		"it trains":                    {asked: false},
 		"two tell of none":             {since: make([]*predictor.Training, 2), asked: false},
 		"three tell of none":           {since: make([]*predictor.Training, 3), asked: true},
 		"three are lost":               {since: make([]*predictor.Training, 3), lost: true, asked: false},
+		"three are at functions":       {since: make([]*predictor.Training, 3), venue: predictor.Function, asked: false},
 		"one between tells":            {since: []*predictor.Training{nil, nil, training16(), nil, nil}, asked: false},
 		"one tells of it again":        {since: []*predictor.Training{nil, nil, nil, training16()}, asked: false},
 		"it tells, but measured none":  {since: []*predictor.Training{nil, nil, planned16(), nil, nil}, asked: false},
@@ -172,6 +179,9 @@ func TestAStageThatTrainsNoLongerIsNotPricedAsATraining(t *testing.T) {
 				e := record("earlier", "train", i, -9000+float64(i), 600)
 				if e.Training = told; tt.lost && told == nil {
 					e.Outcome = predictor.Lost
+				}
+				if i >= 3 && tt.venue != "" {
+					e.Venue = tt.venue
 				}
 				state = predictor.Fold(state, e)
 			}
@@ -199,4 +209,80 @@ func planned16() *predictor.Training {
 	told := training16()
 	told.StepSeconds = 0
 	return told
+}
+
+// TestWhatNoHostTakesIsNotKeptForThePool: without a host, or with none that ever has room, the pool has no price, and
+// functions are not dearer than nothing.
+func TestWhatNoHostTakesIsNotKeptForThePool(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*predictor.Snapshot){
+		"no host": func(s *predictor.Snapshot) { s.Hosts = nil },
+		// By less than what a slot is resized for.
+		"a host that became too small": func(s *predictor.Snapshot) { s.Hosts[0].Capacity.CPU -= 10 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var state predictor.State
+			for i := range 3 {
+				e := record("earlier", "train", i, -5000+float64(i), 600)
+				e.Training = training16()
+				state = predictor.Fold(state, e)
+			}
+			state = fold(state, started("r", 0, predictor.Goal{Minimise: predictor.Latency}), hint("r", "train", 8, 0))
+			snap := laptop(1, 1)
+			snap.Hosts[0].PricePerHour = quantity.USD / 22
+			plan, state := predictor.Decide(state, snap)
+			if got := slots(plan, "train", predictor.Function); got > 0 {
+				t.Fatalf("%d functions are asked for where the pool has a slot: %q", got, reasons(plan))
+			}
+			snap.Now = after(2)
+			change(&snap)
+			plan, _ = predictor.Decide(state, snap)
+			if slots(plan, "train", predictor.Function) == 0 {
+				t.Errorf("nobody runs the training: %q", reasons(plan))
+			}
+			for _, d := range plan.Decisions {
+				for _, other := range d.Rejected {
+					if other.Venue == predictor.Pool {
+						t.Errorf("a slot that there is not was rejected: %+v", other)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestATrainingIsSpilledForWhatOneFunctionCosts: two functions of 4 GiB each that exchange cost less than the pool, and
+// one of 10 GiB, which is what would run it, does not.
+func TestATrainingIsSpilledForWhatOneFunctionCosts(t *testing.T) {
+	t.Parallel()
+	told := training16()
+	told.Steps, told.TotalSteps, told.StepSeconds, told.ModelBytes = 6, 6, 100, 0
+	decide := func(hour quantity.Money) (int, predictor.Decision) {
+		var state predictor.State
+		for i := range 3 {
+			e := record("earlier", "train", i, -5000+float64(i), 600)
+			e.Training, e.Usage.PeakMemory = told, 4*quantity.GiB
+			state = predictor.Fold(state, e)
+		}
+		state = fold(state, started("r", 0, predictor.Goal{Minimise: predictor.Latency}), hint("r", "train", 8, 0))
+		snap := laptop(1, 4)
+		snap.Hosts[0].PricePerHour = hour
+		plan, _ := predictor.Decide(state, snap)
+		for _, d := range plan.Decisions {
+			if d.Venue == predictor.Function && d.What == "slots" {
+				return slots(plan, "train", predictor.Function), d
+			}
+		}
+		t.Fatalf("nothing is said of functions: %q", reasons(plan))
+		return 0, predictor.Decision{}
+	}
+	if spilled, why := decide(90 * quantity.USD / 100); spilled > 0 {
+		t.Errorf("at $0.045 one function costs more, and %d are asked for: %s", spilled, why.Reason)
+	} else if !strings.Contains(why.Reason, "costs $0.04499 at the pool in 10m0s, $0.04040 as 2 functions") {
+		t.Errorf("two functions do not cost less than the pool: %s", why.Reason)
+	}
+	if spilled, why := decide(110 * quantity.USD / 100); spilled == 0 {
+		t.Errorf("at $0.055 one function costs less, and none is asked for: %s", why.Reason)
+	}
 }

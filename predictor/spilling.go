@@ -298,7 +298,9 @@ func (d *decider) setFunctions(w *work, o spill.Offer, picked spill.Choice) {
 	}
 	decision.Rejected = w.rejected(o, picked)
 	if w.training != nil {
-		decision.Inputs["pool_price_usd"] = w.training.pool.Cost.USD()
+		if !w.training.nowhere {
+			decision.Inputs["pool_price_usd"] = w.training.pool.Cost.USD()
+		}
 		decision.Inputs["exchanged_bytes"] = float64(w.training.work.Model)
 		decision.Inputs["training_steps"] = float64(w.training.work.Rounds)
 	}

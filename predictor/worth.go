@@ -3,6 +3,7 @@ package predictor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -226,7 +227,8 @@ func (d *decider) waiting() (others, wanted float64) {
 	for _, w := range d.works {
 		tasks, each := float64(w.queued[0]+w.queued[1]), float64(w.stage.Slot.Memory)
 		held, taken = held+tasks*each, taken+tasks*float64(w.stage.Slot.CPU)
-		for _, part := range w.stage.Shares { // of tasks that no run is known to have, nobody knows what they are worth
+		for _, id := range slices.Sorted(maps.Keys(w.stage.Shares)) { // sums of floats hang on their order
+			part := w.stage.Shares[id] // of tasks that no run is known to have, nobody knows what they are worth
 			if queued := float64(part.Queued[0] + part.Queued[1]); part.Run.Known && queued > 0 && tasks > 0 {
 				all = append(all, size.Waiting{Memory: queued * each, Hour: d.hour(part)})
 			}
@@ -253,6 +255,8 @@ type training struct {
 	work  venue.Work
 	parts int
 	pool  venue.Estimate
+	// nowhere says that the pool has no slot for it, and no price.
+	nowhere bool
 	// ways are the ways of functions that can be had, the cheapest first.
 	ways []trainedBy
 }
@@ -266,8 +270,8 @@ type trainedBy struct {
 // trains weighs the newest training that a stage told of; nil where it trains nothing. A training is steady work that
 // communicates: all that it takes is known beforehand but its speed, and its parts exchange after each step. So it goes
 // where it costs less by the model of [venue.Choose], whatever an hour is worth: the pool's slot at the price of its
-// host, against one function that does all of it and exchanges within itself, or as many as it has parts, which
-// exchange through a store because functions do not reach each other.
+// host, against one function that does all of it and exchanges within itself. As many as it has parts, which exchange
+// through a store because functions do not reach each other, are priced to be told.
 func (d *decider) trains(w *work) *training {
 	told, trains := w.stage.Model.Training()
 	if !trains || !d.functions.Enabled {
@@ -279,7 +283,11 @@ func (d *decider) trains(w *work) *training {
 	}
 	used := min(cores, float64(threads))
 	step := cmp.Or(told.StepSeconds, told.PredictedStepSeconds)
-	t := &training{parts: len(told.Parts), work: venue.Work{
+	if step <= 0 {
+		return nil // it would cost nothing anywhere
+	}
+	nowhere := len(d.hosts) == 0 || w.wait >= spill.NoPool
+	t := &training{parts: len(told.Parts), nowhere: nowhere, work: venue.Work{
 		Model: told.ModelBytes, Rounds: int(min(max(told.TotalSteps, told.Steps, 1), math.MaxInt32)),
 		Compute: time.Duration(min(step*used, fact.MaxWall.Seconds()) * float64(time.Second)), MostCores: float64(threads),
 	}}
@@ -312,16 +320,18 @@ func (d *decider) holding(needed quantity.Bytes) venue.Functions {
 // try notes what the training costs in so many functions, where it can be done so.
 func (t *training) try(functions int, offered venue.Functions, ways venue.Ways) {
 	work := t.work
-	work.MostCores = math.Ceil(work.MostCores / float64(functions))
-	held := venue.Hosts{Cores: 1} // what hosts cost is known
-	choice, err := venue.Choose(work, functions, offered, ways, []venue.Hosts{held})
-	if err == nil && choice.Possible {
-		t.ways = append(t.ways, trainedBy{choice.Functions, functions})
+	work.MostCores /= float64(functions)
+	if way, possible := work.Cheapest(offered, ways, functions); possible {
+		t.ways = append(t.ways, trainedBy{way, functions})
 	}
 }
 
-// dearer reports whether no way in functions costs less than the pool.
-func (t *training) dearer() bool { return len(t.ways) == 0 || t.ways[0].Cost >= t.pool.Cost }
+// dearer reports whether one function, which is what spills, costs no less than the pool, which has a slot for it.
+func (t *training) dearer() bool {
+	return !t.nowhere && !slices.ContainsFunc(t.ways, func(way trainedBy) bool {
+		return way.functions == 1 && way.Cost < t.pool.Cost
+	})
+}
 
 // reason says what was weighed.
 func (t *training) reason() string {
@@ -335,7 +345,7 @@ func (t *training) reason() string {
 	case len(t.ways) == 0:
 		return text.String() + ", and no function can do it"
 	case t.dearer():
-		return text.String() + ": functions are no cheaper"
+		return text.String() + ": one function is no cheaper"
 	}
 	return text.String()
 }
@@ -354,7 +364,7 @@ func (t *training) described(way trainedBy) string {
 
 // rejected are the ways that were not taken.
 func (t *training) rejected(spilled bool) (others []plan.Rejected) {
-	if spilled {
+	if spilled && !t.nowhere {
 		others = append(others, plan.Rejected{
 			What: "a slot", Venue: fact.Pool, Price: t.pool.Cost, Seconds: t.pool.Time.Seconds(), Chance: -1,
 		})

@@ -23,6 +23,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/ec2rolecreds"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 // Errors that callers tell apart with errors.Is. The invocation did not run.
@@ -40,7 +42,7 @@ const (
 	// MaxPayloadBytes is the limit on the payload of an invocation, and on its answer.
 	MaxPayloadBytes = 6 << 20
 	// MaxTimeout is the longest time that an invocation can run.
-	MaxTimeout = 15 * time.Minute
+	MaxTimeout = wire.FunctionTime
 	// maxUploadBytes is the limit on a zip that is part of the request that creates a function.
 	maxUploadBytes = 50 << 20
 )

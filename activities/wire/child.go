@@ -146,7 +146,8 @@ type Answer struct {
 	Wall       time.Duration  `json:"wall_ns"`
 	CPU        time.Duration  `json:"cpu_ns"`
 	PeakMemory quantity.Bytes `json:"peak_memory_bytes"`
-	// Fetch and Publish are the parts of Wall in which the code waited for artifacts to be read and to be written.
+	// Fetch and Publish are the parts of Wall in which the code waited for artifacts to be read and to be written; Fetch
+	// of a command at a function is the time before Wall in which it was prepared.
 	Fetch   time.Duration `json:"fetch_ns,omitempty"`
 	Publish time.Duration `json:"publish_ns,omitempty"`
 	// Squeezed says that the process collected garbage harder than it would have with more memory: its peak is then that

@@ -44,6 +44,17 @@ type Command struct {
 	Grace time.Duration `json:"grace_ns,omitempty"`
 }
 
+// usualGrace is the Grace of a command that does not say.
+const usualGrace = 10 * time.Second
+
+// Stops is how long the program may go on after it was asked to end.
+func (c Command) Stops() time.Duration {
+	if c.Grace <= 0 {
+		return usualGrace
+	}
+	return c.Grace
+}
+
 // CommandFile is an artifact in the working directory of a command.
 type CommandFile struct {
 	// Path is where it is put, with slashes, below the working directory.

@@ -151,19 +151,19 @@ func allCurves(folder string, columns series.CurveColumns) ([]series.Curve, erro
 }
 
 // labelled is what the tables of a folder say of trainings, by name.
-func labelled(folder, prefix, name string, values ...string) (map[string]string, error) {
+func labelled(folder, prefix, name string, values ...string) (map[string][]string, error) {
 	paths, err := series.Files(folder, prefix)
 	if err != nil {
 		return nil, err
 	}
-	labels := map[string]string{}
+	labels := map[string][]string{}
 	for _, path := range paths {
 		all, err := series.Open(path, series.LabelsOf(name, values...))
 		if err != nil {
 			return nil, err
 		}
 		for _, of := range all {
-			labels[of.Name] = strings.Join(of.Values, " ")
+			labels[of.Name] = of.Values
 		}
 	}
 	return labels, nil
@@ -195,13 +195,16 @@ func runsOf(all []series.Curve, upsideDown bool) []training.Run {
 }
 
 // workloadsOf groups recorded curves by their labels, in the order of these.
-func workloadsOf(all []series.Curve, direction curve.Direction, labels map[string]string) ([]training.Workload, error) {
+func workloadsOf(
+	all []series.Curve, direction curve.Direction, labels map[string][]string,
+) ([]training.Workload, error) {
 	var workloads []training.Workload
 	for _, run := range runsOf(all, false) {
-		name, known := labels[run.Name]
+		label, known := labels[run.Name]
 		if !known {
 			return nil, fmt.Errorf("no table says which workload %q is of", run.Name)
 		}
+		name := strings.Join(label, " ")
 		i := slices.IndexFunc(workloads, func(w training.Workload) bool { return w.Name == name })
 		if i < 0 {
 			i, workloads = len(workloads), append(workloads, training.Workload{Name: name, Direction: direction})

@@ -28,6 +28,11 @@ func evaluateSearchers(ctx context.Context, seed uint64, orders int, with common
 	if err != nil {
 		return err
 	}
+	if len(pools) == 0 {
+		_, _ = fmt.Fprintf(with.notes, "spillway-eval tuning: algoperf_curves has no pool of %d trials that differ: "+
+			"skipped\n", fewestTrials)
+		return nil
+	}
 	regrets := map[string][][]float64{} // of each searcher, of each pool, for each budget
 	for _, name := range tuning.Searchers() {
 		for _, pool := range pools {
@@ -127,21 +132,14 @@ func (l trialLabel) trial(curve series.Curve) tuning.Trial {
 
 // tuned are the trials of the external tuning ruleset, by their names.
 func tuned(folder string) (map[string]trialLabel, error) {
-	paths, err := series.Files(folder, "trials")
+	all, err := labelled(folder, "trials", "trial_id", "ruleset", "workload", "framework", "study", "direction")
 	if err != nil {
 		return nil, err
 	}
 	of := map[string]trialLabel{}
-	columns := series.LabelsOf("trial_id", "ruleset", "workload", "framework", "study", "direction")
-	for _, path := range paths {
-		labels, err := series.Open(path, columns)
-		if err != nil {
-			return nil, err
-		}
-		for _, label := range labels {
-			if is := label.Values; is[0] == "external_tuning" {
-				of[label.Name] = trialLabel{strings.Join(is[1:4], " "), is[3], is[4] == "max"}
-			}
+	for name, is := range all {
+		if is[0] == "external_tuning" {
+			of[name] = trialLabel{strings.Join(is[1:4], " "), is[3], is[4] == "max"}
 		}
 	}
 	return of, nil

@@ -15,7 +15,7 @@ import (
 // faster.
 func TestTuningIsEvaluated(t *testing.T) {
 	t.Parallel()
-	data := recordedTrials(t)
+	data := recordedTrials(t, 20)
 	ask := func() string {
 		var out bytes.Buffer
 		args := []string{"tuning", "--data", data, "--budgets", "2", "--orders", "5", "--json"}
@@ -61,8 +61,21 @@ func TestTuningIsEvaluated(t *testing.T) {
 	}
 }
 
-// recordedTrials writes a pool of 20 trials whose metrics soon grow with their number, and one that is too small.
-func recordedTrials(t *testing.T) (folder string) {
+// TestTuningTellsWhereNoPoolIsLargeEnough, and gives no figure of none.
+func TestTuningTellsWhereNoPoolIsLargeEnough(t *testing.T) {
+	t.Parallel()
+	var out, notes bytes.Buffer
+	args := []string{"tuning", "--data", recordedTrials(t, fewestTrials-1), "--budgets", "1", "--orders", "1", "--json"}
+	if code := run(t.Context(), args, &out, &notes); code != exitDone {
+		t.Fatalf("exit code %d: %s", code, notes.String())
+	}
+	if !strings.Contains(notes.String(), "no pool of 18 trials") || strings.Contains(out.String(), "regret") {
+		t.Errorf("notes %q, figures %s; want a note and no figure", notes.String(), out.String())
+	}
+}
+
+// recordedTrials writes a pool of trials whose metrics soon grow with their number, and one that is too small.
+func recordedTrials(t *testing.T, trials int) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	var labels, curves strings.Builder
@@ -74,7 +87,7 @@ func recordedTrials(t *testing.T) (folder string) {
 			fmt.Fprintf(&curves, "%s,%d,%d\n", id, 100*(step+1), number*min(step+1, 2))
 		}
 	}
-	for i := range 20 {
+	for i := range trials {
 		write(fmt.Sprintf("many-%d", i), "many", i)
 	}
 	write("one", "few", 1)

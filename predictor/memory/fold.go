@@ -238,7 +238,7 @@ func (m *State) recorded(e fact.Record) {
 	if st.Live != nil {
 		st.Live.Peak = 0 // what has ended is known
 	}
-	st.Model.trained(e.Training, e.Outcome)
+	st.Model.trained(e)
 	m.charge(st, e, fact.At(e.Ended()))
 	if running.Replaced {
 		return // its task was taken again already

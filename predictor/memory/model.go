@@ -70,7 +70,7 @@ type Model struct {
 	Trainings   []fact.Training             `json:"trainings,omitempty"` // the newest first
 	// Planned is what a running attempt tells of its training while Trainings is empty.
 	Planned *fact.Training `json:"planned,omitempty"`
-	// Untrained is how many attempts in a row have succeeded since and told of no training.
+	// Untrained is how many attempts at the pool in a row have succeeded since and told of no training.
 	Untrained int `json:"untrained,omitempty"`
 
 	fitted, timed int // what was known when needs were learned, and run times: see Needs and learnTimes

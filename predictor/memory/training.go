@@ -34,17 +34,18 @@ func (m *State) PastTrainings(sized []size.Sizing) (rows []plan.PastTraining) {
 	return rows
 }
 
-// enoughUntrained is how many attempts in a row succeed without a training until the stage is taken to train no more:
-// one may have found that its training was finished before.
+// enoughUntrained is how many attempts at the pool in a row succeed without a training until the stage is taken to
+// train no more: one may have found that its training was finished before. Functions tell of none, whatever they did.
 const enoughUntrained = 3
 
 // trained keeps what a finished attempt measured of its plan, whatever its outcome: its steps were as long as they
 // were. The newest comes first. What says nothing of the plan, and what nobody corrects by, is left out.
-func (m *Model) trained(told *fact.Training, outcome fact.Outcome) {
+func (m *Model) trained(e fact.Record) {
+	told := e.Training
 	switch {
 	case told != nil:
 		m.Untrained = 0
-	case outcome == fact.Succeeded && (len(m.Trainings) > 0 || m.Planned != nil):
+	case e.Venue == fact.Pool && e.Outcome == fact.Succeeded && (len(m.Trainings) > 0 || m.Planned != nil):
 		m.Untrained = min(m.Untrained+1, enoughUntrained)
 	}
 	if told == nil || told.StepSeconds <= 0 || len(told.Parts) == 0 || told.Validate() != nil {

@@ -88,12 +88,17 @@ func Advise(terms Terms, now int, step time.Duration, forecast Forecast) (Advice
 	return a, nil
 }
 
-// Plus is the advice with so many more hosts that are held in any case.
-func (a Advice) Plus(always int, terms Terms, step time.Duration) Advice {
-	cost := float64(always) * terms.Hosts[0].Step.USD() * float64(24*time.Hour) / float64(step)
-	a.Held, a.Now, a.Day, a.DayNow = a.Held+always, a.Now+always, a.Day.plus(cost), a.DayNow.plus(cost)
+// Plus is the advice with so many more hosts that are held in any case, of which there are some.
+func (a Advice) Plus(always, there int, terms Terms, step time.Duration) Advice {
+	each := terms.Hosts[0].Step.USD() * float64(24*time.Hour) / float64(step)
+	cost := float64(always) * each
+	a.Held, a.Day = a.Held+always, a.Day.plus(cost)
+	a.Now, a.DayNow = a.Now+there, a.DayNow.plus(float64(there)*each)
 	others := make([]AdvisedOther, 0, len(a.Others))
 	for _, other := range a.Others {
+		if other.Held == 0 && always > 0 {
+			other.What = "functions for all that they can run"
+		}
 		others = append(others, AdvisedOther{Held: other.Held + always, Day: other.Day.plus(cost), What: other.What})
 	}
 	a.Others = others

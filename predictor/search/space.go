@@ -179,9 +179,6 @@ func (p Parameter) at(place float64) Value {
 	case Int:
 		// Each whole number has a part of its own, those at the ends too.
 		low, high := p.Low-0.5, p.High+0.5
-		if p.Log {
-			low = max(low, 0.5)
-		}
 		return Value{Number: max(p.Low, min(p.High, math.Round(between(low, high, place, p.Log))))}
 	default:
 		return Value{Number: max(p.Low, min(p.High, between(p.Low, p.High, place, p.Log)))}
@@ -195,9 +192,6 @@ func (p Parameter) place(v Value) float64 {
 		return (float64(slices.Index(p.Choices, v.Text)) + 0.5) / float64(len(p.Choices))
 	case Int:
 		low, high := p.Low-0.5, p.High+0.5
-		if p.Log {
-			low = max(low, 0.5)
-		}
 		return where(low, high, v.Number, p.Log)
 	default:
 		return where(p.Low, p.High, v.Number, p.Log)

@@ -79,8 +79,8 @@ type Parcel struct {
 }
 
 // Batch picks how many tasks an invoke carries and for how long the first of them waits for others, and says why. The
-// zero Batch is one task an invoke. A batch that is held stays until another is four times or a quarter as large, or a
-// limit is below it.
+// zero Batch is one task an invoke. A batch that is held stays until another is four times or a quarter as large, a
+// limit is below it, or it costs twice what single tasks do; it waits no longer than its tasks take now.
 func (p Parcel) Batch() (batch plan.Batch, reason string) {
 	most, limit := p.most()
 	tasks := 1 << (bits.Len(uint(most)) - 1) // the largest power of two
@@ -92,8 +92,9 @@ func (p Parcel) Batch() (batch plan.Batch, reason string) {
 			tasks, limit = p.cheapest(most), ""
 		}
 	}
-	if held := p.Held.Tasks; held > 1 && held <= most && tasks < batchCalm*held && held < batchCalm*tasks {
-		return p.Held, "" // which is about as good
+	if held := p.Held.Tasks; held > 1 && held <= most && tasks < batchCalm*held && held < batchCalm*tasks &&
+		p.cost(held) <= 2*p.cost(1) { // which is about as good
+		return plan.Batch{Tasks: held, Wait: min(p.Held.Wait, p.wait(held))}, ""
 	}
 	if tasks <= 1 {
 		if limit == "" {

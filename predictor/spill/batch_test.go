@@ -95,6 +95,26 @@ func TestABatchIsWhatLimitsAndPricesLeave(t *testing.T) {
 			"",
 		},
 		{
+			"one that is held, and waited longer", func(p *Parcel) { p.Held = plan.Batch{Tasks: 32, Wait: time.Hour} },
+			plan.Batch{Tasks: 32, Wait: 155 * time.Millisecond},
+			"",
+		},
+		{
+			"one that is held and costs twice what single tasks do, not quite", func(p *Parcel) {
+				p.Tasks, p.Held = 10, plan.Batch{Tasks: 2, Wait: time.Millisecond} // $0.0000038, and $0.0000020
+			},
+			plan.Batch{Tasks: 2, Wait: time.Millisecond},
+			"",
+		},
+		{
+			"one that is held and costs far more than it saves", func(p *Parcel) {
+				p.Tasks, p.Held = 8, plan.Batch{Tasks: 2, Wait: time.Millisecond}
+				p.Function, p.Highest = 0.02, 0.02
+			},
+			plan.Batch{},
+			"to wait for another task costs more",
+		},
+		{
 			"one that is held and four times as large", func(p *Parcel) {
 				p.Held = plan.Batch{Tasks: 64, Wait: time.Millisecond}
 			},
@@ -137,7 +157,7 @@ func TestABatchIsTheCheapest(t *testing.T) {
 }
 
 // TestABatchKeepsItsLimits: whatever is asked, a batch is within what an invoke takes and what deadlines leave, no slot
-// is without tasks, and what its end costs is less than what it saves.
+// is without tasks, and what its end costs is less than what it saves, or not much more where it is held.
 func TestABatchKeepsItsLimits(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -160,7 +180,9 @@ func TestABatchKeepsItsLimits(t *testing.T) {
 			t.Errorf("ends up to %g s later, with %g s left", late, p.Slack)
 		case p.Hurry:
 			t.Errorf("got %+v for a run in a hurry", batch)
-		case float64(p.saves(batch.Tasks)) < late*float64(p.Value)/3600-1:
+		case p.Held.Tasks == batch.Tasks && p.cost(batch.Tasks) > 2*p.cost(1)+1:
+			t.Errorf("is held for %g, and single tasks are for %g", p.cost(batch.Tasks), p.cost(1))
+		case p.Held.Tasks != batch.Tasks && float64(p.saves(batch.Tasks)) < late*float64(p.Value)/3600-1:
 			t.Errorf("saves %s, and %g s cost more", p.saves(batch.Tasks), late)
 		case batch.Wait.Seconds() > (n-1)*p.Function+1e-3:
 			t.Errorf("waits %s for %d tasks of %g s", batch.Wait, batch.Tasks, p.Function)
@@ -179,5 +201,11 @@ func drawParcel(t *rapid.T) Parcel {
 		p.Value = quantity.Money(rapid.SampledFrom([]int64{0, 1, 1_000_000_000_000, 1 << 50}).Draw(t, "value"))
 		p.Slack = rapid.SampledFrom([]float64{-1, 0, 1, 100, math.Inf(1)}).Draw(t, "slack")
 		p.Hurry = rapid.Bool().Draw(t, "hurry")
+		if rapid.Bool().Draw(t, "holds one") {
+			p.Held = plan.Batch{
+				Tasks: rapid.IntRange(2, mostBatch).Draw(t, "held"),
+				Wait:  time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "its wait")),
+			}
+		}
 	})
 }

@@ -16,8 +16,7 @@ const (
 	tasks   = 10_000
 	warming = 5_000
 	// What functions hold at a high rate takes more tasks to be warm: those of so many run times with their cold start,
-	// and of a minute at least; as many tasks as that is, up to a bound. A venue of 1,000 environments has 1,000 tasks in
-	// a run time at most, so that only what it has no room for comes to the bound.
+	// and of a minute at least; as many tasks as that is, up to a bound.
 	warmRuns    = 5
 	warmSeconds = 60
 	warmMost    = 100_000
@@ -73,8 +72,7 @@ func (d *drawn) hosts(rate float64) Estimate {
 	return held
 }
 
-// containers are held as hosts are, or started for each task: what costs less; each
-// only where that is in time.
+// containers are held as hosts are, or started for each task: what costs less, the latter only where that is in time.
 func (d *drawn) containers(rate float64) Estimate {
 	held := d.held(rate, 1)
 	held.Way = Containers

@@ -50,14 +50,7 @@ func Choose(work Work, workers int, functions Functions, ways Ways, pool []Hosts
 			choice.Pool = other
 		}
 	}
-	for _, class := range functions.Classes {
-		for _, channel := range ways.Channels {
-			other, fits := work.InFunctions(functions, class, ways, channel, workers)
-			if fits && (!choice.Possible || other.Cost < choice.Functions.Cost) {
-				choice.Functions, choice.Possible = other, true
-			}
-		}
-	}
+	choice.Functions, choice.Possible = work.Cheapest(functions, ways, workers)
 	choice.Spill = choice.Possible && choice.Functions.Cost < choice.Pool.Cost
 	choice.Reason = choice.reason(work, workers, functions)
 	return choice, nil
@@ -70,6 +63,20 @@ func (w Work) OnHosts(hosts Hosts, workers int) Estimate {
 	return Estimate{
 		Time: duration(seconds), Host: hosts.Name, Cost: hosts.Hour.Times(float64(workers) * seconds / 3600),
 	}
+}
+
+// Cheapest is what the training takes and costs in functions of the class, and with the channel, that cost least, of
+// equal ones the first; possible is false where it fits none.
+func (w Work) Cheapest(f Functions, ways Ways, workers int) (best Estimate, possible bool) {
+	for _, class := range f.Classes {
+		for _, channel := range ways.Channels {
+			other, fits := w.InFunctions(f, class, ways, channel, workers)
+			if fits && (!possible || other.Cost < best.Cost) {
+				best, possible = other, true
+			}
+		}
+	}
+	return best, possible
 }
 
 // InFunctions is what the training takes and costs in functions of one class with one channel; fits is false where one

@@ -19,9 +19,6 @@ import (
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
-// usualGrace is the time between SIGTERM and SIGKILL of a command that does not say.
-const usualGrace = 10 * time.Second
-
 // mostAssists is how many programs that prepare attempts run at a time on a host: each may take half of it, beside what
 // attempts hold.
 const mostAssists = 1
@@ -168,12 +165,9 @@ func (r *running) launch(
 		return nil, errors.Join(err, program.Discard())
 	}
 	l := &launched{
-		workspace: workspace, program: program, group: group, lines: a.output(r.source()), grace: c.Grace,
+		workspace: workspace, program: program, group: group, lines: a.output(r.source()), grace: c.Stops(),
 		output: newOutput(a.logger.With("task", task.ID)),
 		exited: make(chan struct{}), reported: make(chan command.Reported, 1),
-	}
-	if l.grace <= 0 {
-		l.grace = usualGrace
 	}
 	r.lines = l.lines
 	l.output.attach(l.lines)

@@ -317,8 +317,8 @@ func (e *environment) look() (outOfRoom bool) {
 const glanceGrowth = quantity.MiB
 
 // glance reports whether the kernel's own peak is enough to say that the environment has not run out of memory. What it
-// has grown by counts as taken, also where it is a cache, so that the peak is told too high, by less than glanceGrowth,
-// and never too low.
+// has grown by counts as taken, also where it is a cache, so that the peak is told too high, by less than glanceGrowth;
+// what takes the place of a cache is seen at the next full look.
 func (e *environment) glance() bool {
 	counted := e.group.Peak()
 	e.mu.Lock()

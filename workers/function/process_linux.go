@@ -2,25 +2,19 @@ package function
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 // await waits until the process of cmd has exited, calls sweep while the process's number still belongs to it, and
 // collects it. It returns the error of cmd.Wait.
 func await(cmd *exec.Cmd, sweep func()) error {
-	for {
-		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	spawn.AwaitExit(cmd.Process.Pid)
 	sweep()
 	return cmd.Wait()
 }

@@ -53,8 +53,10 @@ func (a *attempt) run(ctx context.Context) wire.Answer {
 	reported := make(chan command.Reported, 1)
 	storing, stored := context.WithDeadlineCause(context.WithoutCancel(ctx), a.limits.store, errLate)
 	defer stored()
+	following, hasten := context.WithCancelCause(storing)
+	defer hasten(nil)
 	go func() {
-		reported <- a.workspace.Follow(storing, program.Reports, a.listener())
+		reported <- a.workspace.Follow(following, program.Reports, a.listener())
 		_ = program.Reports.Close() // it was only read
 	}()
 	exited := make(chan struct{})
@@ -66,8 +68,11 @@ func (a *attempt) run(ctx context.Context) wire.Answer {
 		_ = program.Ended()
 	}()
 	stopped := a.watch(context.WithoutCancel(ctx), program.Command.Process.Pid, exited)
-	report := <-reported
 	state := program.Command.ProcessState
+	if stopped == nil && state.Success() { // half of the time that is left is for its outputs
+		defer time.AfterFunc(time.Until(a.limits.store)/2, func() { hasten(errLate) }).Stop()
+	}
+	report := <-reported
 	answer := wire.Answer{
 		BeganAt: began, CPU: state.UserTime() + state.SystemTime(), PeakMemory: peak(state),
 		Fetch: began.Sub(a.begun),
@@ -76,7 +81,7 @@ func (a *attempt) run(ctx context.Context) wire.Answer {
 	case stopped != nil:
 		answer.Error = stopped
 	case code == 0 && signal == 0:
-		a.collect(ctx, report, &answer)
+		a.collect(storing, report, &answer)
 	default:
 		answer.Error = a.ended(termination.Evidence{
 			Code: code, Signal: signal, Tail: a.log.tail.Text(), Reported: report.OutOfMemory,

@@ -8,13 +8,9 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
-const (
-	// usualGrace is the time between SIGTERM and SIGKILL of a command that does not say.
-	usualGrace = 10 * time.Second
-	// answerTime is what is kept of the function's own time to tell how the attempt ended: a function that runs into its
-	// limit tells nothing, and is billed to it.
-	answerTime = 3 * time.Second
-)
+// answerTime is what is kept of the function's own time to tell how the attempt ended: a function that runs into its
+// limit tells nothing, and is billed to it.
+const answerTime = 3 * time.Second
 
 // limits say until when a program may run.
 type limits struct {
@@ -30,9 +26,6 @@ type limits struct {
 // limitsOf is the earliest of what bounds an attempt: its stage's timeout, which leaves the grace beyond it as at the
 // pool; the money of its run and the function's own time, which leave nothing.
 func limitsOf(ctx context.Context, start wire.StartAttempt, grace time.Duration, begun time.Time) limits {
-	if grace <= 0 {
-		grace = usualGrace
-	}
 	end, bounded := ctx.Deadline()
 	if !bounded {
 		end = begun.Add(wire.FunctionTime)
@@ -52,6 +45,9 @@ func limitsOf(ctx context.Context, start wire.StartAttempt, grace time.Duration,
 		l.ask, l.money, l.timeout = begun.Add(timeout), false, timeout
 		if end := l.ask.Add(grace); end.Before(l.kill) {
 			l.kill = end
+			if stored := end.Add(toAnswer / 2); stored.Before(l.store) { // whoever waits for the answer waits no longer
+				l.store = stored
+			}
 		}
 	}
 	return l

@@ -33,7 +33,8 @@ func endAll(program int) {
 		// Those whose parent has died are children of this process, and nobody else waits for them.
 		for _, pid := range children(os.Getpid()) {
 			if pid != program {
-				_, _ = unix.Wait4(pid, nil, 0, nil) // it is killed
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have been forked since the others were
+				_, _ = unix.Wait4(pid, nil, 0, nil)
 			}
 		}
 	}

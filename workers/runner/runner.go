@@ -107,7 +107,7 @@ func (o Options) run(ctx context.Context, start wire.StartAttempt) wire.Answer {
 	if err := json.Unmarshal(start.Input, &c); err != nil {
 		return failed(wire.StageFailure{Message: "the command does not decode: " + err.Error(), Permanent: true})
 	}
-	limits := limitsOf(ctx, start, c.Grace, begun)
+	limits := limitsOf(ctx, start, c.Stops(), begun)
 	ctx, cancel := context.WithDeadlineCause(ctx, limits.kill, errLate)
 	defer cancel()
 	if room := c.Room(start.Resume); room > o.Disk {

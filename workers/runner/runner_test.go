@@ -95,10 +95,8 @@ func (s *site) runWithin(
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"attempts"} { // nothing of an attempt stays
-		if left, err := filepath.Glob(filepath.Join(s.dir, name, "*")); err != nil || len(left) > 0 {
-			t.Errorf("left of the attempt: %v, %v; want nothing", left, err)
-		}
+	if left, err := filepath.Glob(filepath.Join(s.dir, "attempts", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left of the attempt: %v, %v; want nothing", left, err)
 	}
 	return answer
 }
@@ -385,8 +383,11 @@ type stuck struct {
 
 func (s stuck) Put(ctx context.Context, r io.Reader) (activities.Ref, error) {
 	content, err := io.ReadAll(r)
-	if err != nil || !bytes.Contains(content, []byte("half done")) {
-		return activities.Ref{}, errors.Join(err, errors.New("it is no checkpoint"))
+	if err != nil {
+		return activities.Ref{}, err
+	}
+	if !bytes.Contains(content, []byte("half done")) {
+		return s.Store.Put(ctx, bytes.NewReader(content))
 	}
 	select {
 	case <-ctx.Done():
@@ -412,5 +413,24 @@ func TestACheckpointThatIsNotStoredInTimeHoldsNoAnswerUp(t *testing.T) {
 	if answer.Error == nil || !strings.Contains(answer.Error.Message, "exit code 3") ||
 		!strings.Contains(said(answer, true), "the checkpoint half is not kept") {
 		t.Errorf("got %+v, %q", answer.Error, said(answer, true))
+	}
+}
+
+// TestACheckpointThatIsNotStoredInTimeLeavesTimeForOutputs: of a program that has ended well they are what counts.
+func TestACheckpointThatIsNotStoredInTimeLeavesTimeForOutputs(t *testing.T) {
+	gaveUp := make(chan error, 9)
+	s := open(t, func(o *runner.Options) { o.Store = stuck{Store: o.Store, gaveUp: gaveUp} })
+	c := sh(`echo half done > half; echo '{"checkpoint": "half"}' > "$SPILLWAY_REPORT"; echo all done > out`)
+	c.Outputs = []wire.CommandOutput{{Name: "out", Path: "out"}}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	answer := s.runWithin(t, ctx, c)
+	if err := <-gaveUp; err == nil || !strings.Contains(err.Error(), "no more time") {
+		t.Errorf("the store gave up with %v, want that it had no more time", err)
+	}
+	var result wire.CommandResult
+	if err := json.Unmarshal(answer.Output, &result); err != nil || answer.Error != nil ||
+		result.Outputs["out"].Artifact.Digest == "" {
+		t.Errorf("got %+v and %s, %v; want the output", answer.Error, answer.Output, err)
 	}
 }

@@ -400,7 +400,7 @@ func (a *Attempt) beat(ctx context.Context) {
 			return
 		case <-ticker.C:
 			a.accrue(time.Now())
-			a.writeDown(a.State())
+			a.writeDown()
 			a.send(live)
 		case <-a.urgent:
 			a.send(live)
@@ -424,9 +424,8 @@ func (a *Attempt) Risk(ctx context.Context, most quantity.Money) {
 	a.state.Running = most
 	a.mu.Unlock()
 	if most > 0 {
-		state := a.State()
-		a.writeDown(state)
-		beatNow(ctx, state)
+		a.writeDown()
+		beatNow(ctx, a.State())
 	}
 }
 
@@ -446,9 +445,8 @@ func (a *Attempt) Accrue(ctx context.Context, cost func(lasted time.Duration) qu
 	a.accrues = accrual{cost: cost, began: now}
 	a.mu.Unlock()
 	a.accrue(now)
-	state := a.State()
-	a.writeDown(state)
-	beatNow(ctx, state)
+	a.writeDown()
+	beatNow(ctx, a.State())
 }
 
 // accrue notes what the attempt has cost if it is lost until the heartbeat after that at now.
@@ -483,15 +481,16 @@ func (a *Attempt) Rests() {
 	a.journal.update(a.entry, a.kept)
 }
 
-// writeDown notes in the journal what the attempt has cost, and for how long it goes on.
-func (a *Attempt) writeDown(state wire.Heartbeat) {
-	a.mu.Lock()
-	lasted := a.accrues.lasted
-	a.mu.Unlock()
+// writeDown notes in the journal what the attempt has cost, and for how long it goes on. It looks once nobody else
+// writes: what it saw before would undo Rests.
+func (a *Attempt) writeDown() {
 	a.keeping.Lock()
 	defer a.keeping.Unlock()
-	if a.kept.Running != state.Running {
-		a.kept.Running, a.kept.Lasted = state.Running, lasted
+	a.mu.Lock()
+	running, lasted := a.state.Running, a.accrues.lasted
+	a.mu.Unlock()
+	if a.kept.Running != running {
+		a.kept.Running, a.kept.Lasted = running, lasted
 	}
 	a.kept.Lived = max(time.Since(a.taken), 0)
 	a.journal.update(a.entry, a.kept)

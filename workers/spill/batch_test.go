@@ -396,9 +396,9 @@ func TestWhatIsLostTogetherTookTogetherWhatTheInvokeTook(t *testing.T) {
 		if record.Outcome == predictor.Succeeded {
 			continue
 		}
-		if ended++; record.Usage.Wall != 30*time.Millisecond || record.Batch != 4 {
-			t.Errorf("%s: took %s in a batch of %d, want a third of 90ms in one of 4", record.Outcome, record.Usage.Wall,
-				record.Batch)
+		if ended++; record.Usage.Wall != 30*time.Millisecond || record.Batch != 4 || record.Settle != 0 {
+			t.Errorf("%s: took %s, and %s to settle, in a batch of %d; want a third of 90ms, and none, in one of 4",
+				record.Outcome, record.Usage.Wall, record.Settle, record.Batch)
 		}
 	}
 	if ended != 3 {

@@ -41,6 +41,64 @@ func (s *stack) order(t *testing.T, c wire.Command, change ...func(*wire.Task)) 
 	return s.frontend.Submit(t, stage.Queue(), task, c)
 }
 
+// TestAnInvokeOfACommandIsWaitedAndPaidForToTheEndOfItsGrace: the program may use it to store its checkpoint.
+func TestAnInvokeOfACommandIsWaitedAndPaidForToTheEndOfItsGrace(t *testing.T) {
+	t.Parallel()
+	slow := fit
+	slow.Grace = 30 * time.Second
+	for name, c := range map[string]struct {
+		command wire.Command
+		timeout time.Duration
+		least   time.Duration
+	}{
+		"its own":        {slow, time.Minute, 90*time.Second + initAllowance},
+		"the usual":      {fit, time.Minute, 70*time.Second + initAllowance},
+		"past any limit": {slow, venue.MaxDuration - time.Second, venue.MaxDuration + initAllowance},
+		"of no timeout":  {slow, 0, venue.MaxDuration + initAllowance},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			s := start(t, func(ctx context.Context, _ wire.StartAttempt, _ quantity.Bytes) (activities.FunctionAnswer, error) {
+				end, _ := ctx.Deadline()
+				if waits, late := end.Sub(began), time.Until(end); waits < c.least || late > c.least {
+					t.Errorf("the invoke is given up after %s to %s, want %s", late, waits, c.least)
+				}
+				return answer(t, wire.Answer{Output: json.RawMessage("1")}), nil
+			}, declares)
+			if _, err := s.order(t, c.command, func(task *wire.Task) { task.Timeout = c.timeout }).Wait(t); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestACommandNeedsMoneyForItsGraceToo: it is billed.
+func TestACommandNeedsMoneyForItsGraceToo(t *testing.T) {
+	t.Parallel()
+	bounds := make(chan time.Duration, 2)
+	s := start(t, func(_ context.Context, start wire.StartAttempt, _ quantity.Bytes) (activities.FunctionAnswer, error) {
+		bounds <- start.Bound
+		return answer(t, wire.Answer{Output: json.RawMessage("1")}), nil
+	}, declares)
+	s.frontend.Answer(func(wire.Reserve) wire.Reserved { return wire.Reserved{Amount: 5, Budget: 5} })
+	run := func(paid time.Duration) error {
+		_, err := s.order(t, fit, func(task *wire.Task) {
+			task.Timeout, task.Budgeted = time.Minute, true
+			task.Reserved = venue.Price(512*quantity.MiB, venue.ColdStart+paid)
+		}).Wait(t)
+		return err
+	}
+	var failed *temporal.ApplicationError
+	if err := run(time.Minute); !errors.As(err, &failed) || failed.Type() != wire.RefusedError || len(bounds) > 0 {
+		t.Errorf("with money for its timeout: got %v and %d invokes, want it refused, as nothing is known of it", err,
+			len(bounds))
+	}
+	if err := run(70 * time.Second); err != nil || <-bounds != 0 {
+		t.Errorf("with money for its grace, too: got %v, want no bound", err)
+	}
+}
+
 var fit = wire.Command{Arguments: []string{"sh", "-c", "python3 fit.py"}, Program: "python3", Imports: []string{}}
 
 func TestACommandIsForwardedToTheFunctionsOfItsLanguage(t *testing.T) {
@@ -59,7 +117,7 @@ func TestACommandIsForwardedToTheFunctionsOfItsLanguage(t *testing.T) {
 	}
 	record := s.only(t)
 	if record.Host != "commands-python3-512 MiB" || record.Start < time.Second || record.Usage.PeakMemory != 50 ||
-		record.Usage.Output != 9 {
+		record.Usage.Output != 9 || record.Usage.Fetch != 0 {
 		t.Errorf("Record: got %+v, want that of the program at the functions of Python", record)
 	}
 	if got := printed.String(); got != "1:out\n2:err\nclosed\n" {
@@ -202,7 +260,7 @@ func TestWhatFunctionsCannotDoForACommandGoesToThePool(t *testing.T) {
 				t.Errorf("got %v, want a final %s", err, c.kind)
 			}
 			var detail slot.Failure
-			if failed != nil && c.body != nil && c.kind == wire.RefusedError && failed.Details(&detail) == nil &&
+			if failed != nil && c.kind == wire.RefusedError && failed.Details(&detail) == nil &&
 				invoked.Load() && detail.Checkpoint.Digest != "half" {
 				t.Errorf("the pool is told of checkpoint %q, want that of the function", detail.Checkpoint.Digest)
 			}

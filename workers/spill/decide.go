@@ -82,13 +82,13 @@ func refusedBefore(
 }
 
 // commandRefused decides whether a function can run a command, from what it says of itself and brings along, and tells
-// what mainly runs in it; the Outcome is empty when it can.
+// what mainly runs in it, and for how long that goes on past its timeout; the Outcome is empty when it can.
 func commandRefused(
 	venue predictor.FunctionVenue, input json.RawMessage, resume activities.Ref,
-) (program string, ending slot.Ending) {
+) (program string, stops time.Duration, ending slot.Ending) {
 	var c wire.Command
 	if err := json.Unmarshal(input, &c); err != nil {
-		return "", refused("it does not decode: %v", err)
+		return "", 0, refused("it does not decode: %v", err)
 	}
 	room := c.Room(resume)
 	switch why := c.PoolOnly(); {
@@ -100,7 +100,7 @@ func commandRefused(
 		ending = because(predictor.CauseDisk, refused("it needs %s for its code and its files, and a function has %s", room,
 			wire.FunctionDisk))
 	}
-	return c.Runs(), ending
+	return c.Runs(), c.Stops(), ending
 }
 
 // refused is the ending of an attempt that the venue cannot run.
@@ -323,9 +323,8 @@ func bounded(venue predictor.FunctionVenue, timeout time.Duration) bool {
 
 // cost is what an invoke cost: what was billed, where the venue said so. An invoke that was abandoned goes on without
 // us and is counted as if it ran into its limit, or into the bound that its run's money sets it, because spending must
-// never be understated. One that broke, or ends with this process, is
-// counted for the time until it did or does, and one that the venue did not take costs
-// nothing.
+// never be understated. One that broke, or ends with this process, is counted for the time until it did or does, and
+// one that the venue did not take costs nothing.
 func cost(venue predictor.FunctionVenue, c call) quantity.Money {
 	switch {
 	case c.invoked.IsZero(), errors.Is(c.err, activities.ErrThrottled), errors.Is(c.err, activities.ErrTooLarge):
@@ -357,6 +356,9 @@ func usageOf(c call, answer wire.Answer, task wire.Task) quantity.Usage {
 	}
 	if task.Command && answer.PeakMemory > 0 {
 		usage.PeakMemory, usage.Output = answer.PeakMemory, answer.Written
+	}
+	if task.Command {
+		usage.Fetch = 0 // it was before the program ran: see the Record's Start
 	}
 	if usage.Wall <= 0 {
 		usage.Wall = c.part.ran

@@ -176,7 +176,7 @@ func (w *Worker) depart(members []*member) call {
 	c := *members[0].call
 	c.limit, c.highest = 0, 0
 	for _, m := range members {
-		c.limit = min(c.limit+limitOf(w.venue, m.start.Task.Timeout), w.venue.MaxDuration)
+		c.limit = min(c.limit+limitOf(w.venue, m.call.timeout), w.venue.MaxDuration)
 	}
 	c.highest = most(w.venue, c.class, c.limit, c.within)
 	equal := make([]time.Duration, len(members))

@@ -1,8 +1,9 @@
 // Package spill polls stage queues and forwards each task to a function.
 //
 // It is an extra poller: each stage's own queue is polled by the pool's hosts and, with as many slots as the plan
-// grants to functions, by this package. Whoever is free first takes the task. What a function cannot run is refused,
-// and its workflow puts it on the queue that only the pool polls.
+// grants to functions, by this package; where an invoke carries several tasks, with as many as the invokes of those
+// slots and of one more carry. Whoever is free first takes the task. What a function cannot run is refused, and its
+// workflow puts it on the queue that only the pool polls.
 package spill
 
 import (
@@ -215,6 +216,7 @@ type call struct {
 	function  string // its name, once deployed
 	program   string // of a command: what mainly runs
 	class     quantity.Bytes
+	timeout   time.Duration // the stage's, and for a command the grace after it; 0 for none
 	within    time.Duration // how long the run's money lets it take; 0 as long as any
 	queue     time.Duration // until this process turned to it
 	begun     time.Time     // when that was
@@ -260,8 +262,12 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	c.queue = try.Queue(c.begun)
 	ending, predicted := refusedBefore(w.venue, row, task, try.Need())
 	var answer wire.Answer
+	c.timeout = task.Timeout
 	if ending.Outcome == "" && task.Command {
-		c.program, ending = commandRefused(w.venue, input, try.State().Checkpoint)
+		var stops time.Duration
+		if c.program, stops, ending = commandRefused(w.venue, input, try.State().Checkpoint); task.Timeout > 0 {
+			c.timeout += stops
+		}
 	}
 	if ending.Outcome == "" {
 		c.class = class(w.venue, row, try.Need())
@@ -282,7 +288,9 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	record.Init, record.Billed = c.answer.Init, c.part.billed
 	if c.part.tasks > 1 {
 		record.Batch = c.part.tasks
-		record.Settle = max(c.answer.Duration-c.part.turn-record.Usage.Wall, 0)
+		if answer.Wall > 0 { // else nothing tells when it ended
+			record.Settle = max(c.answer.Duration-c.part.turn-record.Usage.Wall, 0)
+		}
 	}
 	return try.End(ctx, slot.Durable{Recorder: w.recorder, Keeper: w.keeper}, record, ending, answer.Output)
 }
@@ -324,7 +332,7 @@ func (w *Worker) call(
 ) (slot.Ending, wire.Answer) {
 	task := try.Task
 	left, _ := try.Left()
-	need := needs(w.venue, c.class, task.Timeout, longest(w.venue, task.Timeout, predicted), left)
+	need := needs(w.venue, c.class, c.timeout, longest(w.venue, c.timeout, predicted), left)
 	if !try.Secure(ctx, need, moneyPatience) {
 		if ctx.Err() != nil {
 			return unreached(ctx, ctx.Err(), "pay for"), wire.Answer{}
@@ -332,7 +340,7 @@ func (w *Worker) call(
 		return overBudget("an invoke may cost %s, and the run's budget has less for this task", need), wire.Answer{}
 	}
 	left, isBounded := try.Left()
-	c.within = bound(w.venue, c.class, task.Timeout, left, isBounded)
+	c.within = bound(w.venue, c.class, c.timeout, left, isBounded)
 	start := wire.StartAttempt{
 		Task: task, Attempt: try.Number, Input: input, Grant: size.OfClass(c.class), Resume: try.State().Checkpoint,
 		Bound: c.within,

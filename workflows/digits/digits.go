@@ -16,13 +16,14 @@ import (
 var (
 	Load       = spillway.NewStage("load", load)
 	Preprocess = spillway.NewStage("preprocess", preprocess)
+	Tune       = spillway.NewStage("tune", tune)
 	Train      = spillway.NewStage("train", train)
 	Evaluate   = spillway.NewStage("evaluate", evaluate)
 	Score      = spillway.NewStage("score", score)
 )
 
-// Digits is the pipeline: it trains a network on nine tenths of the images, measures it on the rest, and meanwhile
-// labels all of them.
+// Digits is the pipeline: it tries how a network learns best, trains it on nine tenths of the images, measures it on
+// the rest, and meanwhile labels all of them.
 func Digits(ctx workflow.Context, in Input) (Report, error) {
 	in = in.withDefaults()
 	raw, err := Load.Run(ctx, in)
@@ -34,10 +35,19 @@ func Digits(ctx workflow.Context, in Input) (Report, error) {
 		return Report{}, err
 	}
 	in = in.withEffort(data)
-	model, err := Train.Run(ctx, TrainInput{
-		Data: data, Seed: in.Seed, MaxEpochs: in.MaxEpochs,
-		LearningRate: in.LearningRate, Partitions: in.Partitions,
-	})
+	training := TrainInput{
+		Data: data, Seed: in.Seed, MaxEpochs: in.MaxEpochs, LearningRate: in.LearningRate, Partitions: in.Partitions,
+	}
+	var found *Tuned
+	if in.Trials > 0 {
+		best, err := spillway.Tune(ctx, Tune, search(data, in))
+		if err != nil {
+			return Report{}, err
+		}
+		found = tuned(best)
+		training.LearningRate, training.Dropout = found.LearningRate, found.Dropout
+	}
+	model, err := Train.Run(ctx, training)
 	if err != nil {
 		return Report{}, err
 	}
@@ -50,7 +60,7 @@ func Digits(ctx workflow.Context, in Input) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	return report(model, quality, scores, in.Views), nil
+	return report(found, model, quality, scores, in.Views), nil
 }
 
 // The values that zero fields of an Input stand for. Those of MaxEpochs and Views are for small data: see Input.
@@ -61,6 +71,11 @@ const (
 	DefaultSeed         = 1
 	DefaultLearningRate = 0.002
 	DefaultPartitions   = 1
+	// DefaultTrials are tried where a training has at least tuneEpochs epochs, and no learning rate is given.
+	DefaultTrials = 27
+	// DefaultDropout is the part of the features that dropout silences (Srivastava et al., 2014,
+	// https://jmlr.org/papers/v15/srivastava14a.html).
+	DefaultDropout = 0.3
 )
 
 // The largest values that Validate accepts.
@@ -68,6 +83,7 @@ const (
 	maxShards     = 100_000
 	maxMaxEpochs  = 10_000
 	maxPartitions = 4 // one for each layer
+	maxTrials     = 1000
 	maxViews      = DefaultViews
 )
 
@@ -100,8 +116,12 @@ type Input struct {
 	// Seed decides all that is random: on one kind of machine, the same seed gives the same report. 0 means DefaultSeed;
 	// it is not negative.
 	Seed int64 `json:"seed,omitempty"`
-	// LearningRate is Adam's step size at the start of training, above 0 and at most 1; 0 means DefaultLearningRate.
+	// LearningRate is Adam's step size at the start of training, above 0 and at most 1; 0 means that of the best trial,
+	// and DefaultLearningRate where nothing is tried.
 	LearningRate float64 `json:"learning_rate,omitempty"`
+	// Trials is how many learning rates and dropouts are tried before, with half of the images and for 1, 3 or 9 epochs,
+	// at most 1,000; 0 means DefaultTrials, and none where LearningRate is given or training has fewer than 9 epochs.
+	Trials int `json:"trials,omitempty"`
 	// Partitions is into how many parts the network is split for training, 1 to 4, which work at the same time where there
 	// are as many cores; 0 means DefaultPartitions, which does not split. A split network learns the same, but for
 	// rounding.
@@ -127,6 +147,12 @@ func (in Input) Validate() error {
 	case math.IsNaN(in.LearningRate) || in.LearningRate < 0 || in.LearningRate > 1:
 		return fmt.Errorf("learning_rate is %g: give a number above 0 and at most 1, or leave it out for %g", in.LearningRate,
 			DefaultLearningRate)
+	case in.Trials < 0 || in.Trials > maxTrials:
+		return fmt.Errorf("trials is %d: give 1 to %d, or leave it out for %d where a training has %d epochs or more",
+			in.Trials, maxTrials, DefaultTrials, tuneEpochs)
+	case in.Trials > 0 && in.LearningRate > 0:
+		return fmt.Errorf("there are %d trials and a learning_rate of %g: leave out one of them, since trials find the other",
+			in.Trials, in.LearningRate)
 	case in.Partitions < 0 || in.Partitions > maxPartitions:
 		return fmt.Errorf("partitions is %d: give 1 to %d, or leave it out for %d", in.Partitions, maxPartitions,
 			DefaultPartitions)
@@ -141,9 +167,6 @@ func (in Input) withDefaults() Input {
 	}
 	if in.Seed == 0 {
 		in.Seed = DefaultSeed
-	}
-	if in.LearningRate == 0 {
-		in.LearningRate = DefaultLearningRate
 	}
 	if in.Partitions == 0 {
 		in.Partitions = DefaultPartitions
@@ -161,6 +184,12 @@ func (in Input) withEffort(data Data) Input {
 	if in.Views == 0 {
 		in.Views = min(max(scoringPixels/pixels, 1), DefaultViews)
 	}
+	if in.Trials == 0 && in.LearningRate == 0 && in.MaxEpochs >= tuneEpochs {
+		in.Trials = DefaultTrials
+	}
+	if in.LearningRate == 0 {
+		in.LearningRate = DefaultLearningRate
+	}
 	return in
 }
 
@@ -172,6 +201,8 @@ type Report struct {
 	TestImages int `json:"test_images"`
 	// Confusion counts the held-out images by their label (first index) and by what the network reads (second index).
 	Confusion [][]int `json:"confusion"`
+	// Tuned is what was found by trying; nil where nothing was tried.
+	Tuned *Tuned `json:"tuned,omitempty"`
 	// Epochs is how many epochs training took; BestEpoch is the one whose weights were kept, and Loss its validation loss
 	// in nats.
 	Epochs    int     `json:"epochs"`
@@ -189,8 +220,9 @@ type Report struct {
 }
 
 // report sums a run up.
-func report(model Model, quality Quality, scores []ShardScore, views int) Report {
+func report(found *Tuned, model Model, quality Quality, scores []ShardScore, views int) Report {
 	r := Report{
+		Tuned:    found,
 		Accuracy: quality.Accuracy, TestImages: quality.Images, Confusion: quality.Confusion,
 		Epochs: model.Epochs, BestEpoch: model.BestEpoch, Loss: model.Loss, Shards: len(scores), Views: views,
 	}

@@ -36,8 +36,9 @@ type network struct {
 	side int // a multiple of 4
 }
 
-// blocks are the network in training, up to the softmax. They are where it can be split.
-func (n network) blocks() []gomlx.Block {
+// blocks are the network in training, up to the softmax, of whose features dropout silences this part. They are where
+// it can be split.
+func (n network) blocks(dropout float64) []gomlx.Block {
 	return []gomlx.Block{
 		gomlx.Sequence("layer1", gomlx.Convolution("convolution", kernel, 1, channels1), gomlx.Relu("relu"),
 			gomlx.MaxPool("pool", 2)),
@@ -45,7 +46,7 @@ func (n network) blocks() []gomlx.Block {
 			gomlx.MaxPool("pool", 2)),
 		gomlx.Sequence("layer3", gomlx.Convolution("convolution", kernel, channels2, channels3), gomlx.Relu("relu"),
 			gomlx.Flatten("features")),
-		gomlx.Sequence("out", gomlx.Dropout("dropout", dropRate), gomlx.Dense("dense", n.features(), classes)),
+		gomlx.Sequence("out", gomlx.Dropout("dropout", dropout), gomlx.Dense("dense", n.features(), classes)),
 	}
 }
 
@@ -59,7 +60,7 @@ type array struct {
 // layer.
 func (n network) arrays() []array {
 	var all []array
-	for _, b := range n.blocks() {
+	for _, b := range n.blocks(DefaultDropout) {
 		for _, p := range b.Parameters {
 			all = append(all, array{b.Name + "." + p.Name, p.Shape})
 		}

@@ -156,7 +156,7 @@ func TestClassifyingComputesWhatTrainingLearns(t *testing.T) {
 		}
 		r := someTrainer(t, d, 1, DefaultLearningRate, 3)
 		state := start(side)
-		if err := r.run(t.Context(), &state, func(float64, float64) error { return nil }); err != nil {
+		if err := r.run(t.Context(), &state, r.maxEpochs, func(float64, float64) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		var paths []string
@@ -170,7 +170,7 @@ func TestClassifyingComputesWhatTrainingLearns(t *testing.T) {
 		if err := r.pipeline.Write(t.Context(), paths, whole); err != nil {
 			t.Fatal(err)
 		}
-		blocks, err := gomlx.Open(gomlx.Model{Name: "digits", Blocks: r.engine.network.blocks()}, whole, 1)
+		blocks, err := gomlx.Open(gomlx.Model{Name: "digits", Blocks: r.engine.network.blocks(DefaultDropout)}, whole, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,9 +11,6 @@ const (
 	validationShare = 10
 	// patience is how many epochs may pass without a better validation loss.
 	patience = 6
-	// dropRate is the part of the features that dropout silences (Srivastava et al., 2014,
-	// https://jmlr.org/papers/v15/srivastava14a.html).
-	dropRate = 0.3
 )
 
 // errDiverges is wrapped when the loss is no longer a number.

@@ -14,16 +14,19 @@ import (
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
 
-// The histories are those of a run with {"shards":6,"max_epochs":1} and of the first chunk of its Map.
+// The histories are those of a run with {"shards":6,"max_epochs":1} and of the first chunk of its Map, and of one with
+// {"shards":2,"max_epochs":1,"views":1,"trials":9} and of its tuning.
 var (
-	recordedRun   = filepath.Join("testdata", "history.json")
-	recordedChunk = filepath.Join("testdata", "history-chunk.json")
+	recordedRun    = filepath.Join("testdata", "history.json")
+	recordedChunk  = filepath.Join("testdata", "history-chunk.json")
+	recordedTuned  = filepath.Join("testdata", "history-tuned.json")
+	recordedTuning = filepath.Join("testdata", "history-tuning.json")
 )
 
 func TestTheRecordedRunGoesOnWithThePipelineAsItIsNow(t *testing.T) {
 	t.Parallel()
 	pipelines := []app.Pipeline{spillway.NewPipeline("digits", Digits)}
-	for _, history := range []string{recordedRun, recordedChunk} {
+	for _, history := range []string{recordedRun, recordedChunk, recordedTuned, recordedTuning} {
 		spillwaytest.Replay(t, history, pipelines, allStages...)
 	}
 }
@@ -53,7 +56,7 @@ func TestThePipelineWithItsStagesInAnotherOrderIsRefusedByTheRecordedRun(t *test
 			return Report{}, err
 		}
 		quality, err := Evaluate.Run(ctx, EvaluateInput{Data: data, Model: model})
-		return report(model, quality, scores, in.Views), err
+		return report(nil, model, quality, scores, in.Views), err
 	}
 	refused := &refusal{TB: t}
 	done := make(chan struct{})

@@ -82,6 +82,8 @@ type TrainInput struct {
 	MaxEpochs int `json:"max_epochs"`
 	// LearningRate is Adam's step size at the start, above 0.
 	LearningRate float64 `json:"learning_rate"`
+	// Dropout is the part of the features that dropout silences, below 1; 0 means DefaultDropout.
+	Dropout float64 `json:"dropout,omitempty"`
 	// Partitions is into how many parts the network is split; 0 is 1.
 	Partitions int `json:"partitions"`
 }
@@ -99,45 +101,50 @@ type Model struct {
 }
 
 // train fits the network. It saves a checkpoint after every epoch, so that an attempt that is lost costs at most one.
-func train(ctx context.Context, in TrainInput) (_ Model, err error) {
-	d, err := datasetOf(ctx, in.Images)
-	if err != nil {
-		return Model{}, err
-	}
-	trainer, err := newTrainer(d, in)
-	if err != nil {
-		return Model{}, fmt.Errorf("%w: %w", spillway.ErrPermanent, err)
-	}
-	defer func() { err = errors.Join(err, trainer.close()) }()
-	if err := trainer.load(ctx, in.Seed, in.Partitions, activities.PastTrainings(ctx)); err != nil {
-		return Model{}, err
-	}
-	state, err := resume(ctx, d.Side)
-	if err != nil {
-		return Model{}, err
-	}
-	split := in.Partitions > 1
-	if split {
-		activities.Trained(ctx, trainer.report(state.epoch))
-	}
-	err = trainer.run(ctx, &state, func(loss, accuracy float64) error {
-		spillway.Progress(ctx, state.epoch, map[string]float64{"loss": loss, "accuracy": accuracy})
-		if split {
-			activities.Trained(ctx, trainer.report(state.epoch))
-		}
-		return spillway.Checkpoint[progress]{}.Save(ctx, state)
-	})
+func train(ctx context.Context, in TrainInput) (Model, error) {
+	state, err := fit(ctx, in, in.MaxEpochs)
 	if errors.Is(err, errDiverges) {
 		return Model{}, fmt.Errorf("%w: %w", spillway.ErrPermanent, err)
 	}
 	if err != nil {
 		return Model{}, err
 	}
-	stored, err := spillway.Put(ctx, Weights{Side: d.Side, Parameters: state.bestSoFar})
+	stored, err := spillway.Put(ctx, Weights{Side: state.side, Parameters: state.bestSoFar})
 	return Model{
 		Weights: stored, Epochs: state.epoch, BestEpoch: state.bestEpoch, Loss: state.bestLoss,
 		Accuracy: state.bestAccuracy,
 	}, err
+}
+
+// fit trains until so many epochs are over, or training is, from the last checkpoint on.
+func fit(ctx context.Context, in TrainInput, epochs int) (state progress, err error) {
+	d, err := datasetOf(ctx, in.Images)
+	if err != nil {
+		return state, err
+	}
+	trainer, err := newTrainer(d, in)
+	if err != nil {
+		return state, fmt.Errorf("%w: %w", spillway.ErrPermanent, err)
+	}
+	defer func() { err = errors.Join(err, trainer.close()) }()
+	if err := trainer.load(ctx, in.Seed, in.Partitions, activities.PastTrainings(ctx)); err != nil {
+		return state, err
+	}
+	if state, err = resume(ctx, d.Side); err != nil {
+		return state, err
+	}
+	split := in.Partitions > 1
+	if split {
+		activities.Trained(ctx, trainer.report(state.epoch))
+	}
+	err = trainer.run(ctx, &state, epochs, func(loss, accuracy float64) error {
+		spillway.Progress(ctx, state.epoch, map[string]float64{"loss": loss, "accuracy": accuracy})
+		if split {
+			activities.Trained(ctx, trainer.report(state.epoch))
+		}
+		return spillway.Checkpoint[progress]{}.Save(ctx, state)
+	})
+	return state, err
 }
 
 // resume returns where the last attempt was, or training before its first epoch.

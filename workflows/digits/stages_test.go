@@ -30,7 +30,7 @@ func writeSample(t *testing.T, count int) string {
 	})
 }
 
-var allStages = []app.Stage{Load, Preprocess, Train, Evaluate, Score}
+var allStages = []app.Stage{Load, Preprocess, Tune, Train, Evaluate, Score}
 
 func TestThePipelineLabelsEveryImageOfADirectory(t *testing.T) {
 	t.Parallel()
@@ -59,6 +59,47 @@ func TestThePipelineLabelsEveryImageOfADirectory(t *testing.T) {
 	}
 	if diff := cmp.Diff(got, again); diff != "" {
 		t.Errorf("a second run of the same seed reports something else (-first +second):\n%s", diff)
+	}
+}
+
+// TestThePipelineTrainsWithWhatTrialsFound has two rungs of trials on few images; their jobs go on from checkpoints.
+func TestThePipelineTrainsWithWhatTrialsFound(t *testing.T) {
+	t.Parallel()
+	in := Input{Dir: writeSample(t, 40), MaxEpochs: 1, Shards: 1, Views: 1, Trials: 9}
+	got, err := spillwaytest.Run(t, spillway.NewPipeline("digits", Digits), in, allStages...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := got.Tuned
+	if found == nil || found.Trials != 9 || found.LearningRate < 2e-4 || found.LearningRate > 5e-2 ||
+		found.Dropout < .05 || found.Dropout > .6 || found.Loss <= 0 || found.Failed > 0 {
+		t.Fatalf("the tuning found %+v", found)
+	}
+	again, err := spillwaytest.Run(t, spillway.NewPipeline("digits", Digits), in, allStages...)
+	if diff := cmp.Diff(got, again); err != nil || diff != "" {
+		t.Errorf("%v: the same seed reports something else (-first +second):\n%s", err, diff)
+	}
+	in.Trials, in.LearningRate = 0, found.LearningRate
+	if plain, err := spillwaytest.Run(t, spillway.NewPipeline("digits", Digits), in, allStages...); err != nil ||
+		plain.Tuned != nil || plain.Loss == got.Loss {
+		t.Errorf("%v: %+v is trained without the dropout that was found, and so comes to another loss", err, plain)
+	}
+}
+
+// TestATrialThatDivergesIsAResult: its loss is null, which is how a tuning is told that it diverged.
+func TestATrialThatDivergesIsAResult(t *testing.T) {
+	t.Parallel()
+	ctx := spillwaytest.Context(t)
+	stored, err := spillway.Put(ctx, someData(t, 200))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried, err := tune(ctx, TuneInput{
+		Data: Data{Images: stored, Count: 200, Train: Span{0, 180}}, Seed: 1, LearningRate: 1e30, Dropout: .3,
+		Trial: spillway.Trial{To: 9},
+	})
+	if err != nil || tried.Loss != nil {
+		t.Errorf("got %+v, %v", tried, err)
 	}
 }
 
@@ -144,7 +185,8 @@ func TestASplitTrainingReportsItsPlanAndHowItTurnsOut(t *testing.T) {
 				t.Errorf("after epoch %d: part %+v", epoch, part)
 			}
 		}
-		if len(r.Parts) != 2 || ops != len(network{8}.blocks()) || r.Batch != 64 || r.MicroBatches != microBatches ||
+		if len(r.Parts) != 2 || ops != len(network{8}.blocks(DefaultDropout)) || r.Batch != 64 ||
+			r.MicroBatches != microBatches ||
 			r.Schedule != "1f1b" {
 			t.Errorf("after epoch %d: %+v is no plan of two parts that have all layers", epoch, r)
 		}
@@ -268,20 +310,25 @@ func TestValidate(t *testing.T) {
 func TestTheDefaultsOfEpochsAndViewsFollowTheSizeOfTheImages(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		name          string
-		in            Input
-		data          Data
-		epochs, views int
+		name                  string
+		in                    Input
+		data                  Data
+		epochs, views, trials int
+		rate                  float64
 	}{
-		{"the sample", Input{}, Data{Count: 1797, Side: 8}, 30, 189},
-		{"prepared by a build that did not say the side", Input{}, Data{Count: 70_000}, 30, 189},
-		{"10,000 of 28x28", Input{}, Data{Count: 10_000, Side: 28}, 6, 2},
-		{"70,000 of 28x28", Input{}, Data{Count: 70_000, Side: 28}, 1, 1},
-		{"what is given stays", Input{MaxEpochs: 7, Views: 42}, Data{Count: 70_000, Side: 28}, 7, 42},
+		{"the sample", Input{}, Data{Count: 1797, Side: 8}, 30, 189, 27, 0.002},
+		{"prepared by a build that did not say the side", Input{}, Data{Count: 70_000}, 30, 189, 27, 0.002},
+		{"10,000 of 28x28", Input{}, Data{Count: 10_000, Side: 28}, 6, 2, 0, 0.002},
+		{"70,000 of 28x28", Input{}, Data{Count: 70_000, Side: 28}, 1, 1, 0, 0.002},
+		{"what is given stays", Input{MaxEpochs: 7, Views: 42}, Data{Count: 70_000, Side: 28}, 7, 42, 0, 0.002},
+		{"a learning rate that is given", Input{LearningRate: .5}, Data{Count: 1797, Side: 8}, 30, 189, 0, .5},
+		{"trials that are asked for", Input{MaxEpochs: 1, Trials: 3}, Data{Count: 1797, Side: 8}, 1, 189, 3, 0.002},
 	} {
 		got := test.in.withDefaults().withEffort(test.data)
-		if got.MaxEpochs != test.epochs || got.Views != test.views {
-			t.Errorf("%s: %d epochs and %d views, want %d and %d", test.name, got.MaxEpochs, got.Views, test.epochs, test.views)
+		if got.MaxEpochs != test.epochs || got.Views != test.views || got.Trials != test.trials ||
+			got.LearningRate != test.rate {
+			t.Errorf("%s: %d epochs, %d views, %d trials and a rate of %g, want %d, %d, %d and %g", test.name, got.MaxEpochs,
+				got.Views, got.Trials, got.LearningRate, test.epochs, test.views, test.trials, test.rate)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package digits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ type trainer struct {
 	data            Dataset
 	learn, validate Span
 	maxEpochs       int
-	rate            float64
+	rate, dropout   float64
 
 	engine   *engine // classifies the validation images
 	pipeline exec.Pipeline
@@ -54,7 +55,7 @@ func newTrainer(d Dataset, in TrainInput) (*trainer, error) {
 	}
 	return &trainer{
 		data: d, learn: learn, validate: Span{in.Train.First, held}, maxEpochs: in.MaxEpochs,
-		rate: in.LearningRate,
+		rate: in.LearningRate, dropout: cmp.Or(in.Dropout, DefaultDropout),
 	}, nil
 }
 
@@ -71,7 +72,7 @@ func (r *trainer) load(ctx context.Context, seed int64, partitions int, past []p
 		return err
 	}
 	executor, err := gomlx.New(gomlx.Model{ //nolint:contextcheck // it only builds the model
-		Name: "digits", Blocks: n.blocks(), Optimizer: exec.Optimizer{Kind: exec.Adam, LearningRate: r.rate},
+		Name: "digits", Blocks: n.blocks(r.dropout), Optimizer: exec.Optimizer{Kind: exec.Adam, LearningRate: r.rate},
 		LearningRate: func(step int64) float64 { return rateAt(1, int(step/r.stepsPerEpoch()), r.maxEpochs) },
 	}, augmented{r.data, r.learn})
 	if err != nil {
@@ -132,15 +133,15 @@ func devices(count int) []exec.Device {
 	return all
 }
 
-// run trains until p is finished. After every epoch it calls save with the loss and the accuracy on the validation
-// images.
-func (r *trainer) run(ctx context.Context, p *progress, save func(loss, accuracy float64) error) error {
+// run trains until p is finished, or has had so many epochs. After every epoch it calls save with the loss and the
+// accuracy on the validation images.
+func (r *trainer) run(ctx context.Context, p *progress, epochs int, save func(loss, accuracy float64) error) error {
 	if len(p.parts) > 0 {
 		if err := r.restore(ctx, p.parts); err != nil {
 			return fmt.Errorf("go on from epoch %d: %w", p.epoch, err)
 		}
 	}
-	for !p.finished(r.maxEpochs) {
+	for p.epoch < epochs && !p.finished(r.maxEpochs) {
 		if err := r.pass(ctx, p.epoch); err != nil {
 			return fmt.Errorf("train epoch %d: %w", p.epoch+1, err)
 		}

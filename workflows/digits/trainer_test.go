@@ -52,7 +52,7 @@ func TestLossFallsWhileTraining(t *testing.T) {
 	t.Parallel()
 	r, state := beginTraining(t, 6, DefaultLearningRate)
 	var losses []float64
-	if err := r.run(t.Context(), &state, func(loss, _ float64) error {
+	if err := r.run(t.Context(), &state, r.maxEpochs, func(loss, _ float64) error {
 		losses = append(losses, loss)
 		return nil
 	}); err != nil {
@@ -68,7 +68,7 @@ func TestResumedTrainingIsBitForBitTheSame(t *testing.T) {
 	const epochs = 4
 	r, whole := beginTraining(t, epochs, DefaultLearningRate)
 	var checkpoints []string
-	if err := r.run(t.Context(), &whole, func(float64, float64) error {
+	if err := r.run(t.Context(), &whole, r.maxEpochs, func(float64, float64) error {
 		checkpoints = append(checkpoints, encoded(t, whole))
 		return nil
 	}); err != nil {
@@ -80,7 +80,7 @@ func TestResumedTrainingIsBitForBitTheSame(t *testing.T) {
 		if err := state.UnmarshalBinary([]byte(checkpoint)); err != nil {
 			t.Fatal(err)
 		}
-		if err := resumed.run(t.Context(), &state, func(float64, float64) error { return nil }); err != nil {
+		if err := resumed.run(t.Context(), &state, resumed.maxEpochs, func(float64, float64) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if encoded(t, state) != encoded(t, whole) {
@@ -94,7 +94,7 @@ func lossesOf(t *testing.T, d Dataset, p *progress, maxEpochs, partitions int) [
 	t.Helper()
 	r := someTrainer(t, d, maxEpochs, DefaultLearningRate, partitions)
 	var losses []float64
-	err := r.run(t.Context(), p, func(float64, float64) error {
+	err := r.run(t.Context(), p, r.maxEpochs, func(float64, float64) error {
 		losses = append(losses, r.losses...)
 		return nil
 	})
@@ -150,7 +150,7 @@ func TestTrainingStopsBetweenStepsWhenItIsCancelled(t *testing.T) {
 	t.Parallel()
 	r, state := beginTraining(t, 100, DefaultLearningRate)
 	ctx, cancel := context.WithCancel(t.Context())
-	err := r.run(ctx, &state, func(float64, float64) error { cancel(); return nil })
+	err := r.run(ctx, &state, r.maxEpochs, func(float64, float64) error { cancel(); return nil })
 	if !errors.Is(err, context.Canceled) || state.epoch != 1 {
 		t.Errorf("got error %v after %d epochs, want context.Canceled after 1", err, state.epoch)
 	}
@@ -159,7 +159,7 @@ func TestTrainingStopsBetweenStepsWhenItIsCancelled(t *testing.T) {
 func TestTrainingThatDivergesSaysWhatToChange(t *testing.T) {
 	t.Parallel()
 	r, state := beginTraining(t, 20, 1e30)
-	err := r.run(t.Context(), &state, func(float64, float64) error { return nil })
+	err := r.run(t.Context(), &state, r.maxEpochs, func(float64, float64) error { return nil })
 	if !errors.Is(err, errDiverges) || !strings.Contains(err.Error(), "smaller learning_rate") {
 		t.Errorf("got %v, want an error that asks for a smaller learning_rate", err)
 	}
@@ -249,7 +249,7 @@ func TestAccuracy(t *testing.T) {
 		if err := r.load(t.Context(), seed, partitions, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.run(t.Context(), &state, func(float64, float64) error { return nil }); err != nil {
+		if err := r.run(t.Context(), &state, r.maxEpochs, func(float64, float64) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		probabilities, err := classify(t.Context(), r.engine, state.bestSoFar, d, test)

@@ -18,6 +18,9 @@ import (
 // ErrTaken says that the prefix belongs to another state directory.
 var ErrTaken = errors.New("the prefix belongs to another state directory")
 
+// ErrServer says that what answers is no S3.
+var ErrServer = errors.New("the endpoint does not answer as S3 does")
+
 // claimPatience bounds how long Claim takes: an endpoint that hangs is told by then.
 const claimPatience = 30 * time.Second
 
@@ -73,10 +76,9 @@ func (s *Store) own(ctx context.Context, id string) error {
 		in.SSEKMSKeyId = optional(s.location.KMSKey)
 	}
 	_, err := s.client.PutObject(ctx, in)
-	if made, err := created(err); err != nil && !errors.Is(err, errConflict) {
+	made, err := created(err)
+	if err != nil && !errors.Is(err, errConflict) {
 		return err
-	} else if made {
-		return nil
 	}
 	body, _, err := s.get(ctx, s.key(owner), 0)
 	if err != nil {
@@ -86,11 +88,16 @@ func (s *Store) own(ctx context.Context, id string) error {
 	if err := errors.Join(err, body.Close()); err != nil {
 		return err
 	}
-	if string(held) != id {
+	switch {
+	case string(held) == id:
+		return nil
+	case made: // any server of HTTP may say that all went well
+		return fmt.Errorf("%w: the object %s was written, and something else is read; look whether the endpoint is right",
+			ErrServer, s.key(owner))
+	default:
 		return fmt.Errorf("%w; choose another prefix. If that directory is gone for ever, remove the object %s first",
 			ErrTaken, s.key(owner))
 	}
-	return nil
 }
 
 // examine says what the bucket is set to that costs.

@@ -98,6 +98,19 @@ func TestTheLeastRightThatLacksIsNamedAtTheStart(t *testing.T) {
 	}
 }
 
+// TestAServerThatIsNoS3IsNotTakenForOne has one that says of everything that it went well.
+func TestAServerThatIsNoS3IsNotTakenForOne(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<html><body>welcome</body></html>")
+	})
+	_, err := server.store(t).Claim(t.Context(), "me")
+	if !errors.Is(err, s3store.ErrServer) || !strings.Contains(err.Error(), "look whether the endpoint is right") {
+		t.Errorf("Claim: %v, want %v", err, s3store.ErrServer)
+	}
+}
+
 // noCredentials is a chain that finds nothing.
 type noCredentials struct{}
 

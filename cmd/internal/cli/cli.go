@@ -92,11 +92,32 @@ the least cost. This binary holds all of it.`,
 	root.PersistentFlags().StringVar(&t.State, "state", "",
 		"`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else "+
 			"~/.local/state/spillway)")
+<<<<<<< HEAD
 	root.AddCommand(slices.Concat(
 		run.Commands(t), tune.Commands(t), train.Commands(t), plan.Commands(t), simulate.Commands(t), runs.Commands(t),
 		events.Commands(t), apps.Commands(t), stack.Commands(t), lambda.Commands(t), price.Commands(t),
 	)...)
 	root.AddCommand(completionCommand(t))
+=======
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Run pipelines, chains, commands and trainings", slices.Concat(run.Commands(t), train.Commands(t))},
+		{"Ask before it runs", slices.Concat(plan.Commands(t), simulate.Commands(t))},
+		{"Follow and steer runs", runs.Commands(t)},
+		{"Start runs by events", events.Commands(t)},
+		{"This machine, your apps, your functions", slices.Concat(
+			stack.Commands(t), apps.Commands(t), lambda.Commands(t), price.Commands(t), []*cobra.Command{completionCommand(t)},
+		)},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, command := range group.commands {
+			command.GroupID = group.title
+			root.AddCommand(command)
+		}
+	}
+>>>>>>> tune
 	root.AddCommand(topics()...)
 	for _, command := range root.Commands() {
 		flag.CompleteChoices(command)
@@ -142,15 +163,18 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// usageTemplate is cobra's with lines of at most 100 columns and without what spillway does not use (aliases, groups).
+// usageTemplate is cobra's with lines of at most 100 columns and without what spillway does not use (aliases).
 const usageTemplate = `Usage:
   {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND [FLAGS]{{else}}{{.UseLine}}{{end}}{{if .HasExample}}
 
 Examples:
-{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}{{range $group := .Groups}}
+
+{{$group.Title}}:{{range $.Commands}}{{if and .IsAvailableCommand (eq .GroupID $group.ID)}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{else}}
 
 Commands:{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .HasHelpSubCommands}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{if .HasHelpSubCommands}}
 
 Topics of "{{.CommandPath}} help TOPIC":{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
   {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}

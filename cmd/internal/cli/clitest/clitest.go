@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -54,7 +55,8 @@ type Stack struct {
 	lock   *os.File // held, as an engine that lives holds it
 	done   chan struct{}
 	once   sync.Once
-	Asked  func() // called when somebody asks for a run; nil does nothing
+	end    context.CancelFunc // what the contexts of requests end with
+	Asked  func()             // called when somebody asks for a run; nil does nothing
 }
 
 // Run answers as the engine does and tells asked.
@@ -80,6 +82,7 @@ func (s *Stack) Close(context.Context) error { return s.Stop() }
 // Stop ends it, as an engine does that ends in good order; more than once does nothing.
 func (s *Stack) Stop() (err error) {
 	s.once.Do(func() {
+		s.end() // also of who follows anew between the next two
 		s.Server.CloseClientConnections()
 		s.Server.Close()
 		err = errors.Join(web.RemoveStackFile(s.state), s.lock.Close())
@@ -105,10 +108,14 @@ func StartStack(t *testing.T, state string, apps ...web.App) *Stack {
 		t.Fatal(err)
 	}
 	stack.lock = LockState(t, state)
-	stack.Server = httptest.NewServer(web.New(web.Options{
+	stack.Server = httptest.NewUnstartedServer(web.New(web.Options{
 		Engine: stack, Keys: stack.Keys, Artifacts: store,
 		Feed: &stack.Feed,
 	}))
+	requests, end := context.WithCancel(context.Background())
+	stack.end = end
+	stack.Server.Config.BaseContext = func(net.Listener) context.Context { return requests }
+	stack.Server.Start()
 	stack.SetAddress(stack.Server.URL)
 	if err := (web.StackFile{HTTP: stack.Server.URL, PID: os.Getpid()}).Write(state); err != nil {
 		t.Fatal(err)

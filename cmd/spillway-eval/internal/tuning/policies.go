@@ -1,6 +1,7 @@
 package tuning
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -145,10 +146,7 @@ func unbeaten(options []frontier.Option) (steps []int) {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		if options[a].Cost != options[b].Cost {
-			return int(max(-1, min(1, options[a].Cost-options[b].Cost)))
-		}
-		return int(max(-1, min(1, options[a].Seconds-options[b].Seconds)))
+		return cmp.Or(cmp.Compare(options[a].Cost, options[b].Cost), cmp.Compare(options[a].Seconds, options[b].Seconds))
 	})
 	for _, i := range order {
 		if len(steps) == 0 || options[i].Seconds < options[steps[len(steps)-1]].Seconds {

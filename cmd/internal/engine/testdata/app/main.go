@@ -228,16 +228,105 @@ func relay(ctx workflow.Context, in fanInput) (fanResult, error) {
 	return result, err
 }
 
+// trialInput is what a trial of the stage fit is given. Where it has been saved with the checkpoint of another trial, or
+// of another moment of its own, it fails.
+type trialInput struct {
+	Rate         float64        `json:"rate"`
+	Milliseconds int            `json:"milliseconds"`
+	Trial        spillway.Trial `json:"trial"`
+}
+
+type trialState struct {
+	Trial int     `json:"trial"`
+	Step  float64 `json:"step"`
+}
+
+type trialResult struct {
+	Loss float64 `json:"loss"`
+	Step float64 `json:"step"`
+}
+
+var fit = spillway.NewStage("fit", func(ctx context.Context, in trialInput) (trialResult, error) {
+	var saved spillway.Checkpoint[trialState]
+	state, resumed, err := saved.Restore(ctx)
+	if err != nil {
+		return trialResult{}, err
+	}
+	if resumed != (in.Trial.From > 0) && state.Step == 0 || state.Step < in.Trial.From || state.Step > in.Trial.To ||
+		resumed && state.Trial != in.Trial.Number {
+		return trialResult{}, fmt.Errorf("trial %+v goes on from %+v: %w", in.Trial, state, spillway.ErrPermanent)
+	}
+	for state.Trial = in.Trial.Number; state.Step < in.Trial.To; {
+		if _, err := burn(ctx, shard{Milliseconds: in.Milliseconds}); err != nil {
+			return trialResult{}, err
+		}
+		state.Step++
+		if err := saved.Save(ctx, state); err != nil {
+			return trialResult{}, err
+		}
+	}
+	return trialResult{Loss: math.Abs(math.Log10(in.Rate)+2) + 1/state.Step, Step: state.Step}, nil
+})
+
+type tuningInput struct {
+	Trials       int    `json:"trials"`
+	Milliseconds int    `json:"milliseconds"`
+	Seed         uint64 `json:"seed"`
+}
+
+// tuningResult says what was found, and of how many jobs and different tasks; Odd are jobs that are not where they
+// belong.
+type tuningResult struct {
+	Best      int     `json:"best"`
+	Rate      float64 `json:"rate"`
+	Loss      float64 `json:"loss"`
+	Trials    int     `json:"trials"`
+	Jobs      int     `json:"jobs"`
+	Tasks     int     `json:"tasks"`
+	Odd       int     `json:"odd"`
+	Step      float64 `json:"step"`
+	Objective float64 `json:"objectives"` // the sum of all
+}
+
+func tuning(ctx workflow.Context, in tuningInput) (tuningResult, error) {
+	best, err := spillway.Tune(ctx, fit, spillway.Search[trialInput, trialResult]{
+		Space: spillway.NewSpace("rate=log:1e-4..1.0"), Input: trialInput{Milliseconds: in.Milliseconds}, Loss: "loss",
+		Trials: in.Trials, Least: 1, Most: 9, Algorithm: spillway.Halving, Seed: in.Seed,
+	})
+	if err != nil {
+		return tuningResult{}, err
+	}
+	result := tuningResult{
+		Best: best.Trial, Rate: best.Configuration["rate"].Number, Loss: best.Objective, Trials: best.Tuning.Begun,
+		Step: best.Output.Step,
+	}
+	tasks := map[string]bool{}
+	for _, trial := range best.Tuning.Trials {
+		for rung, job := range trial.Jobs {
+			result.Jobs++
+			tasks[job.Task] = true
+			if job.Rung != rung || job.Objective == nil || rung > 0 && job.From != trial.Jobs[rung-1].To {
+				result.Odd++
+				continue
+			}
+			result.Objective += *job.Objective
+		}
+	}
+	result.Tasks = len(tasks)
+	return result, nil
+}
+
 // one makes a pipeline of one stage.
 func one[In, Out any](name string, stage spillway.Stage[In, Out]) app.Pipeline {
 	return spillway.NewPipeline(name, func(ctx workflow.Context, in In) (Out, error) { return stage.Run(ctx, in) })
 }
 
 func main() {
-	stages := []app.Stage{echo, stamp, work, count, fail, boom, eat, gather, mend, finish}
+	stages := []app.Stage{echo, stamp, work, count, fail, boom, eat, gather, mend, finish, fit}
 	pipelines := []app.Pipeline{
 		spillway.NewPipeline("fan", fan), spillway.NewPipeline("fan-too", fan),
 		spillway.NewPipeline("feast", feast), spillway.NewPipeline("relay", relay),
+		spillway.NewPipeline("tuning", tuning),
 		one("echo", echo), one("stamp", stamp), one("count", count), one("fail", fail), one("boom", boom),
 	}
 	// wideStages says how many more stages the app declares.
