@@ -92,18 +92,13 @@ the least cost. This binary holds all of it.`,
 	root.PersistentFlags().StringVar(&t.State, "state", "",
 		"`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else "+
 			"~/.local/state/spillway)")
-<<<<<<< HEAD
-	root.AddCommand(slices.Concat(
-		run.Commands(t), tune.Commands(t), train.Commands(t), plan.Commands(t), simulate.Commands(t), runs.Commands(t),
-		events.Commands(t), apps.Commands(t), stack.Commands(t), lambda.Commands(t), price.Commands(t),
-	)...)
-	root.AddCommand(completionCommand(t))
-=======
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Run pipelines, chains, commands and trainings", slices.Concat(run.Commands(t), train.Commands(t))},
+		{"Run pipelines, chains, commands and trainings", slices.Concat(
+			run.Commands(t), tune.Commands(t), train.Commands(t),
+		)},
 		{"Ask before it runs", slices.Concat(plan.Commands(t), simulate.Commands(t))},
 		{"Follow and steer runs", runs.Commands(t)},
 		{"Start runs by events", events.Commands(t)},
@@ -117,7 +112,6 @@ the least cost. This binary holds all of it.`,
 			root.AddCommand(command)
 		}
 	}
->>>>>>> tune
 	root.AddCommand(topics()...)
 	for _, command := range root.Commands() {
 		flag.CompleteChoices(command)

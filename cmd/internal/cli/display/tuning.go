@@ -172,8 +172,17 @@ func Tuning(t runs.Tuning, again []string, s Style) []string {
 	return append(append(lines, ""), table.lines(s, "  ")...)
 }
 
-// Trials returns a table of the best trials of a tuning, at most so many, with why each ended.
-func Trials(t runs.Tuning, most int, s Style) []string {
+// Tunings returns the lines that say of each tuning what it has found, and list its best trials, at most so many.
+func Tunings(all []runs.Tuning, most int, s Style) (lines []string) {
+	for _, tuning := range all {
+		lines = append(append(lines, ""), Tuning(tuning, nil, s)...)
+		lines = append(lines, trials(tuning, most, s)...)
+	}
+	return lines
+}
+
+// trials returns a table of the best trials of a tuning, at most so many, with why each ended.
+func trials(t runs.Tuning, most int, s Style) []string {
 	ranked := t.Ranked()
 	if len(ranked) == 0 {
 		return nil

@@ -20,7 +20,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 func showCommand(t *tool.Tool) *cobra.Command {
@@ -186,7 +185,7 @@ func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool, tria
 	}
 	style, _ := t.StyleOf(t.Out)
 	for _, line := range slices.Concat(display.Summary(model, style), trainingLines(trainings),
-		tuningLines(tunings, trials, style), display.Decisions(model)) {
+		display.Tunings(tunings, trials, style), display.Decisions(model)) {
 		t.Say("%s\n", display.Own(line))
 	}
 	return nil
@@ -197,15 +196,6 @@ func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool, tria
 func untold(err error) bool {
 	refused, ok := errors.AsType[*web.Error](err)
 	return ok && (refused.Status == http.StatusNotFound || refused.Status == http.StatusGone)
-}
-
-// tuningLines tell of each tuning what it has found, and list its best trials.
-func tuningLines(tunings []runs.Tuning, trials int, style display.Style) (lines []string) {
-	for _, tuning := range tunings {
-		lines = append(append(lines, ""), display.Tuning(tuning, nil, style)...)
-		lines = append(lines, display.Trials(tuning, trials, style)...)
-	}
-	return lines
 }
 
 // trainingLines tell of each stage that trains a split model what the plan of its latest attempt said beside what came.
