@@ -122,7 +122,8 @@ func (a *apps) wake(queue string) error {
 		_, err = a.workers.builds.Get(app, digest)
 	}
 	if errors.Is(err, build.ErrUnknownBuild) {
-		return web.Gone("run it again", "build %s of %s is gone, and with it who could say how its tunings ended", digest, app)
+		return web.Gone("run it again", "build %s of %s is gone, and with it who could say how its tunings ended", digest,
+			app)
 	}
 	if err != nil {
 		return err

@@ -112,8 +112,8 @@ func (f *flags) addSearch(set *pflag.FlagSet) {
 	set.StringArrayVar(&f.space, "space", nil, "`NAME=RANGE` of a parameter, once for each")
 	set.Var(flag.Count{Value: &f.trials, Least: 1}, "trials", "how many trials are begun at most")
 	set.Var(flag.Ratio(&f.most), "most", "how much the best trials get in all, such as 27 epochs: what {to} counts in")
-	set.Var(flag.Ratio(&f.least), "least", "how much every trial gets (default a 27th of --most, at least 1 where that is "+
-		"a whole number)")
+	set.Var(flag.Ratio(&f.least), "least",
+		"how much every trial gets (default a 27th of --most, at least 1 where that is a whole number)")
 	set.Var(flag.Count{Value: &f.eta, Least: 2}, "eta",
 		"how many times as much the next rung is, and one in how many goes on there (default 3)")
 	set.Var(flag.Choice{Value: &f.algorithm, Of: []string{

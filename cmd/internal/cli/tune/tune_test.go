@@ -132,7 +132,8 @@ func TestATuningIsStartedShownAndBroughtBack(t *testing.T) {
 		t.Errorf("the command is %+v", in)
 	}
 	best := trials(t, *in, "").Trials[1].Configuration
-	clitest.Contains(t, "standard output", stdout, "run train-event-1 started", "tuning train is done: 3 trials by halving",
+	clitest.Contains(t, "standard output", stdout, "run train-event-1 started",
+		"tuning train is done: 3 trials by halving",
 		"best      error 0.125 by trial 1 at 9 of 9", "lr="+best["lr"].String()+" opt="+best["opt"].String(),
 		"again     spillway run -- python train.py --lr="+best["lr"].String()+" --opt ", " --epochs 9\n",
 		"3 begun: 1 finished, 1 stopped, 1 failed; $0.003", "best error", "0.125")
@@ -148,7 +149,8 @@ func TestATuningIsStartedShownAndBroughtBack(t *testing.T) {
 	if code != cli.ExitOK {
 		t.Fatalf("show: got exit %d: %s", code, stderr)
 	}
-	clitest.Contains(t, "the trials", stdout, "rung 0: 2nd of 3, the best went on", "the best 2 of 3; --trials 3 lists all")
+	clitest.Contains(t, "the trials", stdout, "rung 0: 2nd of 3, the best went on",
+		"the best 2 of 3; --trials 3 lists all")
 	if strings.Contains(stdout, "luck") {
 		t.Errorf("more than two trials are listed:\n%s", stdout)
 	}
@@ -266,7 +268,8 @@ func TestEveryTrialOfACommandWithoutTurnsRunsItWhole(t *testing.T) {
 		t.Errorf("got exit %d: %s", code, stderr)
 	}
 	request := runs.TuneRequest{
-		Stage: wire.Stage{Name: "python"}, Space: in.Tuning.Space, Options: in.Tuning.Options, Objective: "loss", Command: true,
+		Stage: wire.Stage{Name: "python"}, Space: in.Tuning.Space, Options: in.Tuning.Options, Objective: "loss",
+		Command: true,
 	}
 	var err error
 	if request.Input, err = json.Marshal(in.Command); err != nil {
