@@ -126,6 +126,9 @@ func (s Stage[In, Out]) Call(ctx context.Context, input json.RawMessage) (json.R
 		return nil, err
 	}
 	encoded, err := json.Marshal(out)
+	if unsupported, ok := errors.AsType[*json.UnsupportedValueError](err); ok { // a NaN: another attempt computes it again
+		return nil, fmt.Errorf("%w: stage %s: encode output %T: %w", ErrPermanent, s.name, out, unsupported)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("stage %s: encode output %T: %w", s.name, out, err)
 	}

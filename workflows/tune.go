@@ -77,8 +77,8 @@ type Search[In, Out any] struct {
 	// Input is what trials have in common. A parameter that does not exist for a configuration leaves its field as it is
 	// here.
 	Input In
-	// Loss is the JSON field of Out that is minimised, with dots into objects: "loss", "metrics.validation". Where it is no
-	// finite number, the trial has diverged, which is a result, and the worst. Maximise says that larger is better.
+	// Loss is the JSON field of Out that is minimised, with dots into objects: "loss", "metrics.validation". Where it is
+	// no finite number, the trial has diverged, which is a result, and the worst. Maximise says that larger is better.
 	Loss     string
 	Maximise bool
 	// Trials is how many configurations are tried, at most 5,000.
@@ -96,8 +96,8 @@ type Search[In, Out any] struct {
 	GoOn bool
 	// Seed is that from which configurations are drawn.
 	Seed uint64
-	// Time is how long the tuning takes, from the start of its first job; 0 means no limit. Money is what its jobs may cost
-	// together; 0 means no limit but the run's budget. Where either ends, the best so far is the result.
+	// Time is how long the tuning takes, from the start of its first job; 0 means no limit. Money is what its jobs may
+	// cost together; 0 means no limit but the run's budget. Where either ends, the best so far is the result.
 	Time  time.Duration
 	Money quantity.Money
 }
@@ -115,9 +115,9 @@ type Tuned[Out any] struct {
 }
 
 // Tune tries configurations of a stage and returns the best. Each job is a task of the stage, which is sized, paid and
-// run like all its tasks; as many go on at a time as the run's window allows. A trial begins with little and goes on, at
-// any venue, from the [Checkpoint] of its last job, as long as it is among the best: without one it begins anew. A job
-// that fails for good ends its trial and not the tuning, which fails where its first five do, or none tells an
+// run like all its tasks; as many go on at a time as the run's window allows. A trial begins with little and goes on,
+// at any venue, from the [Checkpoint] of its last job, as long as it is among the best: without one it begins anew. A
+// job that fails for good ends its trial and not the tuning, which fails where its first five do, or none tells an
 // objective. It runs in child workflows.
 //
 //	best, err := spillway.Tune(ctx, Train, spillway.Search[TrainInput, Model]{
@@ -194,7 +194,7 @@ func decodes[In any](request runs.TuneRequest) error {
 func hasField[Out any](path string) error {
 	schema, err := jsonschema.For[Out](nil)
 	if err != nil {
-		return nil //nolint:nilerr // its trials will tell
+		return nil // its trials will tell
 	}
 	for name := range strings.SplitSeq(path, ".") {
 		if len(schema.Properties) == 0 {

@@ -133,6 +133,27 @@ func TestATuningFindsTheBestTrialAndGoesOnFromCheckpoints(t *testing.T) {
 	}
 }
 
+// TestAStageThatReturnsNaNHasDivergedAtOnce: JSON has no NaN, and another attempt would come to the same.
+func TestAStageThatReturnsNaNHasDivergedAtOnce(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	stage := spillway.NewStage("nan", func(_ context.Context, in fitInput) (fitted, error) {
+		calls.Add(1)
+		if in.Trial.Number%2 == 1 {
+			return fitted{Loss: math.NaN()}, nil
+		}
+		return fitted{Loss: math.Inf(in.Trial.Number - 1)}, nil // -Inf is no best loss
+	})
+	s := spillway.Search[fitInput, fitted]{Space: fitSpace, Loss: "loss", Trials: 6, Most: 1}
+	_, err := spillwaytest.Run(t, spillway.NewPipeline("nan", func(ctx workflow.Context, _ int) (int, error) {
+		_, err := spillway.Tune(ctx, stage, s)
+		return 0, err
+	}), 0, stage)
+	if err == nil || !strings.Contains(err.Error(), "6 diverged and 0 failed") || calls.Load() != 6 {
+		t.Errorf("after %d calls: got %v, want 6 trials that diverged", calls.Load(), err)
+	}
+}
+
 // tuner runs tunings in a test environment in which attempt does the jobs.
 type tuner struct {
 	env *testsuite.TestWorkflowEnvironment
@@ -308,8 +329,7 @@ func TestATuningStaysWithinItsMoney(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var f *tuner
-			f = newTuner(t, spillway.Goal{Budget: c.budget}, func(_ context.Context, in fitInput, task wire.Task) (
+			f := newTuner(t, spillway.Goal{Budget: c.budget}, func(_ context.Context, in fitInput, task wire.Task) (
 				wire.Result, error,
 			) {
 				cost := quantity.USD.Times(in.Trial.To - in.Trial.From)
@@ -599,4 +619,72 @@ func TestAThousandTrialsAndMoreStayWithinTheBoundsOfTemporal(t *testing.T) {
 		t.Errorf("%d different tasks of %d jobs", len(told), jobs)
 	}
 	t.Logf("%d jobs in %d parts, inputs of at most %d bytes", jobs, parts, largest)
+}
+
+// TestATuningTellsHowItStands asks a tuning while jobs of it are under way, page by page.
+func TestATuningTellsHowItStands(t *testing.T) {
+	t.Parallel()
+	f := newTuner(t, spillway.Goal{}, nil)
+	f.env.OnActivity(fit.Name(), anything, anything, anything).Return(told(1, 5), nil).
+		AfterFn(func() time.Duration { return time.Minute })
+	var halfway, page runs.Tuning
+	id := ""
+	f.env.SetOnChildWorkflowStartedListener(func(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
+		id = info.WorkflowExecution.ID
+	})
+	f.env.RegisterDelayedCallback(func() {
+		for into, asked := range map[*runs.Tuning]runs.TuningPage{&halfway: {}, &page: {First: 9, Trials: 3}} {
+			answer, err := f.env.QueryWorkflowByID(id, runs.TuningQuery, asked)
+			if err == nil {
+				err = answer.Get(into)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}, 90*time.Second)
+	if _, err := f.run(t, fitSearch()); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(id, "/fit-tune") {
+		t.Errorf("the tuning is called %q", id)
+	}
+	if halfway.Counts[runs.TrialRunning] != 8 || halfway.Ended != "" || halfway.Begun != len(halfway.Trials) ||
+		halfway.Best == nil || halfway.Spent != 40 || halfway.Options.Eta != 3 || halfway.Stage != "fit" {
+		t.Errorf("after 90 seconds: %+v, want 8 jobs that run and 8 that are over", halfway)
+	}
+	for _, trial := range halfway.Trials {
+		last := trial.Jobs[len(trial.Jobs)-1]
+		running := trial.State == runs.TrialRunning
+		if running != last.EndedAt.IsZero() || running == (last.Objective != nil) {
+			t.Errorf("trial %d is %s, and its last job: %+v", trial.Number, trial.State, last)
+		}
+	}
+	if len(page.Trials) != 3 || page.Trials[0].Number != 9 || page.Begun != halfway.Begun {
+		t.Errorf("the page from 9 on: %+v", page.Trials)
+	}
+}
+
+// TestATuningThatIsCancelledBeginsNoOtherJob cancels the run while jobs are under way.
+func TestATuningThatIsCancelledBeginsNoOtherJob(t *testing.T) {
+	t.Parallel()
+	var f *tuner
+	f = newTuner(t, spillway.Goal{}, func(ctx context.Context, in fitInput, _ wire.Task) (wire.Result, error) {
+		if in.Trial.Number < 3 {
+			return told(1, quantity.USD/100), nil
+		}
+		if in.Trial.Number == 3 {
+			f.env.CancelWorkflow()
+		}
+		<-ctx.Done()
+		return wire.Result{}, temporal.NewCanceledError("stopped")
+	})
+	_, err := f.run(t, fitSearch())
+	if !temporal.IsCanceledError(err) {
+		t.Errorf("got %v, want that it was cancelled", err)
+	}
+	if f.mu.Lock(); len(f.tasks) > 3+8 {
+		t.Errorf("%d jobs were begun, of a window of 8", len(f.tasks))
+	}
+	f.mu.Unlock()
 }

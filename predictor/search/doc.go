@@ -1,4 +1,4 @@
 // Package search says what a tuning tries: which configuration next, and which trials go on for longer.
 //
-// Nothing in an engine asks it yet: cmd/spillway-eval measures it.
+// The workflow of a tuning (workflows/runs) asks it, and cmd/spillway-eval measures it.
 package search

@@ -170,8 +170,11 @@ func TestWholeRungsEndAtWholeNumbers(t *testing.T) {
 		eta         int
 		want        []float64
 	}{
-		{27, 0, 3, []float64{1, 3, 9, 27}}, {10, 0, 3, []float64{2, 4, 10}}, {5, 0, 3, []float64{2, 5}},
-		{100, 7, 2, []float64{13, 25, 50, 100}}, {1, 0, 3, []float64{1}},
+		{27, 0, 3, []float64{1, 3, 9, 27}},
+		{10, 0, 3, []float64{2, 4, 10}},
+		{5, 0, 3, []float64{2, 5}},
+		{100, 7, 2, []float64{13, 25, 50, 100}},
+		{1, 0, 3, []float64{1}},
 	} {
 		s, err := search.New(space, search.Options{Trials: 1, Most: c.most, Least: c.least, Eta: c.eta, Whole: true})
 		if err != nil {

@@ -73,7 +73,8 @@ func (o Options) WithDefaults() Options {
 // Check reports what is wrong with options; the error wraps ErrOptions.
 func (o Options) Check() error { return o.WithDefaults().check() }
 
-// Rungs is how many rungs a search with these options has, the defaults in the place of zeros; they are ones that Check passes.
+// Rungs is how many rungs a search with these options has, the defaults in the place of zeros; they are ones that
+// Check passes.
 func (o Options) Rungs() int { o = o.WithDefaults(); return o.rungs() }
 
 func (o Options) rungs() int {

@@ -3,6 +3,7 @@ package slot_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -59,5 +60,52 @@ func TestCheckpointsThatTheServerNeedsNoMoreAreSuperseded(t *testing.T) {
 	want := []string{"1", "part 1", "2", "part 2", "3", "part 3"}
 	if !slices.Equal(got, want) || len(gone) > 0 {
 		t.Errorf("superseded: got %v and %d more, want %v: the newest and what it holds stay", got, len(gone), want)
+	}
+}
+
+// TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks has the task before it in its trial, whose checkpoint it
+// goes on from, and makes one of its own or none.
+func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
+	t.Parallel()
+	f, c := slottest.Start(t)
+	before, own := activities.Ref{Digest: "before", Bytes: 1}, activities.Ref{Digest: "own", Bytes: 1}
+	w := start(t, c, func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
+		a, err := slot.Begin(ctx, task, input, nil, time.Now())
+		if err != nil {
+			return wire.Result{}, err
+		}
+		if a.State().Checkpoint != task.Resume {
+			t.Errorf("task %s goes on from %v, want %v", task.ID, a.State().Checkpoint, task.Resume)
+		}
+		a.Progress(wire.Progress{Step: 1, Metrics: map[string]float64{"loss": 3}})
+		a.Progress(wire.Progress{Step: 2, Metrics: map[string]float64{"loss": 2}})
+		if string(input) == `"saves"` {
+			a.Checkpoint(own)
+		}
+		ending := slot.Ending{Outcome: predictor.Succeeded}
+		return a.End(ctx, slot.Durable{Recorder: &kept{}}, a.Record(predictor.Pool, "h", ending), ending, input)
+	})
+	set(t, w, 1, false)
+	for i, c := range []struct {
+		asks   bool
+		input  string
+		resume activities.Ref
+		want   activities.Ref
+	}{
+		{true, "saves", before, own},
+		{true, "", before, before},
+		{true, "saves", activities.Ref{}, own},
+		{true, "", activities.Ref{}, activities.Ref{}},
+		{false, "saves", before, activities.Ref{}},
+	} {
+		asked := task(fmt.Sprint("train-", i))
+		asked.Tells, asked.Resume = c.asks, c.resume
+		result, err := f.Submit(t, stage.Queue(), asked, c.input).Wait(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result.Checkpoint != c.want || (result.Metrics["loss"] == 2) != c.asks {
+			t.Errorf("%+v: got %v and %v", c, result.Checkpoint, result.Metrics)
+		}
 	}
 }

@@ -80,7 +80,9 @@ func TestResumedTrainingIsBitForBitTheSame(t *testing.T) {
 		if err := state.UnmarshalBinary([]byte(checkpoint)); err != nil {
 			t.Fatal(err)
 		}
-		if err := resumed.run(t.Context(), &state, resumed.maxEpochs, func(float64, float64) error { return nil }); err != nil {
+		if err := resumed.run(t.Context(), &state, resumed.maxEpochs, func(float64, float64) error {
+			return nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if encoded(t, state) != encoded(t, whole) {

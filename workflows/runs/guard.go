@@ -87,8 +87,8 @@ type outbound struct {
 	guard *guard
 }
 
-// Go starts a coroutine. In a chunk of a Map and in a tuning there is no code of the user, and nobody who asks for a failure: a panic
-// there blocks it.
+// Go starts a coroutine. In a chunk of a Map and in a tuning there is no code of the user, and nobody who asks for a
+// failure: a panic there blocks it.
 func (o *outbound) Go(ctx workflow.Context, name string, f func(workflow.Context)) workflow.Context {
 	if isPart(workflow.GetInfo(ctx).WorkflowType.Name) {
 		return o.Next.Go(ctx, name, f)

@@ -339,8 +339,8 @@ func runChunk(ports Ports) func(workflow.Context, chunk) (chunkResult, error) {
 	}
 }
 
-// hearParent has a chunk listen to its run: to money, under the name that the run has for it, its part of the window and
-// the priority of its tasks.
+// hearParent has a chunk listen to its run: to money, under the name that the run has for it, its part of the window
+// and the priority of its tasks.
 func (r *run) hearParent(ctx workflow.Context, stage, part string) error {
 	if r.version >= versionAccount {
 		r.hearRun(ctx, part)

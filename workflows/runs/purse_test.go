@@ -1,8 +1,8 @@
 package runs
 
 import (
-	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,7 +21,7 @@ func TestAPurseNeverHoldsMoreThanItsLimit(t *testing.T) {
 			if free := p.free(); free < 0 || free > limit {
 				t.Fatalf("seed %d, step %d: %d of %d are free", seed, i, free, limit)
 			}
-			task, units := fmt.Sprint(i), float64(1+r.IntN(9))
+			task, units := strconv.Itoa(i), float64(1+r.IntN(9))
 			if p.hold(task, units) {
 				running[task] = units
 			}
@@ -45,8 +45,8 @@ func TestAPurseNeverHoldsMoreThanItsLimit(t *testing.T) {
 
 func sortedKeys(m map[string]float64) (keys []string) {
 	for i := range 1000 {
-		if _, found := m[fmt.Sprint(i)]; found {
-			keys = append(keys, fmt.Sprint(i))
+		if _, found := m[strconv.Itoa(i)]; found {
+			keys = append(keys, strconv.Itoa(i))
 		}
 	}
 	return keys

@@ -24,15 +24,18 @@ func TestACommandIsFilledWithTheValuesOfATrial(t *testing.T) {
 			search.Configuration{"lr": {Number: .01}},
 		},
 		"whole numbers, and texts": {
-			[]string{"train", "{width}", "{opt}-{opt}"}, []string{"train", "1000000", "adam-adam"},
+			[]string{"train", "{width}", "{opt}-{opt}"},
+			[]string{"train", "1000000", "adam-adam"},
 			search.Configuration{"width": {Number: 1e6}, "opt": {Text: "adam"}},
 		},
 		"braces": {
-			[]string{"awk", "{{print $1}", "${{HOME}", "{{{{{lr}}"}, []string{"awk", "{print $1}", "${HOME}", "{{1}"},
+			[]string{"awk", "{{print $1}", "${{HOME}", "{{{{{lr}}"},
+			[]string{"awk", "{print $1}", "${HOME}", "{{1}"},
 			search.Configuration{"lr": {Number: 1}},
 		},
 		"a value is no template": {
-			[]string{"sh", "{opt}"}, []string{"sh", "{lr}"},
+			[]string{"sh", "{opt}"},
+			[]string{"sh", "{lr}"},
 			search.Configuration{"opt": {Text: "{lr}"}, "lr": {Number: 1}},
 		},
 		"what does not exist is left out, with its option": {
@@ -93,23 +96,27 @@ func TestTheObjectiveIsReadWhereItIs(t *testing.T) {
 		metrics           map[string]float64
 		want              string // the number, or what the error says
 	}{
-		"a field":                  {"loss", `{"loss": 0.25}`, false, nil, "0.25"},
-		"one in an object":         {"m.val", `{"m": {"val": -3}}`, false, nil, "-3"},
-		"a null":                   {"loss", `{"loss": null}`, false, nil, "NaN"},
-		"a NaN as text":            {"loss", `{"loss": "NaN"}`, false, nil, "NaN"},
-		"an infinity as text":      {"loss", `{"loss": "-Infinity"}`, false, nil, "-Inf"},
-		"too large":                {"loss", `{"loss": "1e999"}`, false, nil, "+Inf"},
-		"no field":                 {"loss", `{"b": 1, "a": 2}`, false, nil, `no "loss": the fields of its output are a, b`},
-		"no field of an object":    {"m.val", `{"m": {"x": 1}}`, false, nil, `the fields of "m" of its output are x`},
-		"no object":                {"m.val", `{"m": 3}`, false, nil, `"m" of its output is no object`},
-		"an output of one number":  {"loss", `3`, false, nil, "its output is no object"},
-		"a text":                   {"loss", `{"loss": "low"}`, false, nil, `"low", which is no number`},
-		"a value of a command":     {"loss", `{"exit":0,"values":{"loss":0.5}}`, true, map[string]float64{"loss": 9}, "0.5"},
-		"with a dot in its name":   {"val.loss", `{"exit":0,"values":{"val.loss":0.5}}`, true, nil, "0.5"},
-		"a null of a command":      {"loss", `{"exit":0,"values":{"loss":null}}`, true, nil, "NaN"},
-		"a metric":                 {"loss", `{"exit":0}`, true, map[string]float64{"loss": 2}, "2"},
-		"neither value nor metric": {"loss", `{"exit":0,"values":{"acc":1}}`, true, map[string]float64{"f1": 2}, `no "loss": its results are acc, and the metrics of its last progress f1`},
-		"nothing at all":           {"loss", `{"exit":0}`, true, nil, "its results are none"},
+		"a field":                 {"loss", `{"loss": 0.25}`, false, nil, "0.25"},
+		"one in an object":        {"m.val", `{"m": {"val": -3}}`, false, nil, "-3"},
+		"a null":                  {"loss", `{"loss": null}`, false, nil, "NaN"},
+		"a NaN as text":           {"loss", `{"loss": "NaN"}`, false, nil, "NaN"},
+		"an infinity as text":     {"loss", `{"loss": "-Infinity"}`, false, nil, "-Inf"},
+		"too large":               {"loss", `{"loss": "1e999"}`, false, nil, "+Inf"},
+		"no field":                {"loss", `{"b": 1, "a": 2}`, false, nil, `no "loss": the fields of its output are a, b`},
+		"no field of an object":   {"m.val", `{"m": {"x": 1}}`, false, nil, `the fields of "m" of its output are x`},
+		"no object":               {"m.val", `{"m": 3}`, false, nil, `"m" of its output is no object`},
+		"an output of one number": {"loss", `3`, false, nil, "its output is no object"},
+		"a text":                  {"loss", `{"loss": "low"}`, false, nil, `"low", which is no number`},
+		"a value of a command":    {"loss", `{"exit":0,"values":{"loss":0.5}}`, true, map[string]float64{"loss": 9}, "0.5"},
+		"with a dot in its name":  {"val.loss", `{"exit":0,"values":{"val.loss":0.5}}`, true, nil, "0.5"},
+		"a null of a command":     {"loss", `{"exit":0,"values":{"loss":null}}`, true, nil, "NaN"},
+		"a metric":                {"loss", `{"exit":0}`, true, map[string]float64{"loss": 2}, "2"},
+		"neither value nor metric": {
+			"loss", `{"exit":0,"values":{"acc":1}}`, true,
+			map[string]float64{"f1": 2},
+			`no "loss": its results are acc, and the metrics of its last progress f1`,
+		},
+		"nothing at all": {"loss", `{"exit":0}`, true, nil, "its results are none"},
 	} {
 		result := wire.Result{Output: json.RawMessage(c.output), Metrics: c.metrics}
 		got, err := objectiveOf(c.objective, c.command, result)
@@ -117,7 +124,7 @@ func TestTheObjectiveIsReadWhereItIs(t *testing.T) {
 		if err != nil {
 			said = err.Error()
 		}
-		if said != c.want && !(err != nil && strings.Contains(said, c.want)) {
+		if said != c.want && (err == nil || !strings.Contains(said, c.want)) {
 			t.Errorf("%s: got %q, want %q", name, said, c.want)
 		}
 	}

@@ -36,8 +36,8 @@ const (
 
 // jobLine is one job. Which trial's it was, and how far it went, follows from all lines: see steps.
 type jobLine struct {
-	// After is how many jobs had been reported when it was taken, Report which report it was, from 1 on; 0 where the search
-	// was not told how it ended.
+	// After is how many jobs had been reported when it was taken, Report which report it was, from 1 on; 0 where the
+	// search was not told how it ended.
 	After     int            `json:"a,omitempty"`
 	Report    int            `json:"r,omitempty"`
 	End       jobEnd         `json:"e,omitempty"`
@@ -181,6 +181,7 @@ func (l tuningLog) stands(i int, job search.Job, s *search.Search, ended string)
 		return TrialDiverged, line.Why
 	case jobUnpaid, jobCancelled:
 		return TrialStopped, line.Why
+	case jobTold:
 	}
 	switch {
 	case job.Rung == s.Rungs()-1:
@@ -190,11 +191,11 @@ func (l tuningLog) stands(i int, job search.Job, s *search.Search, ended string)
 	}
 	place, _ := s.Place(job.Trial)
 	why := fmt.Sprintf("rung %d: %s of %d", place.Rung, ordinal(place.Place), place.Of)
-	switch {
-	case place.Promoted == 0:
+	switch place.Promoted {
+	case 0:
 		why += ", none went on"
-	case place.Promoted == 1:
-		why += ", the best went on"
+	case 1:
+		why += ", one went on"
 	default:
 		why += fmt.Sprintf(", %d went on", place.Promoted)
 	}

@@ -75,8 +75,8 @@ type TuningPage struct {
 // MaxTrialsTold is how many trials a query returns at most.
 const MaxTrialsTold = 2000
 
-// MaxTrials is how many trials a tuning has at most, and MaxJobs how many jobs it can have: what passes from one part of
-// it to the next is bounded.
+// MaxTrials is how many trials a tuning has at most, and MaxJobs how many jobs it can have: what passes from one part
+// of it to the next is bounded.
 const (
 	MaxTrials = 5000
 	MaxJobs   = 15000
