@@ -142,8 +142,8 @@ func endedWords(t runs.Tuning) string {
 }
 
 // Tuning returns the lines that say what a tuning has found so far, and what each rung came to. Again is the command
-// that runs with the best configuration, word by word; nil leaves it out.
-func Tuning(t runs.Tuning, again []string, s Style) []string {
+// line that runs with the best configuration; empty leaves it out.
+func Tuning(t runs.Tuning, again string, s Style) []string {
 	head := fmt.Sprintf("tuning %s %s: %s", Clean(t.Name), endedWords(t), TuningPlan(t))
 	lines := wrapped("", head, s.page())
 	if trial, job, found := bestOf(t); found {
@@ -151,8 +151,8 @@ func Tuning(t runs.Tuning, again []string, s Style) []string {
 		lines = append(lines, wrapped("  with      ",
 			configuration(t.Space, trial.Configuration, search.Value.String), s.page())...)
 	}
-	if len(again) > 0 { // whole, to be copied
-		lines = append(lines, "  again     "+ShellWords(again))
+	if again != "" { // whole, to be copied
+		lines = append(lines, "  again     "+again)
 	}
 	lines = append(lines, wrapped("  trials    ", fmt.Sprintf("%d begun: %s; %s", t.Begun, trialCounts(t), t.Spent),
 		s.page())...)
@@ -175,7 +175,7 @@ func Tuning(t runs.Tuning, again []string, s Style) []string {
 // Tunings returns the lines that say of each tuning what it has found, and list its best trials, at most so many.
 func Tunings(all []runs.Tuning, most int, s Style) (lines []string) {
 	for _, tuning := range all {
-		lines = append(append(lines, ""), Tuning(tuning, nil, s)...)
+		lines = append(append(lines, ""), Tuning(tuning, "", s)...)
 		lines = append(lines, trials(tuning, most, s)...)
 	}
 	return lines

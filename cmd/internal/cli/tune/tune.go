@@ -284,11 +284,7 @@ func conclude(
 	} else {
 		style, _ := t.StyleOf(t.Out)
 		for _, tuning := range tunings {
-			var again []string
-			if best := p.Input.BestArguments(tuning); best != nil {
-				again = append([]string{"spillway", "run", "--"}, best...)
-			}
-			for _, line := range display.Tuning(tuning, again, style) {
+			for _, line := range display.Tuning(tuning, f.again(p.Input.BestArguments(tuning)), style) {
 				t.Say("%s\n", display.Own(line))
 			}
 		}
@@ -301,4 +297,16 @@ func conclude(
 		return fault.ErrReported
 	}
 	return program.BringBack(ctx, t, s.Client, here, result.Stages[p.Name], f.command.NoFetch)
+}
+
+// again is the command line that runs the best configuration alone, as the trials ran; empty where there is none.
+func (f *flags) again(best []string) string {
+	if best == nil {
+		return ""
+	}
+	line := "spillway run "
+	if given := flag.Typed(f.command.Set); given != "" {
+		line += display.Clean(given) + " "
+	}
+	return line + "-- " + display.ShellWords(best)
 }

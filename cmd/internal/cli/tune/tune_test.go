@@ -135,7 +135,8 @@ func TestATuningIsStartedShownAndBroughtBack(t *testing.T) {
 	clitest.Contains(t, "standard output", stdout, "run train-event-1 started",
 		"tuning train is done: 3 trials by halving",
 		"best      error 0.125 by trial 1 at 9 of 9", "lr="+best["lr"].String()+" opt="+best["opt"].String(),
-		"again     spillway run -- python train.py --lr="+best["lr"].String()+" --opt ", " --epochs 9\n",
+		"again     spillway run --code "+dir+" --memory '1 GiB' -- python train.py --lr="+best["lr"].String()+" --opt ",
+		" --epochs 9\n",
 		"3 begun: 1 finished, 1 stopped, 1 failed; $0.003", "best error", "0.125")
 	clitest.Contains(t, "standard error", stderr, "spillway: run train-event-1 succeeded in 4.0 s",
 		"`spillway show train-event-1` lists its trials", "brought back 1 file, 1 B: model")
