@@ -51,8 +51,12 @@ func trialCounts(t runs.Tuning) string {
 	for _, state := range []runs.TrialState{
 		runs.TrialRunning, runs.TrialWaiting, runs.TrialFinished, runs.TrialStopped, runs.TrialDiverged, runs.TrialFailed,
 	} {
+		word := string(state)
+		if state == runs.TrialRunning { // or its task waits for a slot
+			word = "under way"
+		}
 		if n := t.Counts[state]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+			parts = append(parts, fmt.Sprintf("%d %s", n, word))
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
@@ -14,8 +15,10 @@ import (
 )
 
 const (
-	// askEvery is how often the engine is asked how the tuning stands.
+	// askEvery is how often the engine is asked how the tuning stands, and askShare the most part of the time that it may
+	// spend on answers: thousands of trials are told as a whole.
 	askEvery = time.Second
+	askShare = 0.1
 	// sayEvery is how often lines that are appended say it, besides a best trial that is new.
 	sayEvery = 10 * time.Second
 	// mostFailures is how many failed trials are told one by one: where many fail, they fail alike.
@@ -79,9 +82,8 @@ func (v *view) Take(message client.Message) {
 
 // ask keeps the newest answer in news, until the view is closed.
 func (v *view) ask(run string) {
-	ticker := time.NewTicker(askEvery)
-	defer ticker.Stop()
 	for {
+		asked := time.Now()
 		found, err := v.client.Tunings(v.life, run)
 		if err == nil && len(found) > 0 { // else it has not begun, or is asked again
 			select {
@@ -90,10 +92,9 @@ func (v *view) ask(run string) {
 			}
 			v.news <- found[0]
 		}
-		select {
-		case <-v.life.Done():
+		pause := max(askEvery, time.Duration(float64(time.Since(asked))/askShare))
+		if !wait.For(v.life, pause) {
 			return
-		case <-ticker.C:
 		}
 	}
 }
