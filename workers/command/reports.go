@@ -243,7 +243,7 @@ func (f *follower) progress(step, of, metrics json.RawMessage) error {
 		}
 	}
 	finite := make(map[string]float64)
-	var refused []string
+	var refused, absent []string
 	if metrics != nil {
 		var all map[string]any
 		if err := json.Unmarshal(metrics, &all); err != nil {
@@ -253,12 +253,14 @@ func (f *follower) progress(step, of, metrics json.RawMessage) error {
 			switch value := all[name].(type) {
 			case float64:
 				finite[name] = value
-			case nil: // there is no value
+			case nil: // there is no value, or none that JSON has
+				absent = append(absent, name)
 			default:
 				refused = append(refused, name)
 			}
 		}
 	}
+	f.workspace.notFinite = absent[:min(len(absent), maxNotFinite)]
 	f.telling.Lock()
 	if f.listener.Progress != nil {
 		f.listener.Progress(number, all, finite)
@@ -269,6 +271,9 @@ func (f *follower) progress(step, of, metrics json.RawMessage) error {
 	}
 	return nil
 }
+
+// maxNotFinite bounds how many metrics without a finite value are told.
+const maxNotFinite = 64
 
 // total is how many steps there are of which so many are done: 0, with what is wrong, for one that cannot be. One that
 // changes counts, and that it does is told once.
