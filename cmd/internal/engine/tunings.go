@@ -102,7 +102,7 @@ func (e *Engine) tuning(ctx context.Context, info *workflowpb.WorkflowExecutionI
 		if err != nil {
 			return runs.Tuning{}, err
 		}
-		part.Trials = append(all.Trials, part.Trials...)
+		part.Trials = slices.Concat(all.Trials, part.Trials)
 		if len(part.Trials) == len(all.Trials) || len(part.Trials) >= part.Begun {
 			return part, nil
 		}

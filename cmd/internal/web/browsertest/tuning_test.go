@@ -40,7 +40,7 @@ func tuning(t *testing.T, begin time.Time, jobs int) runs.Tuning {
 		Counts: map[runs.TrialState]int{},
 	}
 	at := begin
-	for n := 0; n < jobs; n++ {
+	for n := range jobs {
 		job, found := s.Next()
 		if !found {
 			of.Ended, of.EndedAt = runs.EndedDone, at
