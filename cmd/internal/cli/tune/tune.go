@@ -86,12 +86,10 @@ and --budget the whole run: what was best so far is then the result. Ctrl-C canc
 The exit code is 0 when a best trial was found, 1 when there is none or it was cancelled, and 2 when
 the space, the command or a flag is wrong: nothing is started then.`,
 		Example: `  spillway tune --space lr=log:1e-4..1e-1 -- python train.py --lr {lr}
-  spillway tune --space lr=log:1e-4..1e-1 --space layers=2..8 --most 27 \
-    -- python train.py --lr {lr} --layers {layers} --epochs {to}
-  spillway tune --space 'optimizer=adam|sgd' --space 'momentum=0.5..0.99 if optimizer=sgd' \
-    --most 9 --money 0.50 -- python train.py --opt {optimizer} --momentum {momentum} --epochs {to}
-  spillway tune --space depth=1..12 --objective accuracy --maximise --trials 12 --seed 7 \
-    --time 10m --requirements needs.txt --json -- python fit.py --depth {depth}`,
+  spillway tune --space lr=log:1e-4..1e-1 --most 27 -- python train.py --lr {lr} --epochs {to}
+  spillway tune --space 'opt=adam|sgd' --space 'm=0.5..0.99 if opt=sgd' -- ./fit --opt {opt} --m {m}
+  spillway tune --space depth=1..12 --objective accuracy --maximise --json -- ./fit --depth {depth}
+  spillway tune --space lr=0..1.0 --trials 81 --seed 7 --time 10m --money 0.50 -- python train.py {lr}`,
 		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error { return tune(cmd.Context(), t, args, f) },
 	}
