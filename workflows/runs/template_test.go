@@ -71,7 +71,9 @@ func TestAWrongTemplateIsRefused(t *testing.T) {
 	}{
 		"sound, and told how far":  {"{lr}{to}", space, "", true},
 		"sound, and not told":      {"{lr}", space, "", false},
-		"unknown":                  {"{lr}{rate}", space, "{rate} is unknown: there are {lr}, {trial}, {rung}, {from}, {to}", false},
+		"unknown": {
+			"{lr}{rate}", space, "{rate} is unknown: there are {lr}, {trial}, {rung}, {from}, {to}", false,
+		},
 		"of the shell":             {"{lr}${HOME}", space, "write {{HOME} to leave it to the program", false},
 		"no placeholder":           {`{lr}{"a": 1}`, space, "is no placeholder", false},
 		"never closed":             {"{lr", space, "is no placeholder", false},
