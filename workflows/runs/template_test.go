@@ -69,8 +69,8 @@ func TestAWrongTemplateIsRefused(t *testing.T) {
 		want     string // empty when it is sound
 		told     bool
 	}{
-		"sound, and told how far":  {"{lr}{to}", space, "", true},
-		"sound, and not told":      {"{lr}", space, "", false},
+		"sound, and told how far": {"{lr}{to}", space, "", true},
+		"sound, and not told":     {"{lr}", space, "", false},
 		"unknown": {
 			"{lr}{rate}", space, "{rate} is unknown: there are {lr}, {trial}, {rung}, {from}, {to}", false,
 		},
