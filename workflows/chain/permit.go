@@ -54,8 +54,15 @@ func (c Chain) Permits(name string, command wire.Command) error {
 	return nil
 }
 
-// Permits returns nil when command is the one that the input brings.
+// Permits returns nil when command is the one that the input brings, or one of its tuning's.
 func (in SingleInput) Permits(command wire.Command) error {
+	if in.Tuning != nil {
+		request, err := in.request("")
+		if err != nil {
+			return err
+		}
+		return request.Permits(command)
+	}
 	if same, err := sameJSON(in.Command, command); err != nil || !same {
 		return errors.New("the run was started with another command")
 	}

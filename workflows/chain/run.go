@@ -18,6 +18,8 @@ import (
 type Result struct {
 	// Stages is what each stage left, by name.
 	Stages map[string]StageResult `json:"stages"`
+	// Tuned is what the tuning of a Single has found, whose stage has what the best trial left; nil where none was tuned.
+	Tuned *Tuned `json:"tuned,omitempty"`
 }
 
 // StageResult is what the tasks of a stage left. A stage that does not fan out has one task.
@@ -191,10 +193,18 @@ func (c Chain) runSingle(ctx workflow.Context, in SingleInput) (Result, error) {
 	if err := in.Validate(); err != nil {
 		return Result{}, refuse(runs.InputError, fmt.Errorf("input of pipeline %s: %w", c.d.Name, err))
 	}
+	if in.Tuning != nil {
+		return c.tune(ctx, in)
+	}
 	result, err := in.stage(c.d.Stages[0].Name).call(ctx, in.Command)
 	if err != nil {
 		return Result{}, err
 	}
+	return c.d.left(result), nil
+}
+
+// left is what the command of a Single left.
+func (d *definition) left(result wire.CommandResult) Result {
 	left := StageResult{Tasks: 1, Values: valuesOf([]wire.CommandResult{result})}
 	for _, name := range workflow.DeterministicKeys(result.Outputs) {
 		if left.Outputs == nil {
@@ -205,7 +215,7 @@ func (c Chain) runSingle(ctx workflow.Context, in SingleInput) (Result, error) {
 	if result.Changed != (activities.Ref{}) {
 		left.Changed = &result.Changed
 	}
-	return Result{Stages: map[string]StageResult{c.d.Name: left}}, nil
+	return Result{Stages: map[string]StageResult{d.Name: left}}
 }
 
 // binding is a chain with all that one run knows: its input, and what its stages have left so far.

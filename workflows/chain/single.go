@@ -32,6 +32,8 @@ type SingleInput struct {
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
 	// MaxAttempts is how often the command may fail; 0 means engine.DefaultMaxAttempts.
 	MaxAttempts int `json:"max_attempts,omitempty"`
+	// Tuning says how the command is tuned; nil runs it once.
+	Tuning *Tuning `json:"tuning,omitempty"`
 }
 
 // Validate refuses what no host can run.
@@ -49,6 +51,8 @@ func (in SingleInput) Validate() error {
 		return fmt.Errorf("timeout is %s: give 0 to %s", in.Timeout, longest)
 	case in.MaxAttempts < 0 || in.MaxAttempts > maxAttempts:
 		return fmt.Errorf("max_attempts is %d: give 0 to %d", in.MaxAttempts, maxAttempts)
+	case in.Tuning != nil:
+		return in.validateTuning()
 	}
 	return nil
 }

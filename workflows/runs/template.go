@@ -140,6 +140,35 @@ func fill(command wire.Command, configuration search.Configuration, turn Turn) w
 	for name, value := range configuration {
 		values[name] = value.String()
 	}
+	command = putInPlace(command, values)
+	// What the size of an attempt may depend on: a width or a batch, and how far it trains.
+	parameters := maps.Clone(command.Parameters)
+	if parameters == nil {
+		parameters = map[string]float64{}
+	}
+	//workflowcheck:ignore the order changes nothing
+	for name, value := range configuration {
+		addParameter(parameters, name, value)
+	}
+	parameters[unitsParameter] = turn.To - turn.From
+	command.Parameters = parameters
+	return command
+}
+
+// unitsParameter is how far a job trains, among what the size of an attempt may depend on.
+const unitsParameter = "trial.units"
+
+// addParameter adds a value of a configuration to what the size of an attempt may depend on.
+func addParameter(parameters map[string]float64, name string, value search.Value) {
+	if value.Text == "" {
+		parameters[name] = value.Number
+	} else {
+		wire.AddCategories(parameters, name, value.Text)
+	}
+}
+
+// putInPlace puts values, by name, into the arguments and the environment of a command.
+func putInPlace(command wire.Command, values map[string]string) wire.Command {
 	expand := func(text string) (expanded string, alone, exists bool) {
 		pieces, _ := cutText(text) // checkTemplate has found it sound
 		var out strings.Builder
@@ -173,21 +202,6 @@ func fill(command wire.Command, configuration search.Configuration, turn Turn) w
 		}
 		command.Environment = environment
 	}
-	// What the size of an attempt may depend on: a width or a batch, and how far it trains.
-	parameters := maps.Clone(command.Parameters)
-	if parameters == nil {
-		parameters = map[string]float64{}
-	}
-	//workflowcheck:ignore the order changes nothing
-	for name, value := range configuration {
-		if value.Text == "" {
-			parameters[name] = value.Number
-		} else {
-			wire.AddCategories(parameters, name, value.Text)
-		}
-	}
-	parameters["trial.units"] = turn.To - turn.From
-	command.Parameters = parameters
 	return command
 }
 

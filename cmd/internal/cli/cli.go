@@ -27,6 +27,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/stack"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/train"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/tune"
 	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
@@ -95,7 +96,9 @@ the least cost. This binary holds all of it.`,
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Run pipelines, chains, commands and trainings", slices.Concat(run.Commands(t), train.Commands(t))},
+		{"Run pipelines, chains, commands and trainings", slices.Concat(
+			run.Commands(t), tune.Commands(t), train.Commands(t),
+		)},
 		{"Ask before it runs", slices.Concat(plan.Commands(t), simulate.Commands(t))},
 		{"Follow and steer runs", runs.Commands(t)},
 		{"Start runs by events", events.Commands(t)},

@@ -7,11 +7,14 @@ import (
 	"fmt"
 
 	"go.temporal.io/api/serviceerror"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
 
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/workers/slot"
 	"github.com/spillway-ml/spillway/workflows/chain"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // declared says whether a host may run a command. A chain declares what its stages run; a single command is declared by
@@ -43,34 +46,47 @@ func (s *stores) declaredByBuild(ctx context.Context, order slot.Order) error {
 	}
 	for _, declared := range app.Descriptor.Stages {
 		if declared.Name == stage.Name && declared.Command {
-			return s.isOfBuild(ctx, order)
+			_, err := s.isOfBuild(ctx, order)
+			return err
 		}
 	}
 	return fmt.Errorf("%w: app %s has no stage %s that runs commands", slot.ErrUndeclared, stage.App, stage.Name)
 }
 
 // isOfBuild refuses what a workflow asks for that is none of the task's build.
-func (s *stores) isOfBuild(ctx context.Context, order slot.Order) error {
+func (s *stores) isOfBuild(
+	ctx context.Context, order slot.Order,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	described, err := s.temporal.DescribeWorkflowExecution(ctx, order.Workflow, "")
 	if _, missing := errors.AsType[*serviceerror.NotFound](err); missing {
-		return fmt.Errorf("%w: there is no workflow %s", slot.ErrUndeclared, order.Workflow)
+		return nil, fmt.Errorf("%w: there is no workflow %s", slot.ErrUndeclared, order.Workflow)
 	}
 	if err != nil {
-		return fmt.Errorf("look at workflow %s: %w", order.Workflow, err)
+		return nil, fmt.Errorf("look at workflow %s: %w", order.Workflow, err)
 	}
 	stage, queue := order.Task.Stage, described.GetExecutionConfig().GetTaskQueue().GetName()
 	if queue != loopwire.WorkflowQueue(stage.App, stage.Build) {
-		return fmt.Errorf("%w: workflow %s is one of %s", slot.ErrUndeclared, order.Workflow, queue)
+		return nil, fmt.Errorf("%w: workflow %s is one of %s", slot.ErrUndeclared, order.Workflow, queue)
 	}
-	return nil
+	return described, nil
+}
+
+// broughtBy is the run whose input brings the commands that a workflow asks for: of a tuning, the run that it is a child
+// of.
+func broughtBy(workflow string, info *workflowpb.WorkflowExecutionInfo) string {
+	if parent := info.GetParentExecution(); parent != nil && info.GetType().GetName() == runs.TuneWorkflow {
+		return parent.GetWorkflowId()
+	}
+	return workflow
 }
 
 // declaredByRun is declared for a command that comes with its run.
 func (s *stores) declaredByRun(ctx context.Context, order slot.Order) error {
-	if err := s.isOfBuild(ctx, order); err != nil {
+	described, err := s.isOfBuild(ctx, order)
+	if err != nil {
 		return err
 	}
-	input, err := s.inputOf(ctx, order.Workflow)
+	input, err := s.inputOf(ctx, broughtBy(order.Workflow, described.GetWorkflowExecutionInfo()))
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/slot"
 	"github.com/spillway-ml/spillway/workflows/chain"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // begun is Temporal with workflows that have begun.
@@ -31,6 +32,7 @@ type begun struct {
 	client.Client
 
 	queues map[string]string          // by workflow
+	tuned  map[string]string          // the run of each workflow that tunes
 	inputs map[string]json.RawMessage // by workflow
 	away   error                      // what it answers instead
 }
@@ -45,9 +47,15 @@ func (b *begun) DescribeWorkflowExecution(
 	if !is {
 		return nil, serviceerror.NewNotFound("workflow not found")
 	}
-	return &workflowservice.DescribeWorkflowExecutionResponse{
-		ExecutionConfig: &workflowpb.WorkflowExecutionConfig{TaskQueue: &taskqueue.TaskQueue{Name: queue}},
-	}, nil
+	described := &workflowservice.DescribeWorkflowExecutionResponse{
+		ExecutionConfig:       &workflowpb.WorkflowExecutionConfig{TaskQueue: &taskqueue.TaskQueue{Name: queue}},
+		WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Type: &common.WorkflowType{Name: "one"}},
+	}
+	if run, tunes := b.tuned[id]; tunes {
+		described.WorkflowExecutionInfo.Type.Name = runs.TuneWorkflow
+		described.WorkflowExecutionInfo.ParentExecution = &common.WorkflowExecution{WorkflowId: run}
+	}
+	return described, nil
 }
 
 func (b *begun) GetWorkflowHistory(
@@ -120,10 +128,15 @@ func TestAttackCommandsThatNothingServedDeclares(t *testing.T) {
 	temporal := &begun{
 		queues: map[string]string{
 			"app-1": loopwire.WorkflowQueue("app", digest), "one-1": loopwire.WorkflowQueue(one.App, one.Build), "evil": "evil",
+			"one-3": loopwire.WorkflowQueue(one.App, one.Build), "one-3/one-tune": loopwire.WorkflowQueue(one.App, one.Build),
 		},
+		tuned: map[string]string{"one-3/one-tune": "one-3"},
 		inputs: map[string]json.RawMessage{
 			"one-1": json.RawMessage(`{"command":{"arguments":["id"]}}`),
 			"evil":  json.RawMessage(`{"command":{"arguments":["sh","-c","touch owned"]}}`),
+			"one-3": json.RawMessage(`{"command":{"arguments":["echo","{word}"]},"tuning":{"objective":"loss",` +
+				`"options":{"trials":1,"most":1},"space":[{"name":"word","kind":"choice","choices":["a","b"]}]}}`),
+			"one-3/one-tune": json.RawMessage(`{"command":{"arguments":["sh","-c","touch owned"]}}`),
 		},
 	}
 	e.temporal = temporal
@@ -145,9 +158,17 @@ func TestAttackCommandsThatNothingServedDeclares(t *testing.T) {
 		{"another command than the run's", "one-1", one, owned, true},
 		{"the command of a run of another queue", "evil", one, owned, true},
 		{"a command of no run", "one-2", one, owned, true},
+		{"the command of a trial", "one-3/one-tune", one, []string{"echo", "b"}, false},
+		{"another command than a trial's", "one-3/one-tune", one, owned, true},
+		{"a value that is none of the space's", "one-3/one-tune", one, []string{"echo", "c"}, true},
 	} {
+		command := loopwire.Command{Arguments: tt.arguments}
+		if tt.workflow == "one-3/one-tune" {
+			command.Parameters = map[string]float64{"trial.units": 1}
+			loopwire.AddCategories(command.Parameters, "word", tt.arguments[1])
+		}
 		err := e.declared(t.Context(), slot.Order{
-			Workflow: tt.workflow, Task: loopwire.Task{Stage: tt.stage}, Command: loopwire.Command{Arguments: tt.arguments},
+			Workflow: tt.workflow, Task: loopwire.Task{Stage: tt.stage}, Command: command,
 		})
 		if tt.refused && !errors.Is(err, slot.ErrUndeclared) || !tt.refused && err != nil {
 			t.Errorf("%s: got %v, want refused %t", tt.name, err, tt.refused)

@@ -27,6 +27,7 @@ type Engine interface {
 	Apps
 	Steering
 	Accounts
+	Tunings
 	Space
 }
 

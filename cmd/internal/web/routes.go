@@ -178,6 +178,9 @@ func (s *Server) accountRoutes() []route {
 			with(measuredParameter).refusing(notFound),
 		asking(s, "GET", "/api/v1/runs/{run}/trainings",
 			"Says what the plans of a run's split trainings predicted, and what came.", s.trainings).refusing(notFound, gone),
+		asking(s, "GET", "/api/v1/runs/{run}/tuning",
+			"Says how the tunings of a run stand: their trials, the best of them, and what each rung came to.", s.tunings).
+			refusing(notFound, gone),
 		asking(s, "GET", "/api/v1/diff", "Compares two runs.", s.diff).with(firstParameter, secondParameter).
 			refusing(notFound),
 		{

@@ -15,6 +15,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
+	"github.com/spillway-ml/spillway/predictor/search"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // schemas makes the schemas of Go types. Structs with a name that other packages can see have one place in the
@@ -47,6 +49,12 @@ func newSchemas() *schemas {
 			predictor.CauseCancelled,
 			predictor.CauseHostLost,
 			predictor.CauseBudget, predictor.CauseVenue, predictor.CauseThrottled, predictor.CausePayload),
+		reflect.TypeFor[runs.TrialState](): enum(runs.TrialRunning, runs.TrialWaiting, runs.TrialStopped,
+			runs.TrialFinished, runs.TrialDiverged, runs.TrialFailed),
+		reflect.TypeFor[search.Algorithm](): enum(search.ASHA, search.Random, search.Halving, search.Hyperband,
+			search.BOHB),
+		reflect.TypeFor[search.Kind]():  enum(search.Float, search.Int, search.Choice),
+		reflect.TypeFor[search.Value](): {Types: []string{"number", "string"}},
 		reflect.TypeFor[ledger.Dimension](): enum(ledger.ByRun, ledger.ByPipeline, ledger.ByStage, ledger.ByVenue,
 			ledger.ByHost),
 		reflect.TypeFor[pricing.Kind](): enum(pricing.OnDemandHost, pricing.SpotHost, pricing.Function, pricing.Container,

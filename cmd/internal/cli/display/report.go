@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/timeline"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Report is the JSON object that `run --json` and `show --json` write. Times are in seconds, memory in bytes, money in
@@ -36,6 +37,7 @@ type Report struct {
 	Totals      ReportTotals                    `json:"totals"`
 	Decisions   []predictor.Decision            `json:"decisions"`
 	Result      json.RawMessage                 `json:"result"`
+	Tunings     []runs.Tuning                   `json:"tunings,omitempty"`
 }
 
 // Compared is a quantity as predicted and as it came. EarlierRuns is on how many earlier runs the prediction of a run

@@ -28,12 +28,17 @@ type Event struct {
 
 // Add adds the flags to a command that starts a run.
 func (f *Event) Add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.id, "id", "", "`ID` of the event; equal IDs start one run (default a new one)")
+	f.AddID(flags)
 	flags.StringVar(&f.Input, "input", "", "input of the pipeline: `JSON`, the name of a file, or - for standard input "+
 		"(default {})")
 	flags.BoolVar(&f.Cache, "cache", false, "take what other runs of the same code have made of the same input, of "+
 		"every stage")
 	f.AddGoal(flags)
+}
+
+// AddID adds the flag that names the event only.
+func (f *Event) AddID(flags *pflag.FlagSet) {
+	flags.StringVar(&f.id, "id", "", "`ID` of the event; equal IDs start one run (default a new one)")
 }
 
 // AddGoal adds the flags of the goal only.

@@ -62,6 +62,9 @@ func SpanOrNone(value *time.Duration, most time.Duration) pflag.Value {
 // Price is a flag that takes an amount of US dollars.
 func Price(value *quantity.Money) pflag.Value { return dollars{value: value} }
 
+// Amount is a flag that takes an amount of US dollars that is more than nothing.
+func Amount(value *quantity.Money) pflag.Value { return dollars{value: value, positive: true} }
+
 // Ratio is a flag that takes a positive ratio.
 func Ratio(value *float64) pflag.Value { return factor{value} }
 

@@ -2,8 +2,10 @@ package runs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 
@@ -24,6 +26,7 @@ func showCommand(t *tool.Tool) *cobra.Command {
 	var asJSON, live, history, why bool
 	var forecast bool
 	var sizes sizesFlags
+	trials := display.UsualTrials
 	command := &cobra.Command{
 		Use:   "show RUN [FLAGS]",
 		Short: "Show a run: stages, what was predicted and what came, every decision and its reason",
@@ -36,6 +39,9 @@ and what nobody can tell is a row of its own; what static sizes would have cost;
 earlier runs, and which runs try each other again; for each stage what was predicted and what came,
 what it holds, and the latest decision about its size and its slots with the reason; and the latest
 attempts that failed, with their cause and their last words.
+
+Of a run that tunes, it lists the trials, the best first: their values, how far they came, what they
+told, and why each ended. --trials says how many.
 
 With --sizes it sets what was predicted of the attempts of each stage beside what came: peaks of
 memory, with the limits granted and how many were killed at theirs, and run times, over what was
@@ -51,6 +57,7 @@ The exit code is 0 when the run was shown, 2 when there is none, and with --foll
   spillway show digits-7f3a9c --why
   spillway show digits-7f3a9c --sizes --svg --out sizes.svg
   spillway show digits-7f3a9c --forecast
+  spillway show train-dd2jk36nuyno --trials 100
   spillway show digits-7f3a9c --json | jq .stages
   spillway show digits-7f3a9c --history > testdata/first.json`,
 		Args:              flag.Positional("the name of a run"),
@@ -76,7 +83,7 @@ The exit code is 0 when the run was shown, 2 when there is none, and with --foll
 			case why:
 				return explain(cmd.Context(), t, args[0], asJSON)
 			default:
-				return show(cmd.Context(), t, args[0], asJSON, live)
+				return show(cmd.Context(), t, args[0], asJSON, live, trials)
 			}
 		},
 	}
@@ -86,6 +93,8 @@ The exit code is 0 when the run was shown, 2 when there is none, and with --foll
 	command.Flags().BoolVar(&history, "history", false,
 		"print the run's recorded history as JSON, for the replay test of its pipeline")
 	command.Flags().BoolVar(&forecast, "forecast", false, "say what comes at its stages, and is predicted to come")
+	command.Flags().Var(flag.Count{Value: &trials, Least: 1}, "trials", "how many trials of a tuning are listed, the best "+
+		"first")
 	sizes.add(command.Flags())
 	return command
 }
@@ -125,7 +134,7 @@ func showHistory(ctx context.Context, t *tool.Tool, run string) error {
 	return nil
 }
 
-func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool) error {
+func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool, trials int) error {
 	s, err := session.Connect(ctx, t)
 	if err != nil {
 		return err
@@ -161,18 +170,32 @@ func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool) erro
 	default:
 		model.Breakdown = &breakdown
 	}
+	tunings, err := s.Client.Tunings(ctx, run)
+	if err != nil && !untold(err) {
+		return err
+	}
 	if asJSON {
-		return t.WriteJSON(display.NewReport(model, s.Stack.PoolCPUs, s.Stack.FunctionCPUs))
+		report := display.NewReport(model, s.Stack.PoolCPUs, s.Stack.FunctionCPUs)
+		report.Tunings = tunings
+		return t.WriteJSON(report)
 	}
 	trainings, err := s.Client.Trainings(ctx, run)
 	if err != nil && !gone(err) {
 		return err
 	}
 	style, _ := t.StyleOf(t.Out)
-	for _, line := range slices.Concat(display.Summary(model, style), trainingLines(trainings), display.Decisions(model)) {
+	for _, line := range slices.Concat(display.Summary(model, style), trainingLines(trainings),
+		display.Tunings(tunings, trials, style), display.Decisions(model)) {
 		t.Say("%s\n", display.Own(line))
 	}
 	return nil
+}
+
+// untold reports whether nobody can say how the tunings of a run went: the engine is of an earlier version, or the build
+// of the run is gone.
+func untold(err error) bool {
+	refused, ok := errors.AsType[*web.Error](err)
+	return ok && (refused.Status == http.StatusNotFound || refused.Status == http.StatusGone)
 }
 
 // trainingLines tell of each stage that trains a split model what the plan of its latest attempt said beside what came.

@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/timeline"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Timeline lays out the attempts of a run in at most about marks marks; 0 means the engine's default.
@@ -110,6 +111,13 @@ func (c *Client) Trainings(ctx context.Context, run string) ([]ledger.TrainingVi
 	var answer struct{ Trainings []ledger.TrainingView }
 	err := c.call(ctx, http.MethodGet, ofRun(run, "trainings", nil), nil, &answer)
 	return answer.Trainings, err
+}
+
+// Tunings returns how the tunings of a run stand, or how they have ended.
+func (c *Client) Tunings(ctx context.Context, run string) ([]runs.Tuning, error) {
+	var answer struct{ Tunings []runs.Tuning }
+	err := c.call(ctx, http.MethodGet, ofRun(run, "tuning", nil), nil, &answer)
+	return answer.Tunings, err
 }
 
 // Diff compares two runs.

@@ -18,6 +18,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/search"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // lived gives the run digits-1 two attempts, of which one goes on, and ends a second run.
@@ -117,6 +119,19 @@ func TestAccountsComeBackAsTheEngineGivesThem(t *testing.T) {
 	if trainings, err := client.Trainings(ctx, run); err != nil || len(trainings) != 1 ||
 		!cmp.Equal(told, trainings[0].Training) {
 		t.Errorf("Trainings = %+v, %v; want %+v", trainings, err, told)
+	}
+	if tunings, err := client.Tunings(ctx, run); err != nil || len(tunings) != 0 {
+		t.Errorf("Tunings = %v, %v; want none", tunings, err)
+	}
+	engine.SetTunings(run, runs.Tuning{Name: "fit", Begun: 1, Trials: []runs.Trial{{Configuration: search.Configuration{
+		"lr": {Number: 0.1}, "opt": {Text: "adam"},
+	}, Jobs: []runs.TrialJob{{Objective: new(0.5), To: 3}}}}})
+	if tunings, err := client.Tunings(ctx, run); err != nil || len(tunings) != 1 ||
+		tunings[0].Trials[0].Configuration["opt"].Text != "adam" || *tunings[0].Trials[0].Jobs[0].Objective != 0.5 {
+		t.Errorf("Tunings = %+v, %v", tunings, err)
+	}
+	if _, err := client.Tunings(ctx, "none"); !isStatus(err, 404) {
+		t.Errorf("Tunings of no run: got %v, want 404", err)
 	}
 	if _, err := client.Trainings(ctx, "none"); !isStatus(err, 404) {
 		t.Errorf("Trainings of no run: got %v, want 404", err)

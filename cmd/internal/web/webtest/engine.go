@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/workflows/chain"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // Engine accounts for events in a real ledger and runs nothing. Use New; its methods may be called concurrently, once
@@ -52,6 +53,7 @@ type Engine struct {
 	printed  []logs.Line
 	news     chan struct{} // closed by the next Print
 	failure  error
+	tunings  map[string][]runs.Tuning // by run
 }
 
 // New returns an engine with this stack.

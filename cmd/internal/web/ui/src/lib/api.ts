@@ -412,6 +412,74 @@ export interface TrainingPart {
   busy_seconds?: number;
 }
 
+export type TrialState = 'running' | 'waiting' | 'stopped' | 'finished' | 'diverged' | 'failed';
+
+/** A parameter of a search space; a range has ends, a choice its texts. */
+export interface Parameter {
+  name: string;
+  kind: 'float' | 'int' | 'choice';
+  low?: number;
+  high?: number;
+  log?: boolean;
+  choices?: string[] | null;
+  when?: { parameter: string; values: string[] | null };
+}
+
+/** One task of a trial, which brings it to the end of a rung. */
+export interface TrialJob {
+  rung: number;
+  from: number;
+  to: number;
+  task: string;
+  objective?: number | null;
+  spent_picodollars: number;
+  started_at?: string;
+  ended_at?: string;
+}
+
+export interface Trial {
+  number: number;
+  configuration: Record<string, number | string>;
+  state: TrialState;
+  why?: string;
+  jobs: TrialJob[] | null;
+}
+
+export interface TuningRung {
+  rung: number;
+  to: number;
+  begun: number;
+  told: number;
+  best?: number | null;
+  seconds: number;
+  spent_picodollars: number;
+}
+
+/** How a tuning stands; without ended it goes on. */
+export interface Tuning {
+  stage: string;
+  name: string;
+  space: Parameter[] | null;
+  options: {
+    algorithm?: string;
+    trials: number;
+    least?: number;
+    most: number;
+    eta?: number;
+    maximise?: boolean;
+  };
+  objective: string;
+  begun: number;
+  trials: Trial[] | null;
+  best?: number | null;
+  ended?: string;
+  spent_picodollars: number;
+  started_at?: string;
+  ended_at?: string;
+  counts?: Partial<Record<TrialState, number>>;
+  rungs: TuningRung[] | null;
+}
+
 /** The training of one attempt; without an outcome while the attempt goes on. */
 export interface TrainingView {
   stage: string;
@@ -621,6 +689,9 @@ export const sizesPicture = (id: string, width: number, points: number, revision
 
 export const trainings = (id: string) =>
   get<{ trainings: TrainingView[] | null }>(ofRun(id, '/trainings')).then((answer) => answer.trainings ?? []);
+
+export const tunings = (id: string) =>
+  get<{ tunings: Tuning[] | null }>(ofRun(id, '/tuning')).then((answer) => answer.tunings ?? []);
 
 export const attempts = (id: string, query: { stage?: string; outcome?: string; offset?: number; limit: number }) =>
   get<{ attempts: Attempt[] | null }>(ofRun(id, '/attempts?' + parameters(query))).then(
