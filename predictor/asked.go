@@ -392,13 +392,13 @@ type TakenStage struct {
 	Mean, Spread, Cores float64
 }
 
-// Frontier is every time and cost that a run that goes on could still come to under goal, with the room that the stages
-// of other runs leave it. It leaves s as it is.
-func (s State) Frontier(run string, goal fact.Goal, snapshot plan.Snapshot) whatif.Answer {
+// Prospect is what a run that goes on has left, and what its stages can be given, for [whatif.Of]: with the room that
+// the stages of other runs leave it. It leaves s as it is, and shares nothing with it.
+func (s State) Prospect(run string, goal fact.Goal, snapshot plan.Snapshot) whatif.Job {
 	job := whatif.Job{Run: run, Goal: fact.SaneGoal(goal), At: snapshot.Now}
 	if s.memory == nil || s.memory.Runs[run] == nil || !s.memory.Runs[run].Known {
 		job.Missing = "no run " + run + " goes on whose start was seen"
-		return whatif.Of(job)
+		return job
 	}
 	m := s.memory.Copied()
 	r := m.Runs[run]
@@ -406,11 +406,11 @@ func (s State) Frontier(run string, goal fact.Goal, snapshot plan.Snapshot) what
 	d := begin(m, snapshot)
 	job.Elapsed = d.now.Since(r.Started)
 	d.allocate()
-	return d.frontier(job, r)
+	return d.prospects(job, r)
 }
 
-// FrontierOf is that of a run that could be started under goal, with the whole pool and all functions for itself.
-func (s State) FrontierOf(run Coming, goal fact.Goal, snapshot plan.Snapshot) whatif.Answer {
+// ProspectOf is that of a run that could be started under goal, with the whole pool and all functions for itself.
+func (s State) ProspectOf(run Coming, goal fact.Goal, snapshot plan.Snapshot) whatif.Job {
 	m := memory.New()
 	if s.memory != nil {
 		m = s.memory.Copied()
@@ -419,12 +419,12 @@ func (s State) FrontierOf(run Coming, goal fact.Goal, snapshot plan.Snapshot) wh
 		App: run.App, Pipeline: run.Pipeline, Goal: fact.SaneGoal(goal), Started: fact.At(snapshot.Now), Known: true,
 		Input: run.Input, Features: run.Features,
 	}
-	return begin(m, snapshot).frontier(whatif.Job{Pipeline: run.Pipeline, Goal: r.Goal, At: snapshot.Now}, r)
+	return begin(m, snapshot).prospects(whatif.Job{Pipeline: run.Pipeline, Goal: r.Goal, At: snapshot.Now}, r)
 }
 
-// FrontierAfter is what a run that has ended could have come to under goal, had it the whole pool and all functions for
-// itself, by what its tasks were measured to take.
-func (s State) FrontierAfter(run Taken, goal fact.Goal, snapshot plan.Snapshot) whatif.Answer {
+// ProspectAfter is that of a run that has ended, from its start: what it could have come to with the whole pool and all
+// functions for itself, by what its tasks were measured to take.
+func (s State) ProspectAfter(run Taken, goal fact.Goal, snapshot plan.Snapshot) whatif.Job {
 	job := whatif.Job{
 		Run: run.Run, Pipeline: run.Pipeline, Goal: fact.SaneGoal(goal), At: snapshot.Now,
 		Basis:    "what its tasks were measured to take",
@@ -432,7 +432,7 @@ func (s State) FrontierAfter(run Taken, goal fact.Goal, snapshot plan.Snapshot) 
 	}
 	if s.memory == nil {
 		job.Missing = "nothing is remembered of its stages"
-		return whatif.Of(job)
+		return job
 	}
 	d := begin(s.memory.Copied(), snapshot)
 	last := 0.0
@@ -446,11 +446,11 @@ func (s State) FrontierAfter(run Taken, goal fact.Goal, snapshot plan.Snapshot) 
 	}
 	job.After = max(0, run.Seconds-last)
 	d.lack(&job, "of which nothing is remembered")
-	return whatif.Of(job)
+	return job
 }
 
-// frontier is that of what is left of r, which may not have begun.
-func (d *decider) frontier(job whatif.Job, r *memory.Run) whatif.Answer {
+// prospects adds to a job what is left of r, which may not have begun.
+func (d *decider) prospects(job whatif.Job, r *memory.Run) whatif.Job {
 	journey, basis, runs := outlook.JourneyOf(d.memory, r, d.now)
 	names := make([]string, len(r.Stages))
 	for i, id := range r.Stages {
@@ -483,7 +483,7 @@ func (d *decider) frontier(job whatif.Job, r *memory.Run) whatif.Answer {
 	if job.Missing == "" {
 		d.foresee(&job, r)
 	}
-	return whatif.Of(job)
+	return job
 }
 
 // lack says which stages are unknown.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/whatif"
 )
 
 func dear(now float64, cores int) predictor.Snapshot {
@@ -17,7 +18,7 @@ func dear(now float64, cores int) predictor.Snapshot {
 func TestX(t *testing.T) {
 	state := scoring(predictor.Goal{}, 400, 2)
 	begin := time.Now()
-	a := state.Frontier("r", predictor.Goal{Deadline: 2 * time.Minute}, dear(10, 4))
+	a := whatif.Of(state.Prospect("r", predictor.Goal{Deadline: 2 * time.Minute}, dear(10, 4)))
 	t.Log(time.Since(begin))
 	for _, p := range a.Points {
 		t.Logf("%.4g s $%.4g %.3g %s", p.Seconds, p.Cost, p.InTime, p.Gets())
@@ -26,7 +27,8 @@ func TestX(t *testing.T) {
 	for _, s := range a.Sentences {
 		t.Log(s)
 	}
-	a = state.FrontierOf(predictor.Coming{App: "app", Pipeline: "p"}, predictor.Goal{Budget: quantity.USD / 10000}, dear(10, 4))
+	a = whatif.Of(state.ProspectOf(predictor.Coming{App: "app", Pipeline: "p"},
+		predictor.Goal{Budget: quantity.USD / 10000}, dear(10, 4)))
 	for _, s := range a.Sentences {
 		t.Log(s)
 	}

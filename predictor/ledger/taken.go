@@ -11,7 +11,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
-// Taken is what a run that has ended took, stage by stage, for [predictor.State.FrontierAfter]. What is no task of it
+// Taken is what a run that has ended took, stage by stage, for [predictor.State.ProspectAfter]. What is no task of it
 // that succeeded is left out; nothing is told of a run whose attempts are kept no longer.
 func (d *Detail) Taken(of RunView) predictor.Taken {
 	taken := predictor.Taken{

@@ -1,0 +1,115 @@
+package display
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/spillway-ml/spillway/predictor/whatif"
+	"github.com/spillway-ml/spillway/predictor/words"
+)
+
+// mostPoints is how many points of a frontier are listed besides those that a sentence is about; JSON has all.
+const mostPoints = 10
+
+// WhatIf returns the lines that say what a run could come to: the points of its frontier, and the sentences.
+func WhatIf(a whatif.Answer, s Style) []string {
+	lines := []string{"run       " + Clean(a.Run)}
+	if a.Run == "" {
+		lines = []string{"pipeline  " + Clean(a.Pipeline)}
+	}
+	lines = append(lines, "goal      "+goal(a.Goal))
+	if a.Elapsed > 0 {
+		lines = append(lines, "so far    "+seconds(a.Elapsed)+", "+money(a.Spent))
+	}
+	if a.Basis != "" && a.Known {
+		lines = append(lines, wrapped("rests on  ", a.Basis, s.page())...)
+	}
+	if !a.Known {
+		return append(lines, wrapped("unknown   ", a.Why, s.page())...)
+	}
+	titles := []string{"is", ">takes", ">costs"}
+	if a.Goal.Deadline > 0 {
+		titles = append(titles, ">in time")
+	}
+	t := newTable(append(titles, "with")...)
+	for _, one := range markedPoints(a) {
+		row := []string{one.is, seconds(one.Seconds), money(one.Cost)}
+		if a.Goal.Deadline > 0 {
+			row = append(row, chance(one.InTime))
+		}
+		t.add(append(row, Clean(one.Gets()))...)
+	}
+	lines = append(append(lines, ""), t.lines(s, "")...)
+	lines = append(lines, "")
+	for i, sentence := range a.Sentences {
+		said := wrapped("", capital(sentence)+".", s.page())
+		if i == 2 && a.Promise != nil && !a.Promise.Met {
+			for k := range said {
+				said[k] = s.paint(red, said[k])
+			}
+		}
+		lines = append(lines, said...)
+	}
+	return lines
+}
+
+// chance is a probability; there is none of what was measured.
+func chance(part float64) string {
+	if part == 0 {
+		return "-"
+	}
+	return words.Percent(part)
+}
+
+func capital(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// markedPoint is a point with what it is.
+type markedPoint struct {
+	whatif.Point
+	is string
+}
+
+// markedPoints are the points to list, by rising time: those that something is said of, and of the others some.
+func markedPoints(a whatif.Answer) (points []markedPoint) {
+	add := func(p *whatif.Point, is string) {
+		if p == nil {
+			return
+		}
+		for i, other := range points {
+			if other.Seconds == p.Seconds && other.Cost == p.Cost {
+				if is != "" {
+					points[i].is = strings.TrimPrefix(other.is+", "+is, ", ")
+				}
+				return
+			}
+		}
+		points = append(points, markedPoint{*p, is})
+	}
+	present := "present"
+	if a.Elapsed == 0 && a.Run != "" {
+		present = "measured"
+	}
+	add(a.Present, present)
+	if a.Promise != nil {
+		add(&a.Promise.Plan, map[bool]string{true: "for the goal", false: "nearest to the goal"}[a.Promise.Met])
+	}
+	add(a.Faster, "twice as fast")
+	add(a.Cheaper, "half the money")
+	if len(a.Points) > 0 {
+		add(&a.Points[0], "fastest")
+		add(&a.Points[len(a.Points)-1], "cheapest")
+	}
+	for _, p := range spread(a.Points, mostPoints) {
+		add(&p, "")
+	}
+	slices.SortStableFunc(points, func(x, y markedPoint) int {
+		return cmp.Or(cmp.Compare(x.Seconds, y.Seconds), -cmp.Compare(x.Cost, y.Cost))
+	})
+	return points
+}
