@@ -29,6 +29,8 @@ type Stage struct {
 	Refused string
 	// Present is what it gets, or would get, as things are decided now.
 	Present Given
+
+	settled bool // it gets that, whatever else
 }
 
 // Running is an attempt that goes on.
@@ -92,8 +94,8 @@ const (
 	atFunctions
 )
 
-// mostScheduled is how many tasks are scheduled one by one where there are fewer slots than tasks: those before them are
-// divided evenly.
+// mostScheduled is how many tasks are scheduled one by one where there are fewer slots than tasks: what comes before
+// them is divided evenly.
 const mostScheduled = 256
 
 // lengths are how long tasks take, of those that take 1 in the mean: that with rank i of n is at the median of where a
@@ -206,6 +208,9 @@ func (s Stage) options() (ways []Given) {
 	if s.Tasks == 0 {
 		add(Given{}, Room{}, Class{})
 		return ways
+	}
+	if present, possible := s.With(s.Present); s.settled && possible {
+		return []Given{present}
 	}
 	held := 0
 	for _, one := range s.Running {

@@ -52,10 +52,11 @@ type Answer struct {
 	Basis string `json:"basis,omitempty"`
 	// Present is what the run comes to as things are decided now; of a run that has ended, what was measured.
 	Present *Point `json:"present,omitempty"`
-	// Points are the frontier, by rising time and falling cost, thinned to about sixty.
+	// Points are the frontier, by rising time and falling cost, thinned to about sixty: from the cheapest of what is nearly
+	// the fastest to the fastest of what nearly costs least (within a fiftieth).
 	Points []Point `json:"points"`
 	// Faster is the cheapest point that takes at most half of the time that is left, Cheaper the fastest that costs at
-	// most half of what is yet to be spent; nil where there is none.
+	// most half of what is yet to be spent, both within the ends of Points; nil where there is none.
 	Faster  *Point `json:"twice_as_fast,omitempty"`
 	Cheaper *Point `json:"half_the_cost,omitempty"`
 	// Promise is what becomes of the goal; nil without a deadline and a budget.
@@ -168,6 +169,7 @@ func (job Job) read() *reading {
 		r.beside = append(r.beside, stages)
 	}
 	ended := 0.0
+	job.settle()
 	for _, stages := range overlapping(job.Stages) {
 		if gap := stages[0].Start - ended; gap > 0 {
 			add([]together{{Option: frontier.Option{Seconds: gap}}}, nil)
@@ -183,6 +185,30 @@ func (job Job) read() *reading {
 	return r
 }
 
+// leastPart is the part of a run below which it does not matter what a stage gets: frontiers of five stages would differ
+// by which of them has a slot of which size to start a container that takes a tenth of a second.
+const leastPart = 0.01
+
+// settle leaves stages that come to almost nothing of the run with what they get at present.
+func (job *Job) settle() {
+	job.Stages = slices.Clone(job.Stages)
+	seconds, cost := 0.0, 0.0
+	present := make([]Given, len(job.Stages))
+	for i, stage := range job.Stages {
+		comes, possible := stage.With(stage.Present)
+		if !possible {
+			return
+		}
+		present[i] = comes
+		seconds, cost = seconds+comes.Seconds, cost+comes.Cost
+	}
+	for i := range job.Stages {
+		if present[i].Seconds <= leastPart*seconds && present[i].Cost <= leastPart*cost {
+			job.Stages[i].settled = true
+		}
+	}
+}
+
 // overlapping groups stages by whether they go on beside each other, in the order in which they begin.
 func overlapping(stages []Stage) (groups [][]Stage) {
 	stages = slices.Clone(stages)
@@ -196,23 +222,52 @@ func overlapping(stages []Stage) (groups [][]Stage) {
 		}
 		end = max(end, stage.End)
 	}
-	// What goes on beside others shares the room with them.
 	for _, group := range groups {
-		for i := range group {
-			group[i].Rooms, group[i].Classes = slices.Clone(group[i].Rooms), slices.Clone(group[i].Classes)
-			for k := range group[i].Rooms {
-				group[i].Rooms[k].Slots = max(1, group[i].Rooms[k].Slots/len(group))
-			}
-			for k := range group[i].Classes {
-				group[i].Classes[k].Slots = max(1, group[i].Classes[k].Slots/len(group))
-			}
-		}
+		divide(group)
 	}
 	return groups
 }
 
-// combined are the ways of stages that go on beside each other: they are done with the last of them and pay for all. The
-// earliest begins at once, each other as much later as it did in the run that says so.
+// divide divides the room among stages that go on beside each other by the work that they have, so that they end at
+// about the same time; each has one slot of each at least.
+func divide(group []Stage) {
+	if len(group) < 2 {
+		return
+	}
+	whole := 0.0
+	for _, stage := range group {
+		whole += stage.work()
+	}
+	for i := range group {
+		stage := &group[i]
+		part := stage.work() / max(whole, 1e-12)
+		stage.Rooms, stage.Classes = slices.Clone(stage.Rooms), slices.Clone(stage.Classes)
+		for k := range stage.Rooms {
+			stage.Rooms[k].Slots = max(1, int(math.Round(part*float64(stage.Rooms[k].Slots))))
+		}
+		for k := range stage.Classes {
+			stage.Classes[k].Slots = max(1, int(math.Round(part*float64(stage.Classes[k].Slots))))
+		}
+	}
+}
+
+// work is how many seconds its tasks take together where they take least.
+func (s Stage) work() float64 {
+	least := math.Inf(1)
+	for _, room := range s.Rooms {
+		least = min(least, room.Seconds)
+	}
+	for _, class := range s.Classes {
+		least = min(least, class.Seconds)
+	}
+	if math.IsInf(least, 1) {
+		return 0
+	}
+	return float64(s.Tasks) * least
+}
+
+// combined are the ways of stages that go on beside each other: they are done with the last of them and pay for all.
+// The earliest begins at once, each other as much later as it did in the run that says so.
 func combined(stages []Stage) (ways []together) {
 	for i, stage := range stages {
 		later := stage.Start - stages[0].Start
@@ -315,28 +370,60 @@ func (r *reading) present() Point {
 func (r *reading) tell(a *Answer) {
 	a.Points = r.points()
 	left, toSpend := a.Present.Seconds-r.job.Elapsed, quantity.USD.Times(a.Present.Cost)-r.job.Spent
-	if p, found := r.Cheapest(left / 2); found {
-		a.Faster = new(r.point(p))
+	first, last := r.ends()
+	faster := sort.Search(r.Len(), func(i int) bool {
+		seconds, _ := r.Pair(i)
+		return !(seconds <= left/2)
+	}) - 1
+	if faster >= 0 {
+		a.Faster = new(r.point(r.At(min(faster, last))))
 	}
-	if p, found := r.Fastest(toSpend / 2); found && toSpend > 0 {
-		a.Cheaper = new(r.point(p))
+	if cheaper := r.from(toSpend / 2); cheaper < r.Len() && toSpend > 0 {
+		a.Cheaper = new(r.point(r.At(max(cheaper, first))))
 	}
 	a.Promise = r.promise()
 }
 
-// points are those of the frontier, of many those at about equal steps along it.
-func (r *reading) points() []Point {
-	points := make([]Point, 0, min(r.Len(), mostPoints))
-	first, cheapest := r.Pair(0)
-	last, dearest := r.Pair(r.Len() - 1)
-	dearest, cheapest = cheapest, dearest
+// nearly is within which part two times, or two costs, are the same: what is a hundredth cheaper and takes three times as
+// long is nobody's choice.
+const nearly = 0.02
+
+// ends are where the frontier begins and ends that is told: the cheapest of the points that are nearly the fastest, and
+// the fastest of those that nearly cost least.
+func (r *reading) ends() (first, last int) {
+	seconds, _ := r.Pair(0)
+	_, cost := r.Pair(r.Len() - 1)
+	seconds, most := seconds*(1+nearly), cost.Times(1+nearly)
+	last = r.from(most)
+	for first+1 < last {
+		if next, _ := r.Pair(first + 1); next > seconds {
+			break
+		}
+		first++
+	}
+	return first, last
+}
+
+// from is the first point that costs at most so much; Len where none does.
+func (r *reading) from(most quantity.Money) int {
+	return sort.Search(r.Len(), func(i int) bool {
+		_, cost := r.Pair(i)
+		return cost <= most
+	})
+}
+
+// points are those of the frontier that are told, none nearly the same as the one before.
+func (r *reading) points() (points []Point) {
+	begin, end := r.ends()
+	first, dearest := r.Pair(begin)
+	last, cheapest := r.Pair(end)
 	along := func(i int) float64 {
 		seconds, cost := r.Pair(i)
 		return (seconds-first)/max(last-first, 1e-12) + float64(dearest-cost)/max(float64(dearest-cheapest), 1)
 	}
 	next := 0.0
-	for i := range r.Len() {
-		if r.Len() <= mostPoints || i == r.Len()-1 || along(i) >= next {
+	for i := begin; i <= end; i++ {
+		if i == end || along(i) >= next {
 			points = append(points, r.point(r.At(i)))
 			next = (math.Floor(along(i)*(mostPoints-1)/2) + 1) * 2 / (mostPoints - 1)
 		}
@@ -379,10 +466,7 @@ func (r *reading) promise() *Promise {
 	nearest := r.At(0)
 	if affords {
 		nearest = affordable
-		earliest, first := math.Inf(1), sort.Search(r.Len(), func(i int) bool {
-			_, cost := r.Pair(i)
-			return cost <= money
-		})
+		earliest, first := math.Inf(1), r.from(money)
 		for i := first; i < min(r.Len(), first+mostEarliest); i++ {
 			earliest = min(earliest, r.Quantile(r.At(i), confidence))
 		}
@@ -394,6 +478,6 @@ func (r *reading) promise() *Promise {
 	return &p
 }
 
-// mostEarliest bounds how many points are asked for the earliest time that can be promised: those that are slower in the
-// middle seldom are more certain by more than that.
+// mostEarliest bounds how many points are asked for the earliest time that can be promised: those that are slower in
+// the middle seldom are more certain by more than that.
 const mostEarliest = 256

@@ -73,8 +73,8 @@ type Steering interface {
 	SetGoal(ctx context.Context, run string, goal predictor.Goal) (predictor.Outlook, error)
 	// Outlook returns what would be expected of a run under goal, and changes nothing. Errors are those of Run.
 	Outlook(ctx context.Context, run string, goal predictor.Goal) (predictor.Outlook, error)
-	// Frontier returns every time and cost that a run could come to under goal, and what is read off them: of one that goes
-	// on what is still left, of one that has ended what it could have come to. Errors are those of Run.
+	// Frontier returns every time and cost that a run could come to under goal, and what is read off them: of one that
+	// goes on what is still left, of one that has ended what it could have come to. Errors are those of Run.
 	Frontier(ctx context.Context, run string, goal predictor.Goal) (whatif.Answer, error)
 	// PipelineFrontier is that of a run of a pipeline that could be started with an input; where that is empty, with one
 	// like those of earlier runs.

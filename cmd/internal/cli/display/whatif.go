@@ -33,14 +33,19 @@ func WhatIf(a whatif.Answer, s Style) []string {
 		titles = append(titles, ">in time")
 	}
 	t := newTable(append(titles, "with")...)
-	for _, one := range markedPoints(a) {
+	points := markedPoints(a)
+	same := alike(points)
+	for _, one := range points {
 		row := []string{one.is, seconds(one.Seconds), money(one.Cost)}
 		if a.Goal.Deadline > 0 {
 			row = append(row, chance(one.InTime))
 		}
-		t.add(append(row, Clean(one.Gets()))...)
+		t.add(append(row, Clean(without(one.Point, same).Gets()))...)
 	}
 	lines = append(append(lines, ""), t.lines(s, "")...)
+	if len(same.Stages) > 0 && len(same.Stages) < len(a.Present.Stages) {
+		lines = append(lines, wrapped("in all: ", same.Gets(), s.page())...)
+	}
 	lines = append(lines, "")
 	for i, sentence := range a.Sentences {
 		said := wrapped("", capital(sentence)+".", s.page())
@@ -52,6 +57,30 @@ func WhatIf(a whatif.Answer, s Style) []string {
 		lines = append(lines, said...)
 	}
 	return lines
+}
+
+// alike are the stages that get the same in all points.
+func alike(points []markedPoint) (same whatif.Point) {
+	for _, g := range points[0].Stages {
+		if !slices.ContainsFunc(points, func(p markedPoint) bool {
+			i := slices.IndexFunc(p.Stages, func(other whatif.Given) bool { return other.Stage == g.Stage })
+			return i < 0 || p.Stages[i].Gets() != g.Gets()
+		}) {
+			same.Stages = append(same.Stages, g)
+		}
+	}
+	return same
+}
+
+// without is a point without these stages, unless nothing would be left of it.
+func without(p whatif.Point, same whatif.Point) whatif.Point {
+	if len(same.Stages) == len(p.Stages) {
+		return p
+	}
+	p.Stages = slices.DeleteFunc(slices.Clone(p.Stages), func(g whatif.Given) bool {
+		return slices.ContainsFunc(same.Stages, func(other whatif.Given) bool { return other.Stage == g.Stage })
+	})
+	return p
 }
 
 // chance is a probability; there is none of what was measured.
@@ -112,4 +141,16 @@ func markedPoints(a whatif.Answer) (points []markedPoint) {
 		return cmp.Or(cmp.Compare(x.Seconds, y.Seconds), -cmp.Compare(x.Cost, y.Cost))
 	})
 	return points
+}
+
+// whatIfLines say in a run's summary what twice as fast would have cost and what half the money would have taken; none
+// where that is not known.
+func whatIfLines(a *whatif.Answer, s Style) (lines []string) {
+	if a == nil || !a.Known {
+		return nil
+	}
+	for i, sentence := range a.Sentences[:min(2, len(a.Sentences))] {
+		lines = append(lines, wrapped([]string{"  what if   ", "            "}[i], sentence, s.page())...)
+	}
+	return lines
 }

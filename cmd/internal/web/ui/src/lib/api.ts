@@ -449,7 +449,14 @@ export interface Alert {
   id: string;
   run: string;
   pipeline: string;
-  kind: 'deadline_at_risk' | 'budget_at_risk' | 'recovered' | 'streams_lost' | 'ledger_failing' | 'disk_scarce';
+  kind:
+    | 'deadline_at_risk'
+    | 'budget_at_risk'
+    | 'goal_impossible'
+    | 'recovered'
+    | 'streams_lost'
+    | 'ledger_failing'
+    | 'disk_scarce';
   at: string;
   goal: Goal;
   finish_seconds: Interval;
