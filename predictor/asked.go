@@ -443,6 +443,9 @@ func (s State) ProspectAfter(run Taken, goal fact.Goal, snapshot plan.Snapshot) 
 		}
 		last = max(last, taken.End)
 		d.prospect(&job, d.workNamed(run.App, taken.Stage), left, taken.Cores, nil)
+		if known := len(job.Stages); known > 0 && job.Stages[known-1].Name == taken.Stage {
+			job.Stages[known-1].Present = taken.Given
+		}
 	}
 	job.After = max(0, run.Seconds-last)
 	d.lack(&job, "of which nothing is remembered")

@@ -135,6 +135,9 @@ func (s Stage) try(g Given, room Room, class Class) (Given, bool) {
 	}
 	if s.Tasks == 0 {
 		g.Slots, g.Functions = len(pool), len(functions)
+		if g.Slots > 0 {
+			g.Size = s.Present.Size
+		}
 		g.Seconds, g.Cost, g.price, g.spread = ends, price.USD(), price, math.Hypot(s.Spread, s.Doubt)
 		return g, true
 	}
