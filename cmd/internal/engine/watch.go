@@ -80,8 +80,8 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 	}
 }
 
-// What is asked of frontiers: at most so many in a look, since each takes some ten milliseconds, and again after so many
-// looks where nothing was known, or no plan met the goal.
+// What is asked of frontiers: at most so many in a look, since each takes some ten milliseconds, and again after so
+// many looks where nothing was known, or no plan met the goal.
 const (
 	frontiersAtOnce = 8
 	frontierAgain   = 10

@@ -12,6 +12,12 @@ import (
 // mostPoints is how many points of a frontier are listed besides those that a sentence is about; JSON has all.
 const mostPoints = 10
 
+// besideGets is how many columns a row takes besides what stages get, and leastGets how many that has at least.
+const (
+	besideGets = 45
+	leastGets  = 30
+)
+
 // WhatIf returns the lines that say what a run could come to: the points of its frontier, and the sentences.
 func WhatIf(a whatif.Answer, s Style) []string {
 	lines := []string{"run       " + Clean(a.Run)}
@@ -40,7 +46,11 @@ func WhatIf(a whatif.Answer, s Style) []string {
 		if a.Goal.Deadline > 0 {
 			row = append(row, chance(one.InTime))
 		}
-		t.add(append(row, Clean(without(one.Point, same).Gets()))...)
+		gets := wrapped("", without(one.Point, same).Gets(), max(s.page()-besideGets, leastGets))
+		t.add(append(row, gets[0])...)
+		for _, more := range gets[1:] {
+			t.add(append(make([]string, len(row)), more)...)
+		}
 	}
 	lines = append(append(lines, ""), t.lines(s, "")...)
 	if len(same.Stages) > 0 && len(same.Stages) < len(a.Present.Stages) {
