@@ -6,8 +6,8 @@
 //
 // The steps are packages through which data falls once: what is told (fact) and remembered (memory), what an attempt
 // takes (usage) and is given (size), what is asked and answered at a tick (plan), who gets the room of hosts (share),
-// when functions pay (spill), and what a run comes to (outlook). Their vocabulary has its names here, too: who uses the
-// predictor imports one package.
+// when functions pay (spill), what a run comes to (outlook), and could come to (whatif). Their vocabulary has its names
+// here, too: who uses the predictor imports one package.
 //
 // Neither function reads a clock, does I/O or draws global randomness, so the same two functions run in production, in
 // replays of recorded data and in tests, and a state can always be rebuilt from a checkpoint and the events after it.
@@ -24,6 +24,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/predictor/venue"
+	"github.com/spillway-ml/spillway/predictor/whatif"
 )
 
 // The types of [fact].
@@ -209,6 +210,18 @@ type (
 	Progress = outlook.Progress
 )
 
+// The types of [whatif].
+type (
+	// WhatIf is every time and cost that a run could come to, and what is read off them.
+	WhatIf = whatif.Answer
+	// WhatIfPoint is one way to finish a run.
+	WhatIfPoint = whatif.Point
+	// Given is what a stage gets in it.
+	Given = whatif.Given
+	// Promise is what becomes of the goal.
+	Promise = whatif.Promise
+)
+
 // RelativeError is [usage.RelativeError].
 func RelativeError(predicted, actual float64) float64 { return usage.RelativeError(predicted, actual) }
 
@@ -221,6 +234,9 @@ func FirstSizing(stage StageID, declared quantity.Size, input quantity.Bytes, fr
 func Relief(held, admitted, expected, used, free quantity.Bytes) quantity.Bytes {
 	return size.Relief(held, admitted, expected, used, free)
 }
+
+// ClassCores is [size.ClassCores].
+func ClassCores(class quantity.Bytes) float64 { return size.ClassCores(class) }
 
 // GoProgram is [fact.GoProgram].
 const GoProgram = fact.GoProgram

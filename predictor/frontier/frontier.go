@@ -335,7 +335,35 @@ func (f Frontier) Sure(seconds, confidence float64) (p Point, probability float6
 // Within is the probability that a point takes at most this long, by the spreads of its options; Option.Seconds are
 // medians where there is a spread.
 func (f Frontier) Within(p Point, seconds float64) float64 {
-	certain, mean, variance := p.Seconds, 0.0, 0.0
+	certain, middle, spread := f.sum(p)
+	left := seconds - certain
+	switch {
+	case spread == 0:
+		if p.Seconds <= seconds {
+			return 1
+		}
+		return 0
+	case left <= 0:
+		return 0
+	}
+	return 0.5 * math.Erfc(-(math.Log(left)-middle)/(math.Sqrt2*spread))
+}
+
+// Quantile is the time within which a point ends with this probability, which is above 0 and below 1: the inverse of
+// Within.
+func (f Frontier) Quantile(p Point, probability float64) float64 {
+	certain, middle, spread := f.sum(p)
+	if spread == 0 {
+		return p.Seconds
+	}
+	return certain + math.Exp(middle+spread*math.Sqrt2*math.Erfinv(2*probability-1))
+}
+
+// sum is the time of a point: what is certain of it, and the parameters of the log-normal distribution of the rest;
+// without a spread all of it is certain.
+func (f Frontier) sum(p Point) (certain, middle, spread float64) {
+	certain = p.Seconds
+	mean, variance := 0.0, 0.0
 	for stage, i := range p.Options {
 		o := f.stages[stage][i]
 		if o.Spread == 0 || o.Seconds == 0 {
@@ -347,17 +375,9 @@ func (f Frontier) Within(p Point, seconds float64) float64 {
 		mean += average
 		variance += average * average * math.Expm1(square)
 	}
-	left := seconds - max(certain, 0)
-	switch {
-	case mean == 0:
-		if p.Seconds <= seconds {
-			return 1
-		}
-		return 0
-	case left <= 0:
-		return 0
+	if mean == 0 {
+		return p.Seconds, 0, 0
 	}
-	spread := math.Log1p(variance / (mean * mean))
-	middle := math.Log(mean) - spread/2
-	return 0.5 * math.Erfc(-(math.Log(left)-middle)/math.Sqrt(2*spread))
+	square := math.Log1p(variance / (mean * mean))
+	return max(certain, 0), math.Log(mean) - square/2, math.Sqrt(square)
 }

@@ -32,6 +32,7 @@ type Report struct {
 	Reused      ReportReuse                     `json:"reused"`
 	Breakdown   *timeline.Breakdown             `json:"breakdown,omitempty"`
 	Alerts      []alerting.Alert                `json:"alerts,omitempty"`
+	WhatIf      []string                        `json:"what_if,omitempty"` // sentences; none where nothing is known
 	Venues      map[predictor.Venue]ReportVenue `json:"venues"`
 	Stages      []ReportStage                   `json:"stages"`
 	Totals      ReportTotals                    `json:"totals"`
@@ -140,6 +141,9 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 		Breakdown: m.Breakdown, Alerts: m.Alerts,
 		Stages: make([]ReportStage, 0, len(run.Stages)), Decisions: append([]predictor.Decision{}, m.Decisions...),
 		Result: json.RawMessage("null"),
+	}
+	if m.WhatIf != nil && m.WhatIf.Known {
+		report.WhatIf = m.WhatIf.Sentences
 	}
 	if Ended(run) {
 		report.EndedAt = new(run.EndedAt)

@@ -53,6 +53,7 @@ func Summary(m Model, s Style) []string {
 		lines = append(lines, fmt.Sprintf("  %s; `spillway show %s` lists them with their reasons",
 			Count(len(m.Decisions), "decision"), Clean(run.Run)))
 	}
+	lines = append(lines, whatIfLines(m.WhatIf, s)...)
 	if m.Own {
 		lines = append(lines, "  the stack of this run has ended with it; to ask later, first start one with "+
 			"`spillway dev`")

@@ -513,11 +513,50 @@ export interface Outlook {
   summary: string;
 }
 
+/** What one stage gets in a plan, and what it comes to. */
+export interface Given {
+  stage: string;
+  tasks: number;
+  pool_slots?: number;
+  slot_size?: { cpu_milli: number; device_class?: string };
+  functions?: number;
+  seconds: number;
+  cost_usd: number;
+}
+
+export interface WhatIfPoint {
+  seconds: number;
+  cost_usd: number;
+  in_time_probability?: number;
+  stages: Given[] | null;
+}
+
+/** Every time and cost that a run could come to, or could have come to. */
+export interface WhatIf {
+  goal: Goal;
+  at: string;
+  elapsed_seconds: number;
+  spent_usd: number;
+  known: boolean;
+  why?: string;
+  present?: WhatIfPoint;
+  points: WhatIfPoint[] | null;
+  promise?: { met: boolean; plan: WhatIfPoint; probability: number };
+  sentences: string[] | null;
+}
+
 export interface Alert {
   id: string;
   run: string;
   pipeline: string;
-  kind: 'deadline_at_risk' | 'budget_at_risk' | 'recovered' | 'streams_lost' | 'ledger_failing' | 'disk_scarce';
+  kind:
+    | 'deadline_at_risk'
+    | 'budget_at_risk'
+    | 'goal_impossible'
+    | 'recovered'
+    | 'streams_lost'
+    | 'ledger_failing'
+    | 'disk_scarce';
   at: string;
   goal: Goal;
   finish_seconds: Interval;
@@ -711,6 +750,9 @@ function goalQuery(goal: Goal): string {
     ...(goal.minimise ? { minimise: goal.minimise } : {}),
   }).toString();
 }
+
+/** What a run could come to, or could have, with its goal. */
+export const frontier = (id: string) => get<WhatIf>(ofRun(id, '/frontier'));
 
 export const setGoal = (id: string, goal: Goal) => post<Outlook>(ofRun(id, '/goal'), goal);
 export const retry = (id: string, from: string) => post<Retried>(ofRun(id, '/retry'), from ? { from } : {});
