@@ -81,11 +81,11 @@ func (w World) Replay(ctx context.Context, name string) (Case, error) {
 		r := rand.New(rand.NewPCG(w.Seed, uint64(number)))
 		for _, budget := range w.budgets(exact) {
 			done.compare(job.Stages, ours, exact, budget)
-			seconds, cost, found, err := w.perform(r, m, stages, all, budget)
+			seconds, cost, err := w.perform(r, m, stages, all, budget)
 			if err != nil {
 				return Case{}, err
 			}
-			if best, known := exact.Fastest(cost); found && known {
+			if best, known := exact.Fastest(cost); known {
 				done.Longer = append(done.Longer, max(0, seconds/best.Seconds-1))
 				done.Noisy = append(done.Noisy, distance(exact, seconds, cost))
 			}
@@ -163,25 +163,38 @@ func (c *Case) against(name string, ours frontier.Frontier, seconds float64, bud
 // room for none.
 func (w World) perform(
 	r *rand.Rand, m model, stages []stage, all []allocation, budget quantity.Money,
-) (seconds float64, spent quantity.Money, found bool, err error) {
-	factors := make([]float64, len(all))
-	for i := range factors {
-		factors[i] = math.Exp(w.Noise * r.NormFloat64())
-	}
+) (seconds float64, spent quantity.Money, err error) {
+	known := w.profiles(r, m, all)
 	truth := m.job(stages, all, nil)
 	for s := range stages {
-		f, err := frontier.New(m.job(stages[s:], all, factors))
+		estimates, err := frontier.Smooth(known)
 		if err != nil {
-			return 0, 0, false, err
+			return 0, 0, err
+		}
+		f, err := frontier.New(m.job(stages[s:], all, estimates))
+		if err != nil {
+			return 0, 0, err
 		}
 		plan, fits := f.Fastest(budget - spent)
 		if !fits {
 			plan = f.At(f.Len() - 1)
 		}
-		chosen := truth.Stages[s][plan.Options[0]]
+		i := plan.Options[0]
+		chosen := truth.Stages[s][i]
 		seconds += chosen.Seconds
 		spent = spent.Plus(chosen.Cost)
-		factors[plan.Options[0]] = 1
+		known[i].Seconds, known[i].Spread = m.epochSeconds(all[i]), 0
 	}
-	return seconds, spent, true, nil
+	return seconds, spent, nil
+}
+
+// profiles are measurements of each allocation that are off.
+func (w World) profiles(r *rand.Rand, m model, all []allocation) (known []frontier.Profile) {
+	for _, a := range all {
+		known = append(known, frontier.Profile{
+			At: []float64{math.Log(float64(a.workers)), math.Log(a.memory)}, Kind: a.store.kind,
+			Seconds: m.epochSeconds(a) * math.Exp(w.Noise*r.NormFloat64()), Spread: w.Noise,
+		})
+	}
+	return known
 }

@@ -45,12 +45,13 @@ type allocation struct {
 
 type store struct {
 	name      string
+	kind      int
 	bandwidth float64 // bytes a second
 	latency   float64 // seconds
 	hour      float64 // USD for a worker's share of it
 }
 
-var stores = []store{{"s3", 65e6, 0.08, 0}, {"cache", 630e6, 0.01, 0.02}}
+var stores = []store{{"s3", 0, 65e6, 0.08, 0}, {"cache", 1, 630e6, 0.01, 0.02}}
 
 // allocations are those that can be chosen.
 func allocations() (all []allocation) {
@@ -106,18 +107,19 @@ func training() (stages []stage) {
 	return stages
 }
 
-// job is what the frontier is of. Factors say by how much an allocation's epochs are longer than modelled; nil is 1.
-func (m model) job(stages []stage, all []allocation, factors []float64) frontier.Job {
+// job is what the frontier is of. Estimates are of what an epoch takes with each allocation; nil is what it takes.
+func (m model) job(stages []stage, all []allocation, estimates []frontier.Estimate) frontier.Job {
 	var job frontier.Job
 	for _, s := range stages {
 		var options []frontier.Option
 		for i, a := range all {
-			seconds := s.epochs * m.epochSeconds(a)
-			if factors != nil {
-				seconds *= factors[i]
+			epoch := frontier.Estimate{Seconds: m.epochSeconds(a)}
+			if estimates != nil {
+				epoch = estimates[i]
 			}
 			option, possible := frontier.Choice{
-				Seconds: seconds, Start: startSeconds, Workers: a.workers, AtOnce: account / a.workers, Price: a.price(),
+				Seconds: s.epochs * epoch.Seconds, Start: startSeconds, Workers: a.workers, AtOnce: account / a.workers,
+				Price: a.price(),
 			}.Option(s.trials)
 			if !possible {
 				panic(fmt.Sprintf("%d workers of an account of %d", a.workers, account))
