@@ -113,7 +113,8 @@ func TestAPlanMeetsItsGoalAsLikelyAsAskedAtTheLeastCost(t *testing.T) {
 	}
 	last := f.At(f.Len() - 1)
 	for _, gone := range []frontier.Goal{
-		{Confidence: 0.9}, {Seconds: math.Inf(1), Cost: -1, Confidence: 0.9},
+		{Confidence: 0.9},
+		{Seconds: math.Inf(1), Cost: -1, Confidence: 0.9},
 		{Seconds: -1, Cost: frontier.Unlimited, Confidence: 0.9},
 	} {
 		if p, _ := f.Meet(gone); p.Meets || p.Cost != last.Cost {
@@ -138,7 +139,8 @@ func TestAChangeHidesBehindTheRunningUnit(t *testing.T) {
 		want []frontier.Option
 	}{
 		{
-			"what has not begun starts", frontier.Rest{Units: 5, Spread: 0.4, Running: -1, Choices: choices},
+			"what has not begun starts",
+			frontier.Rest{Units: 5, Spread: 0.4, Running: -1, Choices: choices},
 			[]frontier.Option{
 				{Seconds: 54, Cost: 54, Spread: spread, Doubt: 0.1},
 				{Seconds: 14, Cost: 6 * 14, Spread: 0.4, Capacity: 1},
@@ -155,7 +157,8 @@ func TestAChangeHidesBehindTheRunningUnit(t *testing.T) {
 			},
 		},
 		{
-			"the last unit ends as it began", frontier.Rest{Units: 1, Running: 1, Choices: choices},
+			"the last unit ends as it began",
+			frontier.Rest{Units: 1, Running: 1, Choices: choices},
 			[]frontier.Option{
 				{Seconds: 2, Cost: 12, Capacity: 1}, {Seconds: 2, Cost: 12, Capacity: 1}, {Seconds: 2, Cost: 12, Capacity: 1},
 			},
@@ -166,5 +169,78 @@ func TestAChangeHidesBehindTheRunningUnit(t *testing.T) {
 				t.Errorf("%s: option %d is %+v, want %+v", row.name, i, got, row.want[i])
 			}
 		}
+	}
+}
+
+func TestWhatRunsGoesOnUnlessAChangeBringsEnough(t *testing.T) {
+	t.Parallel()
+	other := frontier.Option{Seconds: 50, Cost: 100}
+	for _, row := range []struct {
+		name    string
+		running frontier.Option
+		goal    frontier.Goal
+		want    int
+	}{
+		{
+			"another is hardly cheaper",
+			frontier.Option{Seconds: 60, Cost: 103},
+			frontier.Goal{Seconds: 100, Cost: frontier.Unlimited, Confidence: 0.9},
+			0,
+		},
+		{
+			"another is much cheaper",
+			frontier.Option{Seconds: 40, Cost: 110},
+			frontier.Goal{Seconds: 100, Cost: frontier.Unlimited, Confidence: 0.9},
+			1,
+		},
+		{
+			"what runs is late",
+			frontier.Option{Seconds: 60, Cost: 99},
+			frontier.Goal{Seconds: 55, Cost: frontier.Unlimited, Confidence: 0.9},
+			1,
+		},
+		{
+			"what runs is likely late",
+			frontier.Option{Seconds: 53, Cost: 99, Spread: 0.1},
+			frontier.Goal{Seconds: 55, Cost: frontier.Unlimited, Confidence: 0.9},
+			1,
+		},
+		{
+			"both are late: the likelier one",
+			frontier.Option{Seconds: 60, Cost: 99, Spread: 0.5},
+			frontier.Goal{Seconds: 45, Cost: frontier.Unlimited, Confidence: 0.9},
+			0,
+		},
+		{
+			"another is hardly faster",
+			frontier.Option{Seconds: 52, Cost: 90},
+			frontier.Goal{Seconds: math.Inf(1), Cost: 200, Confidence: 0.9},
+			0,
+		},
+		{
+			"another is much faster",
+			frontier.Option{Seconds: 80, Cost: 90},
+			frontier.Goal{Seconds: math.Inf(1), Cost: 200, Confidence: 0.9},
+			1,
+		},
+		{
+			"there is no money for another",
+			frontier.Option{Seconds: 80, Cost: 90},
+			frontier.Goal{Seconds: math.Inf(1), Cost: 95, Confidence: 0.9},
+			0,
+		},
+	} {
+		job := frontier.Job{Stages: [][]frontier.Option{{row.running, other}, {{Seconds: 1, Cost: 1}}}}
+		plan, err := frontier.Replan(job, row.goal, frontier.Stays{Option: 0, Gain: 0.05})
+		if err != nil || plan.Options[0] != row.want || len(plan.Options) != 2 {
+			t.Errorf("%s: %+v, %v, want option %d", row.name, plan, err, row.want)
+		}
+	}
+	nothing := frontier.Job{Stages: [][]frontier.Option{{}}}
+	if _, err := frontier.Replan(nothing, frontier.Goal{}, frontier.Stays{Option: -1}); err == nil {
+		t.Error("a job that cannot be run is planned")
+	}
+	if plan, err := frontier.Replan(frontier.Job{}, frontier.Goal{}, frontier.Stays{}); err != nil || !plan.Meets {
+		t.Errorf("a job that is done: %+v, %v", plan, err)
 	}
 }

@@ -53,7 +53,7 @@ type surface struct {
 }
 
 // surfaces are those that are tried. A grid of few: what is told apart is smooth from rough.
-var surfaces = func() (all []surface) {
+func surfaces() (all []surface) {
 	for _, bends := range []float64{0.3, 1} {
 		for _, reach := range []float64{1, 3} {
 			for _, itself := range []float64{0, 0.1} {
@@ -62,14 +62,14 @@ var surfaces = func() (all []surface) {
 		}
 	}
 	return all
-}()
+}
 
-// Smooth estimates each allocation's time from the measurements of all: where each alone is off by a tenth, the one that
-// looks best is likely the one that is most wrong, and its neighbours tell so. It is the mean and spread of a Gaussian
-// process over the logarithms of the times, with a plane as its mean, squared-exponential bends around it and noise as
-// told, of the shape that the measurements are likeliest with (Rasmussen and Williams, Gaussian Processes for Machine
-// Learning, 2006, chapters 2 and 5, http://gaussianprocess.org/gpml/). Exact measurements stay what they are, and teach
-// the others. The error wraps ErrProfile and says which one is none.
+// Smooth estimates each allocation's time from the measurements of all: where each alone is off by a tenth, the one
+// that looks best is likely the one that is most wrong, and its neighbours tell so. It is the mean and spread of a
+// Gaussian process over the logarithms of the times, with a plane as its mean, squared-exponential bends around it
+// and noise as told, of the shape that the measurements are likeliest with (Rasmussen and Williams, Gaussian
+// Processes for Machine Learning, 2006, chapters 2 and 5, http://gaussianprocess.org/gpml/). Exact measurements stay
+// what they are, and teach the others. The error wraps ErrProfile and says which one is none.
 func Smooth(profiles []Profile) ([]Estimate, error) {
 	logs := mat.NewVecDense(max(1, len(profiles)), nil)
 	exact := true
@@ -91,7 +91,7 @@ func Smooth(profiles []Profile) ([]Estimate, error) {
 	}
 	likeliest := math.Inf(-1)
 	var best process
-	for _, s := range surfaces {
+	for _, s := range surfaces() {
 		if p, possible := newProcess(profiles, logs, s); possible && p.likelihood > likeliest {
 			best, likeliest = p, p.likelihood
 		}

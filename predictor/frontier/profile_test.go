@@ -9,8 +9,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor/frontier"
 )
 
-// profiled are allocations of 1 to 128 workers and 1 to 8 cores at two stores, whose times are of no form that is fitted,
-// and what was measured of them.
+// profiled are allocations of 1 to 128 workers and 1 to 8 cores at two stores, whose times are of no form that is
+// fitted, and what was measured of them.
 func profiled(seed uint64, noise float64) (truth []float64, measured []frontier.Profile) {
 	r := rand.New(rand.NewPCG(seed, 3))
 	work, exchange := math.Exp(5+2*r.Float64()), math.Exp(-2+2*r.Float64())
@@ -94,8 +94,11 @@ func TestWhatIsNoProfileIsNamed(t *testing.T) {
 	t.Parallel()
 	ok := frontier.Profile{At: []float64{1}, Seconds: 1, Spread: 0.1}
 	for _, wrong := range []frontier.Profile{
-		{At: []float64{1}}, {At: []float64{1}, Seconds: math.NaN()}, {At: []float64{1}, Seconds: math.Inf(1)},
-		{At: []float64{1, 2}, Seconds: 1}, {At: []float64{1}, Seconds: 1, Spread: -1},
+		{At: []float64{1}},
+		{At: []float64{1}, Seconds: math.NaN()},
+		{At: []float64{1}, Seconds: math.Inf(1)},
+		{At: []float64{1, 2}, Seconds: 1},
+		{At: []float64{1}, Seconds: 1, Spread: -1},
 		{At: []float64{1}, Seconds: 1, Spread: math.NaN()},
 	} {
 		if _, err := frontier.Smooth([]frontier.Profile{ok, wrong}); !errors.Is(err, frontier.ErrProfile) {

@@ -107,24 +107,39 @@ func training() (stages []stage) {
 	return stages
 }
 
-// job is what the frontier is of. Estimates are of what an epoch takes with each allocation; nil is what it takes.
-func (m model) job(stages []stage, all []allocation, estimates []frontier.Estimate) frontier.Job {
-	var job frontier.Job
+// epochs are what an epoch takes with each allocation.
+func (m model) epochs(all []allocation) (exact []frontier.Estimate) {
+	for _, a := range all {
+		exact = append(exact, frontier.Estimate{Seconds: m.epochSeconds(a)})
+	}
+	return exact
+}
+
+// choice is what one trial is given, with the Seconds of one epoch.
+func (a allocation) choice(epoch frontier.Estimate) frontier.Choice {
+	return frontier.Choice{
+		Seconds: epoch.Seconds, Doubt: epoch.Spread, Start: startSeconds, Workers: a.workers, AtOnce: account / a.workers,
+		Price: a.price(),
+	}
+}
+
+// option is what a stage takes and costs with an allocation of which this is known.
+func (s stage) option(a allocation, epoch frontier.Estimate) frontier.Option {
+	choice := a.choice(epoch)
+	choice.Seconds *= s.epochs
+	option, possible := choice.Option(s.trials)
+	if !possible {
+		panic(fmt.Sprintf("%d workers of an account of %d", a.workers, account))
+	}
+	return option
+}
+
+// job is what the frontier is of, for what is known of each allocation.
+func job(stages []stage, all []allocation, epochs []frontier.Estimate) (job frontier.Job) {
 	for _, s := range stages {
 		var options []frontier.Option
 		for i, a := range all {
-			epoch := frontier.Estimate{Seconds: m.epochSeconds(a)}
-			if estimates != nil {
-				epoch = estimates[i]
-			}
-			option, possible := frontier.Choice{
-				Seconds: s.epochs * epoch.Seconds, Start: startSeconds, Workers: a.workers, AtOnce: account / a.workers,
-				Price: a.price(),
-			}.Option(s.trials)
-			if !possible {
-				panic(fmt.Sprintf("%d workers of an account of %d", a.workers, account))
-			}
-			options = append(options, option)
+			options = append(options, s.option(a, epochs[i]))
 		}
 		job.Stages = append(job.Stages, options)
 	}
