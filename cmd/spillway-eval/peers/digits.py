@@ -22,6 +22,7 @@ import numpy as np
 
 PIXELS, CLASSES, BATCH = 64, 10, 32
 TRAINED = 1200  # of 1,797 digits; the others tell the loss
+DIVERGED = 1e9  # is told of a loss that is no number, which JSON has none for
 PASSES = 30  # over the data are what counts as an epoch here
 
 
@@ -124,7 +125,8 @@ def main() -> None:
     report = os.environ.get("SPILLWAY_REPORT")
     with open(report, "a") if report else contextlib.nullcontext(sys.stdout) as out:
         for epoch, loss in train(network, asked.data, round(asked.epochs)):
-            print(json.dumps({"progress": epoch, "metrics": {"loss": loss}}), file=out, flush=True)
+            told = loss if np.isfinite(loss) else DIVERGED
+            print(json.dumps({"progress": epoch, "metrics": {"loss": told}}), file=out, flush=True)
         if asked.checkpoint:
             network.save(asked.checkpoint)
             print(json.dumps({"checkpoint": asked.checkpoint}), file=out, flush=True)

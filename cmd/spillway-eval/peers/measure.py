@@ -1,8 +1,7 @@
 """Runs tuners on the same job in turns, and prints what each found, how long it took and what it held meanwhile.
 
-measure.py DATA REPETITIONS [NAME=COMMAND ...]: DATA is digits.csv.gz. Optuna and Ray Tune are always there; a further
-side is a command for the shell, in which {data} and {seed} are replaced, whose last line is the JSON object that the
-other sides print. Linux only. A line a run goes to the standard output, as JSON, and a table at the end.
+measure.py DATA REPETITIONS [SIDE ...]: DATA is digits.csv.gz, and each side NAME_side.py, all three where none is
+named. Linux only. A line a run goes to the standard output, as JSON, and a table at the end.
 
 Memory is the proportional set size of all processes that the side started, every tenth of a second, without those that
 train: programs of digits.py, and Ray's actors, which train themselves. It is that of the tuner with all its helpers.
@@ -62,7 +61,10 @@ class Watch(threading.Thread):
 
 
 def is_trial(command: str) -> bool:
-    return "digits.py" in command or command.startswith("ray::") and not command.startswith("ray::IDLE")
+    # Ray names its actors by what they run: its other processes, "ray::IDLE" and agents, are helpers.
+    return "digits.py" in command and "_side.py" not in command and " tune " not in command or command.startswith(
+        ("ray::ImplicitFunc", "ray::run")
+    )
 
 
 def pss(rollup: str) -> int:
@@ -102,8 +104,8 @@ def measure(name: str, command: str, seed: int) -> dict[str, Any]:
 def main() -> None:
     data, repetitions = os.path.abspath(sys.argv[1]), int(sys.argv[2])
     python = sys.executable
-    sides = {name: f"'{python}' '{HERE}/{name}_side.py' {{data}} {{seed}}" for name in ("optuna", "ray")}
-    sides.update(side.split("=", 1) for side in sys.argv[3:])
+    names = sys.argv[3:] or ["spillway", "optuna", "ray"]
+    sides = {name: f"'{python}' '{HERE}/{name}_side.py' {{data}} {{seed}}" for name in names}
     runs: list[dict[str, Any]] = []
     for seed in range(1, repetitions + 1):
         for name, command in sides.items():

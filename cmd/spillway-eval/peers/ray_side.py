@@ -16,7 +16,7 @@ import ray
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
-from digits import Network, train
+from digits import DIVERGED, Network, train
 from space import AT_ONCE, EPOCHS, ETA, SPACE, TRIALS
 
 
@@ -24,7 +24,7 @@ def run(configuration: dict[str, Any]) -> None:
     asked = dict(configuration)
     data = asked.pop("data")
     for _, loss in train(Network(**asked), data, EPOCHS):
-        tune.report({"loss": loss if np.isfinite(loss) else 1e9})
+        tune.report({"loss": loss if np.isfinite(loss) else DIVERGED})
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ const (
 
 // clusters are how many cores can be held.
 func clusters() (all []int) {
-	for cores := 4; cores <= 4096; cores *= 4 {
+	for cores := 4; cores <= 4096; cores *= 2 {
 		all = append(all, cores)
 	}
 	return all
