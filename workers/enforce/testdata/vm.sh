@@ -12,7 +12,7 @@
 # minutes. ACCEL=uml runs the kernel as a process (User-Mode Linux): programs run as fast as on the host, system calls
 # and page faults several times slower, on one CPU and without pressure stall information. SLOW=N makes its clock go N
 # times slower than the host's, so that what it is slower by, and what other programs take from it, is not seen inside.
-# Debian packages: qemu-system-x86 linux-image-cloud-amd64, or user-mode-linux; and cpio gzip golang e2fsprogs.
+# Debian packages: qemu-system-x86 linux-image-cloud-amd64, or user-mode-linux gcc; and cpio gzip golang e2fsprogs.
 set -eu
 accel=${ACCEL:-tcg}
 threads=
