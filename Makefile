@@ -108,7 +108,7 @@ measure-sizes: ## Take the figures of sizes: how close they are, how fast they c
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 10m -run 'TestManyAttempts|TestMeasure|TestWhatAWorkspaceCosts' ./workers/agent ./workers/enforce ./workers/command
 
 .PHONY: measure-sizes-v2
-measure-sizes-v2: ## Take the figures of first runs on cgroup v2, in an emulated machine (qemu; see workers/enforce/testdata/vm.sh). An hour; its times say nothing.
+measure-sizes-v2: ## Take the figures of first runs on cgroup v2, in a virtual machine (see workers/enforce/testdata/vm.sh): emulated by qemu, an hour, and its times say nothing; or with ACCEL=uml SLOW=8.
 	cd workers/enforce && PACKAGE=../../cmd/internal/engine APPS='digits=../../digits testapp-0=./testdata/app' MEMORY=4096 MINUTES=120 SPILLWAY_MEASURE=1 testdata/vm.sh -test.v -test.run TestFirstRuns
 
 .PHONY: measure-speed

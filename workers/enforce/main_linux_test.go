@@ -200,9 +200,9 @@ func machine() {
 	sleep()
 }
 
-// disk is what a machine that has one keeps /tmp on: files in a tmpfs count as memory of who wrote them, and are not
-// given back.
-const disk = "/dev/nvme0n1"
+// disks are what machines that have one keep /tmp on, qemu's and that of User-Mode Linux: files in a tmpfs count as
+// memory of who wrote them, and are not given back.
+var disks = []string{"/dev/nvme0n1", "/dev/ubda"}
 
 func boot() (status int, err error) {
 	for _, m := range []struct{ kind, from, at string }{
@@ -211,9 +211,10 @@ func boot() (status int, err error) {
 		{"devtmpfs", "devtmpfs", "/dev"},
 		{"cgroup2", "cgroup2", "/sys/fs/cgroup"},
 		{"tmpfs", "tmpfs", "/tmp"},
-		{"ext4", disk, "/tmp"},
+		{"ext4", disks[0], "/tmp"},
+		{"ext4", disks[1], "/tmp"},
 	} {
-		if _, err := os.Stat(m.from); m.from == disk && errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(m.from); slices.Contains(disks, m.from) && errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		err := errors.Join(os.MkdirAll(m.at, 0o755), unix.Mount(m.from, m.at, m.kind, 0, ""))
