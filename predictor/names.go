@@ -207,6 +207,10 @@ type (
 	Alternative = outlook.Alternative
 	// Progress is how far a running attempt is by its own word.
 	Progress = outlook.Progress
+	// Learning is how the training of a running task goes, and is expected to go on.
+	Learning = outlook.Learning
+	// Ahead is how good a training is expected to be at a step.
+	Ahead = outlook.Ahead
 )
 
 // RelativeError is [usage.RelativeError].

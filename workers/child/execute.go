@@ -51,7 +51,7 @@ func (s Stages) execute(
 			start.Task.PoolOnly),
 		Logger: logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),
 		Progress: func(step, of int, metrics map[string]float64) {
-			progress := wire.Progress{Step: step, Of: of, Metrics: metrics}
+			progress := wire.NewProgress(step, of, metrics)
 			latest.setProgress(progress)
 			if hooks.progress != nil {
 				hooks.progress(progress)

@@ -114,7 +114,7 @@ func (a *attempt) launch() command.Launch {
 func (a *attempt) listener() command.Listener {
 	return command.Listener{
 		Progress: func(step, of int, metrics map[string]float64) {
-			a.log.progress(wire.Progress{Step: step, Of: of, Metrics: metrics})
+			a.log.progress(wire.NewProgress(step, of, metrics))
 		},
 		Checkpoint: func(ref activities.Ref) { a.log.checkpoint(ref) },
 		Warn:       func(text string) { _, _ = fmt.Fprintf(stream{log: a.log, error: true}, "spillway: %s\n", text) },

@@ -165,11 +165,12 @@ func (a *Attempt) numbered() (state wire.Heartbeat, checkpoint int) {
 // more than 64 metrics the first by name are kept, of those whose names have at most 200 bytes: a Record that is too
 // large could never be stored.
 func (a *Attempt) Progress(progress wire.Progress) {
-	progress.Metrics = fewest(progress.Metrics)
+	progress.Metrics, progress.NotFinite = fewest(progress.Metrics), fewNames(progress.NotFinite)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reported = progress
 	a.state.Step, a.state.Of, a.state.Metrics = progress.Step, progress.Of, progress.Metrics
+	a.state.NotFinite = progress.NotFinite
 }
 
 // maxMetrics and maxMetricName bound what is kept of one report.
@@ -188,6 +189,15 @@ func fewest(metrics map[string]float64) map[string]float64 {
 		}
 	}
 	return kept
+}
+
+// fewNames returns the names within the bounds; nil for none.
+func fewNames(names []string) []string {
+	kept := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(name) > maxMetricName })
+	if len(kept) == 0 {
+		return nil
+	}
+	return kept[:min(len(kept), maxMetrics)]
 }
 
 // Trained notes how a split training goes, which Validate has found sound; it replaces all before it, and goes with the
@@ -275,7 +285,8 @@ func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) pred
 		Next:     next(a.Task, a.Number, before, ending),
 		Cost:     ending.Cost,
 		Features: a.features, Step: reported.Step, Of: reported.Of, Metrics: maps.Clone(reported.Metrics),
-		Training: training, Checkpoints: made,
+		NotFinite: reported.NotFinite,
+		Training:  training, Checkpoints: made,
 	}
 }
 
