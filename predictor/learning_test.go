@@ -216,3 +216,27 @@ func TestWhatIsKeptOfTrainingsIsBounded(t *testing.T) {
 		t.Errorf("a checkpoint of %d trainings has %d bytes, once they have ended %d", tasks, len(running), len(ended))
 	}
 }
+
+// TestEndedTasksTeachByTheirRecordsAlone has tasks whose reports nobody heard while they ran, as those of functions.
+func TestEndedTasksTeachByTheirRecordsAlone(t *testing.T) {
+	t.Parallel()
+	state := predictor.State{}
+	for past := range 3 {
+		run := fmt.Sprintf("past-%d", past)
+		line := record(run, "train", 0, 1, 1)
+		line.Step, line.Of, line.Metrics = 40, 40, map[string]float64{"loss": loss(40)}
+		line.Curve = &predictor.Curve{Metric: "loss"}
+		for step := 1; step <= 40; step++ {
+			line.Curve.Steps = append(line.Curve.Steps, int64(step))
+			line.Curve.Values = append(line.Curve.Values, loss(step))
+		}
+		state = fold(state, started(run, 0, predictor.Goal{}), hint(run, "train", 1, 0), start(run, "train", 0, 0), line,
+			predictor.RunEnded{Run: run, State: predictor.RunSucceeded, At: after(2)})
+	}
+	state = fold(state, started("now", 0, predictor.Goal{}), hint("now", "train", 1, 0), start("now", "train", 0, 0),
+		looked("now", 0, 1, 0, 1, "loss", loss(1)), looked("now", 0, 4, 0, 2, "loss", loss(4)))
+	got := asked(t, state, "now", 2)
+	if got.Earlier != 3 || got.Planned != 40 || got.Final == nil || math.Abs(got.Final.Mid-loss(40)) > 0.05 {
+		t.Errorf("got %+v, at its end %+v, want about %v at step 40 by three earlier tasks", got, got.Final, loss(40))
+	}
+}

@@ -14,6 +14,7 @@
 package predictor
 
 import (
+	"github.com/spillway-ml/spillway/predictor/curve"
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/outlook"
@@ -30,6 +31,8 @@ import (
 type (
 	// StageID names one stage of one build of an app.
 	StageID = fact.StageID
+	// Curve is how one metric of a training went in an attempt.
+	Curve = fact.Curve
 	// Venue is where attempts execute.
 	Venue = fact.Venue
 	// Objective is what a run without a deadline and without a budget minimises.
@@ -187,6 +190,9 @@ const (
 	UsualTimeToLoss = plan.UsualTimeToLoss
 	MostOthers      = plan.MostOthers
 )
+
+// Trail is how one metric of a training has gone, from the reports of its steps.
+type Trail = curve.Trail
 
 // FunctionVenue is what Lambda-style functions offer and cost.
 type FunctionVenue = venue.Functions

@@ -180,6 +180,8 @@ type Answer struct {
 	// Checkpoint and Progress are the newest ones; a function has no other way to tell them.
 	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`
 	Progress   *Progress       `json:"progress,omitempty"`
+	// Curve is how the metric of its training went, over all of its reports, at a function; nil where there is none.
+	Curve *predictor.Curve `json:"curve,omitempty"`
 }
 
 // Printed is a part of what a program has printed.

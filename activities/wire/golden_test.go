@@ -64,7 +64,11 @@ var (
 	progress = wire.Progress{
 		Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"},
 	}
+	curve = predictor.Curve{
+		Metric: "loss", Steps: []int64{1, 2}, Values: []float64{0.5, 0.25}, NotFinite: []int64{3},
+	}
 	answer = wire.Answer{
+		Curve:  &curve,
 		Output: json.RawMessage(`{"labels":[1,2]}`), Read: 4096, Written: 512, Wall: 2 * time.Second, CPU: time.Second,
 		PeakMemory: 64 * quantity.MiB,
 		BeganAt:    at, Fetch: time.Millisecond, Publish: 2 * time.Millisecond,
@@ -156,8 +160,8 @@ func loopMessages() map[wire.Kind]wire.Message {
 			},
 			Next: predictor.NextPool, Features: map[string]float64{"epochs": 3},
 			Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"}, Checkpoints: 2,
-			Training: &training,
-			Cost:     5_542_794,
+			Training: &training, Curve: &curve,
+			Cost: 5_542_794,
 		}},
 		wire.KindDecision: {Decision: &predictor.Decision{
 			ID: "1-2-score-pool", At: at, Stage: stage, Venue: predictor.Pool, Run: "digits-1", What: "slots", From: "1 slot",

@@ -390,6 +390,9 @@ type Record struct {
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	// NotFinite are those of its metrics, by name, that were NaN or infinite.
 	NotFinite []string `json:"not_finite,omitempty"`
+	// Curve is how the metric by which its training is followed went, over all of its reports; nil where it reported fewer
+	// than two, or none that says which way is better.
+	Curve *Curve `json:"curve,omitempty"`
 	// Checkpoints is how many this attempt made from which a retry can go on; 0 where it did not tell.
 	Checkpoints int `json:"checkpoints,omitempty"`
 	// Training is how a split training went, as the attempt told it last; nil when it told nothing.

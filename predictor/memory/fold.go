@@ -245,7 +245,7 @@ func (m *State) recorded(e fact.Record) {
 	}
 	m.trail(report{
 		run: e.Run, task: e.Task, stage: e.Stage, attempt: e.Attempt, step: e.Step, metrics: e.Metrics,
-		notFinite: e.NotFinite,
+		notFinite: e.NotFinite, curve: e.Curve,
 	})
 	m.trailed(st, e)
 	switch part := st.Shares[e.Run]; {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"maps"
 	"math"
 	"slices"
 
@@ -18,7 +17,7 @@ const (
 	// mostTrailed is how many points a task that runs has at most, and leastTrailed how many however many tasks run;
 	// allTrailed is about how many all have together.
 	mostTrailed  = 256
-	leastTrailed = 16
+	leastTrailed = 16 // what curve.Trail keeps at least
 	allTrailed   = 1 << 15
 	// maxTrails is how many tasks are followed at a time.
 	maxTrails = 2048
@@ -34,6 +33,19 @@ const (
 // points are those of a curve, each number as single precision has it: what is read again from a checkpoint is what
 // was remembered.
 type points []curve.Point
+
+// round gives each number the precision that a checkpoint keeps. Steps that are the same then are one, the latest.
+func (p *points) round() {
+	kept := (*p)[:0]
+	for _, point := range *p {
+		point = curve.Point{Step: float64(float32(point.Step)), Value: float64(float32(point.Value))}
+		if n := len(kept); n > 0 && kept[n-1].Step == point.Step {
+			kept = kept[:n-1]
+		}
+		kept = append(kept, point)
+	}
+	*p = kept
+}
 
 // MarshalJSON is the text of the little-endian bytes of step and value of each.
 func (p points) MarshalJSON() ([]byte, error) {
@@ -76,9 +88,8 @@ type Trail struct {
 	Task   string       `json:"task"`
 	Metric string       `json:"metric"`
 	// Attempt is the attempt that told the latest point.
-	Attempt int `json:"attempt"`
-	// Points are by step, from 1; a value that was not finite is NaN. Many are thinned, the early ones the most.
-	Points points `json:"points"`
+	Attempt int    `json:"attempt"`
+	Points  points `json:"points"`
 
 	fit *Fit // the latest; nil before the first, and after a checkpoint
 	// changed says that there are points that the fit does not have.
@@ -91,7 +102,7 @@ type Curve struct {
 	Points points `json:"points"`
 }
 
-// report is what an attempt tells of its training.
+// report is what an attempt tells of its training: a step, and at its end a curve.
 type report struct {
 	run, task string
 	stage     fact.StageID
@@ -99,58 +110,29 @@ type report struct {
 	step      int
 	metrics   map[string]float64
 	notFinite []string
-}
-
-// value is that of a metric, NaN for one that was not finite.
-func (r report) value(metric string) (value float64, told bool) {
-	if value, told = r.metrics[metric]; told {
-		return value, true
-	}
-	return math.NaN(), slices.Contains(r.notFinite, metric)
+	curve     *fact.Curve
 }
 
 // trail takes in what an attempt reports of its training.
 func (m *State) trail(r report) {
-	if r.step <= 0 || len(r.metrics)+len(r.notFinite) == 0 {
-		return
-	}
 	key := taskKey(r.run, r.task)
 	t := m.trails[key]
 	if t == nil {
-		metric := curve.Metric(slices.Concat(slices.Collect(maps.Keys(r.metrics)), r.notFinite))
-		if m.Runs[r.run] == nil || metric == "" || len(metric) > maxTask || len(r.task) > maxTask || len(m.trails) >= maxTrails {
+		if m.Runs[r.run] == nil || len(r.task) > maxTask || len(m.trails) >= maxTrails {
 			return
 		}
-		t = &Trail{Stage: r.stage, Run: r.run, Task: r.task, Metric: metric}
-		m.trails[key] = t
+		t = &Trail{Stage: r.stage, Run: r.run, Task: r.task}
 	}
-	value, told := r.value(t.Metric)
-	if !told {
+	most := max(leastTrailed, min(mostTrailed, allTrailed/max(1, len(m.trails))))
+	told := curve.Trail{Metric: t.Metric, Points: t.Points}
+	changed := r.curve != nil && told.Follow(*r.curve, most)
+	if !told.Tell(r.step, r.metrics, r.notFinite, most) && !changed || len(told.Metric) > maxTask {
 		return
 	}
-	t.Attempt = r.attempt
-	t.add(float64(float32(r.step)), float64(float32(value)), max(leastTrailed, min(mostTrailed, allTrailed/len(m.trails))))
+	t.Metric, t.Points, t.Attempt, t.changed = told.Metric, told.Points, r.attempt, true
+	t.Points.round()
+	m.trails[key] = t
 }
-
-// add takes in a point. A step that was told before is told again by an attempt that goes on from a checkpoint: it takes
-// the place of the earlier one and of all after it.
-func (t *Trail) add(step, value float64, most int) {
-	from, again := slices.BinarySearchFunc(t.Points, step, func(p curve.Point, step float64) int {
-		return cmp.Compare(p.Step, step)
-	})
-	if again && from == len(t.Points)-1 && sameValue(t.Points[from].Value, value) {
-		return // looked at again
-	}
-	t.changed = true
-	direction, _ := curve.DirectionOf(t.Metric)
-	if len(t.Points) >= most && from >= most {
-		t.Points = curve.Thinned(t.Points, most/2, direction)
-		from = len(t.Points)
-	}
-	t.Points = append(t.Points[:from], curve.Point{Step: step, Value: value})
-}
-
-func sameValue(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
 
 // Reached is the latest step, with its value, NaN where that was not finite, and the best value.
 func (t *Trail) Reached() (step, value, best float64) {

@@ -92,6 +92,7 @@ func (a *attempt) run(ctx context.Context) wire.Answer {
 	answer.Wall = time.Since(began)
 	note := a.log.last()
 	answer.Checkpoint, answer.Progress, answer.Printed = note.Checkpoint, note.Progress, a.log.printed()
+	answer.Curve = a.log.curve()
 	return answer
 }
 
