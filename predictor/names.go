@@ -14,6 +14,7 @@
 package predictor
 
 import (
+	"github.com/spillway-ml/spillway/predictor/curve"
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/outlook"
@@ -31,6 +32,8 @@ import (
 type (
 	// StageID names one stage of one build of an app.
 	StageID = fact.StageID
+	// Curve is how one metric of a training went in an attempt.
+	Curve = fact.Curve
 	// Venue is where attempts execute.
 	Venue = fact.Venue
 	// Objective is what a run without a deadline and without a budget minimises.
@@ -189,6 +192,9 @@ const (
 	MostOthers      = plan.MostOthers
 )
 
+// Trail is how one metric of a training has gone, from the reports of its steps.
+type Trail = curve.Trail
+
 // FunctionVenue is what Lambda-style functions offer and cost.
 type FunctionVenue = venue.Functions
 
@@ -208,6 +214,10 @@ type (
 	Alternative = outlook.Alternative
 	// Progress is how far a running attempt is by its own word.
 	Progress = outlook.Progress
+	// Learning is how the training of a running task goes, and is expected to go on.
+	Learning = outlook.Learning
+	// Ahead is how good a training is expected to be at a step.
+	Ahead = outlook.Ahead
 )
 
 // The types of [whatif].

@@ -41,8 +41,8 @@ const (
 // Listener is told what a program reports. Nil functions are not called. They are called one at a time, and reading
 // waits for them.
 type Listener struct {
-	// Progress is told of each finished step, of how many, 0 where the program does not say, and with its metrics, all of
-	// them finite.
+	// Progress is told of each finished step, of how many, 0 where the program does not say, and with its metrics: NaN for
+	// those that it wrote as NaN or Infinity, or as the text "NaN".
 	Progress func(step, of int, metrics map[string]float64)
 	// Checkpoint is told of each checkpoint that is stored: a tree with one entry, which Prepare restores.
 	Checkpoint func(activities.Ref)
@@ -141,10 +141,16 @@ func (f *follower) take(line []byte, tooLong bool, checkpoints chan string) {
 	}
 	keys, err := object(line)
 	if err != nil {
-		finite, replaced := withoutNaN(line)
+		finite, replaced := withoutNaN(line, "null")
 		if keys, err = object(finite); err != nil || !replaced {
 			f.warnLine("%q is not a JSON object", quote(line))
 			return
+		}
+		if _, found := keys["metrics"]; found { // of these it is told that they were not finite
+			marked, _ := withoutNaN(line, `"`+notANumber+`"`)
+			if told, err := object(marked); err == nil {
+				keys["metrics"] = told["metrics"]
+			}
 		}
 		f.warnLine("%q has a NaN or Infinity, which JSON has not; it is taken for null", quote(line))
 	}
@@ -198,19 +204,22 @@ func object(line []byte) (map[string]json.RawMessage, error) {
 	return keys, nil
 }
 
+// notANumber is the text that stands for a metric that is not finite.
+const notANumber = "NaN"
+
 // notFinite are numbers as Python's json module writes them when a loss has diverged, and text, in which they mean
 // nothing.
 var notFinite = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b`)
 
-// withoutNaN returns the line with null in place of numbers that JSON does not have, so that the step is not lost with
-// its metric.
-func withoutNaN(line []byte) (finite []byte, replaced bool) {
+// withoutNaN returns the line with other text in place of numbers that JSON does not have, so that the step is not lost
+// with its metric.
+func withoutNaN(line []byte, with string) (finite []byte, replaced bool) {
 	finite = notFinite.ReplaceAllFunc(line, func(found []byte) []byte {
 		if found[0] == '"' {
 			return found
 		}
 		replaced = true
-		return []byte("null")
+		return []byte(with)
 	})
 	return finite, replaced
 }
@@ -229,7 +238,7 @@ func counted(value json.RawMessage, least float64) (number int, ok bool) {
 	return int(*decoded), true
 }
 
-func (f *follower) progress(step, of, metrics json.RawMessage) error {
+func (f *follower) progress(step, of, told json.RawMessage) error {
 	number, ok := counted(step, 0)
 	if !ok {
 		return fmt.Errorf("%s is not the number of a step; write how many are done, such as 3, and in \"of\" how many "+
@@ -242,18 +251,24 @@ func (f *follower) progress(step, of, metrics json.RawMessage) error {
 			f.warnLine("\"of\": %w", err) // the step is done all the same
 		}
 	}
-	finite := make(map[string]float64)
+	metrics := make(map[string]float64)
 	var refused []string
-	if metrics != nil {
+	if told != nil {
 		var all map[string]any
-		if err := json.Unmarshal(metrics, &all); err != nil {
-			return fmt.Errorf("metrics: %s is not an object of numbers", quote(metrics))
+		if err := json.Unmarshal(told, &all); err != nil {
+			return fmt.Errorf("metrics: %s is not an object of numbers", quote(told))
 		}
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			switch value := all[name].(type) {
 			case float64:
-				finite[name] = value
+				metrics[name] = value
 			case nil: // there is no value
+			case string:
+				if value != notANumber {
+					refused = append(refused, name)
+					continue
+				}
+				metrics[name] = math.NaN()
 			default:
 				refused = append(refused, name)
 			}
@@ -261,7 +276,7 @@ func (f *follower) progress(step, of, metrics json.RawMessage) error {
 	}
 	f.telling.Lock()
 	if f.listener.Progress != nil {
-		f.listener.Progress(number, all, finite)
+		f.listener.Progress(number, all, metrics)
 	}
 	f.telling.Unlock()
 	if len(refused) > 0 {

@@ -396,6 +396,9 @@ func (w *Worker) call(
 	if answer.Progress != nil {
 		try.Progress(*answer.Progress)
 	}
+	if answer.Curve != nil {
+		try.Learned(*answer.Curve)
+	}
 	if answer.Checkpoint != nil {
 		try.Checkpoint(*answer.Checkpoint)
 	}

@@ -120,6 +120,8 @@ type Accounts interface {
 	Breakdown(ctx context.Context, run string) (timeline.Breakdown, error)
 	// Curves returns what the tasks of a run reported as progress.
 	Curves(ctx context.Context, run string) ([]timeline.Curve, error)
+	// Learning returns how the trainings of tasks of a run that run go by their metrics, and are expected to go on.
+	Learning(ctx context.Context, run string) ([]predictor.Learning, error)
 	// Hindsight sets what was predicted of the attempts of a run beside what came, with at most so many points of each
 	// stage; of one stage, or where it is empty of all.
 	Hindsight(ctx context.Context, run, stage string, points int) ([]hindsight.Stage, error)

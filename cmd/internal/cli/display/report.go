@@ -74,7 +74,7 @@ type ReportReuse struct {
 }
 
 // ReportStage is what one stage queued, ran, used and cost. Progress is how far its running attempts are by their own
-// word; none where they say nothing.
+// word, and Learning how their trainings go; none where they say nothing.
 type ReportStage struct {
 	Name             string                            `json:"name"`
 	QueueSeconds     float64                           `json:"queue_seconds"`
@@ -92,6 +92,7 @@ type ReportStage struct {
 	Actual           StageActual                       `json:"actual"`
 	CostUSD          float64                           `json:"cost_usd"`
 	Progress         []predictor.Progress              `json:"progress,omitempty"`
+	Learning         []predictor.Learning              `json:"learning,omitempty"`
 }
 
 // StagePrediction is what was expected of one attempt of a stage.
@@ -163,7 +164,7 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 	}
 	for _, stage := range run.Stages {
 		reported := reportStage(stage)
-		reported.Progress = stageProgress(run, stage.Name)
+		reported.Progress, reported.Learning = stageProgress(run, stage.Name), stageLearning(run, stage.Name)
 		report.Stages = append(report.Stages, reported)
 	}
 	totals := run.Totals

@@ -35,6 +35,7 @@ func Summary(m Model, s Style) []string {
 	}
 	lines = append(lines, stageSummary(run, s)...)
 	lines = append(lines, progressLines(run, s)...)
+	lines = append(lines, learningLines(run, s)...)
 	lines = append(lines, gpuLines(run, s)...)
 	for _, stage := range run.Stages {
 		if stage.Failed > 0 {

@@ -83,6 +83,16 @@ func (e *Engine) Curves(_ context.Context, run string) ([]timeline.Curve, error)
 	return account(e, run, func(l *ledger.Ledger, _ time.Time) ([]timeline.Curve, bool) { return l.Curves(run) })
 }
 
+// Learning returns how the trainings of tasks of a run go, as what was told of it has it.
+func (e *Engine) Learning(ctx context.Context, run string) ([]predictor.Learning, error) {
+	if _, err := e.Run(ctx, run); err != nil {
+		return nil, err
+	}
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return predictor.Learn(e.folded(), e.now()).LearningAhead(run), nil
+}
+
 // Hindsight sets what was predicted of the attempts of a run beside what came.
 func (e *Engine) Hindsight(_ context.Context, run, stage string, points int) ([]hindsight.Stage, error) {
 	return detail(e, run, func(d *ledger.Detail, _ time.Time) []hindsight.Stage {

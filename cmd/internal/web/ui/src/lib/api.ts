@@ -81,6 +81,27 @@ export interface Progress {
   left_seconds?: Interval;
 }
 
+/** How the training of a task that runs goes by one of its metrics, and how it is expected to go on. */
+export interface Learning {
+  stage: string;
+  task: string;
+  attempt: number;
+  metric: string;
+  better: 'lower' | 'higher';
+  step: number;
+  /** The metric at that step; null where it was not finite. */
+  value: number | null;
+  best: number | null;
+  phase: 'beginning' | 'learning' | 'plateaued' | 'diverged';
+  /** At which step it ends, and how good it is then. */
+  planned?: number;
+  final?: Interval;
+  /** On how many earlier tasks of the stage that rests. */
+  earlier?: number;
+  /** The best value at steps that are to come. */
+  ahead?: { step: number; value: Interval }[];
+}
+
 /** What was taken from earlier runs, and what it cost when it was made. */
 export interface Reuse {
   tasks: number;
@@ -120,6 +141,8 @@ export interface Run {
   stages: Stage[] | null;
   /** How far its running attempts are by their own word, those that end last first. */
   progress?: Progress[];
+  /** How its running trainings go, those that have diverged first. */
+  learning?: Learning[];
   totals: {
     queue_seconds: number;
     start_seconds: number;
@@ -720,7 +743,10 @@ export const breakdown = (id: string) => get<Breakdown>(ofRun(id, '/breakdown'))
 export const arrivals = (id: string) =>
   get<{ stages: Arriving[] | null }>(ofRun(id, '/arrivals')).then((answer) => answer.stages ?? []);
 export const curves = (id: string) =>
-  get<{ curves: Curve[] | null }>(ofRun(id, '/curves')).then((answer) => answer.curves ?? []);
+  get<{ curves: Curve[] | null; learning?: Learning[] | null }>(ofRun(id, '/curves')).then((answer) => ({
+    curves: answer.curves ?? [],
+    learning: answer.learning ?? [],
+  }));
 
 /** The address of the picture of what was predicted beside what came; each version is asked for anew. */
 export const sizesPicture = (id: string, width: number, points: number, revision: number) =>
