@@ -12,6 +12,8 @@ func main() {
 	app.Main(app.Options{
 		Name:      "digits",
 		Pipelines: []app.Pipeline{workflows.NewPipeline("digits", digits.Digits)},
-		Stages:    []app.Stage{digits.Load, digits.Preprocess, digits.Train, digits.Evaluate, digits.Score},
+		Stages: []app.Stage{
+			digits.Load, digits.Preprocess, digits.Train, digits.Together, digits.Evaluate, digits.Score,
+		},
 	})
 }
