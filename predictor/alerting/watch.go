@@ -59,8 +59,8 @@ type Watch struct {
 	goal       predictor.Goal
 	deadline   risk
 	budget     risk
-	impossible bool // was told of the goal
-	told     [len(kinds)]int // alerts by kind
+	impossible bool            // was told of the goal
+	told       [len(kinds)]int // alerts by kind
 }
 
 // risk is how one limit of a goal stands.
