@@ -48,7 +48,10 @@ func windowRun(t *testing.T, change int) (most int64, err error) {
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
 	ports := runs.Ports{Stages: []runs.AnyStage{squared, total, sum}, Window: 8}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	pipeline := spillway.NewPipeline("squares", mapOnly)
 	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	var seen crowd
@@ -101,7 +104,7 @@ func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
 			env.SetTestTimeout(time.Minute)
 			ports := runs.Ports{Stages: []runs.AnyStage{squared, total, sum}, Window: 8}
 			options := &scheduled{seen: map[temporal.Priority]int{}}
-			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{
+			env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: []interceptor.WorkerInterceptor{
 				runs.NewInterceptor(ports),
 				options,
 			}})
@@ -151,7 +154,7 @@ func TestAPriorityReachesTheOpenChunksWhileOthersAreStillToBeOpened(t *testing.T
 	env.SetTestTimeout(time.Minute)
 	ports := runs.Ports{Stages: []runs.AnyStage{squared}, Window: 8}
 	options := &scheduled{seen: map[temporal.Priority]int{}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: []interceptor.WorkerInterceptor{
 		runs.NewInterceptor(ports),
 		options,
 	}})
