@@ -85,6 +85,9 @@ type CommandResult struct {
 	Changed activities.Ref `json:"changed"`
 	// Values are what the program reported as its result by the line protocol, by name: JSON values.
 	Values map[string]any `json:"values,omitempty"`
+	// NotFinite are the metrics of the last step that it reported whose values were no finite numbers, such as a loss that
+	// has diverged, by name.
+	NotFinite []string `json:"not_finite,omitempty"`
 }
 
 // ReportEnvironment names the file descriptor's path to which a command writes its reports, one JSON object a line:

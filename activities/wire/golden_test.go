@@ -90,7 +90,7 @@ var (
 	}
 	commandResult = wire.CommandResult{
 		Exit: 3, Outputs: map[string]wire.CommandFile{"model": {Path: "model.pt", Artifact: ref, Tree: true}}, Changed: ref,
-		Values: map[string]any{"accuracy": 0.97},
+		Values: map[string]any{"accuracy": 0.97}, NotFinite: []string{"loss"},
 	}
 	bound = wire.Binding{
 		Pipeline: "digits", Subject: "images.>", Filter: map[string]any{"kind": "scan", "meta.size": float64(8)}, MaxRuns: 2,

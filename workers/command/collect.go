@@ -24,10 +24,12 @@ const maxListed = 20
 // where the command asks for them. Those come without what an ignore file leaves out (see tree.ReadIgnore), without
 // links out of the tree and without the outputs.
 //
+// What Follow has read by then is in the result, too: it has returned.
+//
 // An output that is not there, or that leads out of the tree, is an error that wraps ErrOutput. Other errors are the
 // host's.
 func (w *Workspace) Collect(ctx context.Context, values map[string]any) (wire.CommandResult, error) {
-	result := wire.CommandResult{Values: values}
+	result := wire.CommandResult{Values: values, NotFinite: w.notFinite}
 	root, err := os.OpenRoot(w.work)
 	if err != nil {
 		return wire.CommandResult{}, fmt.Errorf("keep the outputs: %w", err)

@@ -252,7 +252,7 @@ func (f *follower) progress(step, of, told json.RawMessage) error {
 		}
 	}
 	metrics := make(map[string]float64)
-	var refused []string
+	var refused, absent []string
 	if told != nil {
 		var all map[string]any
 		if err := json.Unmarshal(told, &all); err != nil {
@@ -268,12 +268,13 @@ func (f *follower) progress(step, of, told json.RawMessage) error {
 					refused = append(refused, name)
 					continue
 				}
-				metrics[name] = math.NaN()
+				metrics[name], absent = math.NaN(), append(absent, name)
 			default:
 				refused = append(refused, name)
 			}
 		}
 	}
+	f.workspace.notFinite = absent[:min(len(absent), maxNotFinite)]
 	f.telling.Lock()
 	if f.listener.Progress != nil {
 		f.listener.Progress(number, all, metrics)
@@ -284,6 +285,9 @@ func (f *follower) progress(step, of, told json.RawMessage) error {
 	}
 	return nil
 }
+
+// maxNotFinite bounds how many metrics without a finite value are told.
+const maxNotFinite = 64
 
 // total is how many steps there are of which so many are done: 0, with what is wrong, for one that cannot be. One that
 // changes counts, and that it does is told once.

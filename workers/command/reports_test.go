@@ -182,6 +182,14 @@ func TestAStepWhoseLossHasDivergedStillCounts(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"words": `NaN, "Infinity`, "loss": nil}, r.reported.Values); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
 	}
+	left, err := w.Collect(t.Context(), r.reported.Values)
+	if diff := cmp.Diff([]string{"a", "loss"}, left.NotFinite); err != nil || diff != "" {
+		t.Errorf("what was no finite number: %v (-want +got):\n%s", err, diff)
+	}
+	follow(t, w, `{"progress": 3, "metrics": {"loss": NaN}}`+"\n"+`{"progress": 4, "metrics": {"loss": 0.5}}`)
+	if left, err = w.Collect(t.Context(), nil); err != nil || left.NotFinite != nil {
+		t.Errorf("after a finite loss %v is left, %v", left.NotFinite, err)
+	}
 }
 
 func TestAResultThatIsTooLargeIsRefusedAsAWhole(t *testing.T) {

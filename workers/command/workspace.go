@@ -36,6 +36,8 @@ type Workspace struct {
 	python  *cached // its environment; nil when it has none
 	before  tree.Snapshot
 	store   *countingStore
+	// notFinite are the metrics without a finite value of the last step that Follow has read.
+	notFinite []string
 
 	removing sync.Once
 	removed  error

@@ -118,16 +118,20 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 		change func(*chain.SingleInput)
 		want   string
 	}{
-		"no space":              {nil, nil, "it has no parameter"},
-		"a range through zero":  {[]string{"lr=log:0..1", "momentum=0..1"}, nil, "a logarithmic range is above 0"},
-		"a name twice":          {[]string{"lr=0..1.0", "lr=0..2.0", "momentum=0..1"}, nil, "it is there twice"},
-		"an unused parameter":   {append(slices.Clone(spaces), "layers=2..3"), nil, `"layers" is used nowhere`},
-		"an unknown one":        {spaces[:1], nil, "placeholder {momentum} is unknown"},
-		"the job's own name":    {append(slices.Clone(spaces), "rung=1..2"), nil, "{rung} is the job's own"},
-		"a choice without end":  {[]string{spaces[0], "momentum=a|" + strings.Repeat("b", 65)}, nil, "at most 64 bytes"},
-		"in place":              {spaces, func(in *chain.SingleInput) { in.Command.InPlace = "/srv" }, "copies of the directory"},
-		"no objective":          {spaces, func(in *chain.SingleInput) { in.Tuning.Objective = "" }, "no objective"},
-		"no trial":              {spaces, func(in *chain.SingleInput) { in.Tuning.Options.Trials = 0 }, "ask for at least one"},
+		"no space":             {nil, nil, "it has no parameter"},
+		"a range through zero": {[]string{"lr=log:0..1", "momentum=0..1"}, nil, "a logarithmic range is above 0"},
+		"a name twice":         {[]string{"lr=0..1.0", "lr=0..2.0", "momentum=0..1"}, nil, "it is there twice"},
+		"an unused parameter":  {append(slices.Clone(spaces), "layers=2..3"), nil, `"layers" is used nowhere`},
+		"an unknown one":       {spaces[:1], nil, "placeholder {momentum} is unknown"},
+		"the job's own name":   {append(slices.Clone(spaces), "rung=1..2"), nil, "{rung} is the job's own"},
+		"a choice without end": {[]string{spaces[0], "momentum=a|" + strings.Repeat("b", 65)}, nil, "at most 64 bytes"},
+		"in place": {
+			spaces, func(in *chain.SingleInput) { in.Command.InPlace = "/srv" }, "copies of the directory",
+		},
+		"no objective": {spaces, func(in *chain.SingleInput) { in.Tuning.Objective = "" }, "no objective"},
+		"no trial": {
+			spaces, func(in *chain.SingleInput) { in.Tuning.Options.Trials = 0 }, "ask for at least one",
+		},
 		"no more for more":      {spaces, func(in *chain.SingleInput) { in.Tuning.Options.Least = 10 }, "no more than all"},
 		"time that is negative": {spaces, func(in *chain.SingleInput) { in.Tuning.Time = -time.Second }, "is negative"},
 		"rungs without a turn": {spaces, func(in *chain.SingleInput) {

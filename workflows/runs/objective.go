@@ -29,6 +29,9 @@ func objectiveOf(name string, command bool, result wire.Result) (float64, error)
 			return 0, fmt.Errorf("%w: decode the result of a command: %w", errNoObjective, err)
 		}
 		if _, found := values.Values[name]; !found {
+			if slices.Contains(values.NotFinite, name) {
+				return math.NaN(), nil
+			}
 			if metric, found := result.Metrics[name]; found {
 				return metric, nil
 			}

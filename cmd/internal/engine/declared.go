@@ -71,8 +71,8 @@ func (s *stores) isOfBuild(
 	return described, nil
 }
 
-// broughtBy is the run whose input brings the commands that a workflow asks for: of a tuning, the run that it is a child
-// of.
+// broughtBy is the run whose input brings the commands that a workflow asks for: of a tuning, the run that it is a
+// child of.
 func broughtBy(workflow string, info *workflowpb.WorkflowExecutionInfo) string {
 	if parent := info.GetParentExecution(); parent != nil && info.GetType().GetName() == runs.TuneWorkflow {
 		return parent.GetWorkflowId()

@@ -12,7 +12,7 @@ import (
 // UsualTrials is how many trials of a tuning are listed unless somebody asks for more.
 const UsualTrials = 20
 
-// TuningPlan is one line that says what a tuning does, before it begins.
+// TuningPlan is one line that says what a tuning does.
 func TuningPlan(t runs.Tuning) string {
 	o := t.Options
 	text := fmt.Sprintf("%s by %s", Count(o.Trials, "trial"), o.Algorithm)

@@ -93,8 +93,8 @@ The exit code is 0 when the run was shown, 2 when there is none, and with --foll
 	command.Flags().BoolVar(&history, "history", false,
 		"print the run's recorded history as JSON, for the replay test of its pipeline")
 	command.Flags().BoolVar(&forecast, "forecast", false, "say what comes at its stages, and is predicted to come")
-	command.Flags().Var(flag.Count{Value: &trials, Least: 1}, "trials", "how many trials of a tuning are listed, the best "+
-		"first")
+	command.Flags().Var(flag.Count{Value: &trials, Least: 1}, "trials",
+		"how many trials of a tuning are listed, the best first")
 	sizes.add(command.Flags())
 	return command
 }
@@ -191,8 +191,8 @@ func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool, tria
 	return nil
 }
 
-// untold reports whether nobody can say how the tunings of a run went: the engine is of an earlier version, or the build
-// of the run is gone.
+// untold reports whether nobody can say how the tunings of a run went: the engine is of an earlier version, or the
+// build of the run is gone.
 func untold(err error) bool {
 	refused, ok := errors.AsType[*web.Error](err)
 	return ok && (refused.Status == http.StatusNotFound || refused.Status == http.StatusGone)

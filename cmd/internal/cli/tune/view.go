@@ -42,12 +42,12 @@ type view struct {
 	said     time.Time // when a line said how it stands
 	line     string    // what that was
 	best     string
-	failed   map[int]bool // trials whose failure was told
+	failed   map[int]bool // trials whose failure was told; nil before the first answer
 	expected bool
 }
 
 func newView(ctx context.Context, t *tool.Tool, s *session.Session, out io.Writer) *view {
-	v := &view{tool: t, client: s.Client, out: out, news: make(chan runs.Tuning, 1), failed: map[int]bool{}}
+	v := &view{tool: t, client: s.Client, out: out, news: make(chan runs.Tuning, 1)}
 	if tool.IsTerminal(out) {
 		v.screen = display.NewScreen(out)
 	}
@@ -116,6 +116,10 @@ func (v *view) Redraw() {
 // tell says what is new in lines: failures, a best trial, and now and then how it stands. On a terminal the last two
 // are drawn.
 func (v *view) tell(at time.Time) {
+	if v.failed == nil {
+		v.failed = map[int]bool{}
+		v.say(display.TuningPlan(v.now))
+	}
 	for _, trial := range v.now.Trials {
 		if trial.State == runs.TrialFailed && !v.failed[trial.Number] && len(v.failed) < mostFailures {
 			v.failed[trial.Number] = true
