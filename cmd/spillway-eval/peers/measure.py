@@ -62,8 +62,11 @@ class Watch(threading.Thread):
 
 def is_trial(command: str) -> bool:
     # Ray names its actors by what they run: its other processes, "ray::IDLE" and agents, are helpers.
-    return "digits.py" in command and "_side.py" not in command and " tune " not in command or command.startswith(
-        ("ray::ImplicitFunc", "ray::run")
+    return (
+        "digits.py" in command
+        and "_side.py" not in command
+        and " tune " not in command
+        or command.startswith(("ray::ImplicitFunc", "ray::run"))
     )
 
 
