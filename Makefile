@@ -121,6 +121,12 @@ measure-functions: ## Take the figures of functions: cold and warm invokes, invo
 	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestBatchesAreMeasured$$' ./workers/spill
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestABurstIsMeasured$$' ./cmd/internal/engine
 
+PYTHON := python3
+
+.PHONY: measure-tuners
+measure-tuners: ## Tune the same job with spillway tune, Optuna and Ray Tune, in turns: make measure-tuners PYTHON=.../bin/python. Minutes, on an otherwise idle machine.
+	SPILLWAY=$(abspath $(BIN))/spillway $(PYTHON) $(EVAL)/peers/measure.py workflows/digits/data/digits.csv.gz 3
+
 .PHONY: measure-overload
 measure-overload: ## Take the figures of bursts: 500 and 5,000 runs at once, at rest and beside busy cores, beside bare Temporal. Half an hour, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 90m -run 'TestOverload$$' ./cmd/internal/engine

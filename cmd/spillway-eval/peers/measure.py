@@ -31,7 +31,7 @@ def read(path: str) -> str:
 
 
 class Watch(threading.Thread):
-    """Sees the processes of a side, which are those that inherited its mark, until it is told to end."""
+    """Sees the processes of a side until it is told to end: those that inherited its mark, and all that they start."""
 
     def __init__(self, mark: str) -> None:
         super().__init__(daemon=True)
@@ -42,6 +42,7 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         known: dict[str, bool] = {}
+        started: set[str] = set()  # numbers of processes that the side started
         while not self.over.wait(0.1):
             held = 0
             for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -50,7 +51,9 @@ class Watch(threading.Thread):
                     stat = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
                     key = f"{pid} {stat[19]}"  # a number is used again, but not with the same time of start
                     if key not in known:
-                        known[key] = self.mark in read(f"/proc/{pid}/environ").split("\0")
+                        inherited = self.mark in read(f"/proc/{pid}/environ").split("\0")
+                        known[key] = inherited or stat[1] in started
+                        (started.add if known[key] else started.discard)(pid)
                     if not known[key]:
                         continue
                     trains = is_trial(read(f"/proc/{pid}/cmdline").replace("\0", " "))
@@ -62,8 +65,11 @@ class Watch(threading.Thread):
 
 def is_trial(command: str) -> bool:
     # Ray names its actors by what they run: its other processes, "ray::IDLE" and agents, are helpers.
-    return "digits.py" in command and "_side.py" not in command and " tune " not in command or command.startswith(
-        ("ray::ImplicitFunc", "ray::run")
+    return (
+        "digits.py" in command
+        and "_side.py" not in command
+        and " tune " not in command
+        or command.startswith(("ray::ImplicitFunc", "ray::run"))
     )
 
 

@@ -33,7 +33,7 @@ const (
 )
 
 // learned is the validation loss of a training after each epoch, a power law with noise, up to the level that is asked.
-// Half of them need between 38 and 55 epochs.
+// Half of them need between 39 and 56 epochs, and of a hundred 98 between 27 and 98.
 func learned(r *rand.Rand) (losses []curve.Point) {
 	floor := floorLoss * math.Exp(0.1*r.NormFloat64())
 	power := decay * math.Exp(0.05*r.NormFloat64())
