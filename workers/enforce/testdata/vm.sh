@@ -7,11 +7,14 @@
 # Environment: PACKAGE is the directory of the package, this one where it is not set. SPILLWAY_MEASURE=1 measures.
 # APPS are commands that the package's tests would compile, each as NAME=DIRECTORY from the package; a machine with
 # apps has a disk of DISK (32G, sparse) for its files, and the host's Python. MEMORY is in MiB. MINUTES is how long the
-# machine may run, and PATIENCE how many times as long as a real one its tests wait. KERNEL is a kernel image. ACCEL=kvm
-# uses the processor's own virtualisation where that works; the default is emulation, which works everywhere and takes
-# minutes. ACCEL=uml runs the kernel as a process (User-Mode Linux): programs run as fast as on the host, system calls
-# and page faults several times slower, on one CPU and without pressure stall information. SLOW=N makes its clock go N
-# times slower than the host's, so that what it is slower by, and what other programs take from it, is not seen inside.
+# machine may run, and PATIENCE how many times as long as a real one its tests wait. KERNEL is a kernel image, BOOT are
+# more words for its command line. ACCEL=kvm uses the processor's own virtualisation where that works; the default is
+# emulation, which works everywhere and takes minutes. ACCEL=uml runs the kernel as a process (User-Mode Linux):
+# programs run as fast as on the host, system calls and page faults several times slower, on one CPU and without
+# pressure stall information. SLOW=N makes its clock go N times slower than the host's, so that what it is slower by, and
+# what other programs take from it, is not seen inside.
+# A kernel of 6.19 or later that was built with ARCH=um, CONFIG_SMP and CONFIG_PSI has two CPUs, pressure and faster
+# system calls with BOOT='ncpus=2 seccomp=on psi=1'.
 # Debian packages: qemu-system-x86 linux-image-cloud-amd64, or user-mode-linux gcc; and cpio gzip golang e2fsprogs.
 set -eu
 accel=${ACCEL:-tcg}
@@ -94,7 +97,7 @@ machine() {
 		-nic none $disk -kernel "${KERNEL:-$(ls -v /boot/vmlinuz-* | tail -n 1)}" -initrd "$work/initrd" \
 		-append "console=ttyS0 psi=1 $*"
 }
-# shellcheck disable=SC2086 # the words of $program are arguments
-machine quiet panic=-1 rdinit=/init SPILLWAY_TEST_REQUIRE=cgroup $program "SPILLWAY_MEASURE=${SPILLWAY_MEASURE:-}" \
+# shellcheck disable=SC2086 # the words of $BOOT and $program are arguments
+machine ${BOOT:-} quiet panic=-1 rdinit=/init SPILLWAY_TEST_REQUIRE=cgroup $program "SPILLWAY_MEASURE=${SPILLWAY_MEASURE:-}" \
 	"SPILLWAY_TEST_PATIENCE=$patience" -- "-test.timeout=$((minutes - 5))m" "$@" | tee "$work/log"
 grep -q 'exit status 0, error <nil>' "$work/log"
