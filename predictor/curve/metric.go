@@ -14,8 +14,10 @@ var kinds = []struct {
 }{
 	{[]string{"loss", "nll", "perplexity", "ppl"}, Minimise},
 	{[]string{"error", "err", "mse", "rmse", "mae", "mape", "wer", "cer"}, Minimise},
-	{[]string{"accuracy", "acc", "auc", "auroc", "f1", "bleu", "rouge", "iou", "miou", "dice", "map", "ssim", "psnr",
-		"precision", "recall", "r2", "reward", "top1", "top5"}, Maximise},
+	{[]string{
+		"accuracy", "acc", "auc", "auroc", "f1", "bleu", "rouge", "iou", "miou", "dice", "map", "ssim", "psnr",
+		"precision", "recall", "r2", "reward", "top1", "top5",
+	}, Maximise},
 }
 
 // held are the words for data that a training does not learn from.

@@ -23,9 +23,9 @@ func (t *Trail) Direction() Direction {
 	return direction
 }
 
-// Tell takes in a report: the step that is done, its metrics, and the names of those that were not finite. At most about
-// most points are kept, 16 or more; see [Thinned]. A step that was told before is told again by an attempt that goes on
-// from a checkpoint: it takes the place of the earlier one and of all after it. changed says that something new was
+// Tell takes in a report: the step that is done, its metrics, and the names of those that were not finite. About most
+// points are kept at most, 16 or more; see [Thinned]. A step that was told before is told again by an attempt that goes
+// on from a checkpoint: it takes the place of the earlier one and of all after it. changed says that something new was
 // told.
 func (t *Trail) Tell(step int, metrics map[string]float64, notFinite []string, most int) (changed bool) {
 	if step <= 0 || len(metrics)+len(notFinite) == 0 {

@@ -1,7 +1,7 @@
 package fact
 
-// Curve is how one metric of a training went in an attempt, step by step: at most [MostCurve] points, the early ones the
-// thinnest. The zero value tells nothing.
+// Curve is how one metric of a training went in an attempt, step by step: at most [MostCurve] points, fewer the later
+// they are, evenly over the logarithm of the step. The zero value tells nothing.
 type Curve struct {
 	// Metric is the metric's name, as the stage reports it.
 	Metric string `json:"metric"`

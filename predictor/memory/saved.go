@@ -141,13 +141,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	if from.Version < loaded {
 		read.load()
 	}
-	for _, v := range from.Trails {
-		if v != nil && len(v.Points) > 0 && read.Runs[v.Run] != nil {
-			v.changed = true
-			read.trails[taskKey(v.Run, v.Task)] = v
-		}
-	}
-	read.countCurved()
+	read.trailing(from.Trails)
 	read.arrivals = from.Arrivals.read()
 	read.Cores, read.RunWidth, read.CostWidth = from.Cores, from.RunWidth, from.CostWidth
 	read.Full = from.Full.sane()

@@ -201,6 +201,17 @@ func (m *State) keepCurve(known *Model, ended Curve) {
 	}
 }
 
+// trailing goes on with what a checkpoint has of how tasks train.
+func (m *State) trailing(saved []*Trail) {
+	for _, v := range saved {
+		if v != nil && len(v.Points) > 0 && m.Runs[v.Run] != nil {
+			v.changed = true
+			m.trails[taskKey(v.Run, v.Task)] = v
+		}
+	}
+	m.countCurved()
+}
+
 // countCurved counts the points of all curves.
 func (m *State) countCurved() {
 	m.curved = 0

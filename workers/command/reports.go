@@ -141,16 +141,9 @@ func (f *follower) take(line []byte, tooLong bool, checkpoints chan string) {
 	}
 	keys, err := object(line)
 	if err != nil {
-		finite, replaced := withoutNaN(line, "null")
-		if keys, err = object(finite); err != nil || !replaced {
+		if keys, err = lenient(line); err != nil {
 			f.warnLine("%q is not a JSON object", quote(line))
 			return
-		}
-		if _, found := keys["metrics"]; found { // of these it is told that they were not finite
-			marked, _ := withoutNaN(line, `"`+notANumber+`"`)
-			if told, err := object(marked); err == nil {
-				keys["metrics"] = told["metrics"]
-			}
 		}
 		f.warnLine("%q has a NaN or Infinity, which JSON has not; it is taken for null", quote(line))
 	}
@@ -210,6 +203,25 @@ const notANumber = "NaN"
 // notFinite are numbers as Python's json module writes them when a loss has diverged, and text, in which they mean
 // nothing.
 var notFinite = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b`)
+
+// lenient decodes one object with numbers that JSON does not have, by key: null in their place, and in metrics the text
+// that stands for them. The error says that it is none, or has no such number.
+func lenient(line []byte) (map[string]json.RawMessage, error) {
+	finite, replaced := withoutNaN(line, "null")
+	if !replaced {
+		return nil, errors.New("no number in it is not finite")
+	}
+	keys, err := object(finite)
+	if _, found := keys["metrics"]; err != nil || !found {
+		return keys, err
+	}
+	marked, _ := withoutNaN(line, `"`+notANumber+`"`)
+	told, err := object(marked)
+	if err == nil {
+		keys["metrics"] = told["metrics"]
+	}
+	return keys, err
+}
 
 // withoutNaN returns the line with other text in place of numbers that JSON does not have, so that the step is not lost
 // with its metric.
