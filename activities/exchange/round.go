@@ -63,6 +63,13 @@ func (w *worker) exchange(ctx context.Context) (Vector, error) {
 		}
 		return mean([]Vector{part})
 	}
+	if w.Pattern == "" { // parts of all workers are as large, so all of them choose the same
+		part, err := t.part(ctx, w.Worker)
+		if err != nil {
+			return Vector{}, err
+		}
+		w.Pattern = Usual(w.Workers, len(part.encode()))
+	}
 	switch w.Pattern {
 	case AllGather:
 		return t.gather(ctx)
