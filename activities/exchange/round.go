@@ -25,7 +25,9 @@ const (
 
 func partName(round, part int) string { return fmt.Sprintf("%d-part-%d", round, part) }
 
-func pieceName(round, piece, part int) string { return fmt.Sprintf("%d-piece-%d-of-%d", round, piece, part) }
+func pieceName(round, piece, part int) string {
+	return fmt.Sprintf("%d-piece-%d-of-%d", round, piece, part)
+}
 
 func meanName(round, piece int) string { return fmt.Sprintf("%d-mean-%d", round, piece) }
 

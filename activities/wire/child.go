@@ -17,6 +17,9 @@ const (
 	// ArtifactsEnvironment is the artifact store, as package stores opens it: a file:// URL, the http:// URL of the
 	// engine's relay, which holds a token that opens and puts artifacts, or for functions elsewhere an s3:// URL.
 	ArtifactsEnvironment = "SPILLWAY_ARTIFACTS"
+	// ServerEnvironment is the http:// URL of the engine's relay, which has a parameter server for trainings by several
+	// workers, with its token; unset where the process cannot reach it, as functions elsewhere cannot.
+	ServerEnvironment = "SPILLWAY_SERVER"
 	// TemporalEnvironment and NATSEnvironment are the addresses for the workflow worker; that of NATS holds the name and
 	// the password of its build.
 	TemporalEnvironment = "SPILLWAY_TEMPORAL"

@@ -92,6 +92,8 @@ func (s *Store) wipe(ctx context.Context, prefix string, before time.Time) error
 	return err
 }
 
-func (s *Store) boardName(group, name string) string { return artifact.Boards + "/" + group + "/" + name }
+func (s *Store) boardName(group, name string) string {
+	return artifact.Boards + "/" + group + "/" + name
+}
 
 func (s *Store) boardKey(group, name string) string { return s.key(s.boardName(group, name)) }
