@@ -42,7 +42,7 @@ type Rounds struct {
 	Pattern Pattern
 	// Every is after how many rounds one of them saves the state; 0 is 16.
 	Every int
-	// Patience is how long the others wait for a worker in the first round before they do its work, too; 0 is 10 s.
+	// Patience is how long the others wait for a worker in the first round before they do its work, too; 0 is 2 s.
 	Patience time.Duration
 }
 

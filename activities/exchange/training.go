@@ -79,7 +79,7 @@ type Job struct {
 	Pattern Pattern
 	// Every is after how many rounds one of the workers saves the state, in turn; 0 is 16.
 	Every int
-	// Patience is how long a worker of the first round is waited for before another computes its part, too; 0 is 10 s. In
+	// Patience is how long a worker of the first round is waited for before another computes its part, too; 0 is 2 s. In
 	// later rounds it is a fifth of that, or three times as long as the round before took where that is more.
 	Patience time.Duration
 	// Limit is how long this call may take before it saves its state and returns an AgainError; 0 leaves that to the
@@ -119,7 +119,7 @@ type Told struct {
 
 const (
 	usualEvery    = 16
-	usualPatience = 10 * time.Second
+	usualPatience = 2 * time.Second
 	// spare is how many times as long as the longest round must be left before the limit for another to begin.
 	spare = 2
 	// reserve is what is left besides, to save the state.
