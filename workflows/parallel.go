@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/exchange"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -75,10 +77,23 @@ func (w Worker) Train(ctx context.Context, rounds Rounds, model Model) error {
 	told, err := exchange.Train(ctx, exchange.Job{
 		Board: board, Group: w.Group, Worker: w.Number, Workers: w.Count, Rounds: rounds.Count, Pattern: rounds.Pattern,
 		Every: rounds.Every, Patience: rounds.Patience, Limit: callTime, State: w.From,
+		Each: func(told exchange.Told) { w.tell(ctx, rounds, told) },
 	}, model)
 	activities.Log(ctx).InfoContext(ctx, "worker ends", "worker", w.Number, "workers", w.Count, "rounds", told.Rounds,
 		"parts", told.Parts, "skipped", told.Skipped, "computing", told.Computing, "exchanging", told.Exchanging)
 	return err
+}
+
+// tell reports how the training goes, of which follows where its next tasks run.
+func (w Worker) tell(ctx context.Context, rounds Rounds, told exchange.Told) {
+	n := float64(told.Rounds)
+	activities.Trained(ctx, predictor.Training{
+		Model: "a vector", Executor: "workers", ModelBytes: quantity.Bytes(told.Bytes), Workers: w.Count,
+		Steps: int64(told.Done), TotalSteps: int64(rounds.Count),
+		StepSeconds:     (told.Computing + told.Exchanging).Seconds() / n,
+		ExchangeSeconds: told.Exchanging.Seconds() / n,
+		Parts:           []predictor.TrainingPart{{Device: "cpu-0", Kind: "cpu", Threads: runtime.GOMAXPROCS(0)}},
+	})
 }
 
 // ParallelStage is a stage whose tasks train one model together. List it in app.Main as any other. It is a value: With

@@ -87,6 +87,8 @@ type Job struct {
 	Limit time.Duration
 	// State is where an earlier call has stopped; the zero value is the beginning.
 	State Saved
+	// Each is told after each round how it goes; nil ignores it.
+	Each func(Told)
 }
 
 // Saved is a stored state.
@@ -111,8 +113,10 @@ type Told struct {
 	// Rounds is how many rounds this call has done, Parts how many parts it has computed in them: more than rounds where
 	// it has done the work of workers who were not there.
 	Rounds, Parts int
-	// Skipped is how many rounds others had done before it came.
-	Skipped int
+	// Skipped is how many rounds others had done before it came, and Done how many the model has seen altogether.
+	Skipped, Done int
+	// Bytes is what the values of a part take.
+	Bytes int
 	// Computing and Exchanging are how long it has computed, and read, written and waited for others.
 	Computing, Exchanging time.Duration
 }
@@ -212,9 +216,13 @@ func (w *worker) train(ctx context.Context) error {
 		w.round++
 		took := time.Since(began)
 		w.told.Rounds++
+		w.told.Done, w.told.Bytes = w.round, 4*len(sum.Values)
 		w.told.Exchanging += took - (w.told.Computing - computed)
 		if !w.waited {
 			w.longest, w.patience = max(w.longest, took), max(w.Patience/5, 3*took)
+		}
+		if w.Each != nil {
+			w.Each(w.told)
 		}
 		if w.round%w.Every == 0 && w.round < w.Rounds {
 			if err := w.mark(ctx); err != nil {
