@@ -392,7 +392,7 @@ func (t *training) reason() string {
 		t.pool.Cost, words.Seconds(t.pool.Time.Seconds()))
 	for _, way := range t.ways {
 		fmt.Fprintf(&text, ", %s as %s in %s", way.Cost, t.described(way), words.Seconds(way.Time.Seconds()))
-		if way.Exchange > mostlyExchanges {
+		if way.Exchange > muchExchange {
 			fmt.Fprintf(&text, " (the exchange takes %.0f%% of a step)", 100*way.Exchange)
 		}
 	}
@@ -407,8 +407,8 @@ func (t *training) reason() string {
 	return text.String()
 }
 
-// mostlyExchanges is from which part of a step on a decision tells how much of it the exchange is.
-const mostlyExchanges = 0.5
+// muchExchange is from which part of a step on a decision tells how much of it the exchange is.
+const muchExchange = 0.25
 
 func (t *training) described(way trainedBy) string {
 	if way.functions == 1 {
