@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type group struct {
 	messages map[string][]byte
 	posted   chan struct{} // closed at the next message
 	asked    time.Time
+	sums     map[string]*sum // those of the latest rounds, by the names of what they are of
 }
 
 var (
@@ -48,7 +50,7 @@ func (m *Memory) of(name string) *group {
 	}
 	g := m.groups[name]
 	if g == nil {
-		g = &group{messages: map[string][]byte{}, posted: make(chan struct{})}
+		g = &group{messages: map[string][]byte{}, posted: make(chan struct{}), sums: map[string]*sum{}}
 		if m.groups == nil {
 			m.groups = map[string]*group{}
 		}
@@ -107,6 +109,7 @@ func (m *Memory) Wipe(_ context.Context, group string, names ...string) error {
 		m.bytes -= int64(len(g.messages[name]))
 		delete(g.messages, name)
 	}
+	clear(g.sums)
 	if len(names) == 0 {
 		m.forget(group, g)
 		close(g.posted) // who waits looks again
@@ -114,23 +117,49 @@ func (m *Memory) Wipe(_ context.Context, group string, names ...string) error {
 	return nil
 }
 
+// sum is a mean that is added up once, by the first who asks for it.
+type sum struct {
+	once     sync.Once
+	messages [][]byte
+	mean     Vector
+	err      error
+}
+
+func (s *sum) of() (Vector, error) {
+	s.once.Do(func() {
+		parts := make([]Vector, len(s.messages))
+		for i, data := range s.messages { // they never change
+			if parts[i], s.err = decode(data); s.err != nil {
+				s.err = fmt.Errorf("part %d: %w", i, s.err)
+				return
+			}
+		}
+		s.mean, s.err = mean(parts)
+	})
+	return s.mean, s.err
+}
+
+// mostSums is how many means of a group are kept: workers of one round and of the next ask for them.
+const mostSums = 2
+
 // Mean waits until there is a message under each of the names, and returns their mean; see Averager.
 func (m *Memory) Mean(
 	ctx context.Context, group string, names []string, patience time.Duration,
-) (sum Vector, missing []int, err error) {
+) (mean Vector, missing []int, err error) {
 	if len(names) == 0 {
 		return Vector{}, nil, errors.New("a mean of no messages")
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for last := false; ; {
-		parts, missing, posted, err := m.parts(group, names)
-		if err != nil || len(missing) > 0 && last {
-			return Vector{}, missing, err
-		}
+		found, missing, posted := m.sum(group, names)
 		if len(missing) == 0 {
-			sum, err := mean(parts)
-			return sum, nil, err
+			mean, err := found.of()
+			mean.Values = slices.Clone(mean.Values) // the caller's own
+			return mean, nil, err
+		}
+		if last {
+			return Vector{}, missing, nil
 		}
 		select {
 		case <-posted:
@@ -142,31 +171,28 @@ func (m *Memory) Mean(
 	}
 }
 
-// parts decodes the messages under names, or says which are missing.
-func (m *Memory) parts(
-	group string, names []string,
-) (parts []Vector, missing []int, posted <-chan struct{}, err error) {
+// sum returns the mean of the messages under names, or says which are missing.
+func (m *Memory) sum(group string, names []string) (found *sum, missing []int, posted <-chan struct{}) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	g := m.of(group)
-	found := make([][]byte, len(names))
+	key := strings.Join(names, " ")
+	if found := g.sums[key]; found != nil {
+		return found, nil, g.posted
+	}
+	found = &sum{}
 	for i, name := range names {
 		if data, there := g.messages[name]; there {
-			found[i] = data
+			found.messages = append(found.messages, data)
 		} else {
 			missing = append(missing, i)
 		}
 	}
-	posted = g.posted
-	m.mu.Unlock()
-	if len(missing) > 0 {
-		return nil, missing, posted, nil
-	}
-	for i, data := range found { // messages never change
-		part, err := decode(data)
-		if err != nil {
-			return nil, nil, posted, fmt.Errorf("message %s of %s: %w", names[i], group, err)
+	if len(missing) == 0 {
+		if len(g.sums) >= mostSums {
+			clear(g.sums) // who still asks for one has it added up anew
 		}
-		parts = append(parts, part)
+		g.sums[key] = found
 	}
-	return parts, nil, posted, nil
+	return found, missing, g.posted
 }

@@ -6,19 +6,20 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
-	"github.com/spillway-ml/spillway/activities/wait"
 )
 
 // errPassed says that the group has gone on meanwhile, and that this worker has taken its state over.
 var errPassed = errors.New("the others have gone on")
 
 const (
-	// firstPoll is the first pause between two looks at a board; each is half as long again as the one before, up to
-	// longestPoll.
-	firstPoll, longestPoll = 2 * time.Millisecond, 100 * time.Millisecond
+	// firstPoll is the first pause between two looks at a board; each is a quarter longer than the one before, up to
+	// longestPoll. At most mostLooks are under way at a time.
+	firstPoll, longestPoll = 2 * time.Millisecond, 50 * time.Millisecond
+	mostLooks              = 8
 	// looksFor is how long a message is missing before the worker looks whether the group has gone on.
 	looksFor = time.Second
 )
@@ -155,26 +156,49 @@ func (t *turn) overdue(part int) bool {
 	return time.Since(t.began) > t.patience*time.Duration(1+distance)/2
 }
 
-// await waits for the vector of a part's worker. It is not there when it is overdue.
+// await waits for the vector of a part's worker. It is not there when it is overdue. While it is missing, one look
+// follows another before that has come back: over a slow channel, each would else delay what comes meanwhile by a whole
+// latency.
 func (t *turn) await(ctx context.Context, name string, part int) (v Vector, there bool, err error) {
-	looked := time.Now()
-	for pause := firstPoll; ; pause = min(pause*3/2, longestPoll) {
-		v, there, err = t.take(ctx, name)
-		if err != nil || there {
-			return v, there, err
+	looking, cancel := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	defer looks.Wait()
+	defer cancel()
+	type found struct {
+		v     Vector
+		there bool
+		err   error
+	}
+	answers := make(chan found, mostLooks)
+	looked, out := time.Now(), 0
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for pause := firstPoll; ; {
+		select {
+		case got := <-answers:
+			if out--; got.err != nil || got.there {
+				return got.v, got.there, got.err
+			}
+			continue
+		case <-ctx.Done():
+			return Vector{}, false, context.Cause(ctx)
+		case <-timer.C:
 		}
-		if time.Since(looked) > looksFor {
-			if err := t.gone(ctx); err != nil {
+		if time.Since(looked) > looksFor || t.overdue(part) {
+			if late, err := t.overdue(part), t.gone(ctx); err != nil || late {
 				return Vector{}, false, err
 			}
 			looked = time.Now()
 		}
-		if t.overdue(part) {
-			return Vector{}, false, t.gone(ctx)
+		if out < mostLooks {
+			out++
+			looks.Go(func() {
+				v, there, err := t.take(looking, name)
+				answers <- found{v, there, err}
+			})
 		}
-		if !wait.For(ctx, pause) {
-			return Vector{}, false, context.Cause(ctx)
-		}
+		timer.Reset(pause)
+		pause = min(pause*5/4, longestPoll)
 	}
 }
 
