@@ -102,6 +102,15 @@ func TestATrainingByWorkersIsPricedTogether(t *testing.T) {
 		!strings.Contains(why.Reason, "2 functions of") || !strings.Contains(why.Reason, "% of a step") {
 		t.Errorf("%d functions: %s", spilled, why.Reason)
 	}
+	others := 0
+	for _, other := range why.Rejected {
+		if strings.Contains(other.What, "1 worker on") || strings.Contains(other.What, "4 workers on") {
+			others++
+		}
+	}
+	if others == 0 {
+		t.Errorf("other numbers of workers are not told: %+v", why.Rejected)
+	}
 	told.StepSeconds, told.TotalSteps, told.Steps = 20, 30, 30
 	if spilled, why = decideOnTrainings(t, told, fifth, 1); spilled == 0 {
 		t.Errorf("functions cost less, and none is asked for: %s", why.Reason)

@@ -260,6 +260,8 @@ type training struct {
 	nowhere bool
 	// ways are the ways of functions that can be had, the cheapest first.
 	ways []trainedBy
+	// front are the ways of any number of workers, in functions and at the pool, that no other beats in time and cost.
+	front []venue.Option
 }
 
 // trainedBy is a way to train in functions.
@@ -333,10 +335,11 @@ func (d *decider) trainsTogether(w *work, told fact.Training, cores, threads flo
 			Latency: time.Duration(exchange / transfers * float64(time.Second)), Pattern: venue.AllGather,
 		}
 	}
-	t.pool = t.work.OnHosts(venue.Hosts{
-		Name: "the pool's slot", Cores: cores, Hour: d.slotPrice(w), Network: each(2*n - 2),
+	slot := venue.Hosts{
+		Name: "slots of the pool", Cores: cores, Hour: d.slotPrice(w), Network: each(2*n - 2),
 		Store: venue.Channel{BytesPerSecond: math.Inf(1)},
-	}, told.Workers)
+	}
+	t.pool = t.work.OnHosts(slot, told.Workers)
 	cold := d.functions.ColdStart
 	ways := venue.Ways{
 		Store: venue.ObjectStore(), Channels: []venue.Channel{each(n)},
@@ -347,9 +350,18 @@ func (d *decider) trainsTogether(w *work, told fact.Training, cores, threads flo
 		gather.Pattern = venue.AllGather
 		ways.Channels = []venue.Channel{scatter, gather}
 	}
-	t.try(told.Workers, d.holding(d.functionMemory(w)), ways)
+	offered := d.holding(d.functionMemory(w))
+	t.try(told.Workers, offered, ways)
+	// What others cost is told; how many there are is the pipeline's choice.
+	front, err := venue.Options(t.work, min(2*told.Workers, mostWeighed), offered, ways, []venue.Hosts{slot})
+	if err == nil { // a training without a step costs nothing anywhere
+		t.front = front
+	}
 	return t
 }
+
+// mostWeighed is up to how many workers a training is weighed.
+const mostWeighed = 64
 
 // holding are the functions that hold so much.
 func (d *decider) holding(needed quantity.Bytes) venue.Functions {
@@ -435,6 +447,18 @@ func (t *training) rejected(spilled bool) (others []plan.Rejected) {
 		}
 		others = append(others, plan.Rejected{
 			What: t.described(way), Venue: fact.Function, Price: way.Cost, Seconds: way.Time.Seconds(), Chance: -1,
+		})
+	}
+	for _, option := range t.front {
+		if option.Workers == t.workers {
+			continue // it is above, or is what is done
+		}
+		at := fact.Pool
+		if option.Functions() {
+			at = fact.Function
+		}
+		others = append(others, plan.Rejected{
+			What: option.String(), Venue: at, Price: option.Cost, Seconds: option.Time.Seconds(), Chance: -1,
 		})
 	}
 	return others

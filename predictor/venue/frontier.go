@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
-	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
@@ -75,57 +73,4 @@ func pareto(all []Option) []Option {
 		}
 	}
 	return kept
-}
-
-// Within is the cheapest of some options that takes at most a time, or the fastest that costs at most a sum; a limit of
-// 0 is none. Without both it is the cheapest. It is false where none keeps to them, and then the nearest: the fastest
-// that the budget allows, or the cheapest.
-func Within(options []Option, time time.Duration, budget quantity.Money) (best Option, met bool) {
-	if len(options) == 0 {
-		return Option{}, false
-	}
-	best = options[len(options)-1]
-	if time <= 0 && budget > 0 { // as fast as the money allows
-		for _, o := range options {
-			if o.Cost <= budget {
-				return o, true
-			}
-		}
-		return best, false
-	}
-	if time <= 0 {
-		return best, true
-	}
-	for _, o := range slices.Backward(options) { // as cheap as the time allows
-		if o.Time <= time {
-			return o, budget <= 0 || o.Cost <= budget
-		}
-	}
-	return options[0], false
-}
-
-// Refused says why functions are not what a training is done in, beside what is; empty where they are.
-func Refused(work Work, most int, functions Functions, ways Ways, taken Option) string {
-	if taken.Functions() {
-		return ""
-	}
-	options, err := Options(work, most, functions, ways, nil)
-	if err != nil {
-		return err.Error()
-	}
-	if len(options) == 0 {
-		return fmt.Sprintf("functions cannot take it: a round takes longer than the %s of a call",
-			words.Seconds(functions.MaxDuration.Seconds()))
-	}
-	fast, cheap := options[0], options[len(options)-1]
-	switch {
-	case fast.Time > taken.Time && fast.Exchange > 0.5:
-		return fmt.Sprintf("functions are slower: of a round of %s as %s, the exchange takes %.0f%%",
-			words.Seconds(fast.Round.Seconds()), fast, 100*fast.Exchange)
-	case cheap.Cost >= taken.Cost:
-		return fmt.Sprintf("functions cost more: at least %s, as %s, beside %s", cheap.Cost, cheap, taken.Cost)
-	default:
-		return fmt.Sprintf("functions take longer for what they cost: %s and %s as %s, beside %s and %s",
-			words.Seconds(cheap.Time.Seconds()), cheap.Cost, cheap, words.Seconds(taken.Time.Seconds()), taken.Cost)
-	}
 }
