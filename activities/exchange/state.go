@@ -11,8 +11,8 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 )
 
-// Names on the board. A state is told under the number of the interval that it ends, so that the newest is found without
-// a list: they are there from the first to the newest.
+// Names on the board. A state is told under the number of the interval that it ends, so that the newest is found
+// without a list: they are there from the first to the newest.
 const endName = "end"
 
 func stateName(interval int) string { return fmt.Sprintf("state-%d", interval) }
