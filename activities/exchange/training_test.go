@@ -334,8 +334,10 @@ func TestALostWorkerComesBackAndNoRoundCountsTwice(t *testing.T) {
 				for i := range workers {
 					random := rand.New(rand.NewPCG(seed, uint64(i)))
 					all.Go(func() {
-						ctx, attempt := attemptOf(t.Context(), files)
+						var resume activities.Ref
 						for tries := 0; ; tries++ {
+							ctx, attempt := attemptOf(t.Context(), files)
+							attempt.Resume = resume
 							m := newLogistic(1)
 							m.before = func(int, int) error {
 								if tries < 4 && random.IntN(8) == 0 {
@@ -355,7 +357,7 @@ func TestALostWorkerComesBackAndNoRoundCountsTwice(t *testing.T) {
 								t.Errorf("worker %d: %v", i, err)
 								return
 							}
-							ctx, attempt = attemptAgain(t.Context(), attempt)
+							resume = attempt.Resume
 						}
 					})
 				}
@@ -368,15 +370,6 @@ func TestALostWorkerComesBackAndNoRoundCountsTwice(t *testing.T) {
 			})
 		}
 	}
-}
-
-// attemptAgain is the next attempt of a task.
-func attemptAgain(
-	ctx context.Context, before *activities.Attempt,
-) (context.Context, *activities.Attempt) {
-	ctx, attempt := attemptOf(ctx, before.Store)
-	attempt.Resume = before.Resume
-	return ctx, attempt
 }
 
 func TestACallStopsBeforeItsLimitAndTheNextGoesOn(t *testing.T) {
