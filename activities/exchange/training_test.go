@@ -456,6 +456,35 @@ func (f *forgets) Post(ctx context.Context, group, name string, data []byte) (bo
 	return first, err
 }
 
+// keeps is a board of whose messages none may be removed.
+type keeps struct{ activities.Board }
+
+func (keeps) Wipe(context.Context, string, ...string) error { return errors.New("access denied") }
+
+func TestABoardThatKeepsItsMessagesEndsNoTraining(t *testing.T) {
+	t.Parallel()
+	const rounds, workers = 20, 2
+	want := host(t, rounds, 0)
+	files := openFiles(t)
+	var all sync.WaitGroup
+	for i := range workers {
+		all.Go(func() {
+			m := newLogistic(1)
+			ctx, _ := attemptOf(t.Context(), files)
+			if _, err := exchange.Train(ctx, exchange.Job{
+				Board: keeps{files}, Group: "group", Worker: i, Workers: workers, Rounds: rounds, Every: 4,
+				Patience: time.Minute,
+			}, m); err != nil {
+				t.Error(err)
+			}
+			if wrong := close1e5(m.Losses, want.Losses); wrong != "" {
+				t.Errorf("worker %d: %s", i, wrong)
+			}
+		})
+	}
+	all.Wait()
+}
+
 func TestWhatCannotBeTrainedIsRefused(t *testing.T) {
 	t.Parallel()
 	files := openFiles(t)
