@@ -143,6 +143,10 @@ measure-training: ## Take the figures of split training: the same result, bubble
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -p 1 -run 'TestMeasure|TheExecutorKeepsTheContract|TestStagesRunAtTheSameTime' ./workers/exec/torch ./workers/exec/gomlx
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestMeasurePredictions' ./workers/training
 
+.PHONY: measure-exchange
+measure-exchange: ## Compare predicted with measured epochs of trainings by several workers, over workers, sizes and channels. Ten minutes, on an otherwise idle machine.
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run 'TestMeasureEpochs' ./activities/exchange
+
 .PHONY: gpu-check
 gpu-check: ## Build bin/gpu-check.tar.gz, which shows on any Linux machine with a GPU what works there and how fast.
 	@.ci/progress "building the check of GPU machines" .ci/gpu-check $(BIN)/gpu-check.tar.gz

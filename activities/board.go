@@ -6,8 +6,8 @@ import (
 )
 
 // Board is where attempts that work together leave messages for one another: each under a name of its group, written
-// once. Implementations are safe for concurrent use, also by several processes. Groups and names are 1 to 100 lower-case
-// letters, digits and '-'.
+// once. Implementations are safe for concurrent use, also by several processes. Groups and names are 1 to 100
+// lower-case letters, digits and '-'.
 type Board interface {
 	// Post leaves data under a name of a group, unless something is there already: first says whether it was not.
 	Post(ctx context.Context, group, name string, data []byte) (first bool, err error)

@@ -88,8 +88,9 @@ func TestATrainingIsNotSpilledToBeSooner(t *testing.T) {
 	}
 }
 
-// TestATrainingByWorkersIsPricedTogether: two tasks train a model together. Functions of AWS exchange it through a store
-// of objects, which takes most of a short step, and are refused with that reason; functions that compute long are not.
+// TestATrainingByWorkersIsPricedTogether: two tasks train a model together. Functions of AWS exchange it through a
+// store of objects, which takes much of a short step, and are refused with that reason; where steps are long they are
+// not.
 func TestATrainingByWorkersIsPricedTogether(t *testing.T) {
 	t.Parallel()
 	told := training16()

@@ -59,12 +59,12 @@ type Worker struct {
 	From exchange.Saved `json:"from,omitzero"`
 }
 
-// callTime is after how long a call saves its state and ends, so that the next goes on: a function may take it, at every
-// venue, and it has a fifth of its time left to start and to save.
+// callTime is after how long a call saves its state and ends, so that the next goes on: a function may take it, at
+// every venue, and it has a fifth of its time left to start and to save.
 const callTime = wire.FunctionTime * 4 / 5
 
-// Train does this worker's part of a training until its end, whoever did the rest; then the model is trained. It returns
-// an error that the stage passes on where its call ends before the training does.
+// Train does this worker's part of a training until its end, whoever did the rest; then the model is trained. It
+// returns an error that the stage passes on where its call ends before the training does.
 func (w Worker) Train(ctx context.Context, rounds Rounds, model Model) error {
 	attempt, err := activities.FromContext(ctx)
 	if err != nil {

@@ -26,8 +26,8 @@ type asked struct {
 }
 
 // Handler serves a board, and adds up where it does: PUT /GROUP/NAME answers 201 where it was the first and else 200,
-// GET /GROUP/NAME the message or 404, DELETE /GROUP?name=... removes, and POST /GROUP/mean answers the mean of a list of
-// messages, or 202 and the indices of those that are missing. Who may ask is not its business.
+// GET /GROUP/NAME the message or 404, DELETE /GROUP?name=... removes, and POST /GROUP/mean answers the mean of a list
+// of messages, or 202 and the indices of those that are missing. Who may ask is not its business.
 func Handler(board activities.Board) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /{group}/{name}", func(w http.ResponseWriter, r *http.Request) {

@@ -11,8 +11,8 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 )
 
-// Names on the board. A state is told under the number of the interval that it ends, so that the newest is found without
-// a list: they are there from the first to the newest.
+// Names on the board. A state is told under the number of the interval that it ends, so that the newest is found
+// without a list: they are there from the first to the newest.
 const endName = "end"
 
 func stateName(interval int) string { return fmt.Sprintf("state-%d", interval) }
@@ -82,7 +82,8 @@ func (w *worker) mark(ctx context.Context) error {
 	if err := w.tell(ctx, w.saved); err != nil {
 		return err
 	}
-	return w.wipe(ctx, w.round-2*w.Every, w.round-w.Every)
+	w.wipe(ctx, w.round-2*w.Every, w.round-w.Every)
+	return nil
 }
 
 // tell leaves word of a state, where it ends an interval.
@@ -120,15 +121,22 @@ func (w *worker) hear(ctx context.Context, name string) (saved Saved, there bool
 }
 
 // wipe removes what was exchanged in rounds from a first to before a last one.
-func (w *worker) wipe(ctx context.Context, from, to int) error {
+func (w *worker) wipe(ctx context.Context, from, to int) {
 	var names []string
 	for round := max(0, from); round < to; round++ {
 		names = append(names, w.names(round)...)
 	}
-	if len(names) == 0 {
-		return nil
+	if len(names) > 0 {
+		w.discard(ctx, names...)
 	}
-	return w.Board.Wipe(ctx, w.Group, names...)
+}
+
+// discard removes messages that nobody needs. What cannot be removed, as by a role that may not, lies there until the
+// engine removes what is old: it is no reason to end a training.
+func (w *worker) discard(ctx context.Context, names ...string) {
+	if err := w.Board.Wipe(ctx, w.Group, names...); err != nil {
+		activities.Log(ctx).WarnContext(ctx, "messages of the training are left behind", "error", err)
+	}
 }
 
 // catchUp takes over the newest state of the group where that is further than this worker's, and reports whether it
@@ -199,5 +207,6 @@ func (w *worker) end(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.Board.Wipe(ctx, w.Group)
+	w.discard(ctx)
+	return nil
 }

@@ -14,7 +14,7 @@ import (
 // Pattern is how workers come to the mean of a round.
 type Pattern string
 
-// The patterns. With w workers and a model of m bytes, each of them transfers in a round:
+// The patterns, and what each of w workers transfers by them in a round, of a model of m bytes.
 const (
 	// ScatterReduce is m/w, 3w-2 times: each worker adds up a piece of the model (J. Jiang et al., "Towards Demystifying
 	// Serverless Machine Learning Training", SIGMOD 2021, section 3.2.3). For large models.
@@ -30,8 +30,8 @@ const (
 func Patterns() []Pattern { return []Pattern{ScatterReduce, AllGather, ParameterServer} }
 
 // Usual is the pattern that takes less time through a store of objects, whose every transfer takes its latency: by the
-// constants of LambdaML, 80 ms and 65 MB/s (section 5), w workers read whole models of at most 10.4 MB times w/(w-2), and
-// two do so whatever the size.
+// constants of LambdaML, 80 ms and 65 MB/s (section 5), w workers read whole models of at most 10.4 MB times w/(w-2),
+// and two do so whatever the size.
 func Usual(workers, bytes int) Pattern {
 	const latency, perByte = 0.08, 1 / 65e6
 	w, m := float64(workers), float64(bytes)
@@ -53,9 +53,9 @@ type Averager interface {
 // Model is what is trained, in one worker: its state is the same in all of them after the same rounds. It is one
 // goroutine's.
 type Model interface {
-	// Part computes one of parts parts of a round, from 0 both, from the state after the rounds before: the gradient over a
-	// part of the batch, or the whole state after some steps on a part of the data. It is the same whoever computes it, at
-	// least but for rounding, and leaves the state as it is.
+	// Part computes one of parts parts of a round, from 0 both, from the state after the rounds before: the gradient over
+	// a part of the batch, or the whole state after some steps on a part of the data. It is the same whoever computes it,
+	// at least but for rounding, and leaves the state as it is.
 	Part(ctx context.Context, round, part, parts int) (Vector, error)
 	// Apply makes the state the one after a round, by the mean of its parts.
 	Apply(ctx context.Context, round int, mean Vector) error
@@ -104,8 +104,8 @@ type AgainError struct{ Saved }
 
 // Error says after how many rounds.
 func (e *AgainError) Error() string {
-	return fmt.Sprintf("the training has stopped after %d rounds, because its time is nearly over: call it again with this "+
-		"state", e.Round)
+	return fmt.Sprintf("the training has stopped after %d rounds, because its time is nearly over: call it again with "+
+		"this state", e.Round)
 }
 
 // Told is how a training went in one call.

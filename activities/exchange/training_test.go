@@ -334,8 +334,10 @@ func TestALostWorkerComesBackAndNoRoundCountsTwice(t *testing.T) {
 				for i := range workers {
 					random := rand.New(rand.NewPCG(seed, uint64(i)))
 					all.Go(func() {
-						ctx, attempt := attemptOf(t.Context(), files)
+						var resume activities.Ref
 						for tries := 0; ; tries++ {
+							ctx, attempt := attemptOf(t.Context(), files)
+							attempt.Resume = resume
 							m := newLogistic(1)
 							m.before = func(int, int) error {
 								if tries < 4 && random.IntN(8) == 0 {
@@ -355,7 +357,7 @@ func TestALostWorkerComesBackAndNoRoundCountsTwice(t *testing.T) {
 								t.Errorf("worker %d: %v", i, err)
 								return
 							}
-							ctx, attempt = attemptAgain(t.Context(), attempt)
+							resume = attempt.Resume
 						}
 					})
 				}
@@ -368,15 +370,6 @@ func TestALostWorkerComesBackAndNoRoundCountsTwice(t *testing.T) {
 			})
 		}
 	}
-}
-
-// attemptAgain is the next attempt of a task.
-func attemptAgain(
-	ctx context.Context, before *activities.Attempt,
-) (context.Context, *activities.Attempt) {
-	ctx, attempt := attemptOf(ctx, before.Store)
-	attempt.Resume = before.Resume
-	return ctx, attempt
 }
 
 func TestACallStopsBeforeItsLimitAndTheNextGoesOn(t *testing.T) {
@@ -461,6 +454,35 @@ func (f *forgets) Post(ctx context.Context, group, name string, data []byte) (bo
 		f.once.Do(func() { err = f.Wipe(ctx, group) })
 	}
 	return first, err
+}
+
+// keeps is a board of whose messages none may be removed.
+type keeps struct{ activities.Board }
+
+func (keeps) Wipe(context.Context, string, ...string) error { return errors.New("access denied") }
+
+func TestABoardThatKeepsItsMessagesEndsNoTraining(t *testing.T) {
+	t.Parallel()
+	const rounds, workers = 20, 2
+	want := host(t, rounds, 0)
+	files := openFiles(t)
+	var all sync.WaitGroup
+	for i := range workers {
+		all.Go(func() {
+			m := newLogistic(1)
+			ctx, _ := attemptOf(t.Context(), files)
+			if _, err := exchange.Train(ctx, exchange.Job{
+				Board: keeps{files}, Group: "group", Worker: i, Workers: workers, Rounds: rounds, Every: 4,
+				Patience: time.Minute,
+			}, m); err != nil {
+				t.Error(err)
+			}
+			if wrong := close1e5(m.Losses, want.Losses); wrong != "" {
+				t.Errorf("worker %d: %s", i, wrong)
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestWhatCannotBeTrainedIsRefused(t *testing.T) {

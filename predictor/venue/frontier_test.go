@@ -66,7 +66,8 @@ func TestOptionsAreWhatNothingBeats(t *testing.T) {
 	})
 }
 
-// TestPatternsTakeWhatTheirTransfersTake goes through the transfers of four workers one by one: 8 MB at 10 MB/s and 50 ms.
+// TestPatternsTakeWhatTheirTransfersTake goes through the transfers of four workers one by one: 8 MB at 10 MB/s and
+// 50 ms.
 func TestPatternsTakeWhatTheirTransfersTake(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[Pattern]float64{
@@ -90,7 +91,8 @@ func TestAnOptionSaysWhatItIs(t *testing.T) {
 	if err != nil || len(front) < 2 {
 		t.Fatalf("%v, %v", front, err)
 	}
-	if fast := front[0].String(); !strings.Contains(fast, "4 functions of") || !strings.Contains(fast, "exchange through") {
+	fast := front[0].String()
+	if !strings.Contains(fast, "4 functions of") || !strings.Contains(fast, "exchange through") {
 		t.Errorf("the fastest is %s", fast)
 	}
 	if _, err := Options(Work{}, 4, lambda(), allWays(), nil); err == nil {

@@ -39,8 +39,9 @@ func (p Pattern) transfers(workers int) (count, part float64) {
 		return float64(workers), 1
 	case ParameterServer:
 		return 2, 1
+	default:
+		return float64(3*workers - 2), 1 / float64(workers)
 	}
-	return float64(3*workers - 2), 1 / float64(workers)
 }
 
 // String names the pattern for people.
@@ -50,8 +51,9 @@ func (p Pattern) String() string {
 		return "all-gather"
 	case ParameterServer:
 		return "parameter server"
+	default:
+		return "scatter-reduce"
 	}
-	return "scatter-reduce"
 }
 
 // Channel is a way between workers.
@@ -131,7 +133,7 @@ func (w Work) round(workers int, cores float64) float64 {
 	return w.Compute.Seconds() / (float64(workers) * cores)
 }
 
-// ring is how long workers that reach each other take to exchange the model, in seconds: 2w-2 transfers of a w-th of it.
+// ring is how long workers that reach each other take to exchange the model, in seconds: 2w-2 transfers of a w-th.
 func (c Channel) ring(workers int, model quantity.Bytes) float64 {
 	if workers == 1 {
 		return 0 // over no channel at all

@@ -166,8 +166,8 @@ func checkSide(side int) error {
 	return nil
 }
 
-// The random streams of a seed: from streamShuffle the order of all images is drawn. A training by several workers draws
-// its first parameters, and from one stream for each epoch the order and for each image of each epoch its view.
+// The random streams of a seed: from streamShuffle the order of all images is drawn. A training by several workers
+// draws its first parameters, and from one stream for each epoch the order and for each image of each epoch its view.
 const (
 	streamShuffle = 1
 	streamInitial = 2

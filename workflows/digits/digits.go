@@ -179,6 +179,9 @@ func (in Input) Validate() error {
 	case in.Workers > 1 && in.Partitions > 1:
 		return fmt.Errorf("workers is %d and partitions %d: give one of them, as each worker has the whole network",
 			in.Workers, in.Partitions)
+	case in.Workers > 1 && in.Trials > 0:
+		return fmt.Errorf("workers is %d and trials %d: give one of them, as trials choose a dropout, and several workers "+
+			"train without one", in.Workers, in.Trials)
 	case in.Average != "" && in.Average != averageGradients && in.Average != averageModels:
 		return fmt.Errorf("average is %q: give %q or %q, or leave it out for %q", in.Average, averageGradients,
 			averageModels, averageGradients)

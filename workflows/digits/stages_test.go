@@ -309,6 +309,7 @@ func TestValidate(t *testing.T) {
 		{"negative workers", Input{Workers: -1}, "workers is -1: give 1 to 16, or leave it out for 1"},
 		{"too many workers", Input{Workers: 17}, "workers is 17"},
 		{"workers that are split", Input{Workers: 2, Partitions: 2}, "give one of them"},
+		{"workers that tune", Input{Workers: 2, Trials: 3}, "give one of them, as trials"},
 		{"another average", Input{Average: "losses"}, `average is "losses"`},
 		{"an infinite learning rate", Input{LearningRate: math.Inf(1)}, "learning_rate is +Inf"},
 	} {

@@ -140,16 +140,16 @@ func TestAttackARelayWithoutItsToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*http.Request){
-		"no credential":    func(*http.Request) {},
-		"a wrong token":    func(r *http.Request) { r.SetBasicAuth("artifacts", "guessed") },
-		"an empty one":     func(r *http.Request) { r.SetBasicAuth("artifacts", "") },
-		"another name":     func(r *http.Request) { r.SetBasicAuth("root", "token") },
-		"as a bearer":      func(r *http.Request) { r.Header.Set("Authorization", "Bearer token") },
-		"another origin":   func(r *http.Request) { r.SetBasicAuth("artifacts", "token"); r.Header.Set("Origin", "http://x") },
-		"a name of DNS":    func(r *http.Request) { r.SetBasicAuth("artifacts", "token"); r.Host = "rebound.example.com" },
-		"put by a method":  func(r *http.Request) { r.SetBasicAuth("artifacts", "token"); r.Method = http.MethodDelete },
-		"a board without":  func(r *http.Request) { r.URL.Path = "/boards/group/name" },
-		"a server without": func(r *http.Request) { r.URL.Path = "/server/group/name" },
+		"no credential":   func(*http.Request) {},
+		"a wrong token":   func(r *http.Request) { r.SetBasicAuth("artifacts", "guessed") },
+		"an empty one":    func(r *http.Request) { r.SetBasicAuth("artifacts", "") },
+		"another name":    func(r *http.Request) { r.SetBasicAuth("root", "token") },
+		"as a bearer":     func(r *http.Request) { r.Header.Set("Authorization", "Bearer token") },
+		"another origin":  func(r *http.Request) { r.SetBasicAuth("artifacts", "token"); r.Header.Set("Origin", "http://x") },
+		"a name of DNS":   func(r *http.Request) { r.SetBasicAuth("artifacts", "token"); r.Host = "rebound.example.com" },
+		"put by a method": func(r *http.Request) { r.SetBasicAuth("artifacts", "token"); r.Method = http.MethodDelete },
+		"a board without": func(r *http.Request) { r.URL.Path = "/boards/group/name" },
+		"a server so":     func(r *http.Request) { r.URL.Path = "/server/group/name" },
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPut} {
 			path := map[string]string{http.MethodGet: "/" + ref.Digest, http.MethodPut: "/"}[method]
