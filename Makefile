@@ -108,7 +108,7 @@ measure-sizes: ## Take the figures of sizes: how close they are, how fast they c
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 10m -run 'TestManyAttempts|TestMeasure|TestWhatAWorkspaceCosts' ./workers/agent ./workers/enforce ./workers/command
 
 .PHONY: measure-sizes-v2
-measure-sizes-v2: ## Take the figures of first runs on cgroup v2, in an emulated machine (qemu; see workers/enforce/testdata/vm.sh). An hour; its times say nothing.
+measure-sizes-v2: ## Take the figures of first runs on cgroup v2, in a virtual machine (see workers/enforce/testdata/vm.sh): emulated by qemu, an hour, and its times say nothing; or with ACCEL=uml SLOW=8.
 	cd workers/enforce && PACKAGE=../../cmd/internal/engine APPS='digits=../../digits testapp-0=./testdata/app' MEMORY=4096 MINUTES=120 SPILLWAY_MEASURE=1 testdata/vm.sh -test.v -test.run TestFirstRuns
 
 .PHONY: measure-speed
@@ -120,6 +120,12 @@ measure-functions: ## Take the figures of functions: cold and warm invokes, invo
 	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestInvokesAreMeasured$$' ./activities/awslambda
 	SPILLWAY_MEASURE=1 go test -count=1 -v -run 'TestBatchesAreMeasured$$' ./workers/spill
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestABurstIsMeasured$$' ./cmd/internal/engine
+
+PYTHON := python3
+
+.PHONY: measure-tuners
+measure-tuners: ## Tune the same job with spillway tune, Optuna and Ray Tune, in turns: make measure-tuners PYTHON=.../bin/python. Minutes, on an otherwise idle machine.
+	SPILLWAY=$(abspath $(BIN))/spillway $(PYTHON) $(EVAL)/peers/measure.py workflows/digits/data/digits.csv.gz 3
 
 .PHONY: measure-overload
 measure-overload: ## Take the figures of bursts: 500 and 5,000 runs at once, at rest and beside busy cores, beside bare Temporal. Half an hour, on an otherwise idle machine.
@@ -136,6 +142,10 @@ soak: ## Run many short runs beside many samples, and tell what grows: make soak
 measure-training: ## Take the figures of split training: the same result, bubbles, speed beside plain PyTorch, predictions. Half an hour, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -p 1 -run 'TestMeasure|TheExecutorKeepsTheContract|TestStagesRunAtTheSameTime' ./workers/exec/torch ./workers/exec/gomlx
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestMeasurePredictions' ./workers/training
+
+.PHONY: measure-exchange
+measure-exchange: ## Compare predicted with measured epochs of trainings by several workers, over workers, sizes and channels. Ten minutes, on an otherwise idle machine.
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run 'TestMeasureEpochs' ./activities/exchange
 
 .PHONY: gpu-check
 gpu-check: ## Build bin/gpu-check.tar.gz, which shows on any Linux machine with a GPU what works there and how fast.

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,7 +32,8 @@ type Attempt struct {
 	Store Store
 	// Logger takes the stage's log lines; nil discards them.
 	Logger *slog.Logger
-	// Progress is told of each finished step, with how many there are, 0 where nobody says; nil ignores it.
+	// Progress is told of each finished step, with how many there are, 0 where nobody says, and with its metrics, those
+	// that are not finite too; nil ignores it.
 	Progress func(step, of int, metrics map[string]float64)
 	// Checkpoint is told of each saved checkpoint, and of the artifacts that were stored for it alone; nil ignores it.
 	Checkpoint func(saved Ref, parts ...Ref)
@@ -138,7 +139,8 @@ func Traceparent(ctx context.Context) string {
 }
 
 // Progress reports that step of a long stage is done, with its metrics (loss, accuracy). Steps count from 1.
-// It never fails: metrics that are not finite are left out, and outside an attempt the report is dropped.
+// It never fails: of a metric that is not finite it is told that it was not, and outside an attempt the report is
+// dropped.
 func Progress(ctx context.Context, step int, metrics map[string]float64) {
 	ProgressOf(ctx, step, 0, metrics)
 }
@@ -151,16 +153,10 @@ func ProgressOf(ctx context.Context, done, of int, metrics map[string]float64) {
 	if err != nil || attempt.Progress == nil {
 		return
 	}
-	finite := make(map[string]float64, len(metrics))
-	for name, value := range metrics {
-		if !math.IsNaN(value) && !math.IsInf(value, 0) {
-			finite[name] = value
-		}
-	}
 	if of < done {
 		of = 0
 	}
-	attempt.Progress(done, max(0, of), finite)
+	attempt.Progress(done, max(0, of), maps.Clone(metrics)) // the stage may change it
 }
 
 // Artifact is a typed reference to a stored value: tasks pass it instead of the data. The zero value refers to nothing.

@@ -11,12 +11,14 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
+	"github.com/spillway-ml/spillway/predictor/outlook"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/provision"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/venue"
+	"github.com/spillway-ml/spillway/predictor/whatif"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
 
@@ -360,4 +362,154 @@ func (c Capacity) summary() string {
 		text += "; " + strings.Join(c.Fixed, " and ") + " cannot go to functions"
 	}
 	return text
+}
+
+// Coming is a run that could be started.
+type Coming struct {
+	App, Pipeline string
+	// Input is that of the run with the artifacts that it names, Features its numbers and categories, as [fact.RunStarted]
+	// has them; 0 and nil where they are not known.
+	Input    quantity.Bytes
+	Features map[string]float64
+}
+
+// Taken is a run that has ended, as it was measured.
+type Taken struct {
+	Run, App, Pipeline string
+	// Seconds and Cost are what it took.
+	Seconds float64
+	Cost    quantity.Money
+	Stages  []TakenStage
+}
+
+// TakenStage is what a stage of it took. Times are in seconds.
+type TakenStage struct {
+	whatif.Given
+	// Start and End are when it began and was done, from the run's start.
+	Start, End float64
+	// Mean is what a task took that succeeded, Spread the standard deviation of the logarithm of one; Cores is how many
+	// these had in the mean, 0 where nobody tells.
+	Mean, Spread, Cores float64
+}
+
+// Prospect is what a run that goes on has left, and what its stages can be given, for [whatif.Of]: with the room that
+// the stages of other runs leave it. It leaves s as it is, and shares nothing with it.
+func (s State) Prospect(run string, goal fact.Goal, snapshot plan.Snapshot) whatif.Job {
+	job := whatif.Job{Run: run, Goal: fact.SaneGoal(goal), At: snapshot.Now}
+	if s.memory == nil || s.memory.Runs[run] == nil || !s.memory.Runs[run].Known {
+		job.Missing = "no run " + run + " goes on whose start was seen"
+		return job
+	}
+	m := s.memory.Copied()
+	r := m.Runs[run]
+	r.Goal, job.Pipeline, job.Spent = job.Goal, r.Pipeline, r.Spent
+	d := begin(m, snapshot)
+	job.Elapsed = d.now.Since(r.Started)
+	d.allocate()
+	return d.prospects(job, r)
+}
+
+// ProspectOf is that of a run that could be started under goal, with the whole pool and all functions for itself.
+func (s State) ProspectOf(run Coming, goal fact.Goal, snapshot plan.Snapshot) whatif.Job {
+	m := memory.New()
+	if s.memory != nil {
+		m = s.memory.Copied()
+	}
+	r := &memory.Run{
+		App: run.App, Pipeline: run.Pipeline, Goal: fact.SaneGoal(goal), Started: fact.At(snapshot.Now), Known: true,
+		Input: run.Input, Features: run.Features,
+	}
+	return begin(m, snapshot).prospects(whatif.Job{Pipeline: run.Pipeline, Goal: r.Goal, At: snapshot.Now}, r)
+}
+
+// ProspectAfter is that of a run that has ended, from its start: what it could have come to with the whole pool and all
+// functions for itself, by what its tasks were measured to take.
+func (s State) ProspectAfter(run Taken, goal fact.Goal, snapshot plan.Snapshot) whatif.Job {
+	job := whatif.Job{
+		Run: run.Run, Pipeline: run.Pipeline, Goal: fact.SaneGoal(goal), At: snapshot.Now,
+		Basis:    "what its tasks were measured to take",
+		Measured: &whatif.Point{Seconds: run.Seconds, Cost: run.Cost.USD(), Stages: []whatif.Given{}},
+	}
+	if s.memory == nil {
+		job.Missing = "nothing is remembered of its stages"
+		return job
+	}
+	d := begin(s.memory.Copied(), snapshot)
+	last := 0.0
+	for _, taken := range run.Stages {
+		job.Measured.Stages = append(job.Measured.Stages, taken.Given)
+		left := outlook.Left{
+			Stage: taken.Stage, Tasks: taken.Tasks, Mean: taken.Mean, Spread: taken.Spread, Start: taken.Start, End: taken.End,
+		}
+		last = max(last, taken.End)
+		d.prospect(&job, d.workNamed(run.App, taken.Stage), left, taken.Cores, nil)
+		if known := len(job.Stages); known > 0 && job.Stages[known-1].Name == taken.Stage {
+			job.Stages[known-1].Present = taken.Given
+		}
+	}
+	job.After = max(0, run.Seconds-last)
+	d.lack(&job, "of which nothing is remembered")
+	return job
+}
+
+// prospects adds to a job what is left of r, which may not have begun.
+func (d *decider) prospects(job whatif.Job, r *memory.Run) whatif.Job {
+	journey, basis, runs := outlook.JourneyOf(d.memory, r, d.now)
+	names := make([]string, len(r.Stages))
+	for i, id := range r.Stages {
+		names[i] = id.Name
+	}
+	left, after := journey.Left(names)
+	job.Basis, job.After = basis, after
+	switch {
+	case len(journey.Ways) == 0 && !r.Whole() && d.memory.Pasts[r.Key()] == nil:
+		job.Missing = "no earlier run of this pipeline has succeeded: nothing is known of " + following(r)
+	case len(journey.Ways) == 0 && !r.Whole():
+		job.Missing = "no earlier run of this pipeline called the same stages first and reused as much: nothing is known " +
+			"of " + following(r)
+	case len(left) == 0:
+		job.Missing = "no task is left that is known of"
+	}
+	if runs == 0 && len(journey.Ways) > 0 {
+		job.Basis += ": its stages are guessed"
+	}
+	works := d.worksOf(r)
+	for _, one := range left {
+		i := slices.IndexFunc(works, func(w *work) bool { return one.Called && w.stage.ID.Name == one.Stage })
+		if i >= 0 {
+			d.prospect(&job, works[i], one, 0, r)
+			continue
+		}
+		d.prospect(&job, d.workNamed(r.App, one.Stage), one, 0, r)
+	}
+	d.lack(&job, "of which no attempt has ended yet")
+	if job.Missing == "" {
+		d.foresee(&job, r)
+	}
+	return job
+}
+
+// lack says which stages are unknown.
+func (d *decider) lack(job *whatif.Job, why string) {
+	switch {
+	case job.Missing != "":
+	case len(job.Unknown) > 0:
+		job.Missing = "how long a task takes is not known of " + strings.Join(job.Unknown, " and ") + ", " + why
+	case len(d.hosts) == 0 && !slices.ContainsFunc(job.Stages, func(s whatif.Stage) bool { return len(s.Classes) > 0 }):
+		job.Missing = "no host has a valid lease"
+	}
+}
+
+// workNamed is the stage of an app that has the name, whether it has work or not; nil where none is known.
+func (d *decider) workNamed(app, name string) *work {
+	key := fact.StageID{App: app, Name: name}.Model()
+	for _, model := range d.memory.Models() {
+		if model.Name != key {
+			continue
+		}
+		if st := d.memory.StageOf(model); st != nil {
+			return d.known(st)
+		}
+	}
+	return nil
 }

@@ -88,6 +88,39 @@ func TestATrainingIsNotSpilledToBeSooner(t *testing.T) {
 	}
 }
 
+// TestATrainingByWorkersIsPricedTogether: two tasks train a model together. Functions of AWS exchange it through a
+// store of objects, which takes much of a short step, and are refused with that reason; where steps are long they are
+// not.
+func TestATrainingByWorkersIsPricedTogether(t *testing.T) {
+	t.Parallel()
+	told := training16()
+	told.Parts = told.Parts[:1]
+	told.Workers, told.ExchangeSeconds = 2, 0.05
+	told.StepSeconds, told.TotalSteps, told.Steps = 0.3, 2000, 2000
+	const fifth = quantity.USD / 5
+	spilled, why := decideOnTrainings(t, told, fifth, 1)
+	if spilled > 0 || !strings.Contains(why.Reason, "by 2 workers") ||
+		!strings.Contains(why.Reason, "2 functions of") || !strings.Contains(why.Reason, "% of a step") {
+		t.Errorf("%d functions: %s", spilled, why.Reason)
+	}
+	others := 0
+	for _, other := range why.Rejected {
+		if strings.Contains(other.What, "1 worker on") || strings.Contains(other.What, "4 workers on") {
+			others++
+		}
+	}
+	if others == 0 {
+		t.Errorf("other numbers of workers are not told: %+v", why.Rejected)
+	}
+	told.StepSeconds, told.TotalSteps, told.Steps = 20, 30, 30
+	if spilled, why = decideOnTrainings(t, told, fifth, 1); spilled == 0 {
+		t.Errorf("functions cost less, and none is asked for: %s", why.Reason)
+	}
+	if strings.Contains(why.Reason, "of a step)") {
+		t.Errorf("steps that mostly compute are said to exchange: %s", why.Reason)
+	}
+}
+
 // TestATrainingIsKnownBeforeItHasEnded: what a running attempt tells of its plan is enough to keep the next one off
 // functions.
 func TestATrainingIsKnownBeforeItHasEnded(t *testing.T) {

@@ -6,14 +6,15 @@
 //
 // The steps are packages through which data falls once: what is told (fact) and remembered (memory), what an attempt
 // takes (usage) and is given (size), what is asked and answered at a tick (plan), who gets the room of hosts (share),
-// when functions pay (spill), and what a run comes to (outlook). Their vocabulary has its names here, too: who uses the
-// predictor imports one package.
+// when functions pay (spill), what a run comes to (outlook), and could come to (whatif). Their vocabulary has its names
+// here, too: who uses the predictor imports one package.
 //
 // Neither function reads a clock, does I/O or draws global randomness, so the same two functions run in production, in
 // replays of recorded data and in tests, and a state can always be rebuilt from a checkpoint and the events after it.
 package predictor
 
 import (
+	"github.com/spillway-ml/spillway/predictor/curve"
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/outlook"
@@ -24,12 +25,15 @@ import (
 	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/predictor/venue"
+	"github.com/spillway-ml/spillway/predictor/whatif"
 )
 
 // The types of [fact].
 type (
 	// StageID names one stage of one build of an app.
 	StageID = fact.StageID
+	// Curve is how one metric of a training went in an attempt.
+	Curve = fact.Curve
 	// Venue is where attempts execute.
 	Venue = fact.Venue
 	// Objective is what a run without a deadline and without a budget minimises.
@@ -188,6 +192,9 @@ const (
 	MostOthers      = plan.MostOthers
 )
 
+// Trail is how one metric of a training has gone, from the reports of its steps.
+type Trail = curve.Trail
+
 // FunctionVenue is what Lambda-style functions offer and cost.
 type FunctionVenue = venue.Functions
 
@@ -207,6 +214,22 @@ type (
 	Alternative = outlook.Alternative
 	// Progress is how far a running attempt is by its own word.
 	Progress = outlook.Progress
+	// Learning is how the training of a running task goes, and is expected to go on.
+	Learning = outlook.Learning
+	// Ahead is how good a training is expected to be at a step.
+	Ahead = outlook.Ahead
+)
+
+// The types of [whatif].
+type (
+	// WhatIf is every time and cost that a run could come to, and what is read off them.
+	WhatIf = whatif.Answer
+	// WhatIfPoint is one way to finish a run.
+	WhatIfPoint = whatif.Point
+	// Given is what a stage gets in it.
+	Given = whatif.Given
+	// Promise is what becomes of the goal.
+	Promise = whatif.Promise
 )
 
 // RelativeError is [usage.RelativeError].
@@ -221,6 +244,9 @@ func FirstSizing(stage StageID, declared quantity.Size, input quantity.Bytes, fr
 func Relief(held, admitted, expected, used, free quantity.Bytes) quantity.Bytes {
 	return size.Relief(held, admitted, expected, used, free)
 }
+
+// ClassCores is [size.ClassCores].
+func ClassCores(class quantity.Bytes) float64 { return size.ClassCores(class) }
 
 // GoProgram is [fact.GoProgram].
 const GoProgram = fact.GoProgram

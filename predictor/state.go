@@ -91,11 +91,40 @@ func (s State) Progress(now time.Time, runs ...string) map[string][]outlook.Prog
 	if s.memory == nil || len(runs) == 0 {
 		return nil
 	}
-	asked := make(map[string]bool, len(runs))
-	for _, run := range runs {
-		asked[run] = true
+	return outlook.ProgressOf(s.memory, fact.At(now), setOf(runs))
+}
+
+// Learn fits the learning curves of tasks that run and have told something new, at most 8 of them; see
+// [memory.State.Learn]. Nothing is decided by it: who shows runs calls it once a second. It takes s over, as Fold does.
+func Learn(s State, now time.Time) State {
+	m := s.own()
+	m.Learn(fact.At(now))
+	return State{m}
+}
+
+// Learning is how the trainings of tasks of these runs go that say so, by run, as far as Learn has fitted them: see
+// [outlook.LearningOf].
+func (s State) Learning(runs ...string) map[string][]outlook.Learning { return s.learning(runs, false) }
+
+// LearningAhead is Learning of one run, and how its trainings are expected to go on step by step.
+func (s State) LearningAhead(run string) []outlook.Learning {
+	return s.learning([]string{run}, true)[run]
+}
+
+func (s State) learning(runs []string, ahead bool) map[string][]outlook.Learning {
+	if s.memory == nil || len(runs) == 0 {
+		return nil
 	}
-	return outlook.ProgressOf(s.memory, fact.At(now), asked)
+	return outlook.LearningOf(s.memory, setOf(runs), ahead)
+}
+
+// setOf are these names as a set.
+func setOf(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
 }
 
 // StateVersion is the version of what MarshalJSON writes; UnmarshalJSON reads it and earlier ones.

@@ -252,13 +252,16 @@ const dearer spill.Refusal = "they cost more than the pool"
 
 // training is what one task of a stage that trains a model costs at the pool, and in functions.
 type training struct {
-	work  venue.Work
-	parts int
-	pool  venue.Estimate
+	work    venue.Work
+	parts   int
+	workers int // tasks that train together, and that are priced together; 0 where each trains alone
+	pool    venue.Estimate
 	// nowhere says that the pool has no slot for it, and no price.
 	nowhere bool
 	// ways are the ways of functions that can be had, the cheapest first.
 	ways []trainedBy
+	// front are the ways of any number of workers, in functions and at the pool, that no other beats in time and cost.
+	front []venue.Option
 }
 
 // trainedBy is a way to train in functions.
@@ -271,7 +274,8 @@ type trainedBy struct {
 // communicates: all that it takes is known beforehand but its speed, and its parts exchange after each step. So it goes
 // where it costs less by the model of [venue.Choose], whatever an hour is worth: the pool's slot at the price of its
 // host, against one function that does all of it and exchanges within itself. As many as it has parts, which exchange
-// through a store because functions do not reach each other, are priced to be told.
+// through a store because functions do not reach each other, are priced to be told. Where several tasks train together,
+// as many slots stand against as many functions, and there is no other number of them to choose.
 func (d *decider) trains(w *work) *training {
 	told, trains := w.stage.Model.Training()
 	if !trains || !d.functions.Enabled {
@@ -287,6 +291,11 @@ func (d *decider) trains(w *work) *training {
 		return nil // it would cost nothing anywhere
 	}
 	nowhere := len(d.hosts) == 0 || w.wait >= spill.NoPool
+	if told.Workers > 1 {
+		t := d.trainsTogether(w, told, cores, float64(threads))
+		t.nowhere = nowhere
+		return t
+	}
 	t := &training{parts: len(told.Parts), nowhere: nowhere, work: venue.Work{
 		Model: told.ModelBytes, Rounds: int(min(max(told.TotalSteps, told.Steps, 1), math.MaxInt32)),
 		Compute: time.Duration(min(step*used, fact.MaxWall.Seconds()) * float64(time.Second)), MostCores: float64(threads),
@@ -308,6 +317,52 @@ func (d *decider) trains(w *work) *training {
 	return t
 }
 
+// trainsTogether weighs a training by several tasks, each of which is a worker. What they exchange takes as long among
+// slots as it was told to, and so among functions of this machine; others exchange through a store of objects.
+func (d *decider) trainsTogether(w *work, told fact.Training, cores, threads float64) *training {
+	step := cmp.Or(told.StepSeconds, told.PredictedStepSeconds)
+	exchange := min(told.ExchangeSeconds, step)
+	n := float64(told.Workers)
+	threads = max(threads, 1)
+	compute := min((step-exchange)*min(cores, threads)*n, fact.MaxWall.Seconds())
+	t := &training{workers: told.Workers, work: venue.Work{
+		Model: told.ModelBytes, Rounds: int(min(max(told.TotalSteps, told.Steps, 1), math.MaxInt32)),
+		Compute: time.Duration(compute * float64(time.Second)), MostCores: threads,
+	}}
+	each := func(transfers float64) venue.Channel {
+		return venue.Channel{
+			Name: "the engine's store", BytesPerSecond: math.Inf(1),
+			Latency: time.Duration(exchange / transfers * float64(time.Second)), Pattern: venue.AllGather,
+		}
+	}
+	slot := venue.Hosts{
+		Name: "slots of the pool", Cores: cores, Hour: d.slotPrice(w), Network: each(2*n - 2),
+		Store: venue.Channel{BytesPerSecond: math.Inf(1)},
+	}
+	t.pool = t.work.OnHosts(slot, told.Workers)
+	cold := d.functions.ColdStart
+	ways := venue.Ways{
+		Store: venue.ObjectStore(), Channels: []venue.Channel{each(n)},
+		Starts: []venue.Start{{Workers: 1, Takes: cold}, {Workers: plan.MaxSlots, Takes: cold}},
+	}
+	if d.functions.Cores == 0 { // they are elsewhere
+		scatter, gather := venue.ObjectStore(), venue.ObjectStore()
+		gather.Pattern = venue.AllGather
+		ways.Channels = []venue.Channel{scatter, gather}
+	}
+	offered := d.holding(d.functionMemory(w))
+	t.try(told.Workers, offered, ways)
+	// What others cost is told; how many there are is the pipeline's choice.
+	front, err := venue.Options(t.work, min(2*told.Workers, mostWeighed), offered, ways, []venue.Hosts{slot})
+	if err == nil { // a training without a step costs nothing anywhere
+		t.front = front
+	}
+	return t
+}
+
+// mostWeighed is up to how many workers a training is weighed.
+const mostWeighed = 64
+
 // holding are the functions that hold so much.
 func (d *decider) holding(needed quantity.Bytes) venue.Functions {
 	functions := d.functions
@@ -320,35 +375,52 @@ func (d *decider) holding(needed quantity.Bytes) venue.Functions {
 // try notes what the training costs in so many functions, where it can be done so.
 func (t *training) try(functions int, offered venue.Functions, ways venue.Ways) {
 	work := t.work
-	work.MostCores /= float64(functions)
+	if t.workers == 0 {
+		work.MostCores /= float64(functions)
+	}
 	if way, possible := work.Cheapest(offered, ways, functions); possible {
 		t.ways = append(t.ways, trainedBy{way, functions})
 	}
 }
 
-// dearer reports whether one function, which is what spills, costs no less than the pool, which has a slot for it.
+// dearer reports whether what spills, a function for each task, costs no less than the pool, which has a slot for it.
 func (t *training) dearer() bool {
 	return !t.nowhere && !slices.ContainsFunc(t.ways, func(way trainedBy) bool {
-		return way.functions == 1 && way.Cost < t.pool.Cost
+		return t.spills(way) && way.Cost < t.pool.Cost
 	})
 }
+
+// spills reports whether a way is a function for each task.
+func (t *training) spills(way trainedBy) bool { return way.functions == max(1, t.workers) }
 
 // reason says what was weighed.
 func (t *training) reason() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "a training of %s in %s costs %s at the pool in %s", words.Count(t.work.Rounds, "step"),
-		words.Count(t.parts, "part"), t.pool.Cost, words.Seconds(t.pool.Time.Seconds()))
+	how := "in " + words.Count(t.parts, "part")
+	if t.workers > 0 {
+		how = "by " + words.Count(t.workers, "worker")
+	}
+	fmt.Fprintf(&text, "a training of %s %s costs %s at the pool in %s", words.Count(t.work.Rounds, "step"), how,
+		t.pool.Cost, words.Seconds(t.pool.Time.Seconds()))
 	for _, way := range t.ways {
 		fmt.Fprintf(&text, ", %s as %s in %s", way.Cost, t.described(way), words.Seconds(way.Time.Seconds()))
+		if way.Exchange > muchExchange {
+			fmt.Fprintf(&text, " (the exchange takes %.0f%% of a step)", 100*way.Exchange)
+		}
 	}
 	switch {
 	case len(t.ways) == 0:
 		return text.String() + ", and no function can do it"
+	case t.dearer() && t.workers > 0:
+		return text.String() + ": functions are no cheaper"
 	case t.dearer():
 		return text.String() + ": one function is no cheaper"
 	}
 	return text.String()
 }
+
+// muchExchange is from which part of a step on a decision tells how much of it the exchange is.
+const muchExchange = 0.25
 
 func (t *training) described(way trainedBy) string {
 	if way.functions == 1 {
@@ -370,11 +442,23 @@ func (t *training) rejected(spilled bool) (others []plan.Rejected) {
 		})
 	}
 	for _, way := range t.ways {
-		if spilled && way.functions == 1 {
+		if spilled && t.spills(way) {
 			continue // that is what spills
 		}
 		others = append(others, plan.Rejected{
 			What: t.described(way), Venue: fact.Function, Price: way.Cost, Seconds: way.Time.Seconds(), Chance: -1,
+		})
+	}
+	for _, option := range t.front {
+		if option.Workers == t.workers {
+			continue // it is above, or is what is done
+		}
+		at := fact.Pool
+		if option.Functions() {
+			at = fact.Function
+		}
+		others = append(others, plan.Rejected{
+			What: option.String(), Venue: at, Price: option.Cost, Seconds: option.Time.Seconds(), Chance: -1,
 		})
 	}
 	return others

@@ -108,7 +108,10 @@ func TestAHintTellsWhichAttemptsCannotGrow(t *testing.T) {
 					hints = append(hints, scheduled)
 				}
 			}}
-			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+			env.SetWorkerOptions(worker.Options{
+				Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+				DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+			})
 			runs.Register(env, ports, []runs.AnyPipeline{c.pipeline})
 			env.RegisterActivityWithOptions(func(context.Context, wire.Task, json.RawMessage) (wire.Result, error) {
 				return wire.Result{Output: json.RawMessage(c.output)}, nil
@@ -176,7 +179,10 @@ func TestTheTaskOfACommandCarriesItsFiles(t *testing.T) {
 					}
 				},
 			}
-			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+			env.SetWorkerOptions(worker.Options{
+				Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+				DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+			})
 			runs.Register(env, ports, []runs.AnyPipeline{c.pipeline})
 			var task wire.Task
 			var queue string

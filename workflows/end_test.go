@@ -43,7 +43,10 @@ func endAfter(
 		*told = ended
 		return nil
 	}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	named := spillway.NewPipeline("named", pipeline)
 	runs.Register(env, ports, []runs.AnyPipeline{named})
 	if during != nil {

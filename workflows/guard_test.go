@@ -66,7 +66,10 @@ func TestAPanicInAChunkOfAMapIsNoSilence(t *testing.T) {
 			panic("no such shard")
 		}
 	}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	pipeline := spillway.NewPipeline("mapping", unused.Map)
 	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	spillwaytest.RegisterStages(t, env, unused)

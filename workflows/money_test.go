@@ -102,7 +102,10 @@ func budgeted(
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
 	ports := runs.Ports{Stages: []runs.AnyStage{cheap, dear}, Window: 16}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	if err := env.SetMemoOnStart(map[string]any{
 		runs.GoalMemo:    spillway.Goal{Budget: budget},
 		runs.OptionsMemo: wire.RunOptions{Version: version, Window: 16, Prices: prices},

@@ -71,7 +71,10 @@ func watching(t *testing.T, suggested bool, signals, events int, in running) *te
 	env.SetContinueAsNewSuggested(suggested)
 	env.SetCurrentHistoryLength(events)
 	ports := runs.Ports{Stages: []runs.AnyStage{learn}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	pipeline := spillway.NewPipeline("watch", watch)
 	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	spillwaytest.RegisterStages(t, env, learn)
@@ -160,7 +163,10 @@ func TestEachPartOfARunTellsItsStart(t *testing.T) {
 			told = append(told, started)
 		}
 	}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	pipeline := spillway.NewPipeline("idle", func(_ workflow.Context, in int) (int, error) { return in, nil })
 	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	env.ExecuteWorkflow(pipeline.Name(), 3)

@@ -145,7 +145,10 @@ func (m *memory) run(
 			m.told = append(m.told, told)
 		}
 	}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	pipeline := spillway.NewPipeline("numbers", chainOfStages)
 	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	for _, stage := range stages {
@@ -340,7 +343,10 @@ func TestARetryTakesAResultOnce(t *testing.T) {
 				}
 				stages := []runs.AnyStage{first, clock}
 				ports := runs.Ports{App: "app", Build: "b1", Stages: stages, Find: m.find}
-				env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+				env.SetWorkerOptions(worker.Options{
+					Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+					DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+				})
 				pipeline := spillway.NewPipeline("polls", polls)
 				runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 				for _, stage := range stages {

@@ -59,7 +59,10 @@ func TestACommandIsTuned(t *testing.T) {
 		t.Fatal(err)
 	}
 	ports := runs.Ports{Stages: []runs.AnyStage{stage}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	env.RegisterActivityWithOptions(func(_ context.Context, task wire.Task, encoded json.RawMessage) (wire.Result, error) {
 		var command wire.Command

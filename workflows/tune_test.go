@@ -214,7 +214,10 @@ func (f *tuner) run(t *testing.T, s spillway.Search[fitInput, fitted]) (best spi
 	t.Helper()
 	pipeline := tuned(s)
 	ports := runs.Ports{Stages: []runs.AnyStage{fit}}
-	f.env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	f.env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+		DeadlockDetectionTimeout: time.Minute,
+	})
 	runs.Register(f.env, ports, []runs.AnyPipeline{pipeline})
 	f.env.ExecuteWorkflow(pipeline.Name(), 0)
 	if !f.env.IsWorkflowCompleted() {

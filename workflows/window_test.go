@@ -48,7 +48,10 @@ func windowRun(t *testing.T, change int) (most int64, err error) {
 	env := suite.NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
 	ports := runs.Ports{Stages: []runs.AnyStage{squared, total, sum}, Window: 8}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	pipeline := spillway.NewPipeline("squares", mapOnly)
 	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
 	var seen crowd
@@ -101,10 +104,10 @@ func TestTheNewestPriorityOfAStageReachesItsTasks(t *testing.T) {
 			env.SetTestTimeout(time.Minute)
 			ports := runs.Ports{Stages: []runs.AnyStage{squared, total, sum}, Window: 8}
 			options := &scheduled{seen: map[temporal.Priority]int{}}
-			env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{
-				runs.NewInterceptor(ports),
-				options,
-			}})
+			env.SetWorkerOptions(worker.Options{
+				Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports), options},
+				DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+			})
 			if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: version}}); err != nil {
 				t.Fatal(err)
 			}
@@ -151,10 +154,10 @@ func TestAPriorityReachesTheOpenChunksWhileOthersAreStillToBeOpened(t *testing.T
 	env.SetTestTimeout(time.Minute)
 	ports := runs.Ports{Stages: []runs.AnyStage{squared}, Window: 8}
 	options := &scheduled{seen: map[temporal.Priority]int{}}
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{
-		runs.NewInterceptor(ports),
-		options,
-	}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports), options},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	if err := env.SetMemoOnStart(map[string]any{runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion}}); err !=
 		nil {
 		t.Fatal(err)

@@ -52,6 +52,9 @@ func Open(dir string) (*Files, error) {
 	if err := files.sweep(time.Now().Add(-partialFor)); err != nil {
 		return nil, fmt.Errorf("open artifact store %s: %w", dir, err)
 	}
+	if err := files.sweepBoards(time.Now().Add(-BoardsFor)); err != nil {
+		return nil, fmt.Errorf("open artifact store %s: %w", dir, err)
+	}
 	info, err := os.Stat(files.partial())
 	if err != nil {
 		return nil, fmt.Errorf("open artifact store %s: %w", dir, err)

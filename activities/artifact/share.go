@@ -35,10 +35,13 @@ func (f *Files) Share(group int) error {
 
 func (f *Files) share(group int) error {
 	shared, err := sharedWith(f.dir, group)
-	if err != nil || shared {
+	if err != nil {
 		return err
 	}
-	folders := []string{f.partial()}
+	if shared { // by an engine that may have known no boards
+		return shareFolder(filepath.Join(f.dir, Boards), group)
+	}
+	folders := []string{f.partial(), filepath.Join(f.dir, Boards)}
 	for n := range 1 << 8 {
 		folders = append(folders, filepath.Join(f.dir, hex.EncodeToString([]byte{byte(n)})))
 	}

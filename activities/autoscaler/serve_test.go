@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 func TestABurstIsAnsweredAtOnceAndItsDecisionsAreStored(t *testing.T) {
@@ -52,6 +53,36 @@ func TestABurstIsAnsweredAtOnceAndItsDecisionsAreStored(t *testing.T) {
 	if err := term.wait(t); !errors.Is(err, context.Canceled) || leading.Load() != 11 {
 		t.Errorf("the term ended with %v, leading told %d times", err, leading.Load())
 	}
+}
+
+func TestAChangedGoalIsAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	opts := options(t, js)
+	opts.TickEvery = time.Hour // only what happens asks for a decision
+	opts.Functions.Enabled, opts.Functions.Concurrency = true, 4
+	opts.Functions.Classes = []quantity.Bytes{2 * quantity.GiB}
+	opts.Functions.PerGiBSecond = quantity.USD // dear: only haste pays for it
+	goal := predictor.Goal{Minimise: predictor.Cost}
+	start := predictor.RunStarted{Run: "run-1", Pipeline: "train", App: "digits", Build: "b1", Goal: goal, At: time.Now()}
+	publish(t, js, start, scheduled(train, 1000), record(train, "train-1"))
+	serve(t, leader(t, opts), new(fakePorts).ports())
+	functions := func() (slots int) {
+		plan, _, err := opts.Plans.Current(t.Context())
+		for _, grant := range plan.Grants {
+			if err == nil && grant.Stage == train && grant.Venue == predictor.Function {
+				slots += grant.Slots
+			}
+		}
+		return slots
+	}
+	publish(t, js, scheduled(train, 1))
+	eventually(t, "slots", func() bool { return slots(t, opts.Plans, train) > 0 })
+	if bought := functions(); bought != 0 {
+		t.Fatalf("a run that minimises cost has %d functions", bought)
+	}
+	publish(t, js, predictor.GoalChanged{Run: "run-1", Goal: predictor.Goal{Minimise: predictor.Latency}, At: time.Now()})
+	eventually(t, "functions", func() bool { return functions() > 0 })
 }
 
 func TestASecondLeaderDeposesTheFirst(t *testing.T) {

@@ -253,7 +253,7 @@ func outcomes() []predictor.Outcome {
 // alertKinds lists every kind of alert.
 func alertKinds() []alerting.Kind {
 	return []alerting.Kind{
-		alerting.KindDeadlineAtRisk, alerting.KindBudgetAtRisk, alerting.KindRecovered, alerting.KindStreamsLost,
-		alerting.KindLedgerFailing, alerting.KindDiskScarce,
+		alerting.KindDeadlineAtRisk, alerting.KindBudgetAtRisk, alerting.KindGoalImpossible, alerting.KindRecovered,
+		alerting.KindStreamsLost, alerting.KindLedgerFailing, alerting.KindDiskScarce,
 	}
 }

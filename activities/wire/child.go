@@ -2,6 +2,8 @@ package wire
 
 import (
 	"encoding/json"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -17,6 +19,9 @@ const (
 	// ArtifactsEnvironment is the artifact store, as package stores opens it: a file:// URL, the http:// URL of the
 	// engine's relay, which holds a token that opens and puts artifacts, or for functions elsewhere an s3:// URL.
 	ArtifactsEnvironment = "SPILLWAY_ARTIFACTS"
+	// ServerEnvironment is the http:// URL of the engine's relay, which has a parameter server for trainings by several
+	// workers, with its token; unset where the process cannot reach it, as functions elsewhere cannot.
+	ServerEnvironment = "SPILLWAY_SERVER"
 	// TemporalEnvironment and NATSEnvironment are the addresses for the workflow worker; that of NATS holds the name and
 	// the password of its build.
 	TemporalEnvironment = "SPILLWAY_TEMPORAL"
@@ -129,6 +134,25 @@ type Progress struct {
 	// Of is how many there are; 0 where the stage did not say.
 	Of      int                `json:"of,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+	// NotFinite are the metrics, by name, that were NaN or infinite, which JSON has not, in order.
+	NotFinite []string `json:"not_finite,omitempty"`
+}
+
+// NewProgress is one finished step of so many, 0 where nobody says, with its metrics, those that are not finite too.
+func NewProgress(step, of int, metrics map[string]float64) Progress {
+	told := Progress{Step: step, Of: of}
+	for name, value := range metrics {
+		if math.IsNaN(value) || math.IsInf(value, 0) {
+			told.NotFinite = append(told.NotFinite, name)
+			continue
+		}
+		if told.Metrics == nil {
+			told.Metrics = make(map[string]float64, len(metrics))
+		}
+		told.Metrics[name] = value
+	}
+	slices.Sort(told.NotFinite)
+	return told
 }
 
 // Answer is how user code ended, at every venue.
@@ -159,6 +183,8 @@ type Answer struct {
 	// Checkpoint and Progress are the newest ones; a function has no other way to tell them.
 	Checkpoint *activities.Ref `json:"checkpoint,omitempty"`
 	Progress   *Progress       `json:"progress,omitempty"`
+	// Curve is how the metric of its training went, over all of its reports, at a function; nil where there is none.
+	Curve *predictor.Curve `json:"curve,omitempty"`
 }
 
 // Printed is a part of what a program has printed.

@@ -61,8 +61,14 @@ var (
 		Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref,
 		Past: []predictor.Training{training}, TimeToLoss: 36 * time.Hour, Bound: time.Minute,
 	}
-	progress = wire.Progress{Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}}
-	answer   = wire.Answer{
+	progress = wire.Progress{
+		Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"},
+	}
+	curve = predictor.Curve{
+		Metric: "loss", Steps: []int64{1, 2}, Values: []float64{0.5, 0.25}, NotFinite: []int64{3},
+	}
+	answer = wire.Answer{
+		Curve:  &curve,
 		Output: json.RawMessage(`{"labels":[1,2]}`), Read: 4096, Written: 512, Wall: 2 * time.Second, CPU: time.Second,
 		PeakMemory: 64 * quantity.MiB,
 		BeganAt:    at, Fetch: time.Millisecond, Publish: 2 * time.Millisecond,
@@ -133,7 +139,8 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindSampled: {Event: predictor.Sampled{
 			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900,
 			Memory: 60 * quantity.MiB, Throttled: 0.25, Grant: size, GPU: &predictor.GPUSample{Memory: quantity.GiB, Busy: .5},
-			Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}, Training: &training, At: at,
+			Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"},
+			Training: &training, At: at,
 		}},
 		wire.KindRecord: {Event: predictor.Record{
 			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool,
@@ -152,9 +159,9 @@ func loopMessages() map[wire.Kind]wire.Message {
 				Active: 3 * time.Second / 2, Stalled: time.Second / 8, DiskRead: 8192, DiskWritten: 2048,
 			},
 			Next: predictor.NextPool, Features: map[string]float64{"epochs": 3},
-			Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}, Checkpoints: 2,
-			Training: &training,
-			Cost:     5_542_794,
+			Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"}, Checkpoints: 2,
+			Training: &training, Curve: &curve,
+			Cost: 5_542_794,
 		}},
 		wire.KindDecision: {Decision: &predictor.Decision{
 			ID: "1-2-score-pool", At: at, Stage: stage, Venue: predictor.Pool, Run: "digits-1", What: "slots", From: "1 slot",
@@ -179,7 +186,7 @@ func plainMessages() map[string]any {
 		"heartbeat": &wire.Heartbeat{
 			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, HostWait: time.Minute,
 			Spent: 77_664, Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Of: 50,
-			Metrics: map[string]float64{"loss": 0.25},
+			Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"},
 		},
 		"to_child_start":  &wire.ToChild{Start: &start},
 		"to_child_limit":  &wire.ToChild{Limit: &size},

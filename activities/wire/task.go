@@ -109,6 +109,8 @@ type Heartbeat struct {
 	Step    int                `json:"step,omitempty"`
 	Of      int                `json:"of,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+	// NotFinite are the metrics of that, by name, that were NaN or infinite.
+	NotFinite []string `json:"not_finite,omitempty"`
 }
 
 // Types of application errors that cross Temporal.

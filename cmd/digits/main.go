@@ -13,7 +13,7 @@ func main() {
 		Name:      "digits",
 		Pipelines: []app.Pipeline{workflows.NewPipeline("digits", digits.Digits)},
 		Stages: []app.Stage{
-			digits.Load, digits.Preprocess, digits.Tune, digits.Train, digits.Evaluate, digits.Score,
+			digits.Load, digits.Preprocess, digits.Tune, digits.Train, digits.Together, digits.Evaluate, digits.Score,
 		},
 	})
 }

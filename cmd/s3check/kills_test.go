@@ -186,7 +186,7 @@ func TestDigitsRunsOnS3ThroughKills(t *testing.T) {
 	if err := s.start(secretKey, "--artifacts", location); err != nil {
 		t.Fatal(err)
 	}
-	const input = `{"max_epochs": 12, "shards": 12, "seed": 3}`
+	const input = `{"max_epochs": 12, "shards": 12, "seed": 3, "learning_rate": 0.002}`
 	run := s.trigger("killed", input)
 	for kill, artifacts := range []int{1, 4} { // when there are as many: behind load, and while it trains or scores
 		s.until("there are artifacts", func() bool { return len(objects(t, bucket, "states/one/")) > artifacts })

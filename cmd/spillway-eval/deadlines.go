@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"runtime"
-	"sync"
-	"sync/atomic"
 
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/backlogs"
 )
@@ -44,18 +40,8 @@ func evaluateDeadlines(ctx context.Context, world backlogs.World, cases int, wit
 		return usageError(fmt.Sprintf("%d backlogs with confidence %g: give at least one, and 0.5 to less than 1", cases,
 			world.Confidence))
 	}
-	done, failed := make([]backlogs.Case, cases), make([]error, cases)
-	var workers sync.WaitGroup
-	var next atomic.Int64
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < cases && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				done[i], failed[i] = world.Replay(ctx, i)
-			}
-		})
-	}
-	workers.Wait()
-	if err := errors.Join(ctx.Err(), errors.Join(failed...)); err != nil {
+	done, err := each(ctx, cases, world.Replay)
+	if err != nil {
 		return err
 	}
 	reportDeadlines(with.report, "all", done)

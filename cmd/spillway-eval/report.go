@@ -15,8 +15,8 @@ type figure struct {
 	Set    string `json:"set"`
 	Case   string `json:"case"`
 	Metric string `json:"metric"`
-	// Unit is "ratio", "times", "per_hour", "ms", "s", "gbh" (10^9 bytes for an hour), "usd", "attempts", "arrivals" or
-	// "nats" (natural logarithms).
+	// Unit is "ratio", "times", "per_hour", "ms", "s", "gbh" (10^9 bytes for an hour), "usd", "attempts", "arrivals",
+	// "changes", "budgets" or "nats" (natural logarithms).
 	Unit string `json:"unit"`
 	// Ours is Spillway's.
 	Ours float64 `json:"ours"`

@@ -26,12 +26,23 @@ that does little else; 3,000 functions at once, 3 s to start.
                  is a plan in the style of CE-scaling, by exchanges from the best uniform one. With profiles that are
                  off by --noise, planned anew after each rung: by which part some plan of who knows would have been
                  better in both time and cost
-  jct_saving     how much sooner the job is done than by another plan for the same budget: the most, and the median
-  cost_saving    how much less it costs for the same time
+  jct_saving     how much sooner the job is done than by another plan for the same budget: most, median and least
+  cost_saving    how much less it costs for the same time; the ceiling is the exact frontier's
+  without_a_plan budgets for which only one of the two finds a plan
 
-Against uniform (the best allocation that all rungs share), equal (each rung the same part of the budget), greedy, and
-lambdaml (10 workers of 3,008 MB, at what that takes). Published figures are those of the paper against its own
-baselines, of other models.
+Against uniform (the best allocation that all rungs share), equal (each rung the same part of the budget), greedy,
+lambdaml (10 workers of 3,008 MB, at what that takes), and held cluster (hosts of one size from the start to the end,
+at what each size takes and costs that no other beats), where ours may take functions or hosts, or functions only.
+Published figures are those of the paper against its own baselines, of other models.
+
+Jobs of 16 to 256 trials and then a training until its loss is low enough, with deadlines and budgets anywhere between
+the fastest and the cheapest plan of who knows all: profiles are off by --noise, rungs and epochs by hitches, and how
+many epochs are needed is predicted from the curve so far and 20 earlier ones. Planned anew at every rung and epoch.
+
+  met               jobs done by their deadline, or within their budget, as a part of all
+  promised          of which that was thought as likely as asked when they began; met_promised is the part of these met
+  cost_over_oracle  what all cost over what they cost who knows all (time_over_oracle_median for budgets)
+  spent_most        the largest part of a budget that was ever spent and reserved
 
 Searches of recorded trainings (algoperf_curves, pools of at least 18 trials of one workload, framework and study, with
 the validation metric so far) by one worker, in random orders, for 2, 4 and 7 times what a trial gets at most (R, the
@@ -41,19 +52,20 @@ the validation metric so far) by one worker, in random orders, for 2, 4 and 7 ti
   regret_ratio   that of ASHA, which is what Spillway does where nobody says, over that of random search`,
 		define: func(flags *flag.FlagSet) func(context.Context, common) error {
 			world := tuning.World{}
-			orders := 0
+			orders, jobs := 0, 0
 			flags.Uint64Var(&world.Seed, "seed", 1, "`number` from which profiles and orders are drawn")
 			flags.IntVar(&orders, "orders", 40, "how `many` random orders of each pool")
+			flags.IntVar(&jobs, "jobs", 200, "how `many` jobs are given a deadline, and a budget")
 			flags.IntVar(&world.Budgets, "budgets", 20, "how `many` budgets for each model")
 			flags.Float64Var(&world.Noise, "noise", 0.1, "`part` by which profiles are off")
-			return func(ctx context.Context, with common) error { return evaluateTuning(ctx, world, orders, with) }
+			return func(ctx context.Context, with common) error { return evaluateTuning(ctx, world, orders, jobs, with) }
 		},
 	}
 }
 
-func evaluateTuning(ctx context.Context, world tuning.World, orders int, with common) error {
-	if orders < 1 {
-		return usageError(fmt.Sprintf("%d orders: give at least one", orders))
+func evaluateTuning(ctx context.Context, world tuning.World, orders, jobs int, with common) error {
+	if orders < 1 || jobs < 1 {
+		return usageError(fmt.Sprintf("%d orders and %d jobs: give at least one of each", orders, jobs))
 	}
 	if world.Budgets < 1 || !(world.Noise >= 0 && world.Noise < 1) {
 		return usageError(fmt.Sprintf("%d budgets with noise %g: give at least one, and 0 to less than 1", world.Budgets,
@@ -65,6 +77,12 @@ func evaluateTuning(ctx context.Context, world tuning.World, orders int, with co
 			return err
 		}
 		reportTuning(with.report, done)
+	}
+	for _, confidence := range []float64{0.9, 0.99} {
+		goals := tuning.Goals{Seed: world.Seed, Noise: world.Noise, Confidence: confidence}
+		if err := evaluateGoals(ctx, goals, jobs, with.report); err != nil {
+			return err
+		}
 	}
 	return evaluateSearchers(ctx, world.Seed, orders, with)
 }
@@ -103,20 +121,27 @@ func reportTuning(into *report, done tuning.Case) {
 	published := publishedSavings[done.Name != "training"]
 	for _, name := range slices.Sorted(maps.Keys(done.Against)) {
 		saving := done.Against[name]
-		one := func(metric string, value float64, published *float64, n int) figure {
-			return figure{
+		one := func(metric string, of func([]float64) float64, ours, ceiling []float64, published *float64) figure {
+			f := figure{
 				Eval: "tuning", Set: "simulated", Case: done.Name + " against " + name, Metric: metric, Unit: "ratio",
-				Ours: value, Published: published, N: n,
+				Published: published, N: len(ours),
 			}
-		}
-		if len(saving.Time) == 0 || len(saving.Cost) == 0 {
-			continue
+			if len(ours) > 0 {
+				f.Ours, f.Baselines = of(ours), map[string]float64{"ceiling": of(ceiling)}
+			}
+			return f
 		}
 		into.add(
-			one("jct_saving", slices.Max(saving.Time), &published[0], len(saving.Time)),
-			one("jct_saving_median", median(saving.Time), nil, len(saving.Time)),
-			one("cost_saving", slices.Max(saving.Cost), &published[1], len(saving.Cost)),
-			one("cost_saving_median", median(saving.Cost), nil, len(saving.Cost)),
+			one("jct_saving", slices.Max[[]float64], saving.Time, saving.CeilingTime, &published[0]),
+			one("jct_saving_median", median, saving.Time, saving.CeilingTime, nil),
+			one("jct_saving_least", slices.Min[[]float64], saving.Time, saving.CeilingTime, nil),
+			one("cost_saving", slices.Max[[]float64], saving.Cost, saving.CeilingCost, &published[1]),
+			one("cost_saving_median", median, saving.Cost, saving.CeilingCost, nil),
+			one("cost_saving_least", slices.Min[[]float64], saving.Cost, saving.CeilingCost, nil),
+			figure{
+				Eval: "tuning", Set: "simulated", Case: done.Name + " against " + name, Metric: "without_a_plan", Unit: "budgets",
+				Ours: float64(saving.None), N: saving.None + len(saving.Time),
+			},
 		)
 	}
 }

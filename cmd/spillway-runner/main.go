@@ -23,7 +23,7 @@ import (
 const runtimeAPI = "AWS_LAMBDA_RUNTIME_API"
 
 func main() {
-	if err := secrecy.Conceal(wire.ArtifactsEnvironment, runtimeAPI); err != nil { // before anything is read from there
+	if err := secrecy.Conceal(wire.ArtifactsEnvironment, wire.ServerEnvironment, runtimeAPI); err != nil { // before anything is read from there
 		_, _ = fmt.Fprintln(os.Stderr, "spillway-runner: warning: commands may read this function's secrets:", err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -45,7 +45,7 @@ func run(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	if err := secrecy.Forget(wire.ArtifactsEnvironment); err != nil {
+	if err := secrecy.Forget(wire.ArtifactsEnvironment, wire.ServerEnvironment); err != nil {
 		return err
 	}
 	options := runner.Options{

@@ -15,6 +15,9 @@ const (
 	KindDeadlineAtRisk Kind = "deadline_at_risk"
 	// KindBudgetAtRisk says that a run is expected to cost more than its budget, or has.
 	KindBudgetAtRisk Kind = "budget_at_risk"
+	// KindGoalImpossible says that no plan that is known meets the goal of a run with the probability that it asks for,
+	// and what could be met. It is told when the run starts or its goal changes.
+	KindGoalImpossible Kind = "goal_impossible"
 	// KindRecovered says that an earlier alert of the run holds no more.
 	KindRecovered Kind = "recovered"
 	// KindStreamsLost says that streams of NATS were gone, with all that was in them. It is about no run, and nothing

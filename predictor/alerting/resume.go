@@ -24,6 +24,10 @@ func Resume(alerts []Alert) map[string]Watch {
 			w.deadline.open = true
 		case alert.Kind == KindBudgetAtRisk:
 			w.budget.open = true
+		case alert.Kind == KindGoalImpossible:
+			w.impossible = true
+		case alert.Recovers == KindGoalImpossible:
+			w.impossible = false
 		case alert.Recovers == KindDeadlineAtRisk:
 			w.deadline.open = false
 		case alert.Recovers == KindBudgetAtRisk:

@@ -36,6 +36,10 @@ type Reading struct {
 	// altogether, in US dollars.
 	Finish predictor.Interval
 	Cost   predictor.Interval
+	// Asked says that it was asked now whether any plan meets the goal, and Impossible what was found: a sentence about
+	// what could be met instead, empty where a plan meets it.
+	Asked      bool
+	Impossible string
 	// Unpriced says that Cost leaves out tasks that are to come, of which it is not known whether functions take them:
 	// that it is below the budget then says nothing.
 	Unpriced bool
@@ -52,10 +56,11 @@ func Read(pipeline string, outlook predictor.Outlook) Reading {
 
 // Watch is what has been told of one run. The zero Watch has told nothing. It is a value: keep what Next returns.
 type Watch struct {
-	goal     predictor.Goal
-	deadline risk
-	budget   risk
-	told     [len(kinds)]int // alerts by kind
+	goal       predictor.Goal
+	deadline   risk
+	budget     risk
+	impossible bool            // was told of the goal
+	told       [len(kinds)]int // alerts by kind
 }
 
 // risk is how one limit of a goal stands.
@@ -66,7 +71,7 @@ type risk struct {
 }
 
 // kinds is the order in which they are counted.
-var kinds = [...]Kind{KindDeadlineAtRisk, KindBudgetAtRisk, KindRecovered}
+var kinds = [...]Kind{KindDeadlineAtRisk, KindBudgetAtRisk, KindRecovered, KindGoalImpossible}
 
 // Next takes a reading and returns what is told by then, and the alert to send, if there is one. The same readings lead
 // to the same alerts with the same IDs: run, kind and how many of that kind the run had.
@@ -75,16 +80,32 @@ var kinds = [...]Kind{KindDeadlineAtRisk, KindBudgetAtRisk, KindRecovered}
 // low end), or it has been passed. It is safe again when the middle is 5 percent below it, or the goal was changed to
 // one that is not at risk. A budget is not safe while what is expected leaves out tasks. Each turn is
 // told once; two that fall together are told one after the other, risks first.
+//
+// A goal that no plan meets is told at once, with what could be, and then that it is at risk only once it has been
+// passed: that would say the same again.
 func Next(w Watch, r Reading) (Watch, Alert, bool) {
 	deadline, budget := deadlineOf(r), budgetOf(r)
 	w.deadline.note(deadline, w.goal.Deadline != r.Goal.Deadline)
 	w.budget.note(budget, w.goal.Budget != r.Goal.Budget)
+	moved := w.goal != r.Goal
 	w.goal = r.Goal
 	alert := Alert{
 		Run: r.Run, Pipeline: r.Pipeline, At: r.At, Goal: r.Goal, FinishSeconds: r.Finish,
 		CostUSD: r.Cost,
 	}
+	if w.impossible && !moved && (!r.Asked || r.Impossible != "") {
+		deadline.certain, deadline.past = false, false
+		budget.certain, budget.past = false, false
+		w.deadline.doubts, w.budget.doubts = 0, 0
+	}
 	switch {
+	case r.Asked && r.Impossible != "" && (!w.impossible || moved):
+		w.impossible = true
+		alert.Kind, alert.Message = KindGoalImpossible, "run "+r.Run+": "+r.Impossible
+	case r.Asked && r.Impossible == "" && w.impossible:
+		w.impossible = false
+		alert.Kind, alert.Recovers = KindRecovered, KindGoalImpossible
+		alert.Message = "run " + r.Run + " has a plan that meets its goal"
 	case w.deadline.rises(deadline):
 		w.deadline.open = true
 		alert.Kind, alert.Message = KindDeadlineAtRisk, lateMessage(r)

@@ -24,6 +24,8 @@ type moment struct {
 	cost    predictor.Interval
 	spent   float64
 	goal    *predictor.Goal
+	asked   bool   // whether any plan meets the goal, and
+	never   string // why none does
 	sent    string // the ID of the alert without the run; empty when none is sent
 	says    string // part of its message
 }
@@ -42,6 +44,7 @@ func (m moment) reading() alerting.Reading {
 		Elapsed: m.elapsed,
 		Spent:   quantity.USD.Times(m.spent), Finish: m.finish, Cost: m.cost,
 		Known: m.finish != predictor.Interval{} || m.cost != predictor.Interval{},
+		Asked: m.asked, Impossible: m.never,
 	}
 	if m.goal != nil {
 		r.Goal = *m.goal
@@ -109,6 +112,29 @@ func TestScenarios(t *testing.T) {
 					"spillway goal r --budget 2.3",
 			},
 			{elapsed: 3, spent: 1.01, finish: mid(50), cost: mid(0.5)},
+		}},
+		{"a goal that no plan meets is told at once, and not that it is at risk besides", []moment{
+			{
+				elapsed: 1, asked: true, never: "no plan does", finish: mid(200), sent: "goal_impossible/1",
+				says: "run r: no plan does",
+			},
+			{elapsed: 2, finish: mid(200)},
+			{elapsed: 3, finish: predictor.Interval{Low: 150, Mid: 200, High: 250}},
+			{elapsed: 11, asked: true, never: "no plan does", finish: mid(200)},
+			{elapsed: 101, finish: mid(200), sent: "deadline_at_risk/1", says: "is past its deadline"},
+		}},
+		{"another goal is asked about anew", []moment{
+			{elapsed: 1, asked: true, never: "no plan does", sent: "goal_impossible/1"},
+			{elapsed: 2, goal: limits(110, 1), asked: true, never: "none still", sent: "goal_impossible/2", says: "none still"},
+			{
+				elapsed: 3, goal: limits(500, 1), asked: true, sent: "recovered/1", finish: mid(200),
+				says: "has a plan that meets its goal",
+			},
+			{elapsed: 4, goal: limits(500, 1), finish: mid(200)},
+			{
+				elapsed: 5, goal: limits(150, 1), finish: predictor.Interval{Low: 151, Mid: 200, High: 250},
+				sent: "deadline_at_risk/1",
+			},
 		}},
 		{"both at once are told one after the other", []moment{
 			{elapsed: 1, finish: mid(200), cost: mid(2), sent: "deadline_at_risk/1", says: "or more than its budget of $1.00"},

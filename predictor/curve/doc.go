@@ -2,5 +2,5 @@
 // not, and how far it will get: distributions, from an ensemble of learning curves and from earlier runs of the same
 // workload.
 //
-// Nothing in an engine asks it yet: cmd/spillway-eval measures it.
+// An engine asks it of each training that reports its metric, to tell how it goes on; nothing is decided by it.
 package curve

@@ -253,6 +253,8 @@ type Sampled struct {
 	Step    int                `json:"step,omitempty"`    // last Progress step; 0 when none
 	Of      int                `json:"of,omitempty"`      // of how many, by its own word; 0 where it did not say
 	Metrics map[string]float64 `json:"metrics,omitempty"` // last Progress metrics
+	// NotFinite are those of its metrics, by name, that were NaN or infinite, as a loss that has diverged.
+	NotFinite []string `json:"not_finite,omitempty"`
 	// Training is how a split training goes; nil when it has told nothing new since the sample before. Its alternatives
 	// and reason are left out while they are those of an earlier sample.
 	Training *Training `json:"training,omitempty"`
@@ -386,6 +388,11 @@ type Record struct {
 	Step    int                `json:"step,omitempty"`
 	Of      int                `json:"of,omitempty"`
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+	// NotFinite are those of its metrics, by name, that were NaN or infinite.
+	NotFinite []string `json:"not_finite,omitempty"`
+	// Curve is how the metric by which its training is followed went, over all of its reports; nil where it reported fewer
+	// than two, or none that says which way is better.
+	Curve *Curve `json:"curve,omitempty"`
 	// Checkpoints is how many this attempt made from which a retry can go on; 0 where it did not tell.
 	Checkpoints int `json:"checkpoints,omitempty"`
 	// Training is how a split training went, as the attempt told it last; nil when it told nothing.

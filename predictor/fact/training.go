@@ -16,6 +16,7 @@ const PastTrainings = 8
 // in samples, Records and plans.
 const (
 	maxTrainingParts        = 64
+	maxTrainingWorkers      = 1000
 	maxTrainingAlternatives = 64
 	maxTrainingText         = 1 << 10
 )
@@ -40,6 +41,10 @@ type Training struct {
 	StepSeconds          float64 `json:"step_seconds,omitempty"`
 	// Bubble is the measured part of the parts' time in which they wait, from 0 to 1.
 	Bubble float64 `json:"bubble,omitempty"`
+	// Workers is how many tasks train the model together, each of which has all of it and computes a part of each step; 0
+	// and 1 are one. ExchangeSeconds is how long of a step they exchange it, a mean.
+	Workers         int     `json:"workers,omitempty"`
+	ExchangeSeconds float64 `json:"exchange_seconds,omitempty"`
 	// Parts are in the order in which a sample passes them.
 	Parts []TrainingPart `json:"parts"`
 	// Alternatives are the plans that were not chosen.
@@ -97,6 +102,10 @@ func (t Training) Validate() error {
 	case !duration(t.PredictedStepSeconds) || !duration(t.StepSeconds):
 		return fmt.Errorf("a step of %g s, predicted %g s: both must be between 0 and %g", t.StepSeconds,
 			t.PredictedStepSeconds, maxStepSeconds)
+	case t.Workers < 0 || t.Workers > maxTrainingWorkers:
+		return fmt.Errorf("%d workers: give 0 to %d", t.Workers, maxTrainingWorkers)
+	case !duration(t.ExchangeSeconds):
+		return fmt.Errorf("an exchange of %g s: it must be between 0 and %g", t.ExchangeSeconds, maxStepSeconds)
 	case !(t.Bubble >= 0 && t.Bubble <= 1):
 		return fmt.Errorf("a bubble of %g: it is a part of time, from 0 to 1", t.Bubble)
 	case len(t.Parts) > maxTrainingParts:

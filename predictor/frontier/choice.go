@@ -26,9 +26,9 @@ type Choice struct {
 	// are.
 	Held           bool
 	MinimumSeconds float64
-	// Spread and Capacity are those of the Option.
-	Spread   float64
-	Capacity int
+	// Spread, Doubt and Capacity are those of the Option.
+	Spread, Doubt float64
+	Capacity      int
 }
 
 // Option is what a stage of so many tasks takes and costs with this choice: as many tasks at once as there is room for,
@@ -41,7 +41,7 @@ func (c Choice) Option(tasks int) (o Option, possible bool) {
 	}
 	atOnce := min(c.AtOnce, tasks)
 	waves := (tasks + atOnce - 1) / atOnce
-	o = Option{Seconds: c.Start + float64(waves)*c.Seconds, Spread: c.Spread, Capacity: c.Capacity}
+	o = Option{Seconds: c.Start + float64(waves)*c.Seconds, Spread: c.Spread, Doubt: c.Doubt, Capacity: c.Capacity}
 	started := float64(atOnce) * float64(c.Workers)
 	if c.Held {
 		o.Cost = c.Price.Times(started * math.Max(o.Seconds, c.MinimumSeconds))

@@ -20,6 +20,10 @@ type Option struct {
 	Cost quantity.Money
 	// Spread is the standard deviation of the logarithm of Seconds; 0 where they are certain.
 	Spread float64
+	// Doubt is how far Seconds themselves may be off, as a standard deviation of their logarithm: what is not known of
+	// the allocation (Estimate.Spread). It is taken to err in the same direction in every stage, as that of the same
+	// allocation does, and that of its neighbours nearly; Spread differs from stage to stage.
+	Doubt float64
 	// Capacity says what the stage runs on, for what a change of it takes between stages (Job.Change). Options of equal
 	// capacity pay nothing between them. It is at least 0 and small: each has a frontier of its own.
 	Capacity int
@@ -138,7 +142,7 @@ func (job Job) change(from, to int) (Option, error) {
 
 func (o Option) valid() bool {
 	return o.Seconds >= 0 && !math.IsInf(o.Seconds, 1) && o.Cost >= 0 && o.Spread >= 0 && !math.IsInf(o.Spread, 1) &&
-		o.Capacity >= 0
+		o.Doubt >= 0 && !math.IsInf(o.Doubt, 1) && o.Capacity >= 0
 }
 
 // sorted returns the indices of the options that none of equal capacity beats, a list for each capacity.
@@ -149,8 +153,8 @@ func sorted(options []Option) ([][]int, error) {
 	order := make([]int, len(options))
 	for i, o := range options {
 		if !o.valid() {
-			return nil, fmt.Errorf("option %d of %g s, %v, spread %g and capacity %d %w", i, o.Seconds, o.Cost, o.Spread,
-				o.Capacity, ErrOption)
+			return nil, fmt.Errorf("option %d of %g s, %v, spread %g, doubt %g and capacity %d %w", i, o.Seconds, o.Cost,
+				o.Spread, o.Doubt, o.Capacity, ErrOption)
 		}
 		order[i] = i
 	}
@@ -313,51 +317,4 @@ func (f Frontier) Cheapest(seconds float64) (p Point, found bool) {
 		return Point{}, false
 	}
 	return f.At(i - 1), true
-}
-
-// Sure is the cheapest point that takes at most this long with at least the probability asked, by the spreads of its
-// options, taken as independent; not found where none does. The sum of log-normal times is taken as log-normal with the
-// sum's mean and variance (Fenton, The sum of log-normal probability distributions in scatter transmission systems,
-// 1960, https://doi.org/10.1109/TCOM.1960.1097606). Changes of capacity are certain.
-func (f Frontier) Sure(seconds, confidence float64) (p Point, probability float64, found bool) {
-	for i, end := range slices.Backward(f.ends) {
-		if !(end.seconds <= seconds) && confidence >= 0.5 {
-			continue // a median beyond it: less than half
-		}
-		p = f.At(i)
-		if probability = f.Within(p, seconds); probability >= confidence {
-			return p, probability, true
-		}
-	}
-	return Point{}, 0, false
-}
-
-// Within is the probability that a point takes at most this long, by the spreads of its options; Option.Seconds are
-// medians where there is a spread.
-func (f Frontier) Within(p Point, seconds float64) float64 {
-	certain, mean, variance := p.Seconds, 0.0, 0.0
-	for stage, i := range p.Options {
-		o := f.stages[stage][i]
-		if o.Spread == 0 || o.Seconds == 0 {
-			continue
-		}
-		certain -= o.Seconds
-		square := o.Spread * o.Spread
-		average := o.Seconds * math.Exp(square/2)
-		mean += average
-		variance += average * average * math.Expm1(square)
-	}
-	left := seconds - max(certain, 0)
-	switch {
-	case mean == 0:
-		if p.Seconds <= seconds {
-			return 1
-		}
-		return 0
-	case left <= 0:
-		return 0
-	}
-	spread := math.Log1p(variance / (mean * mean))
-	middle := math.Log(mean) - spread/2
-	return 0.5 * math.Erfc(-(math.Log(left)-middle)/math.Sqrt(2*spread))
 }

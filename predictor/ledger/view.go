@@ -45,6 +45,9 @@ type RunView struct {
 	// Progress is how far its running attempts are by their own word, those that end last first, 64 at most: of a run that
 	// goes on, where an engine shows it, and in no ledger.
 	Progress []predictor.Progress `json:"progress,omitempty"`
+	// Learning is how the trainings of its running tasks go by their metrics, those that have diverged first, then those
+	// that have plateaued, 64 at most: of a run that goes on, where an engine shows it, and in no ledger.
+	Learning []predictor.Learning `json:"learning,omitempty"`
 	// Totals are sums over all stages.
 	Totals Totals `json:"totals"`
 	// Decisions is how many decisions concerned the run: its windows, or the stages of its build while it ran.

@@ -11,6 +11,8 @@ type Slot struct {
 	Free float64
 	// Takes is how many seconds it takes for a task of length 1; above 0.
 	Takes float64
+	// Kind tells slots apart for [Slots.Sum].
+	Kind int
 }
 
 // Slots take tasks from one queue: whoever is free first takes the next, which is list scheduling (Graham, Bounds on
@@ -35,6 +37,17 @@ func (s *Slots) Add(n int, slot Slot) {
 
 // Len is how many slots there are.
 func (s *Slots) Len() int { return len(s.heap) }
+
+// Sum is that of Free over the slots of a kind, in seconds: between two sums lies what they have done, since none is
+// without a task before its Free.
+func (s *Slots) Sum(kind int) (seconds float64) {
+	for _, slot := range s.heap {
+		if slot.Kind == kind {
+			seconds += slot.Free
+		}
+	}
+	return seconds
+}
 
 // Take gives the next task to the slot that is free first, and returns in how many seconds it ends. There must be a
 // slot.

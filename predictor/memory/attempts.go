@@ -158,6 +158,10 @@ func (m *State) sampled(e fact.Sampled) {
 		m.take(st, running.Run, queueOf(running.PoolOnly), fact.At(e.At))
 	}
 	m.progressed(key, e)
+	m.trail(report{
+		run: e.Run, task: e.Task, stage: e.Stage, attempt: e.Attempt, step: e.Step, metrics: e.Metrics,
+		notFinite: e.NotFinite,
+	})
 	st.Model.plans(e.Training)
 	running.Starving++
 	if e.Venue != fact.Pool || !(e.Throttled > throttledShare) {

@@ -243,6 +243,11 @@ func (m *State) recorded(e fact.Record) {
 	if running.Replaced {
 		return // its task was taken again already
 	}
+	m.trail(report{
+		run: e.Run, task: e.Task, stage: e.Stage, attempt: e.Attempt, step: e.Step, metrics: e.Metrics,
+		notFinite: e.NotFinite, curve: e.Curve,
+	})
+	m.trailed(st, e)
 	switch part := st.Shares[e.Run]; {
 	case e.Outcome == fact.Succeeded:
 	case e.Outcome == fact.Refused, e.Next == fact.NextPool:

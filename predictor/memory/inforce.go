@@ -79,7 +79,7 @@ func (m *State) Copied() *State {
 		twin.Stages[id] = st.copied(&twin)
 	}
 	twin.Attempts, twin.Grants, twin.leased = maps.Clone(m.Attempts), maps.Clone(m.Grants), maps.Clone(m.leased)
-	twin.Given, twin.steps = maps.Clone(m.Given), maps.Clone(m.steps)
+	twin.Given, twin.steps, twin.trails = maps.Clone(m.Given), maps.Clone(m.steps), maps.Clone(m.trails)
 	twin.arrivals.still = true
 	return &twin
 }

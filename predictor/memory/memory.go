@@ -29,6 +29,8 @@ type State struct {
 	Grants     map[uint64]Holding      // by attempt
 	Given      map[uint64]Given        // by attempt, of those whose start tells
 	steps      map[uint64]Progress     // by attempt, of those that report steps
+	trails     map[uint64]*Trail       // by task, of those that run and report a metric
+	curved     int                     // points of all curves of models, or more
 	leased     map[string]fact.Instant // by host: the clock when it last had a lease
 	losses     map[string]losses       // by device class
 	// Cores is how many cores stages had whose tasks waited, one value for each run and stage; RunWidth by what factor
@@ -223,7 +225,7 @@ func New() *State {
 	return &State{
 		Stages: map[fact.StageID]*Stage{}, models: map[string]*Model{}, Runs: map[string]*Run{}, Pasts: map[string]*Past{},
 		Attempts: map[uint64]Attempt{}, Grants: map[uint64]Holding{}, Given: map[uint64]Given{},
-		steps: map[uint64]Progress{}, leased: map[string]fact.Instant{},
+		steps: map[uint64]Progress{}, trails: map[uint64]*Trail{}, leased: map[string]fact.Instant{},
 		losses: map[string]losses{},
 	}
 }
@@ -358,6 +360,7 @@ func (m *State) drop(r *Run) {
 		}
 		delete(st.Shares, r.ID)
 	}
+	maps.DeleteFunc(m.trails, func(_ uint64, t *Trail) bool { return t.Run == r.ID })
 	delete(m.Runs, r.ID)
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/spillway-ml/spillway/predictor/curve"
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
@@ -68,10 +69,15 @@ type Model struct {
 	MemoryError usage.Series                `json:"memory_error"`
 	Steps       usage.Series                `json:"steps,omitzero"`      // that attempts had reported when they ended
 	Trainings   []fact.Training             `json:"trainings,omitempty"` // the newest first
+	// Curves are how its metric went in tasks that succeeded, the newest last.
+	Curves []Curve `json:"curves,omitempty"`
 	// Planned is what a running attempt tells of its training while Trainings is empty.
 	Planned *fact.Training `json:"planned,omitempty"`
 	// Untrained is how many attempts at the pool in a row have succeeded since and told of no training.
 	Untrained int `json:"untrained,omitempty"`
+
+	workload *curve.Workload // of those of Curves with the metric worked; nil before it is asked for
+	worked   string
 
 	fitted, timed int // what was known when needs were learned, and run times: see Needs and learnTimes
 	noted         int // how often a running attempt told something new of its size

@@ -38,6 +38,8 @@ type saved struct {
 	Recent    []byte  `json:"recent,omitempty"`
 	// Arrivals came with version 10.
 	Arrivals *savedArrivals `json:"arrivals,omitempty"`
+	// Trails are how tasks that run train.
+	Trails []*Trail `json:"trails,omitempty"`
 	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
 	Begins bool `json:"begins,omitempty"`
 }
@@ -75,6 +77,9 @@ func (m *State) MarshalJSON() ([]byte, error) {
 		}),
 		Attempts: slices.SortedFunc(maps.Values(m.Attempts), func(a, b Attempt) int {
 			return cmp.Compare(a.Key, b.Key)
+		}),
+		Trails: slices.SortedFunc(maps.Values(m.trails), func(a, b *Trail) int {
+			return cmp.Or(strings.Compare(a.Run, b.Run), strings.Compare(a.Task, b.Task))
 		}),
 		Recent: m.recent.encode(),
 	})
@@ -136,6 +141,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	if from.Version < loaded {
 		read.load()
 	}
+	read.trailing(from.Trails)
 	read.arrivals = from.Arrivals.read()
 	read.Cores, read.RunWidth, read.CostWidth = from.Cores, from.RunWidth, from.CostWidth
 	read.Full = from.Full.sane()

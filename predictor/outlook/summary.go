@@ -2,7 +2,6 @@ package outlook
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -38,19 +37,20 @@ func (o Outlook) Summarise() (feasible bool, summary string) {
 		return false, fmt.Sprintf("a deadline of %s is past: %s have passed and %s more are needed%s; give %s or more",
 			words.Seconds(deadline),
 			words.Seconds(o.Elapsed), words.Seconds(fastest.FinishSeconds.Mid-o.Elapsed), with(fastest),
-			words.Seconds(roundTime(fastest.FinishSeconds.High)))
+			words.Seconds(words.TimeAbove(fastest.FinishSeconds.High)))
 	case late && fastest.FinishSeconds.Mid > deadline:
 		return false, fmt.Sprintf("a deadline of %s cannot be met: %s have passed and%s %s more are needed; give %s or more",
 			words.Seconds(deadline),
 			words.Seconds(o.Elapsed), even(fastest), words.Seconds(fastest.FinishSeconds.Mid-o.Elapsed),
-			words.Seconds(roundTime(fastest.FinishSeconds.High)))
+			words.Seconds(words.TimeAbove(fastest.FinishSeconds.High)))
 	case overspent:
 		return false, fmt.Sprintf("a budget of %s is spent already (%s): the run costs at least %s; give %s or more",
-			o.Goal.Budget, usd(o.Spent), usd(cheapest.CostUSD.Mid), usd(roundCost(cheapest.CostUSD.High)))
+			o.Goal.Budget, usd(o.Spent), usd(cheapest.CostUSD.Mid), usd(words.AmountAbove(cheapest.CostUSD.High)))
 	case dear && cheapest.CostUSD.Mid > budget:
 		return false, fmt.Sprintf("a budget of %s is not enough: %s is spent, and the cheapest way, %s, costs %s; "+
 			"give %s or more",
-			o.Goal.Budget, usd(o.Spent), spoken(cheapest), usd(cheapest.CostUSD.Mid), usd(roundCost(cheapest.CostUSD.High)))
+			o.Goal.Budget, usd(o.Spent), spoken(cheapest), usd(cheapest.CostUSD.Mid),
+			usd(words.AmountAbove(cheapest.CostUSD.High)))
 	case late:
 		return false, o.later(deadline, budget)
 	case dear:
@@ -137,27 +137,4 @@ func even(a Alternative) string {
 		return ""
 	}
 	return " even with " + a.Name
-}
-
-// roundTime rounds up to a time that people would give.
-func roundTime(s float64) float64 {
-	step := 1.0
-	switch {
-	case s >= 3600:
-		step = 300
-	case s >= 600:
-		step = 30
-	case s >= 60:
-		step = 5
-	}
-	return math.Ceil(s/step) * step
-}
-
-// roundCost rounds an amount up to two digits.
-func roundCost(amount float64) float64 {
-	if !(amount > 0) {
-		return 0
-	}
-	step := math.Pow(10, math.Floor(math.Log10(amount))-1)
-	return math.Ceil(amount/step-1e-9) * step
 }

@@ -46,44 +46,47 @@ func Restore(space Space, options Options, steps []Step) (*Search, []Job, error)
 	return s, jobs, nil
 }
 
-// GoesOn reports whether a trial that has no job under way may be given another, as far as is decided: it has not had
-// all there is, has not diverged, and those that it competes with have not gone on without it.
-func (s *Search) GoesOn(trial int) bool {
-	t := s.trials[trial]
-	if t.rung == s.Rungs()-1 || len(t.objective) == 0 || math.IsInf(t.objective[len(t.objective)-1], 1) || s.Done() {
-		return false
-	}
-	switch s.options.Algorithm {
-	case Halving, Hyperband, BOHB:
-		waits := s.bracket.members
-		if t.rung < s.bracket.rung {
-			waits = s.bracket.waiting
-		}
-		return slices.Contains(waits, trial)
-	default:
-		return true
-	}
-}
-
-// Place is the standing of a trial at the end of its last rung.
+// Place is how a trial stands that has no job under way.
 type Place struct {
-	// Rung is that rung, Place the trial's place in it from 1 on, among Of that came as far, and Promoted how many of
-	// these have gone on.
+	// Rung is the last one that it has come to the end of, Place its place in it from 1 on, among Of that came as far, and
+	// Promoted how many of these have gone on. All are 0 where it has come to the end of none.
 	Rung, Place, Of, Promoted int
+	// GoesOn says that it may be given another job, as far as is decided: it has not had all there is, has not diverged,
+	// and those that it competes with have not gone on without it.
+	GoesOn bool
 }
 
-// Place returns the standing of a trial; false where it has come to the end of no rung.
-func (s *Search) Place(trial int) (Place, bool) {
-	t := s.trials[trial]
-	if len(t.objective) == 0 {
-		return Place{}, false
-	}
-	rung := t.first + len(t.objective) - 1
-	place := Place{Rung: rung, Place: slices.Index(s.ended[rung], trial) + 1, Of: len(s.ended[rung])}
-	for _, i := range s.ended[rung] {
-		if s.trials[i].rung > rung {
-			place.Promoted++
+// Places returns how all trials stand that were begun, by number.
+func (s *Search) Places() []Place {
+	places := make([]Place, len(s.trials))
+	for rung, ended := range s.ended {
+		promoted := 0
+		for _, i := range ended {
+			if s.trials[i].rung > rung {
+				promoted++
+			}
+		}
+		for place, i := range ended { // of a trial the highest rung counts
+			places[i] = Place{Rung: rung, Place: place + 1, Of: len(ended), Promoted: promoted}
 		}
 	}
-	return place, true
+	done := s.Done()
+	for i, t := range s.trials {
+		places[i].GoesOn = !done && len(t.objective) > 0 && !math.IsInf(t.objective[len(t.objective)-1], 1) && s.waits(i)
+	}
+	return places
+}
+
+// waits reports whether those that a trial competes with have not gone on without it.
+func (s *Search) waits(i int) bool {
+	t := s.trials[i]
+	switch {
+	case t.rung == s.Rungs()-1:
+		return false
+	case s.options.Algorithm != Halving && s.options.Algorithm != Hyperband && s.options.Algorithm != BOHB:
+		return true
+	case t.rung < s.bracket.rung:
+		return slices.Contains(s.bracket.waiting, i)
+	}
+	return slices.Contains(s.bracket.members, i)
 }

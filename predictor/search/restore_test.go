@@ -125,24 +125,24 @@ func TestATrialIsToldHowItStands(t *testing.T) {
 			if !found {
 				break
 			}
-			if _, told := s.Place(job.Trial); told != (job.Rung > 0) {
-				t.Errorf("%s: trial %d stands somewhere before it came anywhere", algorithm, job.Trial)
+			if of := s.Places()[job.Trial].Of; of > 0 != (job.Rung > 0) {
+				t.Errorf("%s: trial %d stands among %d before it came anywhere", algorithm, job.Trial, of)
 			}
 			if err := s.Report(job.Trial, float64(job.Trial)); err != nil { // the first is the best
 				t.Fatal(err)
 			}
 			if job.Trial == 8 && job.Rung == 0 {
-				if !s.GoesOn(0) {
+				if !s.Places()[0].GoesOn {
 					t.Errorf("%s: the best does not go on", algorithm)
 				}
 			}
 		}
-		place, told := s.Place(6)
-		if want := (search.Place{Rung: 0, Place: 7, Of: 9, Promoted: 3}); !told || place != want {
-			t.Errorf("%s: the seventh stands at %+v, want %+v", algorithm, place, want)
+		places := s.Places()
+		if want := (search.Place{Rung: 0, Place: 7, Of: 9, Promoted: 3}); places[6] != want {
+			t.Errorf("%s: the seventh stands at %+v, want %+v", algorithm, places[6], want)
 		}
-		for trial := range 9 {
-			if s.GoesOn(trial) {
+		for trial, place := range places {
+			if place.GoesOn {
 				t.Errorf("%s: trial %d goes on after the end", algorithm, trial)
 			}
 		}

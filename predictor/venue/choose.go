@@ -28,7 +28,8 @@ type Choice struct {
 // "Towards Demystifying Serverless Machine Learning Training", SIGMOD 2021, section 5): on w workers it takes
 //
 //	t = start(w) + data / (w B_store) + rounds x (exchange(w) + compute / (w cores))
-//	exchange(w) = (3w-2) ((model/w) / B + L)      functions, which reduce through a channel that is neither of them
+//	exchange(w) = (3w-2) ((model/w) / B + L)      functions, which reduce through a channel that is neither of them, or
+//	              as their channel's Pattern says
 //	exchange(w) = (2w-2) ((model/w) / B + L)      hosts, in a ring
 //
 // and costs w t times what a worker costs in a second, requests besides. A cache that is one host is shared by the
@@ -37,9 +38,8 @@ type Choice struct {
 // is not cut. All sizes of memory and all channels are tried, and all types of hosts. At equal cost the pool takes
 // it, which has it no later than that.
 func Choose(work Work, workers int, functions Functions, ways Ways, pool []Hosts) (Choice, error) {
-	if work.Rounds < 1 || work.Compute < 0 || work.Model < 0 || work.Data < 0 || workers < 1 || work.MostCores < 0 {
-		return Choice{}, fmt.Errorf("a training of %d rounds by %d workers, %s of model: %w; give at least 1 round and 1 "+
-			"worker, and no size or time below 0", work.Rounds, workers, work.Model, ErrWork)
+	if err := work.check(workers); err != nil {
+		return Choice{}, err
 	}
 	if len(pool) == 0 {
 		return Choice{}, fmt.Errorf("a training without a type of host: %w; name at least one", ErrWork)
@@ -56,12 +56,22 @@ func Choose(work Work, workers int, functions Functions, ways Ways, pool []Hosts
 	return choice, nil
 }
 
+func (w Work) check(workers int) error {
+	if w.Rounds < 1 || w.Compute < 0 || w.Model < 0 || w.Data < 0 || workers < 1 || w.MostCores < 0 {
+		return fmt.Errorf("a training of %d rounds by %d workers, %s of model: %w; give at least 1 round and 1 "+
+			"worker, and no size or time below 0", w.Rounds, workers, w.Model, ErrWork)
+	}
+	return nil
+}
+
 // OnHosts is what the training takes and costs on hosts of one type.
 func (w Work) OnHosts(hosts Hosts, workers int) Estimate {
-	seconds := start(hosts.Starts, workers) + hosts.Store.load(workers, w.Data) + float64(w.Rounds)*
-		(hosts.Network.exchange(2*workers-2, workers, w.Model)+w.round(workers, hosts.Cores))
+	exchange := hosts.Network.ring(workers, w.Model)
+	round := exchange + w.round(workers, hosts.Cores)
+	seconds := start(hosts.Starts, workers) + hosts.Store.load(workers, w.Data) + float64(w.Rounds)*round
 	return Estimate{
 		Time: duration(seconds), Host: hosts.Name, Cost: hosts.Hour.Times(float64(workers) * seconds / 3600),
+		Round: duration(round), Exchange: part(exchange, round),
 	}
 }
 
@@ -84,7 +94,8 @@ func (w Work) Cheapest(f Functions, ways Ways, workers int) (best Estimate, poss
 func (w Work) InFunctions(
 	f Functions, class quantity.Bytes, ways Ways, channel Channel, workers int,
 ) (estimate Estimate, fits bool) {
-	round := channel.exchange(3*workers-2, workers, w.Model) + w.round(workers, size.ClassCores(class))
+	exchange := channel.exchange(workers, w.Model)
+	round := exchange + w.round(workers, size.ClassCores(class))
 	load := ways.Store.load(workers, w.Data)
 	resume := load + ways.Store.load(1, w.Model)
 	first := rounds(f.MaxDuration.Seconds()-start(ways.Starts, workers)-load, round)
@@ -99,12 +110,13 @@ func (w Work) InFunctions(
 	}
 	seconds := start(ways.Starts, workers) + load + (calls-1)*resume + float64(w.Rounds)*round
 	gib := float64(class) / float64(quantity.GiB)
-	transfers := float64(w.Rounds) * float64(workers) * float64(3*workers-2)
+	each, _ := channel.Pattern.transfers(workers)
+	transfers := float64(w.Rounds) * float64(workers) * each
 	cost := f.PerGiBSecond.Times(float64(workers) * seconds * gib).Plus(f.PerRequest.Times(calls * float64(workers))).
 		Plus(channel.Request.Times(transfers)).Plus(channel.Hour.Times(seconds / 3600))
 	return Estimate{
-		Time: duration(seconds), Cost: cost, Class: class, Channel: channel.Name,
-		Calls: int(min(calls, math.MaxInt32)),
+		Time: duration(seconds), Cost: cost, Class: class, Channel: channel.Name, Pattern: channel.Pattern,
+		Calls: int(min(calls, math.MaxInt32)), Round: duration(round), Exchange: part(exchange, round),
 	}, true
 }
 

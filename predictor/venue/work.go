@@ -19,9 +19,48 @@ type Work struct {
 	MostCores float64
 }
 
+// Pattern is how workers come to the sum of what all of them have computed in a round.
+type Pattern int
+
+// The patterns. ScatterReduce is LambdaML's of functions: each of w workers adds up one part of the model, which takes
+// it 3w-2 transfers of a w-th of it. By AllGather each puts its own and gets those of all others, w transfers of the
+// whole model, each of which takes the latency once: small models take less time so. By ParameterServer each sends its
+// own and receives the sum, 2 transfers of the whole.
+const (
+	ScatterReduce Pattern = iota
+	AllGather
+	ParameterServer
+)
+
+// transfers are how many a worker makes in a round, and what part of the model each of them is.
+func (p Pattern) transfers(workers int) (count, part float64) {
+	switch p {
+	case AllGather:
+		return float64(workers), 1
+	case ParameterServer:
+		return 2, 1
+	default:
+		return float64(3*workers - 2), 1 / float64(workers)
+	}
+}
+
+// String names the pattern for people.
+func (p Pattern) String() string {
+	switch p {
+	case AllGather:
+		return "all-gather"
+	case ParameterServer:
+		return "parameter server"
+	default:
+		return "scatter-reduce"
+	}
+}
+
 // Channel is a way between workers.
 type Channel struct {
 	Name string
+	// Pattern is how functions use it; hosts make a ring.
+	Pattern Pattern
 	// BytesPerSecond is what a worker sends or receives, Latency what each transfer takes besides.
 	BytesPerSecond float64
 	Latency        time.Duration
@@ -74,10 +113,14 @@ type Estimate struct {
 	// Time is from its start to its end, Cost what is billed.
 	Time time.Duration
 	Cost quantity.Money
-	// Class and Channel are those of functions, Host that of hosts.
+	// Class, Channel and Pattern are those of functions, Host that of hosts.
 	Class   quantity.Bytes
 	Channel string
+	Pattern Pattern
 	Host    string
+	// Round is how long a round takes, and Exchange which part of it the workers exchange, from 0 to 1.
+	Round    time.Duration
+	Exchange float64
 	// Calls is how many calls each worker is, one after another; 0 on hosts.
 	Calls int
 }
@@ -90,16 +133,35 @@ func (w Work) round(workers int, cores float64) float64 {
 	return w.Compute.Seconds() / (float64(workers) * cores)
 }
 
-// exchange is how long so many transfers of a worker's part of the model take, in seconds.
-func (c Channel) exchange(transfers, workers int, model quantity.Bytes) float64 {
-	if transfers == 0 {
+// ring is how long workers that reach each other take to exchange the model, in seconds: 2w-2 transfers of a w-th.
+func (c Channel) ring(workers int, model quantity.Bytes) float64 {
+	if workers == 1 {
 		return 0 // over no channel at all
 	}
-	part, speed := float64(model)/float64(workers), c.BytesPerSecond
+	return c.take(float64(2*workers-2), 1/float64(workers), workers, model)
+}
+
+// exchange is how long functions take for that by the channel's pattern, in seconds.
+func (c Channel) exchange(workers int, model quantity.Bytes) float64 {
+	count, part := c.Pattern.transfers(workers)
+	return c.take(count, part, workers, model)
+}
+
+// take is how long so many transfers of a part of the model take one of the workers.
+func (c Channel) take(count, part float64, workers int, model quantity.Bytes) float64 {
+	speed := c.BytesPerSecond
 	if c.Shared > 0 {
 		speed = min(speed, c.Shared/float64(workers))
 	}
-	return float64(transfers) * (part/speed + c.Latency.Seconds())
+	return count * (part*float64(model)/speed + c.Latency.Seconds())
+}
+
+// part is which part of a whole something is; 0 of nothing.
+func part(of, whole float64) float64 {
+	if !(whole > 0) {
+		return 0
+	}
+	return of / whole
 }
 
 // load is how long one worker takes for its part of the data, in seconds.

@@ -90,3 +90,26 @@ func trimmed(s float64, digits int) string {
 	}
 	return text
 }
+
+// TimeAbove rounds seconds up to a time that people would give.
+func TimeAbove(seconds float64) float64 {
+	step := 1.0
+	switch {
+	case seconds >= 3600:
+		step = 300
+	case seconds >= 600:
+		step = 30
+	case seconds >= 60:
+		step = 5
+	}
+	return math.Ceil(seconds/step) * step
+}
+
+// AmountAbove rounds an amount up to two digits; 0 where it is not above 0.
+func AmountAbove(amount float64) float64 {
+	if !(amount > 0) {
+		return 0
+	}
+	step := math.Pow(10, math.Floor(math.Log10(amount))-1)
+	return math.Ceil(amount/step-1e-9) * step
+}

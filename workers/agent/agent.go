@@ -75,6 +75,8 @@ type Options struct {
 	GPUPrice     func(class string) quantity.Money
 	// ArtifactsURL is the artifact store that children are told.
 	ArtifactsURL string
+	// ServerURL is the parameter server that children are told; empty where there is none. It holds a secret.
+	ServerURL string
 	// Store has the artifacts, for commands; nil refuses them.
 	Store activities.Store
 	// Declared says whether a host may run a command: nil when its stage was declared as one that runs it. Nil refuses
@@ -202,8 +204,8 @@ func New(options Options) (*Agent, error) {
 	a.admission = &admission{capacity: a.base, changed: a.touch, callIn: a.callIn}
 	a.gpus.limit = func() { a.admission.limit(a.gpus.usable(a.base)) }
 	a.children = &children{
-		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, extra: maps.Clone(options.Environment),
-		user: options.User, logger: a.logger,
+		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, server: options.ServerURL,
+		extra: maps.Clone(options.Environment), user: options.User, logger: a.logger,
 		maxIdle: idlePerCPU * max(len(a.cpus), 1), patience: options.ReadyTimeout,
 	}
 	a.assists = make(chan struct{}, mostAssists)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/spawn"
@@ -29,6 +30,7 @@ type children struct {
 	groups    *enforce.Enforcer
 	start     starter
 	artifacts string
+	server    string // the parameter server; empty where there is none
 	extra     map[string]string
 	user      *spawn.User // as whom they run; nil for this process's
 	logger    *slog.Logger
@@ -77,6 +79,9 @@ func (s *children) take(
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path) // it outlives the attempt
 	cmd.Env = environment(s.user.Lookup(os.LookupEnv), b, s.artifacts, size, s.groups.Mode() != enforce.None, s.extra,
 		gpus)
+	if s.server != "" {
+		cmd.Env = append(cmd.Env, wire.ServerEnvironment+"="+s.server)
+	}
 	if s.user != nil {
 		cmd.Dir = "/" // it may have no right to this process's directory
 	}

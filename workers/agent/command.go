@@ -199,7 +199,7 @@ func (l *launched) follow(ctx context.Context, r *running) {
 	go func() {
 		l.reported <- l.workspace.Follow(context.WithoutCancel(ctx), l.program.Reports, command.Listener{
 			Progress: func(step, of int, metrics map[string]float64) {
-				r.try.Progress(wire.Progress{Step: step, Of: of, Metrics: metrics})
+				r.try.Progress(wire.NewProgress(step, of, metrics))
 			},
 			Checkpoint: func(ref activities.Ref) { r.try.Checkpoint(ref) },
 			Training:   r.try.Trained,

@@ -188,7 +188,7 @@ func (r *running) sample() {
 	a.recorder.Tell(predictor.Sampled{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
 		CPU: l.rate, Memory: l.memory, Throttled: l.throttled, GPU: a.gpus.sample(r.gpus), Grant: held,
-		Step: state.Step, Of: state.Of, Metrics: state.Metrics,
+		Step: state.Step, Of: state.Of, Metrics: state.Metrics, NotFinite: state.NotFinite,
 		Training: news, At: now,
 	})
 }

@@ -70,7 +70,7 @@ func lasts(ctx context.Context, needed time.Duration) bool {
 
 // crowded is what is returned of an answer for whose output there is no room.
 func crowded(answer wire.Answer) wire.Answer {
-	answer.Output, answer.Progress = nil, nil
+	answer.Output, answer.Progress, answer.Curve = nil, nil, nil
 	answer.Error = &wire.StageFailure{
 		Message: "its output does not fit into one answer with those of the tasks before it", Crowded: true,
 	}

@@ -51,7 +51,7 @@ func (s Stages) execute(
 			start.Task.PoolOnly),
 		Logger: logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),
 		Progress: func(step, of int, metrics map[string]float64) {
-			progress := wire.Progress{Step: step, Of: of, Metrics: metrics}
+			progress := wire.NewProgress(step, of, metrics)
 			latest.setProgress(progress)
 			if hooks.progress != nil {
 				hooks.progress(progress)
@@ -82,6 +82,9 @@ func (s Stages) execute(
 		CPU: processTime() - before, PeakMemory: peakMemory(), Squeezed: squeezed(),
 	}
 	answer.Progress, answer.Checkpoint = latest.values()
+	if hooks.progress == nil { // nobody has heard of the steps while it ran
+		answer.Curve = latest.curve()
+	}
 	return answer
 }
 
@@ -138,18 +141,30 @@ type latest struct {
 	mu         sync.Mutex
 	progress   *wire.Progress
 	checkpoint *activities.Ref
+	trail      predictor.Trail // of the metric of its training
 }
+
+// mostTrail is how many points of a training are kept while it runs: four times what its answer tells.
+const mostTrail = 256
 
 func (l *latest) setProgress(p wire.Progress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.progress = &p
+	l.trail.Tell(p.Step, p.Metrics, p.NotFinite, mostTrail)
 }
 
 func (l *latest) setCheckpoint(ref activities.Ref) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.checkpoint = &ref
+}
+
+// curve is how the metric of its training went.
+func (l *latest) curve() *predictor.Curve {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.trail.Curve()
 }
 
 func (l *latest) values() (*wire.Progress, *activities.Ref) {

@@ -41,8 +41,8 @@ const (
 // Listener is told what a program reports. Nil functions are not called. They are called one at a time, and reading
 // waits for them.
 type Listener struct {
-	// Progress is told of each finished step, of how many, 0 where the program does not say, and with its metrics, all of
-	// them finite.
+	// Progress is told of each finished step, of how many, 0 where the program does not say, and with its metrics: NaN for
+	// those that it wrote as NaN or Infinity, or as the text "NaN".
 	Progress func(step, of int, metrics map[string]float64)
 	// Checkpoint is told of each checkpoint that is stored: a tree with one entry, which Prepare restores.
 	Checkpoint func(activities.Ref)
@@ -141,8 +141,7 @@ func (f *follower) take(line []byte, tooLong bool, checkpoints chan string) {
 	}
 	keys, err := object(line)
 	if err != nil {
-		finite, replaced := withoutNaN(line)
-		if keys, err = object(finite); err != nil || !replaced {
+		if keys, err = lenient(line); err != nil {
 			f.warnLine("%q is not a JSON object", quote(line))
 			return
 		}
@@ -198,19 +197,41 @@ func object(line []byte) (map[string]json.RawMessage, error) {
 	return keys, nil
 }
 
+// notANumber is the text that stands for a metric that is not finite.
+const notANumber = "NaN"
+
 // notFinite are numbers as Python's json module writes them when a loss has diverged, and text, in which they mean
 // nothing.
 var notFinite = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b`)
 
-// withoutNaN returns the line with null in place of numbers that JSON does not have, so that the step is not lost with
-// its metric.
-func withoutNaN(line []byte) (finite []byte, replaced bool) {
+// lenient decodes one object with numbers that JSON does not have, by key: null in their place, and in metrics the text
+// that stands for them. The error says that it is none, or has no such number.
+func lenient(line []byte) (map[string]json.RawMessage, error) {
+	finite, replaced := withoutNaN(line, "null")
+	if !replaced {
+		return nil, errors.New("no number in it is not finite")
+	}
+	keys, err := object(finite)
+	if _, found := keys["metrics"]; err != nil || !found {
+		return keys, err
+	}
+	marked, _ := withoutNaN(line, `"`+notANumber+`"`)
+	told, err := object(marked)
+	if err == nil {
+		keys["metrics"] = told["metrics"]
+	}
+	return keys, err
+}
+
+// withoutNaN returns the line with other text in place of numbers that JSON does not have, so that the step is not lost
+// with its metric.
+func withoutNaN(line []byte, with string) (finite []byte, replaced bool) {
 	finite = notFinite.ReplaceAllFunc(line, func(found []byte) []byte {
 		if found[0] == '"' {
 			return found
 		}
 		replaced = true
-		return []byte("null")
+		return []byte(with)
 	})
 	return finite, replaced
 }
@@ -229,7 +250,7 @@ func counted(value json.RawMessage, least float64) (number int, ok bool) {
 	return int(*decoded), true
 }
 
-func (f *follower) progress(step, of, metrics json.RawMessage) error {
+func (f *follower) progress(step, of, told json.RawMessage) error {
 	number, ok := counted(step, 0)
 	if !ok {
 		return fmt.Errorf("%s is not the number of a step; write how many are done, such as 3, and in \"of\" how many "+
@@ -242,19 +263,24 @@ func (f *follower) progress(step, of, metrics json.RawMessage) error {
 			f.warnLine("\"of\": %w", err) // the step is done all the same
 		}
 	}
-	finite := make(map[string]float64)
+	metrics := make(map[string]float64)
 	var refused, absent []string
-	if metrics != nil {
+	if told != nil {
 		var all map[string]any
-		if err := json.Unmarshal(metrics, &all); err != nil {
-			return fmt.Errorf("metrics: %s is not an object of numbers", quote(metrics))
+		if err := json.Unmarshal(told, &all); err != nil {
+			return fmt.Errorf("metrics: %s is not an object of numbers", quote(told))
 		}
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			switch value := all[name].(type) {
 			case float64:
-				finite[name] = value
-			case nil: // there is no value, or none that JSON has
-				absent = append(absent, name)
+				metrics[name] = value
+			case nil: // there is no value
+			case string:
+				if value != notANumber {
+					refused = append(refused, name)
+					continue
+				}
+				metrics[name], absent = math.NaN(), append(absent, name)
 			default:
 				refused = append(refused, name)
 			}
@@ -263,7 +289,7 @@ func (f *follower) progress(step, of, metrics json.RawMessage) error {
 	f.workspace.notFinite = absent[:min(len(absent), maxNotFinite)]
 	f.telling.Lock()
 	if f.listener.Progress != nil {
-		f.listener.Progress(number, all, finite)
+		f.listener.Progress(number, all, metrics)
 	}
 	f.telling.Unlock()
 	if len(refused) > 0 {

@@ -271,3 +271,31 @@ func awaitReady(t *testing.T, g *enforce.Group, cmd *exec.Cmd) {
 		t.Fatalf("the child said %q: %v", line, err)
 	}
 }
+
+// TestAPeakBelowAnEarlierOneIsKnownThoughNobodyLooked has one process take much and then less, and give both back before
+// anybody looks, as attempts do that share a child.
+func TestAPeakBelowAnEarlierOneIsKnownThoughNobodyLooked(t *testing.T) {
+	t.Parallel()
+	for _, mode := range kernelModes(t) {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			g := group(t, open(t, mode, 0), "breathing")
+			breathing := startHolder(t, g, "breathe")
+			for _, mib := range []int{128, 64, 32} {
+				if err := g.ResetPeak(); err != nil {
+					t.Fatal(err)
+				}
+				if err := breathing.hold(mib); err != nil {
+					t.Fatal(err)
+				}
+				held := quantity.Bytes(mib) * quantity.MiB
+				if u := usage(t, g); u.PeakWorkingSet < held || u.PeakWorkingSet > held+24*quantity.MiB {
+					t.Errorf("peak of a child that has held %s, and less now: got %s", held, u.PeakWorkingSet)
+				}
+			}
+			if err := g.Kill(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

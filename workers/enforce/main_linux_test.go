@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +68,8 @@ func helper(name string, args []string) error {
 		return serve(garbage)
 	case "grow":
 		return grow()
+	case "breathe":
+		return breathe()
 	case "cache":
 		return fillCache(args[0])
 	case "bomb":
@@ -107,6 +110,26 @@ func grow() error {
 		fmt.Println("held", len(held))
 	}
 	runtime.KeepAlive(held)
+	return lines.Err()
+}
+
+// breathe holds as many MiB as each line of its input says, gives them back and says so.
+func breathe() error {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		want, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			return err
+		}
+		block := make([]byte, want<<20)
+		for i := 0; i < len(block); i += 4096 {
+			block[i] = 1
+		}
+		runtime.KeepAlive(block)
+		block = nil
+		debug.FreeOSMemory()
+		fmt.Println("held", want)
+	}
 	return lines.Err()
 }
 
@@ -200,9 +223,9 @@ func machine() {
 	sleep()
 }
 
-// disk is what a machine that has one keeps /tmp on: files in a tmpfs count as memory of who wrote them, and are not
-// given back.
-const disk = "/dev/nvme0n1"
+// disks are what machines that have one keep /tmp on, qemu's and that of User-Mode Linux: files in a tmpfs count as
+// memory of who wrote them, and are not given back.
+var disks = []string{"/dev/nvme0n1", "/dev/ubda"}
 
 func boot() (status int, err error) {
 	for _, m := range []struct{ kind, from, at string }{
@@ -211,9 +234,10 @@ func boot() (status int, err error) {
 		{"devtmpfs", "devtmpfs", "/dev"},
 		{"cgroup2", "cgroup2", "/sys/fs/cgroup"},
 		{"tmpfs", "tmpfs", "/tmp"},
-		{"ext4", disk, "/tmp"},
+		{"ext4", disks[0], "/tmp"},
+		{"ext4", disks[1], "/tmp"},
 	} {
-		if _, err := os.Stat(m.from); m.from == disk && errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(m.from); slices.Contains(disks, m.from) && errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		err := errors.Join(os.MkdirAll(m.at, 0o755), unix.Mount(m.from, m.at, m.kind, 0, ""))
@@ -368,7 +392,13 @@ type grower struct {
 
 func startGrower(t *testing.T, g *enforce.Group) *grower {
 	t.Helper()
-	cmd := self("grow")
+	return startHolder(t, g, "grow")
+}
+
+// startHolder starts a helper that is told how many MiB to hold.
+func startHolder(t *testing.T, g *enforce.Group, helper string) *grower {
+	t.Helper()
+	cmd := self(helper)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

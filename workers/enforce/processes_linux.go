@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -148,16 +150,24 @@ func (g *processGroup) read() (reading, error) {
 func (*processGroup) peakMemory() quantity.Bytes { return 0 }
 
 // resetPeak restarts the kernel's highest resident memory of each root.
-// Source: https://man7.org/linux/man-pages/man5/proc_pid_clear_refs.5.html
 func (g *processGroup) resetPeak() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for pid := range g.roots {
+	if !restartOwnPeaks(slices.Collect(maps.Keys(g.roots))) {
+		return false
+	}
+	g.peak = 0
+	return true
+}
+
+// restartOwnPeaks restarts the kernel's highest resident memory of each process, and tells whether it did for all.
+// Source: https://man7.org/linux/man-pages/man5/proc_pid_clear_refs.5.html
+func restartOwnPeaks(pids []int) bool {
+	for _, pid := range pids {
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil && readable(pid) {
 			return false
 		}
 	}
-	g.peak = 0
 	return true
 }
 

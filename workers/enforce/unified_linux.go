@@ -276,6 +276,8 @@ type unifiedGroup struct {
 
 	handle *os.File // the directory, into which children are cloned
 	peak   *os.File // memory.peak where it can be reset, nil elsewhere
+
+	restarted bool // the processes' own peaks were, in place of one that cannot be reset
 }
 
 func (g *unifiedGroup) start(cmd *exec.Cmd) error {
@@ -349,6 +351,9 @@ func (g *unifiedGroup) read() (reading, error) {
 	}
 	r.reclaimable = quantity.Bytes(value(memory, "inactive_file"))
 	r.peak = g.peakMemory()
+	if g.restarted {
+		r.own = ownPeak(pids, quantity.Bytes(current), quantity.Bytes(value(memory, "anon")))
+	}
 	if io, err := os.ReadFile(g.file("io.stat")); err == nil { // the controller is optional
 		r.usage.Read, r.usage.Written = parseIO(io)
 	}
@@ -369,11 +374,32 @@ func (g *unifiedGroup) peakMemory() quantity.Bytes {
 }
 
 func (g *unifiedGroup) resetPeak() bool {
-	if g.peak == nil {
-		return false
+	if g.peak != nil {
+		// Before Linux 6.12 root may open the file for writing, and each write fails.
+		if _, err := g.peak.WriteAt([]byte("reset"), 0); err == nil {
+			g.restarted = false
+			return true
+		}
 	}
-	_, err := g.peak.WriteAt([]byte("reset"), 0)
-	return err == nil
+	pids, err := g.pids()
+	g.restarted = err == nil && restartOwnPeaks(pids)
+	return false
+}
+
+// ownPeak is what the peak of a group with these processes comes to by their own, which may be of different times: the
+// most anonymous memory that each has had, and what the group has now (current) besides such memory (anonymous). It is
+// more than the peak where processes share memory or have had theirs one after another, and less where one has ended.
+// Source: https://man7.org/linux/man-pages/man5/proc_pid_status.5.html (VmHWM, RssFile, RssShmem)
+func ownPeak(pids []int, current, anonymous quantity.Bytes) quantity.Bytes {
+	kilo := int64(0)
+	for _, pid := range pids {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			continue // gone
+		}
+		kilo += max(kilobytes(status, "VmHWM:")-kilobytes(status, "RssFile:")-kilobytes(status, "RssShmem:"), 0)
+	}
+	return quantity.Bytes(kilo)*quantity.KiB + max(current-anonymous, 0)
 }
 
 // pressure reads a file of pressure stall information; zero where the kernel was built or booted without.

@@ -24,8 +24,9 @@ type Usage struct {
 	// (inactive_file), as kubelet defines it.
 	WorkingSet quantity.Bytes
 	// Peak is the highest Memory. Exact in [Unified] and [Legacy], except that before Linux 6.12 [Unified] cannot reset
-	// it: then a peak lower than an earlier one is the highest that a call of [Group.Usage] saw. It is an upper bound of
-	// what the group needed: file cache grows until the limit stops it.
+	// it: then a peak lower than an earlier one is what those of the group's processes come to, or the highest that a call
+	// of [Group.Usage] saw where that is more. It is an upper bound of what the group needed: file cache grows until the
+	// limit stops it.
 	Peak quantity.Bytes
 	// PeakWorkingSet is what a sizing should learn from: the highest WorkingSet that a call saw or, when that is more,
 	// Peak less the most file cache that a call saw. It is exact for a group that caches no files, however short its peak
@@ -63,6 +64,8 @@ type reading struct {
 	usage       Usage
 	reclaimable quantity.Bytes // file cache that the kernel drops first
 	peak        quantity.Bytes // the kernel's own peak; 0 where it has none
+	// own is what the peak comes to since it was restarted by what each process has had; 0 where that is not asked.
+	own quantity.Bytes
 }
 
 // peaks follows the highest values since the last reset. The zero value is right for a new group.
@@ -79,7 +82,7 @@ type peaks struct {
 func (p *peaks) observe(r reading) Usage {
 	u := r.usage
 	u.WorkingSet = max(u.Memory-r.reclaimable, 0)
-	p.memory = max(p.memory, u.Memory)
+	p.memory = max(p.memory, u.Memory, min(r.own, r.peak))
 	p.workingSet = max(p.workingSet, u.WorkingSet)
 	p.cache = max(p.cache, r.reclaimable)
 	u.Peak = p.memory

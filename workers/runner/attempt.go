@@ -92,6 +92,7 @@ func (a *attempt) run(ctx context.Context) wire.Answer {
 	answer.Wall = time.Since(began)
 	note := a.log.last()
 	answer.Checkpoint, answer.Progress, answer.Printed = note.Checkpoint, note.Progress, a.log.printed()
+	answer.Curve = a.log.curve()
 	return answer
 }
 
@@ -114,7 +115,7 @@ func (a *attempt) launch() command.Launch {
 func (a *attempt) listener() command.Listener {
 	return command.Listener{
 		Progress: func(step, of int, metrics map[string]float64) {
-			a.log.progress(wire.Progress{Step: step, Of: of, Metrics: metrics})
+			a.log.progress(wire.NewProgress(step, of, metrics))
 		},
 		Checkpoint: func(ref activities.Ref) { a.log.checkpoint(ref) },
 		Warn:       func(text string) { _, _ = fmt.Fprintf(stream{log: a.log, error: true}, "spillway: %s\n", text) },

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
@@ -34,8 +35,9 @@ type log struct {
 	out    io.Writer
 	tail   *spawn.LastBytes
 	note   wire.FunctionNote
-	since  int  // bytes that were printed after the last note
-	inLine bool // the last byte was no end of a line
+	trail  predictor.Trail // of the metric of its training
+	since  int             // bytes that were printed after the last note
+	inLine bool            // the last byte was no end of a line
 	noted  time.Time
 }
 
@@ -110,11 +112,22 @@ func (l *log) print(p []byte) {
 	}
 }
 
+// mostTrail is how many points of a training are kept while it runs: four times what its answer tells.
+const mostTrail = 256
+
+// curve is how the metric of its training went.
+func (l *log) curve() *predictor.Curve {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.trail.Curve()
+}
+
 // progress notes a step.
 func (l *log) progress(p wire.Progress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.note.Progress = &p
+	l.trail.Tell(p.Step, p.Metrics, p.NotFinite, mostTrail)
 	if time.Since(l.noted) >= noteAfter {
 		l.write()
 	}

@@ -59,6 +59,7 @@ type Attempt struct {
 	mu       sync.Mutex
 	state    wire.Heartbeat
 	reported wire.Progress       // the newest of this attempt; state has that of an earlier one until then
+	trail    predictor.Trail     // of the metric of its training
 	training *predictor.Training // the newest that was told; replaced, never changed
 	fresh    bool                // nobody has asked for it yet
 	told     *predictor.Training // what was returned to who asked last
@@ -165,11 +166,24 @@ func (a *Attempt) numbered() (state wire.Heartbeat, checkpoint int) {
 // more than 64 metrics the first by name are kept, of those whose names have at most 200 bytes: a Record that is too
 // large could never be stored.
 func (a *Attempt) Progress(progress wire.Progress) {
-	progress.Metrics = fewest(progress.Metrics)
+	progress.Metrics, progress.NotFinite = fewest(progress.Metrics), fewNames(progress.NotFinite)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reported = progress
 	a.state.Step, a.state.Of, a.state.Metrics = progress.Step, progress.Of, progress.Metrics
+	a.state.NotFinite = progress.NotFinite
+	a.trail.Tell(progress.Step, progress.Metrics, progress.NotFinite, mostTrail)
+}
+
+// mostTrail is how many points of a training are kept while it runs: four times what its Record tells.
+const mostTrail = 256
+
+// Learned notes how the metric of its training went, where nobody heard of the steps while it ran, as at a function; it
+// replaces what was heard of the same steps.
+func (a *Attempt) Learned(curve predictor.Curve) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.trail.Follow(curve, mostTrail)
 }
 
 // maxMetrics and maxMetricName bound what is kept of one report.
@@ -188,6 +202,15 @@ func fewest(metrics map[string]float64) map[string]float64 {
 		}
 	}
 	return kept
+}
+
+// fewNames returns the names within the bounds; nil for none.
+func fewNames(names []string) []string {
+	kept := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(name) > maxMetricName })
+	if len(kept) == 0 {
+		return nil
+	}
+	return kept[:min(len(kept), maxMetrics)]
 }
 
 // Trained notes how a split training goes, which Validate has found sound; it replaces all before it, and goes with the
@@ -267,6 +290,7 @@ func (a *Attempt) Need() predictor.Need {
 func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) predictor.Record {
 	a.mu.Lock()
 	training, reported, made, before := a.training, a.reported, a.made, a.state
+	curve := a.trail.Curve()
 	a.mu.Unlock()
 	return predictor.Record{
 		Run: a.Task.Run, Pipeline: a.Task.Pipeline, Stage: a.Task.Stage, Task: a.Task.ID, Attempt: a.Number,
@@ -275,6 +299,7 @@ func (a *Attempt) Record(venue predictor.Venue, host string, ending Ending) pred
 		Next:     next(a.Task, a.Number, before, ending),
 		Cost:     ending.Cost,
 		Features: a.features, Step: reported.Step, Of: reported.Of, Metrics: maps.Clone(reported.Metrics),
+		NotFinite: reported.NotFinite, Curve: curve,
 		Training: training, Checkpoints: made,
 	}
 }

@@ -1,7 +1,10 @@
 package slot_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,8 +33,33 @@ func TestTheRecordHasWhatWasReportedLastWithinItsBounds(t *testing.T) {
 		t.Errorf("the heartbeat has %d metrics and the caller %d, want 64 and all that it had", len(attempt.State().Metrics),
 			len(metrics))
 	}
+	if record.Curve != nil {
+		t.Errorf("a curve %+v, want none of metrics whose names say nothing", record.Curve)
+	}
 	attempt.Progress(wire.Progress{Step: 9})
 	if record := attempt.Record(predictor.Pool, "h", slot.Ending{}); record.Step != 9 || record.Metrics != nil {
 		t.Errorf("after a step without metrics: step %d with %v, want step 9 with none", record.Step, record.Metrics)
+	}
+}
+
+func TestTheRecordHasTheCurveOfItsTraining(t *testing.T) {
+	t.Parallel()
+	attempt := &slot.Attempt{Task: task("fit-1"), Number: 1}
+	const steps = 5000
+	for step := 1; step < steps; step++ {
+		attempt.Progress(wire.NewProgress(step, steps, map[string]float64{"loss": 1 / float64(step), "rate": 1}))
+	}
+	attempt.Progress(wire.NewProgress(steps, steps, map[string]float64{"loss": math.NaN(), "rate": 1}))
+	record := attempt.Record(predictor.Pool, "h", slot.Ending{})
+	told := record.Curve
+	if told == nil || told.Metric != "loss" || len(told.Steps) < 30 || len(told.Steps) > 64 ||
+		!slices.IsSorted(told.Steps) || told.Steps[0] > 2 || len(told.NotFinite) != 1 || told.NotFinite[0] != steps {
+		t.Errorf("its curve is %+v, want up to 64 steps of its loss, the last of them not finite", told)
+	}
+	if _, has := record.Metrics["loss"]; has || !slices.Equal(record.NotFinite, []string{"loss"}) {
+		t.Errorf("metrics %v and not finite %v, want the loss among the latter", record.Metrics, record.NotFinite)
+	}
+	if data, err := json.Marshal(record); err != nil || len(data) > 4<<10 {
+		t.Errorf("encoded it has %d bytes, %v; want 4 KiB at most", len(data), err)
 	}
 }

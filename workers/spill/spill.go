@@ -393,6 +393,9 @@ func (w *Worker) call(
 	note, c.answer.Log = wire.CutFunctionNotes(c.answer.Log)
 	ending, answer := got.ending, got.answer
 	answer.Progress, answer.Checkpoint = cmp.Or(answer.Progress, note.Progress), cmp.Or(answer.Checkpoint, note.Checkpoint)
+	if answer.Curve != nil {
+		try.Learned(*answer.Curve)
+	}
 	if answer.Progress != nil {
 		try.Progress(*answer.Progress)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -98,7 +99,10 @@ func TestATaskIsForwardedAndItsRecordWritten(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(_ context.Context, start wire.StartAttempt, _ quantity.Bytes) (activities.FunctionAnswer, error) {
 		last := wire.Progress{Step: 3, Metrics: map[string]float64{"loss": 0.25}}
-		return answer(t, wire.Answer{Output: start.Input, CPU: time.Second, Wall: 2 * time.Second, Progress: &last}), nil
+		return answer(t, wire.Answer{
+			Output: start.Input, CPU: time.Second, Wall: 2 * time.Second, Progress: &last,
+			Curve: &predictor.Curve{Metric: "loss", Steps: []int64{1, 2}, Values: []float64{1, 0.5}},
+		}), nil
 	})
 	result, err := s.submit(t, "in").Wait(t)
 	if err != nil || string(result.Output) != `"in"` || result.Venue != predictor.Function {
@@ -114,6 +118,11 @@ func TestATaskIsForwardedAndItsRecordWritten(t *testing.T) {
 	}
 	if record.Step != 3 || record.Metrics["loss"] != 0.25 {
 		t.Errorf("Record: got step %d and %v, want what the function reported last", record.Step, record.Metrics)
+	}
+	if diff := cmp.Diff(&predictor.Curve{
+		Metric: "loss", Steps: []int64{1, 2, 3}, Values: []float64{1, 0.5, 0.25},
+	}, record.Curve); diff != "" {
+		t.Errorf("Record: the curve of what the function reported (-want +got):\n%s", diff)
 	}
 	if started := s.started(); len(started) != 1 || started[0].Venue != predictor.Function {
 		t.Errorf("starts told: got %+v, want one at the function venue", started)

@@ -15,7 +15,9 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spillway-ml/spillway/activities/artifact/relay"
 	"github.com/spillway-ml/spillway/activities/artifact/stores"
+	"github.com/spillway-ml/spillway/activities/exchange"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workers/child"
 	"github.com/spillway-ml/spillway/workflows/runs"
@@ -180,6 +182,9 @@ func serveSlot(ctx context.Context, options Options, getenv func(string) string,
 		In: in, Out: out, Printed: []io.Writer{os.Stdout, os.Stderr},
 		Enforced: getenv(wire.EnforcedEnvironment) == "1",
 	}
+	if ctx, err = withServer(ctx, getenv); err != nil {
+		return err
+	}
 	return child.Serve(ctx, child.NewStages(options.Stages), store, logger, channels)
 }
 
@@ -198,6 +203,22 @@ func serveFunction(ctx context.Context, options Options, getenv func(string) str
 	if err != nil {
 		return err
 	}
+	if ctx, err = withServer(ctx, getenv); err != nil {
+		return err
+	}
 	child.ServeFunction(ctx, child.NewStages(options.Stages), store, logger)
 	return nil
+}
+
+// withServer gives stages the parameter server of the engine, where this process reaches it.
+func withServer(ctx context.Context, getenv func(string) string) (context.Context, error) {
+	location := getenv(wire.ServerEnvironment)
+	if location == "" {
+		return ctx, nil
+	}
+	client, err := relay.Dial(location)
+	if err != nil {
+		return nil, fmt.Errorf("parameter server: %w", err)
+	}
+	return exchange.WithServer(ctx, client.Server()), nil
 }

@@ -225,6 +225,11 @@ func TestARoleThatLacksItsEnvironmentFailsByTheNameOfTheVariable(t *testing.T) {
 			wire.RoleEnvironment:      wire.RoleChild,
 			wire.ArtifactsEnvironment: "artifacts",
 		}, "has no scheme"},
+		"a function with a server elsewhere": {map[string]string{
+			"AWS_LAMBDA_RUNTIME_API":  "127.0.0.1:1",
+			wire.ArtifactsEnvironment: artifact.URL(t.TempDir()),
+			wire.ServerEnvironment:    "http://artifacts:hidden@192.0.2.1:80",
+		}, "parameter server: the relay of artifacts at 192.0.2.1:80 is not on this machine"},
 		"a worker without a build": {with(wire.BuildEnvironment, ""), wire.BuildEnvironment + " is not set"},
 		"a worker without artifacts": {
 			with(wire.ArtifactsEnvironment, ""),

@@ -166,8 +166,14 @@ func checkSide(side int) error {
 	return nil
 }
 
-// streamShuffle is the random stream of a seed from which the order of all images is drawn; training draws from others.
-const streamShuffle = 1
+// The random streams of a seed: from streamShuffle the order of all images is drawn. A training by several workers
+// draws its first parameters, and from one stream for each epoch the order and for each image of each epoch its view.
+const (
+	streamShuffle = 1
+	streamInitial = 2
+	streamOrder   = 1 << 32
+	streamViews   = 1 << 40
+)
 
 // newRandom returns the random numbers of a seed for one purpose.
 func newRandom(seed int64, stream uint64) *rand.Rand {

@@ -3,6 +3,7 @@
 package digits
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -18,6 +19,7 @@ var (
 	Preprocess = spillway.NewStage("preprocess", preprocess)
 	Tune       = spillway.NewStage("tune", tune)
 	Train      = spillway.NewStage("train", train)
+	Together   = spillway.NewParallelStage("train-together", trainTogether)
 	Evaluate   = spillway.NewStage("evaluate", evaluate)
 	Score      = spillway.NewStage("score", score)
 )
@@ -47,7 +49,7 @@ func Digits(ctx workflow.Context, in Input) (Report, error) {
 		found = tuned(best)
 		training.LearningRate, training.Dropout = found.LearningRate, found.Dropout
 	}
-	model, err := Train.Run(ctx, training)
+	model, err := learn(ctx, in, training)
 	if err != nil {
 		return Report{}, err
 	}
@@ -61,6 +63,15 @@ func Digits(ctx workflow.Context, in Input) (Report, error) {
 		return Report{}, err
 	}
 	return report(found, model, quality, scores, in.Views), nil
+}
+
+// learn trains the network, in one task or by several workers.
+func learn(ctx workflow.Context, in Input, train TrainInput) (Model, error) {
+	if in.Workers <= 1 {
+		return Train.Run(ctx, train)
+	}
+	train.Average = cmp.Or(in.Average, averageGradients)
+	return Together.Run(ctx, train, in.Workers)
 }
 
 // The values that zero fields of an Input stand for. Those of MaxEpochs and Views are for small data: see Input.
@@ -85,6 +96,7 @@ const (
 	maxPartitions = 4 // one for each layer
 	maxTrials     = 1000
 	maxViews      = DefaultViews
+	maxWorkers    = 16
 )
 
 // The most pixels that training and scoring look at by default, over all epochs and over all views: about seven minutes
@@ -126,6 +138,12 @@ type Input struct {
 	// are as many cores; 0 means DefaultPartitions, which does not split. A split network learns the same, but for
 	// rounding.
 	Partitions int `json:"partitions,omitempty"`
+	// Workers is how many train the network together, 1 to 16, each on a part of every batch, as tasks that may run at
+	// different venues; 0 is 1. They train for all of MaxEpochs, without dropout.
+	Workers int `json:"workers,omitempty"`
+	// Average is what several workers average: "gradients", after each batch, by which they learn what one worker learns,
+	// or "models", after each epoch, which exchanges less; empty is "gradients".
+	Average string `json:"average,omitempty"`
 }
 
 // Validate refuses values that no run can use and says which are possible.
@@ -156,6 +174,17 @@ func (in Input) Validate() error {
 	case in.Partitions < 0 || in.Partitions > maxPartitions:
 		return fmt.Errorf("partitions is %d: give 1 to %d, or leave it out for %d", in.Partitions, maxPartitions,
 			DefaultPartitions)
+	case in.Workers < 0 || in.Workers > maxWorkers:
+		return fmt.Errorf("workers is %d: give 1 to %d, or leave it out for 1", in.Workers, maxWorkers)
+	case in.Workers > 1 && in.Partitions > 1:
+		return fmt.Errorf("workers is %d and partitions %d: give one of them, as each worker has the whole network",
+			in.Workers, in.Partitions)
+	case in.Workers > 1 && in.Trials > 0:
+		return fmt.Errorf("workers is %d and trials %d: give one of them, as trials choose a dropout, and several workers "+
+			"train without one", in.Workers, in.Trials)
+	case in.Average != "" && in.Average != averageGradients && in.Average != averageModels:
+		return fmt.Errorf("average is %q: give %q or %q, or leave it out for %q", in.Average, averageGradients,
+			averageModels, averageGradients)
 	}
 	return nil
 }

@@ -117,12 +117,17 @@ func (n network) imageTensor(pixels []float32) *tensors.Tensor {
 
 // forwardGraph builds the graph from a batch of images to ten probabilities each.
 func (n network) forwardGraph(parameters, images *graph.Node) *graph.Node {
+	return graph.Softmax(n.logitsGraph(parameters, images), -1)
+}
+
+// logitsGraph builds the graph up to the softmax.
+func (n network) logitsGraph(parameters, images *graph.Node) *graph.Node {
 	arrays := n.split(parameters)
 	x := pool(rectify(convolve(images, arrays[0], arrays[1])))
 	x = pool(rectify(convolve(x, arrays[2], arrays[3])))
 	x = rectify(convolve(x, arrays[4], arrays[5]))
 	x = graph.Reshape(x, x.Shape().Dim(0), n.features())
-	return graph.Softmax(dense(x, arrays[6], arrays[7]), -1)
+	return dense(x, arrays[6], arrays[7])
 }
 
 // split cuts the vector of parameters into its arrays.

@@ -86,6 +86,8 @@ type TrainInput struct {
 	Dropout float64 `json:"dropout,omitempty"`
 	// Partitions is into how many parts the network is split; 0 is 1.
 	Partitions int `json:"partitions"`
+	// Average is what workers average where several train: "gradients" or "models".
+	Average string `json:"average,omitempty"`
 }
 
 // Model refers to a trained network.

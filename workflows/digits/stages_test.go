@@ -30,7 +30,18 @@ func writeSample(t *testing.T, count int) string {
 	})
 }
 
-var allStages = []app.Stage{Load, Preprocess, Tune, Train, Evaluate, Score}
+var allStages = []app.Stage{Load, Preprocess, Tune, Train, Together, Evaluate, Score}
+
+func TestThePipelineTrainsByTwoWorkers(t *testing.T) {
+	t.Parallel()
+	for _, average := range []string{averageGradients, averageModels} {
+		in := Input{Dir: writeSample(t, 120), MaxEpochs: 2, Shards: 2, Views: 1, Workers: 2, Average: average}
+		got, err := spillwaytest.Run(t, spillway.NewPipeline("digits", Digits), in, allStages...)
+		if err != nil || got.Epochs != 2 || got.Images != 120 || !(got.Loss > 0 && got.Loss < 3) {
+			t.Errorf("%s: %+v, %v", average, got, err)
+		}
+	}
+}
 
 func TestThePipelineLabelsEveryImageOfADirectory(t *testing.T) {
 	t.Parallel()
@@ -295,6 +306,11 @@ func TestValidate(t *testing.T) {
 		{"a learning rate that is no number", Input{LearningRate: math.NaN()}, "learning_rate is NaN"},
 		{"negative partitions", Input{Partitions: -1}, "partitions is -1: give 1 to 4, or leave it out for 1"},
 		{"more partitions than layers", Input{Partitions: 5}, "partitions is 5"},
+		{"negative workers", Input{Workers: -1}, "workers is -1: give 1 to 16, or leave it out for 1"},
+		{"too many workers", Input{Workers: 17}, "workers is 17"},
+		{"workers that are split", Input{Workers: 2, Partitions: 2}, "give one of them"},
+		{"workers that tune", Input{Workers: 2, Trials: 3}, "give one of them, as trials"},
+		{"another average", Input{Average: "losses"}, `average is "losses"`},
 		{"an infinite learning rate", Input{LearningRate: math.Inf(1)}, "learning_rate is +Inf"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -28,11 +28,14 @@ const workerStop = 2 * time.Second
 // the pipeline's own code fails its run all the same.
 func WorkerOptions(ports Ports) worker.Options {
 	return worker.Options{
-		Interceptors:            []interceptor.WorkerInterceptor{NewInterceptor(ports)},
-		DisableEagerActivities:  true,
-		WorkflowPanicPolicy:     worker.BlockWorkflow,
-		WorkerStopTimeout:       workerStop,
-		LocalActivityWorkerOnly: true,
+		Interceptors:           []interceptor.WorkerInterceptor{NewInterceptor(ports)},
+		DisableEagerActivities: true,
+		WorkflowPanicPolicy:    worker.BlockWorkflow,
+		// Beside fifty busy processes, steps that take 30 ms of a core took more than the second of the SDK's default, which
+		// takes them for a deadlock and does them again. A workflow task has ten.
+		DeadlockDetectionTimeout: 8 * time.Second,
+		WorkerStopTimeout:        workerStop,
+		LocalActivityWorkerOnly:  true,
 	}
 }
 

@@ -225,6 +225,11 @@ func sizeOf(values []any) quantity.Bytes {
 	return inputBytes(encoded)
 }
 
+// Told is what starts of runs tell of such an input: its size with the artifacts that it names, and its features.
+func Told(input json.RawMessage) (size quantity.Bytes, features map[string]float64) {
+	return inputBytes(input), usage.Few(wire.Features(wire.Task{}, input))
+}
+
 // featuresOf are the numbers and the categories of the first value, as its tasks have theirs.
 func featuresOf(values []any) map[string]float64 {
 	if len(values) == 0 {

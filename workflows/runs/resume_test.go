@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"log/slog"
 	"testing"
+	"time"
 
 	"go.temporal.io/sdk/activity"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -44,6 +46,7 @@ func givenUp(t *testing.T, version, allowed, failures int) []wire.Task {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // a busy machine is no deadlock
 	var tasks []wire.Task
 	env.RegisterActivityWithOptions(func(_ context.Context, task wire.Task, _ json.RawMessage) (wire.Result, error) {
 		tasks = append(tasks, task)

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"go.temporal.io/sdk/workflow"
+
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/search"
 )
@@ -88,12 +90,12 @@ func PlaceholdersOf(command wire.Command) ([]string, error) {
 			return nil, err
 		}
 	}
-	for _, variable := range slices.Sorted(maps.Keys(command.Environment)) {
+	for _, variable := range workflow.DeterministicKeys(command.Environment) {
 		if err := read("variable "+variable, command.Environment[variable]); err != nil {
 			return nil, err
 		}
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	return workflow.DeterministicKeys(found), nil
 }
 
 // checkTemplate returns what is wrong with the placeholders of a command, of which each is to have a value and each

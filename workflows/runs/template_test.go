@@ -69,9 +69,11 @@ func TestAWrongTemplateIsRefused(t *testing.T) {
 		want     string // empty when it is sound
 		told     bool
 	}{
-		"sound, and told how far":  {"{lr}{to}", space, "", true},
-		"sound, and not told":      {"{lr}", space, "", false},
-		"unknown":                  {"{lr}{rate}", space, "{rate} is unknown: there are {lr}, {trial}, {rung}, {from}, {to}", false},
+		"sound, and told how far": {"{lr}{to}", space, "", true},
+		"sound, and not told":     {"{lr}", space, "", false},
+		"unknown": {
+			"{lr}{rate}", space, "{rate} is unknown: there are {lr}, {trial}, {rung}, {from}, {to}", false,
+		},
 		"of the shell":             {"{lr}${HOME}", space, "write {{HOME} to leave it to the program", false},
 		"no placeholder":           {`{lr}{"a": 1}`, space, "is no placeholder", false},
 		"never closed":             {"{lr", space, "is no placeholder", false},

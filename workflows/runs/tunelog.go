@@ -134,6 +134,7 @@ func (l tuningLog) tuning(
 		Objective: request.Objective, Command: request.Command, Ended: ended, EndedAt: endedAt,
 		Counts: map[TrialState]int{},
 	}
+	places := s.Places()
 	for i, line := range l.Jobs {
 		job := jobs[i]
 		for len(t.Trials) <= job.Trial {
@@ -156,7 +157,7 @@ func (l tuningLog) tuning(
 		t.Spent += line.Spent
 		trial := &t.Trials[job.Trial]
 		trial.Jobs = append(trial.Jobs, told)
-		trial.State, trial.Why = l.stands(i, job, s, ended)
+		trial.State, trial.Why = line.stands(job.Rung == s.Rungs()-1, places[job.Trial], ended)
 	}
 	t.Begun = len(t.Trials)
 	for _, trial := range t.Trials {
@@ -169,27 +170,25 @@ func (l tuningLog) tuning(
 	return t
 }
 
-// stands says what has become of the trial whose newest job is this one, and why.
-func (l tuningLog) stands(i int, job search.Job, s *search.Search, ended string) (TrialState, string) {
-	line := l.Jobs[i]
-	switch line.End {
+// stands says what has become of the trial whose newest job is this one, of the last rung or not, and why.
+func (j jobLine) stands(last bool, place search.Place, ended string) (TrialState, string) {
+	switch j.End {
 	case jobRuns:
 		return TrialRunning, ""
 	case jobFailed:
-		return TrialFailed, line.Why
+		return TrialFailed, j.Why
 	case jobDiverged:
-		return TrialDiverged, line.Why
+		return TrialDiverged, j.Why
 	case jobUnpaid, jobCancelled:
-		return TrialStopped, line.Why
+		return TrialStopped, j.Why
 	case jobTold:
 	}
 	switch {
-	case job.Rung == s.Rungs()-1:
+	case last:
 		return TrialFinished, ""
-	case ended == "" && s.GoesOn(job.Trial):
+	case ended == "" && place.GoesOn:
 		return TrialWaiting, ""
 	}
-	place, _ := s.Place(job.Trial)
 	why := fmt.Sprintf("rung %d: %s of %d", place.Rung, ordinal(place.Place), place.Of)
 	switch place.Promoted {
 	case 0:

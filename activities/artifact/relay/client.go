@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/exchange"
 )
 
 // Client is a store behind a relay. Its methods are safe for concurrent use.
@@ -25,7 +26,10 @@ type Client struct {
 	http    *http.Client
 }
 
-var _ activities.Store = (*Client)(nil)
+var (
+	_ activities.Store = (*Client)(nil)
+	_ activities.Board = (*Client)(nil)
+)
 
 const (
 	dialPatience = 10 * time.Second
@@ -103,7 +107,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body io.Reader) (
 		}
 		return nil, err
 	}
-	if answer.StatusCode == http.StatusOK {
+	if answer.StatusCode < http.StatusMultipleChoices {
 		return answer, nil
 	}
 	text, err := io.ReadAll(io.LimitReader(answer.Body, longest))
@@ -119,4 +123,30 @@ func (c *Client) ask(ctx context.Context, method, path string, body io.Reader) (
 		return nil, fmt.Errorf("%w (the engine says: %s)", kind, said)
 	}
 	return nil, fmt.Errorf("the engine answers %s: %s", answer.Status, said)
+}
+
+// Server returns the parameter server of the engine.
+func (c *Client) Server() exchange.Averager { return c.below(serverPath) }
+
+// Post leaves data under a name of a group; see activities.Board.
+func (c *Client) Post(ctx context.Context, group, name string, data []byte) (first bool, err error) {
+	return c.below(boardPath).Post(ctx, group, name, data)
+}
+
+// Look returns what is under a name; see activities.Board.
+func (c *Client) Look(ctx context.Context, group, name string) ([]byte, error) {
+	return c.below(boardPath).Look(ctx, group, name)
+}
+
+// Wipe removes messages; see activities.Board.
+func (c *Client) Wipe(ctx context.Context, group string, names ...string) error {
+	return c.below(boardPath).Wipe(ctx, group, names...)
+}
+
+func (c *Client) below(prefix string) exchange.Remote {
+	return exchange.Remote{Ask: func(
+		ctx context.Context, method, path string, body io.Reader,
+	) (*http.Response, error) {
+		return c.ask(ctx, method, prefix+path, body)
+	}}
 }

@@ -2,6 +2,7 @@
 // pool, workflow workers and local functions run users' code, which is given the right to put and to open artifacts,
 // and no other right of whoever runs the engine.
 //
-// PUT / stores the body and answers with its reference as JSON; GET /DIGEST answers with the bytes. The credential is
-// in the user part of the URL, which is told to those processes alone.
+// PUT / stores the body and answers with its reference as JSON; GET /DIGEST answers with the bytes. Below /boards/ is
+// the store's board, and below /server/ a parameter server in the engine's memory, as exchange.Handler serves them. The
+// credential is in the user part of the URL, which is told to those processes alone.
 package relay

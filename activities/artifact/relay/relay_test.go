@@ -16,6 +16,8 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/artifact/relay"
+	"github.com/spillway-ml/spillway/activities/artifact/storetest"
+	"github.com/spillway-ml/spillway/activities/exchange"
 )
 
 // serve relays a store until the test ends.
@@ -146,6 +148,8 @@ func TestAttackARelayWithoutItsToken(t *testing.T) {
 		"another origin":  func(r *http.Request) { r.SetBasicAuth("artifacts", "token"); r.Header.Set("Origin", "http://x") },
 		"a name of DNS":   func(r *http.Request) { r.SetBasicAuth("artifacts", "token"); r.Host = "rebound.example.com" },
 		"put by a method": func(r *http.Request) { r.SetBasicAuth("artifacts", "token"); r.Method = http.MethodDelete },
+		"a board without": func(r *http.Request) { r.URL.Path = "/boards/group/name" },
+		"a server so":     func(r *http.Request) { r.URL.Path = "/server/group/name" },
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPut} {
 			path := map[string]string{http.MethodGet: "/" + ref.Digest, http.MethodPut: "/"}[method]
@@ -181,4 +185,25 @@ func TestAttackARelayWithoutItsToken(t *testing.T) {
 			t.Errorf("Dial(%q): %v", location, err)
 		}
 	}
+}
+
+func TestARelayIsTheBoardBehindItAndAParameterServer(t *testing.T) {
+	t.Parallel()
+	open := func(t *testing.T) *relay.Client {
+		t.Helper()
+		files, err := artifact.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dial(t, serve(t, files).URL())
+	}
+	storetest.RunBoard(t, func(t *testing.T) activities.Board {
+		t.Helper()
+		return open(t)
+	})
+	storetest.RunBoard(t, func(t *testing.T) activities.Board {
+		t.Helper()
+		return open(t).Server()
+	})
+	storetest.RunBoard(t, func(*testing.T) activities.Board { return &exchange.Memory{} })
 }

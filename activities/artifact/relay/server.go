@@ -11,13 +11,21 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/exchange"
 )
 
 // user is the name before the token in the URL.
 const user = "artifacts"
+
+// What else than artifacts is served below the address: the store's board, and a parameter server.
+const (
+	boardPath  = "boards/"
+	serverPath = "server/"
+)
 
 // A Server relays a store on a port of the loopback interface.
 type Server struct {
@@ -38,6 +46,11 @@ func Listen(ctx context.Context, store activities.Store, token string, logger *s
 	routes := http.NewServeMux()
 	routes.HandleFunc("PUT /{$}", s.put)
 	routes.HandleFunc("GET /{digest}", s.get)
+	if board, is := store.(activities.Board); is {
+		routes.Handle("/"+boardPath, http.StripPrefix("/"+strings.TrimSuffix(boardPath, "/"), exchange.Handler(board)))
+	}
+	routes.Handle("/"+serverPath,
+		http.StripPrefix("/"+strings.TrimSuffix(serverPath, "/"), exchange.Handler(&exchange.Memory{})))
 	guard := access.Guard{Rule: func(*http.Request) access.Rule { return access.Rule{Needs: access.Anyone} }}
 	s.server = access.NewServer(guard.Wrap(s.admit(routes)), logger)
 	return s, nil

@@ -1,10 +1,12 @@
 package s3store_test
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/artifact/storetest"
 )
@@ -33,4 +35,34 @@ func TestAStrictServerKeepsToTheContractOfStores(t *testing.T) {
 		},
 		Later: 2100 * time.Millisecond, Large: 32 << 20, Races: 400,
 	})
+}
+
+func TestAStrictServerKeepsToTheContractOfBoards(t *testing.T) {
+	t.Parallel()
+	storetest.RunBoard(t, func(t *testing.T) activities.Board {
+		t.Helper()
+		return newServer(t).store(t)
+	})
+}
+
+func TestBoardsThatNobodyUsesAreRemovedAtTheStart(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	store := server.store(t)
+	if _, err := store.Post(t.Context(), "old", "name", []byte("message")); err != nil {
+		t.Fatal(err)
+	}
+	server.age("state/boards/old/name", 25*time.Hour)
+	if _, err := store.Post(t.Context(), "new", "name", []byte("message")); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.RestoreAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Look(t.Context(), "old", "name"); !errors.Is(err, activities.ErrMissing) {
+		t.Errorf("what is a day old is there: %v", err)
+	}
+	if _, err := store.Look(t.Context(), "new", "name"); err != nil {
+		t.Errorf("what is new is gone: %v", err)
+	}
 }

@@ -483,6 +483,9 @@ func (s *Store) RestoreAll(ctx context.Context) error {
 			return fmt.Errorf("restore artifacts: %w", err)
 		}
 	}
+	if err := s.wipe(ctx, artifact.Boards+"/", time.Now().Add(-artifact.BoardsFor)); err != nil {
+		return fmt.Errorf("remove messages that nobody needs: %w", err)
+	}
 	return s.EndUploads(ctx, time.Now().Add(-staleUpload))
 }
 

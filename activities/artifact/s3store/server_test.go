@@ -227,6 +227,14 @@ func (s *server) change(key string, how func(data []byte) []byte) {
 	s.objects[key] = object{how(slices.Clone(held.data)), held.written}
 }
 
+// age makes an object so much older.
+func (s *server) age(key string, by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.objects[key]
+	s.objects[key] = object{held.data, held.written.Add(-by)}
+}
+
 func digestKey(digest string) string { return "state/" + digest[:2] + "/" + digest[2:] }
 
 // listed is all that a store lists.

@@ -78,6 +78,14 @@ func (e *Engine) Curves(ctx context.Context, run string) ([]timeline.Curve, erro
 	return account(ctx, e, run, func(l *ledger.Ledger) ([]timeline.Curve, bool) { return l.Curves(run) })
 }
 
+// Learning returns how the trainings of tasks of a run that run go, and are expected to go on.
+func (e *Engine) Learning(ctx context.Context, run string) ([]predictor.Learning, error) {
+	if _, err := e.Run(ctx, run); err != nil {
+		return nil, err
+	}
+	return e.observer.learning(run), nil
+}
+
 // Hindsight sets what was predicted of the attempts of a run beside what came, and how fast they were beside what the
 // plan in force knows of it.
 func (e *Engine) Hindsight(ctx context.Context, run, stage string, points int) ([]hindsight.Stage, error) {

@@ -15,6 +15,7 @@ import (
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/smithy-go/logging"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/artifact/relay"
@@ -99,6 +100,7 @@ type artifacts struct {
 	location string          // InFiles, or where else
 	local    string          // URL for processes of this machine; it may hold a secret
 	remote   string          // URL for functions that are elsewhere
+	server   string          // URL of the parameter server for processes of this machine; it holds a secret
 	notes    []string        // what the user may want to know of the store
 }
 
@@ -119,8 +121,14 @@ func openArtifacts(ctx context.Context, base *base) (*artifacts, error) {
 		if err != nil {
 			return nil, err
 		}
+		server, err := startRelay(ctx, base, files)
+		if err != nil {
+			return nil, err
+		}
 		location := artifact.URL(config.artifactDir())
-		return &artifacts{Store: files, files: files, location: InFiles, local: location, remote: location}, nil
+		return &artifacts{
+			Store: files, files: files, location: InFiles, local: location, remote: location, server: server,
+		}, nil
 	}
 	return openS3(ctx, base, kept, wanted)
 }
@@ -170,9 +178,20 @@ func openS3(ctx context.Context, base *base, kept artifactsKept, wanted string) 
 	for _, note := range notes {
 		base.logger.WarnContext(ctx, "artifact store", "note", note)
 	}
-	server, err := relay.Listen(ctx, store, base.servers.Keys().ArtifactsToken(), base.logger)
+	server, err := startRelay(ctx, base, store)
 	if err != nil {
 		return nil, err
+	}
+	return &artifacts{
+		Store: store, location: location.String(), local: server, remote: location.String(), server: server, notes: notes,
+	}, nil
+}
+
+// startRelay serves artifacts, their board and a parameter server to processes of this machine, and returns its URL.
+func startRelay(ctx context.Context, base *base, store activities.Store) (string, error) {
+	server, err := relay.Listen(ctx, store, base.servers.Keys().ArtifactsToken(), base.logger)
+	if err != nil {
+		return "", err
 	}
 	base.onClose("the relay of artifacts", func(context.Context) error { return server.Close() })
 	base.working.Go(func() {
@@ -180,9 +199,7 @@ func openS3(ctx context.Context, base *base, kept artifactsKept, wanted string) 
 			base.fail(err)
 		}
 	})
-	return &artifacts{
-		Store: store, location: location.String(), local: server.URL(), remote: location.String(), notes: notes,
-	}, nil
+	return server.URL(), nil
 }
 
 // mayMove refuses a place where the artifacts of the state directory are not.

@@ -63,6 +63,7 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 			return nil, err
 		}
 		options.Environment[wire.ArtifactsEnvironment] = v.store.local
+		options.Environment[wire.ServerEnvironment] = v.store.server
 		options.Client = localClient(endpoint, v.servers.Keys().FunctionSecret())
 		v.functions.Cores = quantity.Milli(len(config.CPUs)) * quantity.Core
 	}

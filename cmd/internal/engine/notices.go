@@ -164,8 +164,8 @@ func (n *notices) blocked(ctx context.Context, now time.Time) (map[string]block,
 	return blocked, nil
 }
 
-// runAndPart returns the run that a workflow is, or is a part of, and in words which part, empty for the run itself. The
-// ID of an event may have slashes, and so may a run's; the name of a stage has none.
+// runAndPart returns the run that a workflow is, or is a part of, and in words which part, empty for the run itself.
+// The ID of an event may have slashes, and so may a run's; the name of a stage has none.
 func runAndPart(info *workflowpb.WorkflowExecutionInfo) (run, part string) {
 	id := info.GetExecution().GetWorkflowId()
 	slash := strings.LastIndexByte(id, '/')

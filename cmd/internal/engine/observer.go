@@ -107,13 +107,20 @@ func (o *observer) apply(line loop.Line) error {
 	return nil
 }
 
-// pass says what time it is, once all that happened before was taken in.
+// pass says what time it is, and looks at what trainings have told since, once all that happened before was taken in.
 func (o *observer) pass(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.current() {
-		o.state = predictor.Pass(o.state, now)
+		o.state = predictor.Learn(predictor.Pass(o.state, now), now)
 	}
+}
+
+// learning is how the trainings of a run go, and are expected to go on.
+func (o *observer) learning(run string) []predictor.Learning {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.state.LearningAhead(run)
 }
 
 // reach says that all messages up to sequence were taken in. The caller holds mu.

@@ -42,7 +42,7 @@ func runDigits(
 		}) {
 			tasks[record.Task] = true
 		}
-		if len(tasks) >= 324 { // load, preprocess, train, evaluate and 320 shards
+		if len(tasks) >= 363 { // load, preprocess, 39 jobs of trials, train, evaluate and 320 shards
 			break
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/whatif"
 	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
@@ -37,6 +38,70 @@ func (e *Engine) Outlook(ctx context.Context, run string, goal predictor.Goal) (
 	e.observer.mu.Lock()
 	defer e.observer.mu.Unlock()
 	return e.observer.state.Outlook(run, goal, snapshot), nil
+}
+
+// Frontier returns every time and cost that a run could come to under goal.
+func (e *Engine) Frontier(ctx context.Context, run string, goal predictor.Goal) (answer whatif.Answer, err error) {
+	view, err := e.Run(ctx, run)
+	if err != nil {
+		return answer, err
+	}
+	if view.State == predictor.RunRunning {
+		return e.couldBe(ctx, func(state predictor.State, snapshot predictor.Snapshot) whatif.Job {
+			return state.Prospect(run, goal, snapshot)
+		})
+	}
+	of, err := e.detail(ctx, run)
+	if err != nil {
+		return answer, err
+	}
+	taken := of.Taken(view)
+	return e.couldBe(ctx, func(state predictor.State, snapshot predictor.Snapshot) whatif.Job {
+		return state.ProspectAfter(taken, goal, snapshot)
+	})
+}
+
+// PipelineFrontier is that of a run of a pipeline that could be started with an input.
+func (e *Engine) PipelineFrontier(
+	ctx context.Context, pipeline string, input json.RawMessage, goal predictor.Goal,
+) (answer whatif.Answer, err error) {
+	coming := predictor.Coming{Pipeline: pipeline}
+	if len(input) > 0 {
+		coming.Input, coming.Features = runs.Told(input)
+	}
+	for _, app := range e.apps.list() {
+		if app.Current && slices.ContainsFunc(app.Pipelines, func(p loopwire.Pipeline) bool { return p.Name == pipeline }) {
+			coming.App = app.Name
+		}
+	}
+	if coming.App == "" { // a chain that is not served now
+		earlier, err := e.Runs(ctx, web.RunQuery{Limit: 1, Pipeline: pipeline})
+		if err != nil {
+			return answer, err
+		}
+		for _, run := range earlier.Runs {
+			coming.App = run.App
+		}
+	}
+	return e.couldBe(ctx, func(state predictor.State, snapshot predictor.Snapshot) whatif.Job {
+		return state.ProspectOf(coming, goal, snapshot)
+	})
+}
+
+// couldBe computes the frontier of what is asked of the state. Others may use the state meanwhile: it takes some ten
+// milliseconds.
+func (e *Engine) couldBe(
+	ctx context.Context, ask func(predictor.State, predictor.Snapshot) whatif.Job,
+) (answer whatif.Answer, err error) {
+	hosts, err := e.leases.Hosts(ctx)
+	if err != nil {
+		return answer, err
+	}
+	snapshot := e.snapshot(hosts)
+	e.observer.mu.Lock()
+	job := ask(e.observer.state, snapshot)
+	e.observer.mu.Unlock()
+	return whatif.Of(job), nil
 }
 
 // goalTimeout bounds how long a run may take to take a goal: its workflow worker may be starting.

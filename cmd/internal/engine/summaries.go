@@ -41,9 +41,9 @@ func (o *observer) views(runs ...ledger.Snapshot) []ledger.RunView {
 		}
 	}
 	now := time.Now()
-	told := o.state.Progress(now, going...)
+	told, learning := o.state.Progress(now, going...), o.state.Learning(going...)
 	for i := range views {
-		views[i].Progress = told[views[i].Run]
+		views[i].Progress, views[i].Learning = told[views[i].Run], learning[views[i].Run]
 		o.ledger.Accrue(&views[i], now)
 	}
 	return views

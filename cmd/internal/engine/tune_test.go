@@ -68,7 +68,9 @@ func TestATuningWhoseEngineIsKilledFindsTheSame(t *testing.T) {
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		want := undisturbed(t, trials, seed)
-		run := e.publish("tuning", fmt.Sprint("seed-", seed), map[string]any{"trials": trials, "milliseconds": 40, "seed": seed})
+		run := e.publish("tuning", fmt.Sprint("seed-", seed), map[string]any{
+			"trials": trials, "milliseconds": 40, "seed": seed,
+		})
 		done := 0
 		for range kills {
 			done = min(done+1+r.IntN(want.Jobs/kills), want.Jobs-1)

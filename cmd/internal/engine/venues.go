@@ -64,7 +64,7 @@ func (v *venues) startPool() (err error) {
 		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice,
 		GPUPrice: config.GPUPrice,
 		GPUs:     driver, OfferGPUs: gpuFilter().Offer,
-		Client: v.temporal, ArtifactsURL: v.store.local,
+		Client: v.temporal, ArtifactsURL: v.store.local, ServerURL: v.store.server,
 		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
 		Store: v.store, Superseded: v.space.Superseded, Declared: v.declared, Results: v.results, Plans: v.plans,
 		Output:    v.openOutput,

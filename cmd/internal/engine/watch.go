@@ -8,6 +8,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
+	"github.com/spillway-ml/spillway/predictor/whatif"
 )
 
 const (
@@ -37,6 +38,7 @@ func (e *Engine) watchOver(ctx context.Context, watches map[string]alerting.Watc
 func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Watch, over map[string]bool) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
+	asked := asking{}
 	for looks := 0; ; looks++ {
 		select {
 		case <-ctx.Done():
@@ -51,7 +53,14 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 		}
 		snapshot := e.snapshot(hosts)
 		going, goals := map[string]alerting.Watch{}, map[string]bool{}
-		for _, reading := range e.observer.readings(snapshot, looks) {
+		readings := e.observer.readings(snapshot, looks)
+		asked.ask(readings, looks, func(run string, goal predictor.Goal) whatif.Answer {
+			e.observer.mu.Lock()
+			job := e.observer.state.Prospect(run, goal, snapshot)
+			e.observer.mu.Unlock()
+			return whatif.Of(job)
+		})
+		for _, reading := range readings {
 			goals[reading.Run] = true
 			if over[reading.Run] {
 				continue
@@ -69,6 +78,51 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 			return !still
 		})
 	}
+}
+
+// What is asked of frontiers: at most so many in a look, since each takes some ten milliseconds, and again after so
+// many looks where nothing was known, or no plan met the goal.
+const (
+	frontiersAtOnce = 8
+	frontierAgain   = 10
+)
+
+// asking is for which goals of runs it was asked whether any plan meets them, by run.
+type asking map[string]askedGoal
+
+// askedGoal is a goal that was asked about at a look; settled says that a plan meets it.
+type askedGoal struct {
+	goal    predictor.Goal
+	look    int
+	settled bool
+}
+
+// ask notes in readings whether a plan meets the goal: of runs whose goal is new, and again of those of which that was
+// not known or no plan did.
+func (a asking) ask(
+	readings []alerting.Reading, look int, frontier func(run string, goal predictor.Goal) whatif.Answer,
+) {
+	going, room := map[string]bool{}, frontiersAtOnce
+	for i := range readings {
+		r := &readings[i]
+		going[r.Run] = true
+		before, known := a[r.Run]
+		if room == 0 || known && before.goal == r.Goal && (before.settled || look-before.look < frontierAgain) {
+			continue
+		}
+		room--
+		answer := frontier(r.Run, r.Goal)
+		promise := answer.Promise
+		a[r.Run] = askedGoal{r.Goal, look, promise != nil && promise.Met}
+		if promise == nil {
+			continue // nothing is known
+		}
+		r.Asked = true
+		if !promise.Met {
+			r.Impossible = answer.Verdict()
+		}
+	}
+	maps.DeleteFunc(a, func(run string, _ askedGoal) bool { return !going[run] })
 }
 
 // forecastsAtOnce is how many runs are looked at before others may look and what happens is taken in, and

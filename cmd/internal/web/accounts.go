@@ -101,6 +101,8 @@ func (s *Server) breakdown(r *http.Request) (breakdown timeline.Breakdown, err e
 
 type curvesAnswer struct {
 	Curves []timeline.Curve `json:"curves"`
+	// Learning is how the trainings of tasks that run go, and are expected to go on.
+	Learning []predictor.Learning `json:"learning"`
 }
 
 // curves answers GET /api/v1/runs/{run}/curves.
@@ -109,7 +111,11 @@ func (s *Server) curves(r *http.Request) (answer curvesAnswer, err error) {
 		return answer, err
 	}
 	found, err := s.engine.Curves(r.Context(), r.PathValue("run"))
-	return curvesAnswer{notNil(found)}, err
+	if err != nil {
+		return answer, err
+	}
+	learning, err := s.engine.Learning(r.Context(), r.PathValue("run"))
+	return curvesAnswer{notNil(found), notNil(learning)}, err
 }
 
 type arrivalsAnswer struct {

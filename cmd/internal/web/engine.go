@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/timeline"
+	"github.com/spillway-ml/spillway/predictor/whatif"
 	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
@@ -73,6 +74,13 @@ type Steering interface {
 	SetGoal(ctx context.Context, run string, goal predictor.Goal) (predictor.Outlook, error)
 	// Outlook returns what would be expected of a run under goal, and changes nothing. Errors are those of Run.
 	Outlook(ctx context.Context, run string, goal predictor.Goal) (predictor.Outlook, error)
+	// Frontier returns every time and cost that a run could come to under goal, and what is read off them: of one that
+	// goes on what is still left, of one that has ended what it could have come to. Errors are those of Run.
+	Frontier(ctx context.Context, run string, goal predictor.Goal) (whatif.Answer, error)
+	// PipelineFrontier is that of a run of a pipeline that could be started with an input; where that is empty, with one
+	// like those of earlier runs.
+	PipelineFrontier(ctx context.Context, pipeline string, input json.RawMessage, goal predictor.Goal) (
+		whatif.Answer, error)
 	// Retry starts a run again that has ended, with the build that is current now and with all results that are still
 	// good. An Error with StatusConflict when it goes on or nothing of it is kept, with StatusGone when artifacts of kept
 	// results are gone: it says which.
@@ -112,6 +120,8 @@ type Accounts interface {
 	Breakdown(ctx context.Context, run string) (timeline.Breakdown, error)
 	// Curves returns what the tasks of a run reported as progress.
 	Curves(ctx context.Context, run string) ([]timeline.Curve, error)
+	// Learning returns how the trainings of tasks of a run that run go by their metrics, and are expected to go on.
+	Learning(ctx context.Context, run string) ([]predictor.Learning, error)
 	// Hindsight sets what was predicted of the attempts of a run beside what came, with at most so many points of each
 	// stage; of one stage, or where it is empty of all.
 	Hindsight(ctx context.Context, run, stage string, points int) ([]hindsight.Stage, error)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/whatif"
 )
 
 // The parameters of GET /api/v1/runs/{run}/outlook. Without any the goal in force is asked about.
@@ -37,6 +38,41 @@ func (s *Server) outlook(r *http.Request) (outlook predictor.Outlook, err error)
 	outlook, err = s.engine.Outlook(r.Context(), view.Run, goal)
 	outlook.Alternatives = notNil(outlook.Alternatives)
 	return outlook, err
+}
+
+// frontier answers GET /api/v1/runs/{run}/frontier.
+func (s *Server) frontier(r *http.Request) (answer whatif.Answer, err error) {
+	goal, err := goalOf(r)
+	if err != nil {
+		return answer, err
+	}
+	view, err := s.knownRun(r.Context(), r.PathValue("run"))
+	if err != nil {
+		return answer, err
+	}
+	if len(r.URL.Query()) == 0 {
+		goal = view.Goal
+	}
+	return s.engine.Frontier(r.Context(), view.Run, goal)
+}
+
+// inputParameter is that of GET /api/v1/pipelines/{pipeline}/frontier.
+var inputParameter = jsonText("input", "the input of the run, as JSON; without it, one like those of earlier runs")
+
+// pipelineFrontier answers GET /api/v1/pipelines/{pipeline}/frontier.
+func (s *Server) pipelineFrontier(r *http.Request) (answer whatif.Answer, err error) {
+	goal, err := goalOf(r)
+	if err != nil {
+		return answer, err
+	}
+	input, err := inputParameter.json(r)
+	if err != nil {
+		return answer, err
+	}
+	if err := s.knownPipeline(r.Context(), r.PathValue("pipeline")); err != nil {
+		return answer, err
+	}
+	return s.engine.PipelineFrontier(r.Context(), r.PathValue("pipeline"), input, goal)
 }
 
 func goalOf(r *http.Request) (goal predictor.Goal, err error) {

@@ -7,16 +7,23 @@
 # Environment: PACKAGE is the directory of the package, this one where it is not set. SPILLWAY_MEASURE=1 measures.
 # APPS are commands that the package's tests would compile, each as NAME=DIRECTORY from the package; a machine with
 # apps has a disk of DISK (32G, sparse) for its files, and the host's Python. MEMORY is in MiB. MINUTES is how long the
-# machine may run, and PATIENCE how many times as long as a real one its tests wait. KERNEL is a kernel image. ACCEL=kvm
-# uses the processor's own virtualisation where that works; the default is emulation, which works everywhere and takes
-# minutes.
-# Debian packages: qemu-system-x86 linux-image-cloud-amd64 cpio gzip golang e2fsprogs.
+# machine may run, and PATIENCE how many times as long as a real one its tests wait. KERNEL is a kernel image, BOOT are
+# more words for its command line. ACCEL=kvm uses the processor's own virtualisation where that works; the default is
+# emulation, which works everywhere and takes minutes. ACCEL=uml runs the kernel as a process (User-Mode Linux):
+# programs run as fast as on the host, system calls and page faults several times slower, on one CPU and without
+# pressure stall information. SLOW=N makes its clock go N times slower than the host's, so that what it is slower by, and
+# what other programs take from it, is not seen inside.
+# A kernel of 6.19 or later that was built with ARCH=um, CONFIG_SMP and CONFIG_PSI has two CPUs, pressure and faster
+# system calls with BOOT='ncpus=2 seccomp=on psi=1'.
+# Debian packages: qemu-system-x86 linux-image-cloud-amd64, or user-mode-linux gcc; and cpio gzip golang e2fsprogs.
 set -eu
-kernel=${KERNEL:-$(ls -v /boot/vmlinuz-* | tail -n 1)}
 accel=${ACCEL:-tcg}
-patience=15
-threads=,thread=multi
-[ "$accel" = tcg ] || { patience=1 threads=; }
+threads=
+case $accel in
+tcg) patience=15 threads=,thread=multi ;;
+uml) patience=3 ;;
+*) patience=1 ;;
+esac
 patience=${PATIENCE:-$patience}
 minutes=${MINUTES:-25}
 work=$(mktemp -d)
@@ -46,7 +53,7 @@ if [ -n "${APPS:-}" ]; then
 	program="ENFORCE_TEST_PROGRAM=/tmp/built/tests SPILLWAY_TEST_BUILT=/tmp/built"
 	mke2fs -q -t ext4 -E root_owner=0:0 -d "$work/disk" "$work/image" "${DISK:-32G}"
 	rm -rf "$work/disk"
-	disk="-drive file=$work/image,if=none,id=disk,format=raw,cache=unsafe -device nvme,drive=disk,serial=1"
+	disk=image
 	interpreter=$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')
 	library=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
 	copy "$interpreter" "$library"/lib-dynload/*.so
@@ -71,11 +78,26 @@ echo '127.0.0.1 localhost' >"$work/root/etc/hosts"
 echo 'root:x:0:0:root:/tmp:/bin/sh' >"$work/root/etc/passwd"
 (cd "$work/root" && find . | cpio -o -H newc --quiet | gzip -1) >"$work/initrd"
 rm -rf "$work/root"
-# What follows -- goes to the first process as arguments; NAME=VALUE before it goes to its environment.
-# shellcheck disable=SC2086 # the words of $disk are arguments
-timeout "${minutes}m" qemu-system-x86_64 -accel "$accel$threads" -cpu max -smp 2 \
-	-m "${MEMORY:-2048}" -nographic -no-reboot -nic none $disk -kernel "$kernel" -initrd "$work/initrd" \
-	-append "console=ttyS0 quiet psi=1 panic=-1 SPILLWAY_TEST_REQUIRE=cgroup $program \
-SPILLWAY_MEASURE=${SPILLWAY_MEASURE:-} SPILLWAY_TEST_PATIENCE=$patience -- -test.timeout=$((minutes - 5))m $*" |
-	tee "$work/log"
+# machine boots the kernel with these words on its command line. What follows -- goes to the first process as arguments;
+# NAME=VALUE before it goes to its environment.
+machine() {
+	memory=${MEMORY:-2048}
+	if [ "$accel" = uml ]; then
+		gcc -O2 -shared -fPIC -o "$work/slow.so" testdata/slow.c
+		# Its memory is a file in TMPDIR, else in /dev/shm.
+		SLOW=${SLOW:-1} LD_PRELOAD=$work/slow.so env -u TMPDIR timeout "${minutes}m" "${KERNEL:-linux.uml}" \
+			"mem=${memory}M" "initrd=$work/initrd" ${disk:+"ubd0=$work/$disk"} "uml_dir=$work" con=null con0=null,fd:1 "$@"
+		return
+	fi
+	if [ -n "$disk" ]; then
+		disk="-drive file=$work/$disk,if=none,id=disk,format=raw,cache=unsafe -device nvme,drive=disk,serial=1"
+	fi
+	# shellcheck disable=SC2086 # the words of $disk are arguments
+	timeout "${minutes}m" qemu-system-x86_64 -accel "$accel$threads" -cpu max -smp 2 -m "$memory" -nographic -no-reboot \
+		-nic none $disk -kernel "${KERNEL:-$(ls -v /boot/vmlinuz-* | tail -n 1)}" -initrd "$work/initrd" \
+		-append "console=ttyS0 psi=1 $*"
+}
+# shellcheck disable=SC2086 # the words of $BOOT and $program are arguments
+machine ${BOOT:-} quiet panic=-1 rdinit=/init SPILLWAY_TEST_REQUIRE=cgroup $program "SPILLWAY_MEASURE=${SPILLWAY_MEASURE:-}" \
+	"SPILLWAY_TEST_PATIENCE=$patience" -- "-test.timeout=$((minutes - 5))m" "$@" | tee "$work/log"
 grep -q 'exit status 0, error <nil>' "$work/log"

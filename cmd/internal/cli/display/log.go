@@ -3,6 +3,7 @@ package display
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
@@ -140,6 +141,9 @@ func (l *Log) Alert(alert alerting.Alert) []string {
 		return nil
 	}
 	if alert.Run == "" { // what the engine has lost
+		return []string{fmt.Sprintf("%s  alert: %s", l.clock(alert.At), Clean(alert.Message))}
+	}
+	if strings.HasPrefix(alert.Message, "run "+alert.Run) {
 		return []string{fmt.Sprintf("%s  alert: %s", l.clock(alert.At), Clean(alert.Message))}
 	}
 	return []string{fmt.Sprintf("%s  alert: run %s: %s", l.clock(alert.At), Clean(alert.Run), Clean(alert.Message))}

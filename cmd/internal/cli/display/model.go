@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/timeline"
+	"github.com/spillway-ml/spillway/predictor/whatif"
 )
 
 // Model is everything that is shown of one run.
@@ -34,6 +35,8 @@ type Model struct {
 	Alerts []alerting.Alert
 	// Breakdown is where its time went; nil when that was not asked for.
 	Breakdown *timeline.Breakdown
+	// WhatIf is what the run could come to, or could have; nil when that was not asked for.
+	WhatIf *whatif.Answer
 	// Away says that the engine does not answer, so that this is how it was.
 	Away bool
 	// Own says that the stack was started for this run and ends with it.

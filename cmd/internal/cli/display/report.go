@@ -32,6 +32,7 @@ type Report struct {
 	Reused      ReportReuse                     `json:"reused"`
 	Breakdown   *timeline.Breakdown             `json:"breakdown,omitempty"`
 	Alerts      []alerting.Alert                `json:"alerts,omitempty"`
+	WhatIf      []string                        `json:"what_if,omitempty"` // sentences; none where nothing is known
 	Venues      map[predictor.Venue]ReportVenue `json:"venues"`
 	Stages      []ReportStage                   `json:"stages"`
 	Totals      ReportTotals                    `json:"totals"`
@@ -73,7 +74,7 @@ type ReportReuse struct {
 }
 
 // ReportStage is what one stage queued, ran, used and cost. Progress is how far its running attempts are by their own
-// word; none where they say nothing.
+// word, and Learning how their trainings go; none where they say nothing.
 type ReportStage struct {
 	Name             string                            `json:"name"`
 	QueueSeconds     float64                           `json:"queue_seconds"`
@@ -91,6 +92,7 @@ type ReportStage struct {
 	Actual           StageActual                       `json:"actual"`
 	CostUSD          float64                           `json:"cost_usd"`
 	Progress         []predictor.Progress              `json:"progress,omitempty"`
+	Learning         []predictor.Learning              `json:"learning,omitempty"`
 }
 
 // StagePrediction is what was expected of one attempt of a stage.
@@ -141,6 +143,9 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 		Stages: make([]ReportStage, 0, len(run.Stages)), Decisions: append([]predictor.Decision{}, m.Decisions...),
 		Result: json.RawMessage("null"),
 	}
+	if m.WhatIf != nil && m.WhatIf.Known {
+		report.WhatIf = m.WhatIf.Sentences
+	}
 	if Ended(run) {
 		report.EndedAt = new(run.EndedAt)
 		report.WallSeconds.Actual = new(m.Wall().Seconds())
@@ -159,7 +164,7 @@ func NewReport(m Model, poolCPUs, functionCPUs []int) Report {
 	}
 	for _, stage := range run.Stages {
 		reported := reportStage(stage)
-		reported.Progress = stageProgress(run, stage.Name)
+		reported.Progress, reported.Learning = stageProgress(run, stage.Name), stageLearning(run, stage.Name)
 		report.Stages = append(report.Stages, reported)
 	}
 	totals := run.Totals

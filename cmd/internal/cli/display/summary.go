@@ -35,6 +35,7 @@ func Summary(m Model, s Style) []string {
 	}
 	lines = append(lines, stageSummary(run, s)...)
 	lines = append(lines, progressLines(run, s)...)
+	lines = append(lines, learningLines(run, s)...)
 	lines = append(lines, gpuLines(run, s)...)
 	for _, stage := range run.Stages {
 		if stage.Failed > 0 {
@@ -53,6 +54,7 @@ func Summary(m Model, s Style) []string {
 		lines = append(lines, fmt.Sprintf("  %s; `spillway show %s` lists them with their reasons",
 			Count(len(m.Decisions), "decision"), Clean(run.Run)))
 	}
+	lines = append(lines, whatIfLines(m.WhatIf, s)...)
 	if m.Own {
 		lines = append(lines, "  the stack of this run has ended with it; to ask later, first start one with "+
 			"`spillway dev`")

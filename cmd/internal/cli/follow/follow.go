@@ -15,6 +15,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 const (
@@ -201,6 +202,11 @@ func Fetch(ctx context.Context, s *session.Session, run string, model display.Mo
 		return model, err
 	}
 	model.Now, model.Run, model.Decisions = time.Now(), view, decisions
+	if view.State == predictor.RunSucceeded || view.State == predictor.RunRunning {
+		if answer, err := s.Client.Frontier(ctx, run, nil); err == nil { // an older engine tells none
+			model.WhatIf = &answer
+		}
+	}
 	return model, nil
 }
 

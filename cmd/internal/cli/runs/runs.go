@@ -1,5 +1,5 @@
 // Package runs has the commands that look at runs and steer them: runs, show, logs, outputs, top, open, goal, cancel,
-// cost, diff, compare.
+// cost, diff, compare, frontier.
 package runs
 
 import (
@@ -21,7 +21,7 @@ import (
 func Commands(t *tool.Tool) []*cobra.Command {
 	return []*cobra.Command{
 		runsCommand(t), showCommand(t), logsCommand(t), topCommand(t), openCommand(t), goalCommand(t), cancelCommand(t),
-		costCommand(t), diffCommand(t), compareCommand(t), outputsCommand(t),
+		costCommand(t), diffCommand(t), compareCommand(t), frontierCommand(t), outputsCommand(t),
 	}
 }
 

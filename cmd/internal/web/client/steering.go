@@ -2,16 +2,23 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
 
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/whatif"
 )
 
 // Outlook returns what would be expected of a run under goal, and changes nothing. Nil asks about the goal in force.
 func (c *Client) Outlook(ctx context.Context, run string, goal *predictor.Goal) (outlook predictor.Outlook, err error) {
+	return outlook, c.call(ctx, http.MethodGet, ofRun(run, "outlook", goalValues(goal)), nil, &outlook)
+}
+
+// goalValues are the parameters of a goal; none of nil.
+func goalValues(goal *predictor.Goal) url.Values {
 	values := url.Values{}
 	if goal != nil { // a zero goal is said too: nothing at all would be the goal in force
 		values.Set("deadline_ns", strconv.FormatInt(int64(goal.Deadline), 10))
@@ -21,7 +28,23 @@ func (c *Client) Outlook(ctx context.Context, run string, goal *predictor.Goal) 
 		}
 		set(values, "minimise", string(goal.Minimise))
 	}
-	return outlook, c.call(ctx, http.MethodGet, ofRun(run, "outlook", values), nil, &outlook)
+	return values
+}
+
+// Frontier returns every time and cost that a run could come to, or could have come to, under goal. Nil asks about the
+// goal in force.
+func (c *Client) Frontier(ctx context.Context, run string, goal *predictor.Goal) (answer whatif.Answer, err error) {
+	return answer, c.call(ctx, http.MethodGet, ofRun(run, "frontier", goalValues(goal)), nil, &answer)
+}
+
+// PipelineFrontier is that of a run that could be started with an input; nil is one like those of earlier runs.
+func (c *Client) PipelineFrontier(
+	ctx context.Context, pipeline string, input json.RawMessage, goal predictor.Goal,
+) (answer whatif.Answer, err error) {
+	values := goalValues(&goal)
+	set(values, "input", string(input))
+	path := "/api/v1/pipelines/" + url.PathEscape(pipeline) + "/frontier?" + values.Encode()
+	return answer, c.call(ctx, http.MethodGet, path, nil, &answer)
 }
 
 // SetGoal gives a run that goes on another goal and returns what is expected under it.

@@ -2,6 +2,7 @@ package webtest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/timeline"
+	"github.com/spillway-ml/spillway/predictor/whatif"
 )
 
 // account asks the ledger about a run, at the time of the clock.
@@ -79,6 +81,16 @@ func (e *Engine) Breakdown(_ context.Context, run string) (timeline.Breakdown, e
 // Curves returns what the tasks of a run reported as progress.
 func (e *Engine) Curves(_ context.Context, run string) ([]timeline.Curve, error) {
 	return account(e, run, func(l *ledger.Ledger, _ time.Time) ([]timeline.Curve, bool) { return l.Curves(run) })
+}
+
+// Learning returns how the trainings of tasks of a run go, as what was told of it has it.
+func (e *Engine) Learning(ctx context.Context, run string) ([]predictor.Learning, error) {
+	if _, err := e.Run(ctx, run); err != nil {
+		return nil, err
+	}
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return predictor.Learn(e.folded(), e.now()).LearningAhead(run), nil
 }
 
 // Hindsight sets what was predicted of the attempts of a run beside what came.
@@ -226,6 +238,43 @@ func (e *Engine) Outlook(ctx context.Context, run string, goal predictor.Goal) (
 		return predictor.Outlook{Run: run, Goal: goal, At: e.now(), Why: "nothing is predicted here"}, nil
 	}
 	return e.OnOutlook(run, goal), nil
+}
+
+// Frontier is what was told has it: of a run that goes on what is left, of one that has ended what it could have come to.
+func (e *Engine) Frontier(ctx context.Context, run string, goal predictor.Goal) (answer whatif.Answer, err error) {
+	view, err := e.Run(ctx, run)
+	if err != nil {
+		return answer, err
+	}
+	if view.State == predictor.RunRunning {
+		e.mutex.Lock()
+		defer e.mutex.Unlock()
+		return whatif.Of(e.folded().Prospect(run, goal, e.snapshot())), nil
+	}
+	taken, err := detail(e, run, func(d *ledger.Detail, _ time.Time) predictor.Taken { return d.Taken(view) })
+	if err != nil {
+		return answer, err
+	}
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return whatif.Of(e.folded().ProspectAfter(taken, goal, e.snapshot())), nil
+}
+
+// PipelineFrontier is what was told has it, of the app that has run it last.
+func (e *Engine) PipelineFrontier(
+	ctx context.Context, pipeline string, _ json.RawMessage, goal predictor.Goal,
+) (answer whatif.Answer, err error) {
+	coming := predictor.Coming{Pipeline: pipeline}
+	earlier, err := e.Runs(ctx, web.RunQuery{Limit: 1, Pipeline: pipeline})
+	if err != nil {
+		return answer, err
+	}
+	for _, run := range earlier.Runs {
+		coming.App = run.App
+	}
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return whatif.Of(e.folded().ProspectOf(coming, goal, e.snapshot())), nil
 }
 
 // SetGoal puts the goal in force when OnOutlook does not call it impossible.

@@ -23,8 +23,12 @@ type World struct {
 }
 
 // Saving is how much less Spillway's plan takes, or costs, than another's within the same budget, or time: parts of 1.
+// Ceiling is that of the exact frontier.
 type Saving struct {
-	Time, Cost []float64
+	Time, Cost               []float64
+	CeilingTime, CeilingCost []float64
+	// None counts the budgets with which only the other, or only Spillway, has a plan.
+	None int
 }
 
 // Case is what came of one kind of job, over all models and budgets.
@@ -68,7 +72,7 @@ func (w World) Replay(ctx context.Context, name string) (Case, error) {
 		if err := ctx.Err(); err != nil {
 			return Case{}, err
 		}
-		job := m.job(stages, all, nil)
+		job := job(stages, all, m.epochs(all))
 		ours, err := frontier.New(job)
 		if err != nil {
 			return Case{}, err
@@ -81,16 +85,19 @@ func (w World) Replay(ctx context.Context, name string) (Case, error) {
 		r := rand.New(rand.NewPCG(w.Seed, uint64(number)))
 		for _, budget := range w.budgets(exact) {
 			done.compare(job.Stages, ours, exact, budget)
-			seconds, cost, found, err := w.perform(r, m, stages, all, budget)
+			seconds, cost, err := w.perform(r, m, stages, all, budget)
 			if err != nil {
 				return Case{}, err
 			}
-			if best, known := exact.Fastest(cost); found && known {
+			if best, known := exact.Fastest(cost); known {
 				done.Longer = append(done.Longer, max(0, seconds/best.Seconds-1))
 				done.Noisy = append(done.Noisy, distance(exact, seconds, cost))
 			}
 		}
-		done.usual(job.Stages, ours, all)
+		done.usual(job.Stages, ours, exact, all)
+		if err := done.compareHeld(m, stages, all, ours, exact); err != nil {
+			return Case{}, err
+		}
 	}
 	return done, nil
 }
@@ -124,10 +131,11 @@ func (c *Case) compare(stages [][]frontier.Option, ours, exact frontier.Frontier
 	for name, policy := range policies {
 		theirs, found := policy(stages, budget)
 		if !found {
+			c.saving(name).None++
 			continue // a policy that finds no plan saves nobody anything
 		}
 		seconds, cost := sum(stages, theirs)
-		c.against(name, ours, seconds, budget, cost)
+		c.against(name, ours, exact, seconds, seconds, budget, cost)
 		if name == "greedy" {
 			c.Greedy = append(c.Greedy, max(0, seconds/best.Seconds-1))
 		}
@@ -135,26 +143,41 @@ func (c *Case) compare(stages [][]frontier.Option, ours, exact frontier.Frontier
 }
 
 // usual compares with the plan of who does not choose, at what that takes and costs.
-func (c *Case) usual(stages [][]frontier.Option, ours frontier.Frontier, all []allocation) {
+func (c *Case) usual(stages [][]frontier.Option, ours, exact frontier.Frontier, all []allocation) {
 	i := slices.IndexFunc(all, func(a allocation) bool {
 		return a.workers == usualWorkers && a.memory == usualMemory && a.store.name == "s3"
 	})
 	seconds, cost := sum(stages, slices.Repeat([]int{i}, len(stages)))
-	c.against("lambdaml", ours, seconds, cost, cost)
+	c.against("lambdaml", ours, exact, seconds, seconds, cost, cost)
 }
 
-// against compares with a plan that takes so long, costs so much and was made for a budget.
-func (c *Case) against(name string, ours frontier.Frontier, seconds float64, budget, cost quantity.Money) {
-	saving := c.Against[name]
-	if saving == nil {
-		saving = &Saving{}
-		c.Against[name] = saving
+// saving is what is saved over a policy.
+func (c *Case) saving(name string) *Saving {
+	if c.Against[name] == nil {
+		c.Against[name] = &Saving{}
 	}
-	if p, found := ours.Fastest(budget); found {
+	return c.Against[name]
+}
+
+// against compares with a plan that takes so long and costs so much, within a deadline or a budget.
+func (c *Case) against(
+	name string, ours, exact frontier.Frontier, seconds, deadline float64, budget, cost quantity.Money,
+) {
+	saving := c.saving(name)
+	p, found := ours.Fastest(budget)
+	q, known := exact.Fastest(budget)
+	if !found || !known {
+		saving.None++
+	} else {
 		saving.Time = append(saving.Time, 1-p.Seconds/seconds)
+		saving.CeilingTime = append(saving.CeilingTime, 1-q.Seconds/seconds)
 	}
-	if p, found := ours.Cheapest(seconds); found {
+	if p, found = ours.Cheapest(deadline); !found {
+		return
+	}
+	if q, known = exact.Cheapest(deadline); known {
 		saving.Cost = append(saving.Cost, 1-float64(p.Cost)/float64(cost))
+		saving.CeilingCost = append(saving.CeilingCost, 1-float64(q.Cost)/float64(cost))
 	}
 }
 
@@ -163,25 +186,38 @@ func (c *Case) against(name string, ours frontier.Frontier, seconds float64, bud
 // room for none.
 func (w World) perform(
 	r *rand.Rand, m model, stages []stage, all []allocation, budget quantity.Money,
-) (seconds float64, spent quantity.Money, found bool, err error) {
-	factors := make([]float64, len(all))
-	for i := range factors {
-		factors[i] = math.Exp(w.Noise * r.NormFloat64())
-	}
-	truth := m.job(stages, all, nil)
+) (seconds float64, spent quantity.Money, err error) {
+	known := w.profiles(r, m, all)
+	truth := job(stages, all, m.epochs(all))
 	for s := range stages {
-		f, err := frontier.New(m.job(stages[s:], all, factors))
+		estimates, err := frontier.Smooth(known)
 		if err != nil {
-			return 0, 0, false, err
+			return 0, 0, err
+		}
+		f, err := frontier.New(job(stages[s:], all, estimates))
+		if err != nil {
+			return 0, 0, err
 		}
 		plan, fits := f.Fastest(budget - spent)
 		if !fits {
 			plan = f.At(f.Len() - 1)
 		}
-		chosen := truth.Stages[s][plan.Options[0]]
+		i := plan.Options[0]
+		chosen := truth.Stages[s][i]
 		seconds += chosen.Seconds
 		spent = spent.Plus(chosen.Cost)
-		factors[plan.Options[0]] = 1
+		known[i].Seconds, known[i].Spread = m.epochSeconds(all[i]), 0
 	}
-	return seconds, spent, true, nil
+	return seconds, spent, nil
+}
+
+// profiles are measurements of each allocation that are off.
+func (w World) profiles(r *rand.Rand, m model, all []allocation) (known []frontier.Profile) {
+	for _, a := range all {
+		known = append(known, frontier.Profile{
+			At: []float64{math.Log(float64(a.workers)), math.Log(a.memory)}, Kind: a.store.kind,
+			Seconds: m.epochSeconds(a) * math.Exp(w.Noise*r.NormFloat64()), Spread: w.Noise,
+		})
+	}
+	return known
 }

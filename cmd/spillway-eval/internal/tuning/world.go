@@ -45,12 +45,13 @@ type allocation struct {
 
 type store struct {
 	name      string
+	kind      int
 	bandwidth float64 // bytes a second
 	latency   float64 // seconds
 	hour      float64 // USD for a worker's share of it
 }
 
-var stores = []store{{"s3", 65e6, 0.08, 0}, {"cache", 630e6, 0.01, 0.02}}
+var stores = []store{{"s3", 0, 65e6, 0.08, 0}, {"cache", 1, 630e6, 0.01, 0.02}}
 
 // allocations are those that can be chosen.
 func allocations() (all []allocation) {
@@ -106,23 +107,39 @@ func training() (stages []stage) {
 	return stages
 }
 
-// job is what the frontier is of. Factors say by how much an allocation's epochs are longer than modelled; nil is 1.
-func (m model) job(stages []stage, all []allocation, factors []float64) frontier.Job {
-	var job frontier.Job
+// epochs are what an epoch takes with each allocation.
+func (m model) epochs(all []allocation) (exact []frontier.Estimate) {
+	for _, a := range all {
+		exact = append(exact, frontier.Estimate{Seconds: m.epochSeconds(a)})
+	}
+	return exact
+}
+
+// choice is what one trial is given, with the Seconds of one epoch.
+func (a allocation) choice(epoch frontier.Estimate) frontier.Choice {
+	return frontier.Choice{
+		Seconds: epoch.Seconds, Doubt: epoch.Spread, Start: startSeconds, Workers: a.workers, AtOnce: account / a.workers,
+		Price: a.price(),
+	}
+}
+
+// option is what a stage takes and costs with an allocation of which this is known.
+func (s stage) option(a allocation, epoch frontier.Estimate) frontier.Option {
+	choice := a.choice(epoch)
+	choice.Seconds *= s.epochs
+	option, possible := choice.Option(s.trials)
+	if !possible {
+		panic(fmt.Sprintf("%d workers of an account of %d", a.workers, account))
+	}
+	return option
+}
+
+// job is what the frontier is of, for what is known of each allocation.
+func job(stages []stage, all []allocation, epochs []frontier.Estimate) (job frontier.Job) {
 	for _, s := range stages {
 		var options []frontier.Option
 		for i, a := range all {
-			seconds := s.epochs * m.epochSeconds(a)
-			if factors != nil {
-				seconds *= factors[i]
-			}
-			option, possible := frontier.Choice{
-				Seconds: seconds, Start: startSeconds, Workers: a.workers, AtOnce: account / a.workers, Price: a.price(),
-			}.Option(s.trials)
-			if !possible {
-				panic(fmt.Sprintf("%d workers of an account of %d", a.workers, account))
-			}
-			options = append(options, option)
+			options = append(options, s.option(a, epochs[i]))
 		}
 		job.Stages = append(job.Stages, options)
 	}

@@ -228,8 +228,8 @@ func relay(ctx workflow.Context, in fanInput) (fanResult, error) {
 	return result, err
 }
 
-// trialInput is what a trial of the stage fit is given. Where it has been saved with the checkpoint of another trial, or
-// of another moment of its own, it fails.
+// trialInput is what a trial of the stage fit is given. It fails where its checkpoint is that of another trial, or of
+// another moment of its own.
 type trialInput struct {
 	Rate         float64        `json:"rate"`
 	Milliseconds int            `json:"milliseconds"`

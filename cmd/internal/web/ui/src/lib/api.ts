@@ -81,6 +81,27 @@ export interface Progress {
   left_seconds?: Interval;
 }
 
+/** How the training of a task that runs goes by one of its metrics, and how it is expected to go on. */
+export interface Learning {
+  stage: string;
+  task: string;
+  attempt: number;
+  metric: string;
+  better: 'lower' | 'higher';
+  step: number;
+  /** The metric at that step; null where it was not finite. */
+  value: number | null;
+  best: number | null;
+  phase: 'beginning' | 'learning' | 'plateaued' | 'diverged';
+  /** At which step it ends, and how good it is then. */
+  planned?: number;
+  final?: Interval;
+  /** On how many earlier tasks of the stage that rests. */
+  earlier?: number;
+  /** The best value at steps that are to come. */
+  ahead?: { step: number; value: Interval }[];
+}
+
 /** What was taken from earlier runs, and what it cost when it was made. */
 export interface Reuse {
   tasks: number;
@@ -120,6 +141,8 @@ export interface Run {
   stages: Stage[] | null;
   /** How far its running attempts are by their own word, those that end last first. */
   progress?: Progress[];
+  /** How its running trainings go, those that have diverged first. */
+  learning?: Learning[];
   totals: {
     queue_seconds: number;
     start_seconds: number;
@@ -513,11 +536,50 @@ export interface Outlook {
   summary: string;
 }
 
+/** What one stage gets in a plan, and what it comes to. */
+export interface Given {
+  stage: string;
+  tasks: number;
+  pool_slots?: number;
+  slot_size?: { cpu_milli: number; device_class?: string };
+  functions?: number;
+  seconds: number;
+  cost_usd: number;
+}
+
+export interface WhatIfPoint {
+  seconds: number;
+  cost_usd: number;
+  in_time_probability?: number;
+  stages: Given[] | null;
+}
+
+/** Every time and cost that a run could come to, or could have come to. */
+export interface WhatIf {
+  goal: Goal;
+  at: string;
+  elapsed_seconds: number;
+  spent_usd: number;
+  known: boolean;
+  why?: string;
+  present?: WhatIfPoint;
+  points: WhatIfPoint[] | null;
+  promise?: { met: boolean; plan: WhatIfPoint; probability: number };
+  sentences: string[] | null;
+}
+
 export interface Alert {
   id: string;
   run: string;
   pipeline: string;
-  kind: 'deadline_at_risk' | 'budget_at_risk' | 'recovered' | 'streams_lost' | 'ledger_failing' | 'disk_scarce';
+  kind:
+    | 'deadline_at_risk'
+    | 'budget_at_risk'
+    | 'goal_impossible'
+    | 'recovered'
+    | 'streams_lost'
+    | 'ledger_failing'
+    | 'disk_scarce';
   at: string;
   goal: Goal;
   finish_seconds: Interval;
@@ -681,7 +743,10 @@ export const breakdown = (id: string) => get<Breakdown>(ofRun(id, '/breakdown'))
 export const arrivals = (id: string) =>
   get<{ stages: Arriving[] | null }>(ofRun(id, '/arrivals')).then((answer) => answer.stages ?? []);
 export const curves = (id: string) =>
-  get<{ curves: Curve[] | null }>(ofRun(id, '/curves')).then((answer) => answer.curves ?? []);
+  get<{ curves: Curve[] | null; learning?: Learning[] | null }>(ofRun(id, '/curves')).then((answer) => ({
+    curves: answer.curves ?? [],
+    learning: answer.learning ?? [],
+  }));
 
 /** The address of the picture of what was predicted beside what came; each version is asked for anew. */
 export const sizesPicture = (id: string, width: number, points: number, revision: number) =>
@@ -711,6 +776,9 @@ function goalQuery(goal: Goal): string {
     ...(goal.minimise ? { minimise: goal.minimise } : {}),
   }).toString();
 }
+
+/** What a run could come to, or could have, with its goal. */
+export const frontier = (id: string) => get<WhatIf>(ofRun(id, '/frontier'));
 
 export const setGoal = (id: string, goal: Goal) => post<Outlook>(ofRun(id, '/goal'), goal);
 export const retry = (id: string, from: string) => post<Retried>(ofRun(id, '/retry'), from ? { from } : {});

@@ -16,6 +16,7 @@ export function standing(alerts: readonly Alert[], running: ReadonlySet<string>)
 export const alertName: Record<Alert['kind'], string> = {
   deadline_at_risk: 'deadline at risk',
   budget_at_risk: 'budget at risk',
+  goal_impossible: 'goal cannot be met',
   recovered: 'recovered',
   streams_lost: 'streams lost',
   ledger_failing: 'ledger failing',

@@ -1,0 +1,69 @@
+package ledger_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// TestARunIsTakenStageByStage tells of a stage of four tasks, two at a time at the pool with half a core each, of which
+// one is tried twice, and two in functions; and of a task of another stage after them.
+func TestARunIsTakenStageByStage(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	second := func(s float64) time.Time { return begin.Add(time.Duration(s * float64(time.Second))) }
+	l := ledger.New()
+	l.Apply(predictor.RunStarted{Run: "r", Pipeline: "p", App: "app", Build: "b1", At: begin})
+	attempt := func(
+		stage string, task int, venue predictor.Venue, from, wall float64, outcome predictor.Outcome, number int,
+	) {
+		id := predictor.StageID{App: "app", Build: "b1", Name: stage}
+		grant := quantity.Size{CPU: quantity.Core / 2, Memory: quantity.GiB}
+		if venue == predictor.Function {
+			grant = quantity.Size{Memory: 1769 * quantity.MiB}
+		}
+		l.Apply(predictor.AttemptStarted{
+			Run: "r", Stage: id, Task: fmt.Sprint(stage, task), Attempt: number, Venue: venue, Host: "h", At: second(from),
+			Grant: grant,
+		})
+		l.Apply(predictor.Record{
+			Run: "r", Stage: id, Task: fmt.Sprint(stage, task), Attempt: number, Venue: venue, Host: "h", Outcome: outcome,
+			ScheduledAt: second(from), At: second(from + wall), Grant: grant, Cost: 5,
+			Usage: quantity.Usage{Wall: time.Duration(wall * float64(time.Second))},
+		})
+	}
+	attempt("score", 0, predictor.Pool, 2, 1, predictor.Failed, 1)
+	attempt("score", 0, predictor.Pool, 3, 4, predictor.Succeeded, 2)
+	attempt("score", 1, predictor.Pool, 2, 4, predictor.Succeeded, 1)
+	attempt("score", 2, predictor.Function, 2, 2, predictor.Succeeded, 1)
+	attempt("score", 3, predictor.Function, 2.5, 2, predictor.Succeeded, 1)
+	attempt("report", 0, predictor.Pool, 9, 3, predictor.Succeeded, 1)
+	l.Apply(predictor.RunEnded{Run: "r", State: predictor.RunSucceeded, At: second(13)})
+
+	view, known := l.Run("r")
+	detail, kept := l.Detail("r")
+	if !known || !kept {
+		t.Fatal("the run is not known")
+	}
+	taken := detail.Taken(view)
+	if taken.Seconds != 13 || taken.Pipeline != "p" || taken.App != "app" || taken.Cost != 30 || len(taken.Stages) != 2 {
+		t.Fatalf("got %+v", taken)
+	}
+	score, report := taken.Stages[0], taken.Stages[1]
+	if score.Stage != "score" || score.Tasks != 4 || score.Slots != 2 || score.Functions != 2 || score.Mean != 3 ||
+		score.Start != 2 || score.End != 7 || score.Class != 1769*quantity.MiB ||
+		math.Abs(score.Cost-(25*quantity.Money(1)).USD()) > 1e-20 {
+		t.Errorf("score: %+v", score)
+	}
+	if math.Abs(score.Cores-0.75) > 0.01 || math.Abs(score.Spread-math.Ln2/2) > 1e-9 {
+		t.Errorf("score had %v cores and spread %v, want 0.75 and %v", score.Cores, score.Spread, math.Ln2/2)
+	}
+	if report.Stage != "report" || report.Tasks != 1 || report.Mean != 3 || report.Slots != 1 || report.End != 12 {
+		t.Errorf("report: %+v", report)
+	}
+}

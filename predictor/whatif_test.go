@@ -1,0 +1,182 @@
+package predictor_test
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/whatif"
+)
+
+// paid is laptop with a price: 17 cents an hour for each four cores.
+func paid(now float64, cores int) predictor.Snapshot {
+	snap := laptop(now, cores)
+	snap.Hosts[0].PricePerHour = quantity.USD * 17 / 100 * quantity.Money(cores) / 4
+	return snap
+}
+
+func TestARunHasAFrontierOfWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	// 400 tasks of 2 s on four slots take 200 s, and 30 s of "report" follow; 10 s have passed.
+	state := scoring(predictor.Goal{}, 400, 2)
+	before := encode(t, state)
+	job := state.Prospect("r", predictor.Goal{Minimise: predictor.Cost}, paid(10, 4))
+	a := whatif.Of(job)
+	if !bytes.Equal(before, encode(t, state)) {
+		t.Error("asking changed the state")
+	}
+	if !a.Known || a.Elapsed != 10 || a.Pipeline != "p" {
+		t.Fatalf("got %+v", a)
+	}
+	names := []string{}
+	for _, stage := range job.Stages {
+		names = append(names, stage.Name)
+	}
+	if !slices.Equal(names, []string{"score", "report"}) || job.Stages[0].Tasks != 400 || job.Stages[0].Refused != "" {
+		t.Errorf("stages %v, the first with %d tasks, refused %q", names, job.Stages[0].Tasks, job.Stages[0].Refused)
+	}
+	// The pool alone costs four cores for what is left, and none of it is faster for less.
+	last := a.Points[len(a.Points)-1]
+	if got := last.Seconds - 10; math.Abs(got-230) > 25 || last.Stages[0].Functions != 0 {
+		t.Errorf("the cheapest takes %v s more with %s, want about 230 with the pool", got, last.Gets())
+	}
+	if first := a.Points[0]; first.Stages[0].Functions == 0 || first.Seconds >= last.Seconds || first.Cost <= last.Cost {
+		t.Errorf("the fastest takes %v s for %v with %s", first.Seconds, first.Cost, first.Gets())
+	}
+	if a.Present.Stages[0].Functions != 0 || a.Present.Stages[0].Slots != 4 {
+		t.Errorf("at present %s: a run that minimises cost has the pool", a.Present.Gets())
+	}
+	if a.Faster == nil || !strings.HasPrefix(a.Sentences[0], "twice as fast (") {
+		t.Errorf("twice as fast is %+v: %q", a.Faster, a.Sentences[0])
+	}
+}
+
+func TestAFrontierAnswersForAGoal(t *testing.T) {
+	t.Parallel()
+	state := scoring(predictor.Goal{}, 400, 2)
+	for _, row := range []struct {
+		name string
+		goal predictor.Goal
+		met  bool
+		says string
+	}{
+		{"a deadline with room", predictor.Goal{Deadline: time.Hour * 3}, true, "is met in"},
+		{"a deadline that nothing meets", predictor.Goal{Deadline: 40 * time.Second}, false, "give a deadline of"},
+		{"a budget that is enough", predictor.Goal{Budget: quantity.USD}, true, "is kept"},
+		{"a budget that is not", predictor.Goal{Budget: quantity.USD / 10_000}, false, "give a budget of"},
+	} {
+		a := whatif.Of(state.Prospect("r", row.goal, paid(10, 4)))
+		if a.Promise == nil || a.Promise.Met != row.met || !strings.Contains(a.Verdict(), row.says) {
+			t.Errorf("%s: %+v: %q", row.name, a.Promise, a.Verdict())
+		}
+	}
+}
+
+func TestWhatHasNeverRunHasNoFrontier(t *testing.T) {
+	t.Parallel()
+	seen := scored(predictor.State{}, 1)
+	unmeasured := fold(seen, started("r", 0, predictor.Goal{}), hint("r", "train", 9, 1))
+	for _, row := range []struct {
+		name string
+		job  whatif.Job
+		why  string
+	}{
+		{"a run nobody knows", predictor.State{}.Prospect("r", predictor.Goal{}, paid(1, 4)), "no run r goes on"},
+		{
+			"a pipeline that never ran", predictor.State{}.ProspectOf(predictor.Coming{App: "app", Pipeline: "p"},
+				predictor.Goal{}, paid(1, 4)), "no earlier run of this pipeline has succeeded",
+		},
+		{
+			"a run that went another way", unmeasured.Prospect("r", predictor.Goal{}, paid(1, 4)),
+			"called the same stages first",
+		},
+		{
+			"a stage of which nothing is remembered", seen.ProspectAfter(predictor.Taken{
+				App: "app", Pipeline: "p", Seconds: 10,
+				Stages: []predictor.TakenStage{{Given: predictor.Given{Stage: "other", Tasks: 3}, End: 9, Mean: 1, Cores: 1}},
+			}, predictor.Goal{}, paid(1, 4)), "not known of other, of which nothing is remembered",
+		},
+	} {
+		a := whatif.Of(row.job)
+		if a.Known || !strings.Contains(a.Why, row.why) {
+			t.Errorf("%s: known %v: %q, want %q", row.name, a.Known, a.Why, row.why)
+		}
+	}
+}
+
+func TestAPipelineHasAFrontierOfItsNextRun(t *testing.T) {
+	t.Parallel()
+	state := predictor.State{}
+	for i, tasks := range []int{10, 20, 40} { // a task for each KiB, of 2 s
+		run, at := string(rune('a'+i)), -1000+float64(100*i)
+		begun := started(run, at, predictor.Goal{})
+		begun.InputBytes = quantity.Bytes(tasks) * quantity.KiB
+		state = fold(state, begun, hint(run, "score", tasks, at+1))
+		for task := range tasks {
+			state = fold(state, record(run, "score", task, at+1+float64(task/4+1)*2, 2))
+		}
+		state = fold(state, predictor.RunEnded{Run: run, State: predictor.RunSucceeded, At: after(at + 60)})
+	}
+	ask := func(input quantity.Bytes) (whatif.Job, whatif.Answer) {
+		job := state.ProspectOf(predictor.Coming{App: "app", Pipeline: "p", Input: input}, predictor.Goal{}, paid(0, 4))
+		return job, whatif.Of(job)
+	}
+	small, smallAnswer := ask(10 * quantity.KiB)
+	large, largeAnswer := ask(40 * quantity.KiB)
+	if !smallAnswer.Known || small.Stages[0].Tasks < 8 || small.Stages[0].Tasks > 12 ||
+		large.Stages[0].Tasks < 34 || large.Stages[0].Tasks > 46 {
+		t.Fatalf("known %v %q: %d and %d tasks, want about 10 and 40", smallAnswer.Known, smallAnswer.Why,
+			small.Stages[0].Tasks, large.Stages[0].Tasks)
+	}
+	if a, b := smallAnswer.Present, largeAnswer.Present; a.Seconds >= b.Seconds || a.Cost >= b.Cost {
+		t.Errorf("the small one takes %v s for %v, the large one %v s for %v", a.Seconds, a.Cost, b.Seconds, b.Cost)
+	}
+}
+
+func TestARunThatHasEndedIsComparedWithWhatItWas(t *testing.T) {
+	t.Parallel()
+	state := scored(predictor.State{}, 2)
+	taken := predictor.Taken{
+		Run: "r", App: "app", Pipeline: "p", Seconds: 100, Cost: quantity.USD / 100,
+		Stages: []predictor.TakenStage{{
+			Given: predictor.Given{Stage: "score", Tasks: 40, Slots: 1, Seconds: 90, Cost: 0.01}, Start: 5, End: 95, Mean: 2,
+			Spread: 0.1, Cores: 1,
+		}},
+	}
+	a := whatif.Of(state.ProspectAfter(taken, predictor.Goal{}, paid(0, 4)))
+	if !a.Known || a.Present.Seconds != 100 || a.Present.Cost != 0.01 || a.Present.Stages[0].Slots != 1 {
+		t.Fatalf("known %v %q, %+v", a.Known, a.Why, a.Present)
+	}
+	// On four slots of its own the pool takes 20 s of tasks, and 10 s before and after.
+	last := a.Points[len(a.Points)-1]
+	if math.Abs(last.Seconds-30) > 2 || last.Stages[0].Slots != 4 {
+		t.Errorf("the cheapest takes %v s with %s, want about 30 with 4 slots", last.Seconds, last.Gets())
+	}
+	if a.Faster == nil || a.Cheaper == nil {
+		t.Errorf("nothing is faster or cheaper than one slot at a cent: %q", a.Sentences)
+	}
+}
+
+func TestWhatOthersHoldIsNotOnOffer(t *testing.T) {
+	t.Parallel()
+	alone := scoring(predictor.Goal{Minimise: predictor.Cost}, 400, 2)
+	beside := fold(learn(scoring(predictor.Goal{Minimise: predictor.Cost}, 400, 2), "other", 20, 3),
+		started("o", 0, predictor.Goal{Minimise: predictor.Latency}), hint("o", "other", 300, 9))
+	most := func(state predictor.State) (slots int) {
+		job := state.Prospect("r", predictor.Goal{Minimise: predictor.Cost}, paid(10, 4))
+		for _, room := range job.Stages[0].Rooms {
+			if room.Size.CPU == quantity.Core {
+				slots = room.Slots
+			}
+		}
+		return slots
+	}
+	if a, b := most(alone), most(beside); a != 4 || b >= a || b < 1 {
+		t.Errorf("%d slots alone, %d beside another run; want 4 and fewer", a, b)
+	}
+}
