@@ -430,7 +430,11 @@ func (s State) ProspectAfter(run Taken, goal fact.Goal, snapshot plan.Snapshot) 
 		Basis:    "what its tasks were measured to take",
 		Measured: &whatif.Point{Seconds: run.Seconds, Cost: run.Cost.USD(), Stages: []whatif.Given{}},
 	}
-	if s.memory == nil {
+	switch {
+	case len(run.Stages) == 0:
+		job.Missing = "no task of it has succeeded whose attempts are still kept"
+		return job
+	case s.memory == nil:
 		job.Missing = "nothing is remembered of its stages"
 		return job
 	}

@@ -96,6 +96,10 @@ func TestWhatHasNeverRunHasNoFrontier(t *testing.T) {
 			"called the same stages first",
 		},
 		{
+			"a run whose attempts are gone", seen.ProspectAfter(predictor.Taken{App: "app", Pipeline: "p", Seconds: 10},
+				predictor.Goal{}, paid(1, 4)), "no task of it has succeeded whose attempts are still kept",
+		},
+		{
 			"a stage of which nothing is remembered", seen.ProspectAfter(predictor.Taken{
 				App: "app", Pipeline: "p", Seconds: 10,
 				Stages: []predictor.TakenStage{{Given: predictor.Given{Stage: "other", Tasks: 3}, End: 9, Mean: 1, Cores: 1}},

@@ -18,7 +18,7 @@ func TestTuningIsEvaluated(t *testing.T) {
 	data := recordedTrials(t, 20)
 	ask := func() string {
 		var out bytes.Buffer
-		args := []string{"tuning", "--data", data, "--budgets", "2", "--orders", "5", "--jobs", "2", "--json"}
+		args := []string{"tuning", "--data", data, "--budgets", "1", "--orders", "5", "--jobs", "1", "--json"}
 		if code := run(t.Context(), args, &out, io.Discard); code != exitDone {
 			t.Fatalf("exit code %d: %s", code, out.String())
 		}

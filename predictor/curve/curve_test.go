@@ -289,6 +289,9 @@ func TestEarlierRunsAreBelievedWhereTheyAreAlike(t *testing.T) {
 	if low, high := final.Interval(0.8); low > stepped(1)(300) || high < stepped(1)(300) || high > stepped(1)(150) {
 		t.Errorf("the final value is in [%v, %v], want about %v", low, high, stepped(1)(300))
 	}
+	if low, high := final.Interval(0.8); high-low < 0.01 {
+		t.Errorf("the final value is surely in [%v, %v]: no two runs are that alike", low, high)
+	}
 	// Runs that are nothing like it say little.
 	strange := learned(t, curve.Minimise, measured(100, 1, func(float64) float64 { return 100 }),
 		measured(100, 1, func(step float64) float64 { return 50 + 50/step }))
@@ -298,6 +301,24 @@ func TestEarlierRunsAreBelievedWhereTheyAreAlike(t *testing.T) {
 	}
 	if (*curve.Workload)(nil).Runs() != 0 || earlier.Runs() != 4 {
 		t.Errorf("%d runs", earlier.Runs())
+	}
+}
+
+// TestEarlierRunsDoNotTellOfWhatNoneReached has earlier runs that stopped early, or stayed where this one goes on.
+func TestEarlierRunsDoNotTellOfWhatNoneReached(t *testing.T) {
+	t.Parallel()
+	stays := func(step float64) float64 { return math.Max(power(step), power(30)) }
+	for name, earlier := range map[string]*curve.Workload{
+		"shorter ones": learned(t, curve.Minimise, measured(40, 1, power), measured(50, 1, power), measured(60, 1, power)),
+		"ones that stay": learned(t, curve.Minimise, measured(90, 1, stays), measured(120, 1, stays),
+			measured(200, 1, stays)),
+	} {
+		final := fitted(t, measured(86, 1, power), curve.Options{Planned: 300, Earlier: earlier}).Final()
+		want := power(300)
+		if low, high := final.Interval(0.8); low > want || high < want || math.Abs(final.Quantile(0.5)-want) > 0.1 {
+			t.Errorf("after %s the final value is %v to %v, in the middle %v; want about %v", name, low, high,
+				final.Quantile(0.5), want)
+		}
 	}
 }
 

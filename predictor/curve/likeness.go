@@ -125,17 +125,39 @@ func (l *likeness) reaches(last, loss float64) mass {
 	return raw.spread(func(u float64) float64 { return between + further*u })
 }
 
-// values are the losses of the analogues at u, or at their ends.
-func (l *likeness) values(t trace, u float64, into []weighted) []weighted {
+// apart is by which part of what it will gain a run differs from one that is alike, a tenth, as runs of one configuration
+// do; scores3 stand for a normal distribution, with its variance.
+const apart = 0.1
+
+var scores3 = [...]float64{-1.2247, 0, 1.2247}
+
+// values are the losses of the analogues at u, or at their ends, and how far they are believed. An analogue that has
+// ended by u tells nothing of it, and none tells of what is better than all that any earlier run has reached: without
+// that, a run that goes on where shorter ones stopped would get no better, and surely so.
+func (l *likeness) values(t trace, u float64, into []weighted) (all []weighted, share float64) {
+	if len(l.analogues) == 0 || t.lowest() <= l.workload.levels[0] {
+		return into, 0
+	}
 	for _, a := range l.analogues {
-		rank := a.run.at(math.Log(t.last()) + u - a.shift)
+		at := math.Log(t.last()) + u - a.shift
+		if !math.IsInf(u, 1) && a.run.ended(at) {
+			continue
+		}
+		rank := a.run.at(at)
 		for _, gap := range []float64{0, a.gap} {
 			loss := l.workload.loss(rank + gap)
 			if !finite(loss) {
 				loss = l.workload.levels[0]
 			}
-			into = append(into, weighted{math.Min(t.lowest(), loss), l.share * a.weight / 2})
+			gain := math.Max(0, t.lowest()-loss)
+			off := math.Hypot(apart*gain, math.Min(t.noise, gain))
+			for _, score := range scores3 {
+				into = append(into, weighted{
+					math.Min(t.lowest(), loss+score*off), l.share * a.weight / 2 / float64(len(scores3)),
+				})
+			}
 		}
+		share += l.share * a.weight
 	}
-	return into
+	return into, share
 }

@@ -92,8 +92,8 @@ func (p *Prediction) At(step float64) Values {
 		return Values{}
 	}
 	u := math.Max(0, math.Min(farthest, math.Log(step/p.trace.last())))
-	losses := p.alone.values(u, 1-p.alike.share, nil)
-	return distribution(p.options.Direction, p.alike.values(p.trace, u, losses))
+	losses, share := p.alike.values(p.trace, u, nil)
+	return distribution(p.options.Direction, p.alone.values(u, 1-share, losses))
 }
 
 // ends is how many ends of a run whose end is not known are looked at.
@@ -107,10 +107,10 @@ func (p *Prediction) Final() Values {
 	if p.options.Planned > 0 {
 		return p.At(p.options.Planned)
 	}
-	var losses []weighted
+	losses, share := p.alike.values(p.trace, math.Inf(1), nil)
 	for i := range ends {
 		u := -math.Log(1 - (float64(i)+0.5)/ends)
-		losses = p.alone.values(u, (1-p.alike.share)/ends, losses)
+		losses = p.alone.values(u, (1-share)/ends, losses)
 	}
-	return distribution(p.options.Direction, p.alike.values(p.trace, math.Inf(1), losses))
+	return distribution(p.options.Direction, losses)
 }

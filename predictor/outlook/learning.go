@@ -101,7 +101,7 @@ func learning(one memory.Trailing) Learning {
 	}
 	if one.Fit != nil && told.Phase != curve.Diverged.String() {
 		if final := one.Fit.Prediction.Final(); knows(one.Fit, told.Phase) {
-			told.Final = interval(final)
+			told.Final = within(interval(final), told)
 		}
 	}
 	return told
@@ -124,7 +124,7 @@ func aheadOf(told Learning, fit *memory.Fit) []Ahead {
 	ahead := make([]Ahead, 0, lookedAhead)
 	for i := 1; i <= lookedAhead; i++ {
 		step := told.Step + (end-told.Step)*float64(i)/lookedAhead
-		if value := interval(fit.Prediction.At(step)); value != nil {
+		if value := within(interval(fit.Prediction.At(step)), told); value != nil {
 			ahead = append(ahead, Ahead{Step: step, Value: *value})
 		}
 	}
@@ -139,6 +139,18 @@ func interval(values curve.Values) *fact.Interval {
 		return nil
 	}
 	return &fact.Interval{Low: low, Mid: mid, High: high}
+}
+
+// within has nothing worse than the best so far, which may be newer than the fit.
+func within(expected *fact.Interval, told Learning) *fact.Interval {
+	if expected == nil || told.Best == nil {
+		return expected
+	}
+	limit := func(value float64) float64 { return min(value, *told.Best) }
+	if told.Better == "higher" {
+		limit = func(value float64) float64 { return max(value, *told.Best) }
+	}
+	return &fact.Interval{Low: limit(expected.Low), Mid: limit(expected.Mid), High: limit(expected.High)}
 }
 
 // finite is nil for a value that JSON does not have.

@@ -1,6 +1,7 @@
 package outlook
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -31,9 +32,7 @@ const beside = 1e-6
 func (j Journey) Left(names []string) (all []Left, after float64) {
 	random := rand.New(rand.NewPCG(j.Seed, uint64(len(j.Called))))
 	with := make(map[string]float64, len(j.With)+1)
-	for name, value := range j.With {
-		with[name] = value
-	}
+	maps.Copy(with, j.With)
 	for i, leg := range j.Called {
 		if !leg.goes() {
 			continue
@@ -71,9 +70,7 @@ func (j Journey) later(stage Passed, with map[string]float64, random *rand.Rand)
 	for i := range counts {
 		counts[i] = math.Round(min(max(1, leg.Count.Draw(with, random)), mostDrawn))
 		own := make(map[string]float64, len(with)+2)
-		for name, value := range with {
-			own[name] = value
-		}
+		maps.Copy(own, with)
 		if leg.Input.Known() {
 			own[TaskInput] = leg.Input.Draw(with, random) / counts[i]
 		}

@@ -123,7 +123,7 @@ func (s Stage) lengths(n int) []float64 {
 // the limit of the largest of k normal variables (Gumbel, Statistics of Extremes, 1958).
 func (s Stage) try(g Given, room Room, class Class) (Given, bool) {
 	g.Stage, g.Tasks = s.Name, s.Tasks+len(s.Running)
-	var ends, price = 0.0, quantity.Money(0)
+	ends, price := 0.0, quantity.Money(0)
 	var pool, functions []float64
 	for _, one := range s.Running {
 		ends, price = max(ends, one.Left), price.Plus(one.Cost)

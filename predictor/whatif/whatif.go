@@ -52,8 +52,8 @@ type Answer struct {
 	Basis string `json:"basis,omitempty"`
 	// Present is what the run comes to as things are decided now; of a run that has ended, what was measured.
 	Present *Point `json:"present,omitempty"`
-	// Points are the frontier, by rising time and falling cost, thinned to about sixty: from the cheapest of what is nearly
-	// the fastest to the fastest of what nearly costs least (within a fiftieth).
+	// Points are the frontier, by rising time and falling cost, thinned to about sixty: from the cheapest of what is
+	// nearly the fastest to the fastest of what nearly costs least (within a fiftieth).
 	Points []Point `json:"points"`
 	// Faster is the cheapest point that takes at most half of the time that is left, Cheaper the fastest that costs at
 	// most half of what is yet to be spent, both within the ends of Points; nil where there is none.
@@ -185,8 +185,8 @@ func (job Job) read() *reading {
 	return r
 }
 
-// leastPart is the part of a run below which it does not matter what a stage gets: frontiers of five stages would differ
-// by which of them has a slot of which size to start a container that takes a tenth of a second.
+// leastPart is the part of a run below which it does not matter what a stage gets: points would differ by the slot that
+// a task of a tenth of a second has.
 const leastPart = 0.01
 
 // settle leaves stages that come to almost nothing of the run with what they get at present.
@@ -384,8 +384,8 @@ func (r *reading) tell(a *Answer) {
 	a.Promise = r.promise()
 }
 
-// nearly is within which part two times, or two costs, are the same: what is a hundredth cheaper and takes three times as
-// long is nobody's choice.
+// nearly is within which part two times, or two costs, are the same: what is a hundredth cheaper and takes three times
+// as long is nobody's choice.
 const nearly = 0.02
 
 // ends are where the frontier begins and ends that is told: the cheapest of the points that are nearly the fastest, and

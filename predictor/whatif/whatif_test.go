@@ -41,17 +41,20 @@ func TestAStageComesToWhatItsQueueDoes(t *testing.T) {
 		{
 			"eight tasks of 10 s in two waves at the pool",
 			whatif.Stage{Tasks: 8, Rooms: []whatif.Room{room(4, 10)}},
-			whatif.Given{Slots: 4, Size: core()}, 20, 80,
+			whatif.Given{Slots: 4, Size: core()},
+			20, 80,
 		},
 		{
 			"functions are paid by the task, and for their start",
 			whatif.Stage{Tasks: 8, Classes: []whatif.Class{class(8, 5, 2, 100)}},
-			whatif.Given{Functions: 4, Class: quantity.GiB}, 12, 8*100 + 4*3,
+			whatif.Given{Functions: 4, Class: quantity.GiB},
+			12, 8*100 + 4*3,
 		},
 		{
 			"both take from one queue: the pool 4, functions 2",
 			whatif.Stage{Tasks: 6, Rooms: []whatif.Room{room(2, 10)}, Classes: []whatif.Class{class(8, 19, 0, 100)}},
-			whatif.Given{Slots: 2, Size: core(), Functions: 2, Class: quantity.GiB}, 20, 4*10 + 2*100 + 2*3,
+			whatif.Given{Slots: 2, Size: core(), Functions: 2, Class: quantity.GiB},
+			20, 4*10 + 2*100 + 2*3,
 		},
 		{
 			"what runs keeps its slot, and is paid on",
@@ -59,17 +62,20 @@ func TestAStageComesToWhatItsQueueDoes(t *testing.T) {
 				Tasks: 2, Rooms: []whatif.Room{room(2, 10)},
 				Running: []whatif.Running{{Left: 4, Cost: 4}, {Left: 30, Cost: 30}},
 			},
-			whatif.Given{Slots: 2, Size: core()}, 30, 34 + 20,
+			whatif.Given{Slots: 2, Size: core()},
+			30, 34 + 20,
 		},
 		{
 			"nothing waits: what runs ends",
 			whatif.Stage{Running: []whatif.Running{{Left: 4, Cost: 4}, {Left: 7, Cost: 50, Function: true}}},
-			whatif.Given{}, 7, 54,
+			whatif.Given{},
+			7, 54,
 		},
 		{
 			"a slot that starts is paid meanwhile",
 			whatif.Stage{Tasks: 1, Rooms: []whatif.Room{{Size: core(), Slots: 1, Seconds: 10, Start: 3, Hour: second}}},
-			whatif.Given{Slots: 1, Size: core()}, 13, 13,
+			whatif.Given{Slots: 1, Size: core()},
+			13, 13,
 		},
 	} {
 		row.stage.Name = "score"
@@ -140,13 +146,17 @@ func TestAGoalIsPromisedOrSaidToBeImpossible(t *testing.T) {
 		{"a deadline that the pool meets", fact.Goal{Deadline: time.Minute}, 0, true, 60, 0, 0, "is met in 100 % of cases"},
 		{"one that functions meet", fact.Goal{Deadline: 30 * time.Second}, 0, true, 30, 0, 0, "functions for score"},
 		{
-			"one that nothing meets", fact.Goal{Deadline: 20 * time.Second}, 0, false, 30, 30, 0,
+			"one that nothing meets",
+			fact.Goal{Deadline: 20 * time.Second},
+			0, false, 30, 30, 0,
 			"give a deadline of 30 s, or more",
 		},
 		{"a budget that is enough", fact.Goal{Budget: 110}, 0, true, 60, 0, 0, "is kept"},
 		{"one that is not", fact.Goal{Budget: 109}, 0, false, 60, 0, usd(110), "give a budget of"},
 		{
-			"both, of which one is too little", fact.Goal{Deadline: 30 * time.Second, Budget: 200}, 0, false, 60, 60,
+			"both, of which one is too little",
+			fact.Goal{Deadline: 30 * time.Second, Budget: 200},
+			0, false, 60, 60,
 			usd(8*50 + 8*3 + 150 + 3), "give a deadline of 60 s or a budget of",
 		},
 		{"doubt asks for more", fact.Goal{Deadline: time.Minute}, 0.3, true, 45, 0, 0, "is met in"},

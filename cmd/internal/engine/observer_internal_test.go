@@ -119,6 +119,60 @@ func TestSamplesMoveNoPosition(t *testing.T) {
 	}
 }
 
+// TestAnObserverLooksAtTrainingsOnceASecond has a training tell its loss, and then that it is no number.
+func TestAnObserverLooksAtTrainingsOnceASecond(t *testing.T) {
+	t.Parallel()
+	o := newObserver(telemetry.NewMetrics(), false, extent{}, slog.New(slog.DiscardHandler))
+	begin := time.Now().Add(-time.Minute)
+	stage := predictor.StageID{App: "a", Build: "b", Name: "train"}
+	sequence := uint64(0)
+	tell := func(event predictor.Event) {
+		t.Helper()
+		sequence++
+		if err := o.apply(lineOf(sequence, event)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	learning := func() predictor.Learning {
+		t.Helper()
+		run, known := o.ledger.Snapshot("r")
+		if !known {
+			t.Fatal("the run is not known")
+		}
+		view := o.views(run)[0]
+		if len(view.Learning) != 1 || len(o.learning("r")) != 1 {
+			t.Fatalf("%d trainings are shown, want one", len(view.Learning))
+		}
+		return view.Learning[0]
+	}
+	tell(predictor.RunStarted{Run: "r", App: "a", Pipeline: "p", At: begin})
+	tell(predictor.Scheduled{Run: "r", Stage: stage, Tasks: 1, At: begin})
+	tell(predictor.AttemptStarted{
+		Run: "r", Stage: stage, Task: "t", Attempt: 1, Venue: predictor.Pool, Host: "h", At: begin,
+	})
+	sample := predictor.Sampled{Run: "r", Stage: stage, Task: "t", Attempt: 1, Venue: predictor.Pool, Host: "h", Of: 40}
+	for step := 1; step <= 20; step++ {
+		sample.Step, sample.At = step, begin.Add(time.Duration(step)*time.Second)
+		sample.Metrics = map[string]float64{"loss": 1 + 1/float64(step)}
+		tell(sample)
+	}
+	if got := learning(); got.Final != nil || got.Step != 20 {
+		t.Errorf("before its curve was fitted %+v is shown, want its step alone", got)
+	}
+	o.pass(begin.Add(21 * time.Second))
+	if got := learning(); got.Phase != "learning" || got.Final == nil || got.Final.Low > 1.03 || got.Final.High < 1.02 {
+		t.Errorf("%+v is shown, at its end %+v; want about 1.025", got, got.Final)
+	}
+	if ahead := o.learning("r")[0].Ahead; len(ahead) == 0 || ahead[len(ahead)-1].Step != 40 {
+		t.Errorf("ahead of it are %+v, want steps to the 40th", ahead)
+	}
+	sample.Step, sample.Metrics, sample.NotFinite = 21, nil, []string{"loss"}
+	tell(sample)
+	if got := learning(); got.Phase != "diverged" || got.Value != nil {
+		t.Errorf("of a loss that is no number %+v is shown, want that it has diverged", got)
+	}
+}
+
 func TestASweepLooksAtAFewRunsInTurn(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)

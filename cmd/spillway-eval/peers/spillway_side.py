@@ -1,4 +1,4 @@
-"""Tunes with `spillway tune`: ASHA, two trials at once, each a process. spillway_side.py DATA SEED
+"""Tunes with `spillway tune`: two trials at once, each a process. spillway_side.py DATA SEED [ALGORITHM]
 
 $SPILLWAY is the program, or else it is found as any. The last line that it prints is a JSON object: best,
 configuration, trials, epochs.
@@ -18,6 +18,7 @@ from space import AT_ONCE, EPOCHS, ETA, SPACE, TRIALS
 
 def main() -> None:
     data, seed = os.path.abspath(sys.argv[1]), sys.argv[2]
+    algorithm = sys.argv[3] if len(sys.argv) > 3 else "asha"
     here = os.path.dirname(os.path.abspath(__file__))
     # An engine of its own, started and ended with the tuning, on a pool of two cores.
     with tempfile.TemporaryDirectory() as state:
@@ -25,6 +26,7 @@ def main() -> None:
         command += ["--pool-cpus", ",".join(map(str, sorted(os.sched_getaffinity(0))[:AT_ONCE]))]
         command += ["--code", here, "--cpu", "1", "--seed", seed, "--env", "OMP_NUM_THREADS=1"]
         command += ["--trials", str(TRIALS), "--most", str(EPOCHS), "--least", "1", "--eta", str(ETA), "--no-fetch"]
+        command += ["--algorithm", algorithm]
         for name, (kind, low, high) in SPACE.items():
             ends = f"{int(low)}..{int(high)}" if kind == "int" else f"{float(low)!r}..{float(high)!r}"
             command += ["--space", f"{name}={'log:' if kind == 'log' else ''}{ends}"]

@@ -69,7 +69,8 @@ func TestFrontierTellsWhatARunCouldComeTo(t *testing.T) {
 		wants []string
 	}{
 		{
-			"a run that has ended", []string{"done"},
+			"a run that has ended",
+			[]string{"done"},
 			[]string{
 				"run       done", "what its tasks were measured to take", "measured", "2m00s", "wice as fast (", "alf the money",
 			},
@@ -77,7 +78,8 @@ func TestFrontierTellsWhatARunCouldComeTo(t *testing.T) {
 		{"a run that goes on", []string{"going"}, []string{"run       going", "present", "from now on", "for score"}},
 		{"a pipeline", []string{"scoring", "--input", `{"rows": 7}`}, []string{"pipeline  scoring", "cheapest", "fastest"}},
 		{
-			"a goal that no plan meets", []string{"going", "--deadline", "1s", "--confidence", "0.95"},
+			"a goal that no plan meets",
+			[]string{"going", "--deadline", "1s", "--confidence", "0.95"},
 			[]string{"nearest to the goal", "meets the deadline of 1 s in 95 % of cases", "give a"},
 		},
 		{"a goal that one meets", []string{"scoring", "--budget", "5"}, []string{"for the goal", "budget of $5.00 is kept"}},
