@@ -89,7 +89,7 @@ the space, the command or a flag is wrong: nothing is started then.`,
   spillway tune --space lr=log:1e-4..1e-1 --most 27 -- python train.py --lr {lr} --epochs {to}
   spillway tune --space 'opt=adam|sgd' --space 'm=0.5..0.99 if opt=sgd' -- ./fit --opt {opt} --m {m}
   spillway tune --space depth=1..12 --objective accuracy --maximise --json -- ./fit --depth {depth}
-  spillway tune --space lr=0..1.0 --trials 81 --seed 7 --time 10m --money 0.50 -- python train.py {lr}`,
+  spillway tune --space lr=0..1.0 --trials 81 --time 10m --money 0.50 -- python train.py {lr}`,
 		Args: arguments,
 		RunE: func(cmd *cobra.Command, args []string) error { return tune(cmd.Context(), t, args, f) },
 	}
