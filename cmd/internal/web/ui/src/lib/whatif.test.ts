@@ -33,5 +33,8 @@ test('a frontier is what the plane draws, and nothing where it is not known', ()
   const drawn = asOutlook(answer)!;
   expect(drawn.alternatives?.map((a) => a.finish_seconds.mid)).toEqual([4, 8]);
   expect([drawn.present.finish_seconds.mid, drawn.chosen.finish_seconds.mid, drawn.feasible]).toEqual([10, 4, true]);
+  const { promise, ...aimless } = answer;
+  expect(promise?.met).toBe(true);
+  expect(asOutlook(aimless)?.chosen.finish_seconds.mid).toBe(0);
   expect(asOutlook({ ...answer, known: false })).toBeUndefined();
 });

@@ -31,7 +31,6 @@ export function asOutlook(answer: WhatIf): Outlook | undefined {
     finish_seconds: certain(p.seconds),
     cost_usd: certain(p.cost_usd),
   });
-  const plan = answer.promise?.plan ?? present;
   return {
     run: '',
     goal: answer.goal,
@@ -40,7 +39,10 @@ export function asOutlook(answer: WhatIf): Outlook | undefined {
     spent_usd: answer.spent_usd,
     known: true,
     present: alternative(present),
-    chosen: alternative(plan),
+    // Without a goal there is no plan for it: what is not known is not drawn.
+    chosen: answer.promise
+      ? alternative(answer.promise.plan)
+      : { name: '', finish_seconds: certain(0), cost_usd: certain(0) },
     alternatives: (answer.points ?? []).map((p) => alternative(p)),
     feasible: answer.promise?.met ?? true,
     summary: '',
