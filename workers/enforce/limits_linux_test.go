@@ -272,8 +272,8 @@ func awaitReady(t *testing.T, g *enforce.Group, cmd *exec.Cmd) {
 	}
 }
 
-// TestAPeakBelowAnEarlierOneIsKnownThoughNobodyLooked has one process take much and then less, and give both back before
-// anybody looks, as attempts do that share a child.
+// TestAPeakBelowAnEarlierOneIsKnownThoughNobodyLooked has one process take much and then less, and give both back
+// before anybody looks, as attempts do that share a child.
 func TestAPeakBelowAnEarlierOneIsKnownThoughNobodyLooked(t *testing.T) {
 	t.Parallel()
 	for _, mode := range kernelModes(t) {

@@ -102,15 +102,20 @@ func grow() error {
 		}
 		for len(held) < want {
 			block := make([]byte, 1<<20)
-			for i := 0; i < len(block); i += 4096 {
-				block[i] = 1
-			}
+			touch(block)
 			held = append(held, block)
 		}
 		fmt.Println("held", len(held))
 	}
 	runtime.KeepAlive(held)
 	return lines.Err()
+}
+
+// touch makes each page of block count.
+func touch(block []byte) {
+	for i := 0; i < len(block); i += 4096 {
+		block[i] = 1
+	}
 }
 
 // breathe holds as many MiB as each line of its input says, gives them back and says so.
@@ -121,12 +126,7 @@ func breathe() error {
 		if err != nil {
 			return err
 		}
-		block := make([]byte, want<<20)
-		for i := 0; i < len(block); i += 4096 {
-			block[i] = 1
-		}
-		runtime.KeepAlive(block)
-		block = nil
+		touch(make([]byte, want<<20))
 		debug.FreeOSMemory()
 		fmt.Println("held", want)
 	}

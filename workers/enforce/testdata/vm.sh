@@ -11,8 +11,8 @@
 # more words for its command line. ACCEL=kvm uses the processor's own virtualisation where that works; the default is
 # emulation, which works everywhere and takes minutes. ACCEL=uml runs the kernel as a process (User-Mode Linux):
 # programs run as fast as on the host, system calls and page faults several times slower, on one CPU and without
-# pressure stall information. SLOW=N makes its clock go N times slower than the host's, so that what it is slower by, and
-# what other programs take from it, is not seen inside.
+# pressure stall information. SLOW=N makes its clock go N times slower than the host's, so that what it is slower by,
+# and what other programs take from it, is not seen inside.
 # A kernel of 6.19 or later that was built with ARCH=um, CONFIG_SMP and CONFIG_PSI has two CPUs, pressure and faster
 # system calls with BOOT='ncpus=2 seccomp=on psi=1'.
 # Debian packages: qemu-system-x86 linux-image-cloud-amd64, or user-mode-linux gcc; and cpio gzip golang e2fsprogs.
@@ -98,6 +98,7 @@ machine() {
 		-append "console=ttyS0 psi=1 $*"
 }
 # shellcheck disable=SC2086 # the words of $BOOT and $program are arguments
-machine ${BOOT:-} quiet panic=-1 rdinit=/init SPILLWAY_TEST_REQUIRE=cgroup $program "SPILLWAY_MEASURE=${SPILLWAY_MEASURE:-}" \
-	"SPILLWAY_TEST_PATIENCE=$patience" -- "-test.timeout=$((minutes - 5))m" "$@" | tee "$work/log"
+machine ${BOOT:-} quiet panic=-1 rdinit=/init SPILLWAY_TEST_REQUIRE=cgroup $program \
+	"SPILLWAY_MEASURE=${SPILLWAY_MEASURE:-}" "SPILLWAY_TEST_PATIENCE=$patience" -- \
+	"-test.timeout=$((minutes - 5))m" "$@" | tee "$work/log"
 grep -q 'exit status 0, error <nil>' "$work/log"
