@@ -387,8 +387,8 @@ func (g *unifiedGroup) resetPeak() bool {
 }
 
 // ownPeak is what the peak of a group with these processes comes to by their own, which may be of different times: the
-// most anonymous memory that each has had (VmHWM without what it has of files and shared memory), and what the group has
-// now (current) besides such memory (anonymous). It is more than the peak where processes share memory or have had
+// most anonymous memory that each has had (VmHWM without what it has of files and shared memory), and what the group
+// has now (current) besides such memory (anonymous). It is more than the peak where processes share memory or have had
 // theirs one after another, and less where one has ended.
 // Source: https://man7.org/linux/man-pages/man5/proc_pid_status.5.html
 func ownPeak(pids []int, current, anonymous quantity.Bytes) quantity.Bytes {
