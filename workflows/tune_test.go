@@ -608,7 +608,7 @@ func TestAThousandTrialsAndMoreStayWithinTheBoundsOfTemporal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if best.Tuning.Begun != 4096 || parts < 5 || jobs != len(f.tasks) || largest > 2<<20*8/10 ||
-		best.Tuning.Counts[spillway.TrialFinished] == 0 {
+		best.Tuning.Counts[spillway.TrialFinished] == 0 || best.Output.Loss != best.Objective {
 		t.Errorf("%d trials in %d parts, %d jobs of %d tasks, inputs of at most %d bytes", best.Tuning.Begun, parts, jobs,
 			len(f.tasks), largest)
 	}
