@@ -125,8 +125,8 @@ func (l *likeness) reaches(last, loss float64) mass {
 	return raw.spread(func(u float64) float64 { return between + further*u })
 }
 
-// apart is by which part of what it will gain a run differs from one that is alike, a tenth, as runs of one configuration
-// do; scores3 stand for a normal distribution, with its variance.
+// apart is by which part of what it will gain a run differs from one that is alike: a tenth, as runs of one
+// configuration do; scores3 stand for a normal distribution, with its variance.
 const apart = 0.1
 
 var scores3 = [...]float64{-1.2247, 0, 1.2247}
