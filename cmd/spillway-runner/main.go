@@ -23,7 +23,8 @@ import (
 const runtimeAPI = "AWS_LAMBDA_RUNTIME_API"
 
 func main() {
-	if err := secrecy.Conceal(wire.ArtifactsEnvironment, wire.ServerEnvironment, runtimeAPI); err != nil { // before anything is read from there
+	// Before anything is read from there.
+	if err := secrecy.Conceal(wire.ArtifactsEnvironment, wire.ServerEnvironment, runtimeAPI); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "spillway-runner: warning: commands may read this function's secrets:", err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
