@@ -35,7 +35,7 @@ func (v *verifier) Read(p []byte) (int, error) {
 	n, err := v.body.Read(p)
 	v.sum.Write(p[:n]) // a hash never returns an error
 	switch {
-	case err == io.EOF: //nolint:errorlint // the end is EOF itself: what wraps it is a connection that broke
+	case err == io.EOF: // and not what wraps it: a connection that broke
 		v.end = io.EOF
 		if got := hex.EncodeToString(v.sum.Sum(nil)); got != v.digest {
 			v.end = fmt.Errorf("read artifact %s: %w: %s hashes to %s; where it stays so, remove it and let its "+

@@ -115,6 +115,9 @@ type report struct {
 
 // trail takes in what an attempt reports of its training.
 func (m *State) trail(r report) {
+	if len(r.metrics) == 0 && len(r.notFinite) == 0 && r.curve == nil {
+		return
+	}
 	key := taskKey(r.run, r.task)
 	t := m.trails[key]
 	if t == nil {

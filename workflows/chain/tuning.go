@@ -67,8 +67,8 @@ func (in SingleInput) validateTuning() error {
 	for _, p := range in.Tuning.Space {
 		for _, choice := range p.Choices {
 			if len(choice) > longestChoice {
-				return fmt.Errorf("parameter %q: a choice is at most %d bytes, and this one has %d: %.20q...", p.Name,
-					longestChoice, len(choice), choice)
+				return fmt.Errorf("parameter %q: a choice is at most %d bytes, and %.20q has %d", p.Name,
+					longestChoice, choice, len(choice))
 			}
 		}
 	}

@@ -112,7 +112,7 @@ func StartStack(t *testing.T, state string, apps ...web.App) *Stack {
 		Engine: stack, Keys: stack.Keys, Artifacts: store,
 		Feed: &stack.Feed,
 	}))
-	requests, end := context.WithCancel(context.Background())
+	requests, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	stack.end = end
 	stack.Server.Config.BaseContext = func(net.Listener) context.Context { return requests }
 	stack.Server.Start()
@@ -171,7 +171,7 @@ func Starter(
 		for _, app := range config.Apps {
 			apps = append(apps, web.App{App: app.Descriptor, Build: app.Digest, Path: app.Path, Current: true})
 		}
-		stack := StartStack(t, config.StateDir, apps...)
+		stack := StartStack(t, config.StateDir, apps...) //nolint:contextcheck // it ends with its test
 		if onStart != nil {
 			onStart(stack)
 		}

@@ -36,8 +36,8 @@ func Unknown(kind, name string, cmd *cobra.Command) error {
 	return &fault.UsageError{Problem: fmt.Sprintf("there is no %s %q", kind, name), Hint: hint}
 }
 
-// Shown is a value as messages show it: an empty one would not be seen, and what a URL has before its host or in its query
-// may be a secret.
+// Shown is a value as messages show it: an empty one would not be seen, and what a URL has before its host or in its
+// query may be a secret.
 func Shown(value string) string {
 	if value == "" {
 		return `""`

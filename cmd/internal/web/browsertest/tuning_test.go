@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -125,7 +126,7 @@ func TestATuningIsShownWithItsTrials(t *testing.T) {
 	for expression, want := range map[string]string{
 		label(0): fmt.Sprintf("loss of %d trials by what they had", told),
 		label(1): "over lr, layers, optimizer, momentum and loss",
-		`document.querySelector('.tuning .trials tbody tr th').textContent`:   fmt.Sprint(*whole.Best),
+		`document.querySelector('.tuning .trials tbody tr th').textContent`:   strconv.Itoa(*whole.Best),
 		`document.querySelectorAll('.tuning .trial.shade-none').length + ' '`: "3", // two lines, and one in the legend
 		`document.querySelectorAll('.tuning table')[0].textContent`:           "Cost beside the others",
 	} {

@@ -240,7 +240,8 @@ func (e *Engine) Outlook(ctx context.Context, run string, goal predictor.Goal) (
 	return e.OnOutlook(run, goal), nil
 }
 
-// Frontier is what was told has it: of a run that goes on what is left, of one that has ended what it could have come to.
+// Frontier is what was told has it: of a run that goes on what is left, of one that has ended what it could have come
+// to.
 func (e *Engine) Frontier(ctx context.Context, run string, goal predictor.Goal) (answer whatif.Answer, err error) {
 	view, err := e.Run(ctx, run)
 	if err != nil {
