@@ -11,7 +11,7 @@ export function now(of: Learning): string {
   return `${of.metric} ${plain(of.value)} ${at}${best}`;
 }
 
-/** What is expected at its end: "0.1 (0.09 to 0.125) at step 5,000 by its curve and 1 earlier task"; empty for nothing. */
+/** What is expected at its end, "0.1 (0.09 to 0.125) at step 5,000 by its curve and 1 earlier task"; else empty. */
 export function ending(of: Learning): string {
   if (!of.final) return '';
   const { low, mid, high } = of.final;
