@@ -25,7 +25,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/usage"
 	"github.com/spillway-ml/spillway/predictor/venue"
-	"github.com/spillway-ml/spillway/predictor/whatif"
 )
 
 // The types of [fact].
@@ -216,20 +215,6 @@ type (
 	Progress = outlook.Progress
 	// Learning is how the training of a running task goes, and is expected to go on.
 	Learning = outlook.Learning
-	// Ahead is how good a training is expected to be at a step.
-	Ahead = outlook.Ahead
-)
-
-// The types of [whatif].
-type (
-	// WhatIf is every time and cost that a run could come to, and what is read off them.
-	WhatIf = whatif.Answer
-	// WhatIfPoint is one way to finish a run.
-	WhatIfPoint = whatif.Point
-	// Given is what a stage gets in it.
-	Given = whatif.Given
-	// Promise is what becomes of the goal.
-	Promise = whatif.Promise
 )
 
 // RelativeError is [usage.RelativeError].

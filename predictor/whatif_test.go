@@ -102,7 +102,7 @@ func TestWhatHasNeverRunHasNoFrontier(t *testing.T) {
 		{
 			"a stage of which nothing is remembered", seen.ProspectAfter(predictor.Taken{
 				App: "app", Pipeline: "p", Seconds: 10,
-				Stages: []predictor.TakenStage{{Given: predictor.Given{Stage: "other", Tasks: 3}, End: 9, Mean: 1, Cores: 1}},
+				Stages: []predictor.TakenStage{{Given: whatif.Given{Stage: "other", Tasks: 3}, End: 9, Mean: 1, Cores: 1}},
 			}, predictor.Goal{}, paid(1, 4)), "not known of other, of which nothing is remembered",
 		},
 	} {
@@ -148,7 +148,7 @@ func TestARunThatHasEndedIsComparedWithWhatItWas(t *testing.T) {
 	taken := predictor.Taken{
 		Run: "r", App: "app", Pipeline: "p", Seconds: 100, Cost: quantity.USD / 100,
 		Stages: []predictor.TakenStage{{
-			Given: predictor.Given{Stage: "score", Tasks: 40, Slots: 1, Seconds: 90, Cost: 0.01}, Start: 5, End: 95, Mean: 2,
+			Given: whatif.Given{Stage: "score", Tasks: 40, Slots: 1, Seconds: 90, Cost: 0.01}, Start: 5, End: 95, Mean: 2,
 			Spread: 0.1, Cores: 1,
 		}},
 	}

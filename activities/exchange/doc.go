@@ -7,5 +7,5 @@
 // Parts are added up in the order of their numbers, whoever adds them up.
 //
 // What is exchanged goes through a [activities.Board], of which functions have one in their store of artifacts, or
-// through a parameter server, which adds up itself: [Listen] is one.
+// through a parameter server, which adds up itself: [Memory] behind [Handler] is one.
 package exchange

@@ -104,18 +104,18 @@ func (in SingleInput) tuned(t runs.Tuning) *Tuned {
 	job, _ := best.Told()
 	return &Tuned{
 		Trial: best.Number, Configuration: best.Configuration, Objective: *job.Objective,
-		Arguments: in.BestArguments(t), Trials: t.Counts, Ended: t.Ended,
+		Arguments: in.Best(t).Arguments, Trials: t.Counts, Ended: t.Ended,
 	}
 }
 
-// BestArguments are the arguments of the command with the best configuration of its tuning, which train from the
-// beginning to the end; nil while no trial is the best.
-func (in SingleInput) BestArguments(t runs.Tuning) []string {
+// Best is the command with the best configuration of its tuning, which trains from the beginning to the end; without
+// arguments while no trial is the best.
+func (in SingleInput) Best(t runs.Tuning) wire.Command {
 	for _, trial := range t.Trials {
 		if t.Best != nil && trial.Number == *t.Best {
 			turn := runs.Turn{Number: trial.Number, To: t.Options.Most}
-			return runs.FillCommand(in.Command, trial.Configuration, turn).Arguments
+			return runs.FillCommand(in.Command, trial.Configuration, turn)
 		}
 	}
-	return nil
+	return wire.Command{}
 }

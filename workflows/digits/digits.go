@@ -132,7 +132,8 @@ type Input struct {
 	// and DefaultLearningRate where nothing is tried.
 	LearningRate float64 `json:"learning_rate,omitempty"`
 	// Trials is how many learning rates and dropouts are tried before, with half of the images and for 1, 3 or 9 epochs,
-	// at most 1,000; 0 means DefaultTrials, and none where LearningRate is given or training has fewer than 9 epochs.
+	// at most 1,000; 0 means DefaultTrials, and none where LearningRate is given, training has fewer than 9 epochs, or
+	// several workers train.
 	Trials int `json:"trials,omitempty"`
 	// Partitions is into how many parts the network is split for training, 1 to 4, which work at the same time where there
 	// are as many cores; 0 means DefaultPartitions, which does not split. A split network learns the same, but for
@@ -213,7 +214,7 @@ func (in Input) withEffort(data Data) Input {
 	if in.Views == 0 {
 		in.Views = min(max(scoringPixels/pixels, 1), DefaultViews)
 	}
-	if in.Trials == 0 && in.LearningRate == 0 && in.MaxEpochs >= tuneEpochs {
+	if in.Trials == 0 && in.LearningRate == 0 && in.MaxEpochs >= tuneEpochs && in.Workers <= 1 {
 		in.Trials = DefaultTrials
 	}
 	if in.LearningRate == 0 {

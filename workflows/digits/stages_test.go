@@ -338,6 +338,7 @@ func TestTheDefaultsOfEpochsAndViewsFollowTheSizeOfTheImages(t *testing.T) {
 		{"70,000 of 28x28", Input{}, Data{Count: 70_000, Side: 28}, 1, 1, 0, 0.002},
 		{"what is given stays", Input{MaxEpochs: 7, Views: 42}, Data{Count: 70_000, Side: 28}, 7, 42, 0, 0.002},
 		{"a learning rate that is given", Input{LearningRate: .5}, Data{Count: 1797, Side: 8}, 30, 189, 0, .5},
+		{"several workers", Input{Workers: 2}, Data{Count: 1797, Side: 8}, 30, 189, 0, 0.002},
 		{"trials that are asked for", Input{MaxEpochs: 1, Trials: 3}, Data{Count: 1797, Side: 8}, 1, 189, 3, 0.002},
 	} {
 		got := test.in.withDefaults().withEffort(test.data)

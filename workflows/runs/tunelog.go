@@ -34,7 +34,7 @@ const (
 	jobCancelled jobEnd = "c"
 )
 
-// jobLine is one job. Which trial's it was, and how far it went, follows from all lines: see steps.
+// jobLine is one job. Which trial's it was, and how far it went, follows from all lines: see restore.
 type jobLine struct {
 	// After is how many jobs had been reported when it was taken, Report which report it was, from 1 on; 0 where the
 	// search was not told how it ended.
@@ -44,7 +44,7 @@ type jobLine struct {
 	Objective float64        `json:"o,omitempty"` // where it told one
 	From      float64        `json:"f,omitempty"` // where its trial went on from
 	Spent     quantity.Money `json:"c,omitempty"`
-	// Started and Ended are milliseconds of Unix time.
+	// Started is milliseconds of Unix time.
 	Started int64  `json:"s,omitempty"`
 	Took    int64  `json:"l,omitempty"` // milliseconds
 	Why     string `json:"w,omitempty"`

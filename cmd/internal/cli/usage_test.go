@@ -3,6 +3,7 @@ package cli_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -274,13 +275,30 @@ func TestNoArgumentIsEmpty(t *testing.T) {
 	}
 }
 
+// listed is a command in a list of them.
+var listed = regexp.MustCompile(`(?m)^  ([a-z-]+) +\S`)
+
+// commands are this one and all below it, as their help lists them; "" is spillway itself.
+func commands(t *testing.T, above string) []string {
+	t.Helper()
+	_, help, _ := clitest.Execute(t, t.Context(), cli.Deps{}, append(strings.Fields(above), "--help")...)
+	all := []string{above}
+	if !strings.Contains(help, " COMMAND [FLAGS]\n") {
+		return all
+	}
+	_, help, _ = strings.Cut(help, "\n\nExamples:\n")
+	_, help, _ = strings.Cut(help, "\n\n")
+	help, _, _ = strings.Cut(help, "\nFlags:\n")
+	help, _, _ = strings.Cut(help, "\nTopics of ")
+	for _, found := range listed.FindAllStringSubmatch(help, -1) {
+		all = append(all, commands(t, strings.TrimSpace(above+" "+found[1]))...)
+	}
+	return all
+}
+
 func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{
-		"", "run", "dev", "trigger", "runs", "show", "cancel", "bind", "unbind", "bindings", "dead", "init", "check", "logs",
-		"doctor", "version",
-		"cost", "goal", "retry", "diff", "top", "plan", "train", "completion", "dead list", "dead replay", "gc", "outputs",
-	} {
+	for _, verb := range commands(t, "") {
 		args := append(strings.Fields(verb), "--help")
 		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...)
 		if code != cli.ExitOK || stderr != "" {
@@ -298,13 +316,7 @@ func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 func TestHelpOfEveryCommandIsAsItWas(t *testing.T) {
 	t.Parallel()
 	var told strings.Builder
-	for _, what := range []string{
-		"", "bind", "bindings", "cancel", "check", "completion", "cost", "dead", "dead list", "dead replay", "dev", "diff",
-		"gc",
-		"doctor", "goal", "init", "logs", "open", "outputs", "plan", "retry", "run", "runs", "show", "top", "train",
-		"trigger",
-		"unbind", "version", "help exit-codes", "help goals", "help money", "help sizes",
-	} {
+	for _, what := range append(commands(t, ""), "help exit-codes", "help goals", "help money", "help sizes") {
 		args := strings.Fields(what)
 		if len(args) == 0 || args[0] != "help" {
 			args = append(args, "--help")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
@@ -111,7 +112,7 @@ func (f *flags) addSearch(set *pflag.FlagSet) {
 	set.Var(flag.Count{Value: &f.trials, Least: 1}, "trials", "how many trials are begun at most")
 	set.Var(flag.Ratio(&f.most), "most", "how much the best trials get in all, such as 27 epochs: what {to} counts in")
 	set.Var(flag.Ratio(&f.least), "least",
-		"how much every trial gets (default a 27th of --most, at least 1 where that is a whole number)")
+		"how much every trial gets (default --most over --eta three times, at least 1 where that is whole)")
 	set.Var(flag.Count{Value: &f.eta, Least: 2}, "eta",
 		"how many times as much the next rung is, and one in how many goes on there (default 3)")
 	set.Var(flag.Choice{Value: &f.algorithm, Of: []string{
@@ -282,7 +283,7 @@ func conclude(
 	} else {
 		style, _ := t.StyleOf(t.Out)
 		for _, tuning := range tunings {
-			for _, line := range display.Tuning(tuning, f.again(p.Input.BestArguments(tuning)), style) {
+			for _, line := range display.Tuning(tuning, f.again(p.Input.Best(tuning)), style) {
 				t.Say("%s\n", display.Own(line))
 			}
 		}
@@ -298,13 +299,35 @@ func conclude(
 }
 
 // again is the command line that runs the best configuration alone, as the trials ran; empty where there is none.
-func (f *flags) again(best []string) string {
-	if best == nil {
+func (f *flags) again(best wire.Command) string {
+	if best.Arguments == nil {
 		return ""
 	}
+	f.fillVariables(best.Environment)
 	line := "spillway run "
 	if given := flag.Typed(f.command.Set); given != "" {
 		line += display.Clean(given) + " "
 	}
-	return line + "-- " + display.ShellWords(best)
+	return line + "-- " + display.ShellWords(best.Arguments)
+}
+
+// fillVariables puts what the best trial was given in the place of what --env gives to all; a variable that it was not
+// given is left out.
+func (f *flags) fillVariables(given map[string]string) {
+	variables, many := f.command.Set.Lookup("env").Value.(pflag.SliceValue)
+	if !many {
+		return
+	}
+	var filled []string
+	for _, text := range variables.GetSlice() {
+		name, _, valued := strings.Cut(text, "=")
+		value, has := given[name]
+		switch {
+		case !valued: // it is that of whoever runs it
+			filled = append(filled, text)
+		case has:
+			filled = append(filled, name+"="+value)
+		}
+	}
+	_ = variables.Replace(filled) // of texts no replacing fails
 }

@@ -87,7 +87,7 @@ func play(t *testing.T, stack *clitest.Stack, state predictor.RunState) *chain.S
 		}
 		result, err := json.Marshal(chain.Result{
 			Stages: map[string]chain.StageResult{event.Pipeline: {Tasks: 1, Changed: &changed}},
-			Tuned:  &chain.Tuned{Trial: 1, Objective: 0.125, Arguments: in.BestArguments(tuning), Ended: runs.EndedDone},
+			Tuned:  &chain.Tuned{Trial: 1, Objective: 0.125, Arguments: in.Best(tuning).Arguments, Ended: runs.EndedDone},
 		})
 		if err != nil {
 			t.Error(err)
@@ -107,7 +107,7 @@ func TestATuningIsStartedShownAndBroughtBack(t *testing.T) {
 	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "tune", "--state", state, "--code", dir,
 		"--space", "lr=log:1e-4..1e-1", "--space", "opt=adam|s g d", "--trials", "3", "--most", "9", "--least", "3",
 		"--seed", "4", "--eta", "3", "--algorithm", "halving", "--objective", "error", "--time", "10m", "--money", "0.50",
-		"--memory", "1GiB", "--budget", "2", "--deadline", "1h",
+		"--memory", "1GiB", "--budget", "2", "--deadline", "1h", "--env", "RATE={lr}",
 		"--", "python", "train.py", "--lr={lr}", "--opt", "{opt}", "--epochs", "{to}")
 	if code != cli.ExitOK {
 		t.Fatalf("got exit %d: %s", code, stderr)
@@ -135,7 +135,8 @@ func TestATuningIsStartedShownAndBroughtBack(t *testing.T) {
 	clitest.Contains(t, "standard output", stdout, "run train-event-1 started",
 		"tuning train is done: 3 trials by halving",
 		"best      error 0.125 by trial 1 at 9 of 9", "lr="+best["lr"].String()+" opt="+best["opt"].String(),
-		"again     spillway run --code "+dir+" --memory '1 GiB' -- python train.py --lr="+best["lr"].String()+" --opt ",
+		"again     spillway run --code "+dir+" --env RATE="+best["lr"].String()+" --memory '1 GiB' -- python train.py --lr="+
+			best["lr"].String()+" --opt ",
 		" --epochs 9\n",
 		"3 begun: 1 finished, 1 stopped, 1 failed; $0.003", "best error", "0.125")
 	clitest.Contains(t, "standard error", stderr, "spillway: run train-event-1 succeeded in 4.0 s",
