@@ -44,7 +44,7 @@ func WhatIf(a whatif.Answer, s Style) []string {
 	for _, one := range points {
 		row := []string{one.is, seconds(one.Seconds), money(one.Cost)}
 		if a.Goal.Deadline > 0 {
-			row = append(row, chance(one.InTime))
+			row = append(row, chance(one.InTime, ended(a)))
 		}
 		gets := wrapped("", without(one.Point, same).Gets(), max(s.page()-besideGets, leastGets))
 		t.add(append(row, gets[0])...)
@@ -93,9 +93,12 @@ func without(p whatif.Point, same whatif.Point) whatif.Point {
 	return p
 }
 
+// ended reports whether an answer is about a run that has ended.
+func ended(a whatif.Answer) bool { return a.Elapsed == 0 && a.Run != "" }
+
 // chance is a probability; there is none of what was measured.
-func chance(part float64) string {
-	if part == 0 {
+func chance(part float64, measured bool) string {
+	if part == 0 && measured {
 		return "-"
 	}
 	return words.Percent(part)
@@ -131,7 +134,7 @@ func markedPoints(a whatif.Answer) (points []markedPoint) {
 		points = append(points, markedPoint{*p, is})
 	}
 	present := "present"
-	if a.Elapsed == 0 && a.Run != "" {
+	if ended(a) {
 		present = "measured"
 	}
 	add(a.Present, present)
