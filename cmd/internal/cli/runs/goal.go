@@ -40,7 +40,7 @@ as it is; --none begins with no goal at all. A deadline is met with the probabil
 costs more. With --dry-run nothing is changed: it shows what would be expected. The new goal is in
 force when the command returns. A goal that the middle of what is expected misses, whatever is
 given, is refused, with the reason and what could be; the old one then stays. A goal that is met
-with less than the probability asked is taken, and an alert says so, as `spillway frontier` does.
+with less than the probability asked is taken, and an alert says so, as "spillway frontier" does.
 
 The exit code is 0 when the goal was shown or changed, 1 when the run has ended, and 2 when there is
 no such run, a flag is wrong or the goal cannot be met.`,
