@@ -79,8 +79,9 @@ type Job struct {
 	Pattern Pattern
 	// Every is after how many rounds one of the workers saves the state, in turn; 0 is 16.
 	Every int
-	// Patience is how long a worker of the first round is waited for before another computes its part, too; 0 is 2 s. In
-	// later rounds it is a fifth of that, or three times as long as the round before took where that is more.
+	// Patience is how long a worker of the first round is waited for, once this one has posted its part, before another
+	// computes its part, too; 0 is 2 s. In later rounds it is a fifth of that, or three times as long as the round before
+	// took where that is more. It is never less than three times as long as a part takes to be computed.
 	Patience time.Duration
 	// Limit is how long this call may take before it saves its state and returns an AgainError; 0 leaves that to the
 	// deadline of the context.
@@ -124,6 +125,9 @@ type Told struct {
 const (
 	usualEvery    = 16
 	usualPatience = 2 * time.Second
+	// patienceOver is how many times as long as a round, or as a part takes to be computed, others are waited for at
+	// least.
+	patienceOver = 3
 	// spare is how many times as long as the longest round must be left before the limit for another to begin.
 	spare = 2
 	// reserve is what is left besides, to save the state.
@@ -185,7 +189,7 @@ type worker struct {
 	saved    Saved
 	adopted  map[int]bool // parts whose workers were not there in the last round
 	patience time.Duration
-	longest  time.Duration // of a round in which all were there
+	longest  time.Duration // of a round, without what was waited in vain
 	waited   bool          // for somebody, in vain, in this round
 	told     Told
 }
@@ -218,9 +222,12 @@ func (w *worker) train(ctx context.Context) error {
 		w.told.Rounds++
 		w.told.Done, w.told.Bytes = w.round, 4*len(sum.Values)
 		w.told.Exchanging += took - (w.told.Computing - computed)
-		if !w.waited {
-			w.longest, w.patience = max(w.longest, took), max(w.Patience/5, 3*took)
+		if w.waited {
+			took = w.told.Computing - computed // the next one waits for nobody
+		} else {
+			w.patience = max(w.Patience/5, patienceOver*took)
 		}
+		w.longest = max(w.longest, took)
 		if w.Each != nil {
 			w.Each(w.told)
 		}
