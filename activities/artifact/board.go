@@ -96,7 +96,9 @@ func (f *Files) Look(ctx context.Context, group, name string) (data []byte, err 
 	if err != nil {
 		return nil, err
 	}
-	data, err = io.ReadAll(file)
+	if err = activities.Found(ctx); err == nil {
+		data, err = io.ReadAll(file)
+	}
 	return data, errors.Join(err, file.Close())
 }
 

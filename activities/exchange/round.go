@@ -7,10 +7,14 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
 )
+
+// errFound says that another look has found the message, and reads it.
+var errFound = errors.New("another look has found it")
 
 // errPassed says that the group has gone on meanwhile, and that this worker has taken its state over.
 var errPassed = errors.New("the others have gone on")
@@ -160,7 +164,7 @@ func (t *turn) overdue(part int) bool {
 
 // await waits for the vector of a part's worker. It is not there when it is overdue, and was looked for. While it is missing, one look
 // follows another before that has come back: over a slow channel, each would else delay what comes meanwhile by a whole
-// latency.
+// latency. Once one has found the message, no other reads it.
 func (t *turn) await(ctx context.Context, name string, part int) (v Vector, there bool, err error) {
 	looking, cancel := context.WithCancel(ctx)
 	var looks sync.WaitGroup
@@ -172,13 +176,18 @@ func (t *turn) await(ctx context.Context, name string, part int) (v Vector, ther
 		err   error
 	}
 	answers := make(chan found, mostLooks)
+	var reading atomic.Bool
 	looked, out, answered := time.Now(), 0, false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := firstPoll; ; {
 		select {
 		case got := <-answers:
-			if out--; got.err != nil || got.there {
+			out--
+			if errors.Is(got.err, errFound) {
+				continue
+			}
+			if got.err != nil || got.there {
 				return got.v, got.there, got.err
 			}
 			answered = true
@@ -187,17 +196,26 @@ func (t *turn) await(ctx context.Context, name string, part int) (v Vector, ther
 			return Vector{}, false, context.Cause(ctx)
 		case <-timer.C:
 		}
-		overdue := answered && t.overdue(part)
+		overdue := answered && !reading.Load() && t.overdue(part)
 		if overdue || time.Since(looked) > looksFor {
 			if err := t.gone(ctx); err != nil || overdue {
 				return Vector{}, false, err
 			}
 			looked = time.Now()
 		}
-		if out < mostLooks {
+		if out < mostLooks && !reading.Load() {
 			out++
 			looks.Go(func() {
-				v, there, err := t.take(looking, name)
+				mine := false
+				v, there, err := t.take(activities.WithFound(looking, func() error {
+					if mine = reading.CompareAndSwap(false, true); !mine {
+						return errFound
+					}
+					return nil
+				}), name)
+				if mine && err == nil && !there { // it was damaged, and is posted again
+					reading.Store(false)
+				}
 				answers <- found{v, there, err}
 			})
 		}

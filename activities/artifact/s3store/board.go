@@ -50,7 +50,9 @@ func (s *Store) Look(ctx context.Context, group, name string) ([]byte, error) {
 		return nil, fmt.Errorf("look at %s of %s: %w", name, group, s.explain(err))
 	}
 	var data bytes.Buffer
-	_, err = data.ReadFrom(body)
+	if err = activities.Found(ctx); err == nil {
+		_, err = data.ReadFrom(body)
+	}
 	if err := errors.Join(err, body.Close()); err != nil {
 		return nil, fmt.Errorf("look at %s of %s: %w", name, group, err)
 	}
