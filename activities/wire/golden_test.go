@@ -188,7 +188,7 @@ func plainMessages() map[string]any {
 			Spent: 77_664, Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Of: 50,
 			Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"},
 		},
-		"to_child_start":  &wire.ToChild{Start: &start},
+		"to_child_start":  &wire.ToChild{Start: &start, Server: "http://artifacts:token@127.0.0.1:9000"},
 		"to_child_limit":  &wire.ToChild{Limit: &size},
 		"to_child_cancel": &wire.ToChild{Cancel: true},
 		"to_child_propose": &wire.ToChild{Propose: &wire.ProposeSize{

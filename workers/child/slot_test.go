@@ -3,6 +3,7 @@ package child_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -403,3 +404,44 @@ func TestEachAttemptMarksTheEndOfWhatItPrinted(t *testing.T) {
 		}
 	}
 }
+
+func TestAStageFindsTheServerThatComesWithItsAttempt(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	listed := child.NewStages([]runs.AnyStage{workflows.NewStage("ask", func(ctx context.Context, _ int) (string, error) {
+		server, _ := ctx.Value(key{}).(string)
+		return server, nil
+	})})
+	for server, want := range map[string]string{"": `""`, "here": `"here"`, "elsewhere": `""`} {
+		start := attempt("ask", "1")
+		message, err := json.Marshal(wire.ToChild{Start: &start, Server: server})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		fromUs, in := io.Pipe()
+		toThem := io.MultiReader(bytes.NewReader(message), fromUs)
+		err = child.Serve(t.Context(), listed, openStore(t), silent, child.Channels{
+			In: toThem, Out: writes(func(p []byte) (int, error) {
+				if bytes.Contains(p, []byte(`"done"`)) {
+					_ = in.Close()
+				}
+				return out.Write(p)
+			}),
+			Server: func(ctx context.Context, location string) (context.Context, error) {
+				if location != "here" {
+					return nil, errors.New("it is not on this machine")
+				}
+				return context.WithValue(ctx, key{}, location), nil
+			},
+		})
+		if err != nil || !strings.Contains(out.String(), `"output":`+want) {
+			t.Errorf("server %q: %q, %v; want the output %s", server, out.String(), err, want)
+		}
+	}
+}
+
+// writes is an io.Writer.
+type writes func(p []byte) (int, error)
+
+func (w writes) Write(p []byte) (int, error) { return w(p) }
