@@ -38,17 +38,17 @@ func CheckMessage(group string, names ...string) error {
 
 type foundKey struct{}
 
-// WithFound returns a context whose Looks ask found once they know that the message is there, and before they read it;
-// one that is answered an error ends with that.
-func WithFound(ctx context.Context, found func() error) context.Context {
+// WithFound returns a context whose Looks ask found once they know that the message is there, and of how many bytes,
+// before they read it; one that is answered an error ends with that. Looks at what is in memory already need not ask.
+func WithFound(ctx context.Context, found func(bytes int64) error) context.Context {
 	return context.WithValue(ctx, foundKey{}, found)
 }
 
-// Found is for boards: it reports whether a Look that has found its message goes on and reads it. The error is what the
-// Look returns.
-func Found(ctx context.Context) error {
-	if found, asked := ctx.Value(foundKey{}).(func() error); asked {
-		return found()
+// Found is for boards: it reports whether a Look that has found a message of so many bytes goes on and reads it. The
+// error is what the Look returns.
+func Found(ctx context.Context, bytes int64) error {
+	if found, asked := ctx.Value(foundKey{}).(func(bytes int64) error); asked {
+		return found(bytes)
 	}
 	return nil
 }

@@ -96,7 +96,11 @@ func (f *Files) Look(ctx context.Context, group, name string) (data []byte, err 
 	if err != nil {
 		return nil, err
 	}
-	if err = activities.Found(ctx); err == nil {
+	info, err := file.Stat()
+	if err == nil {
+		err = activities.Found(ctx, info.Size())
+	}
+	if err == nil {
 		data, err = io.ReadAll(file)
 	}
 	return data, errors.Join(err, file.Close())

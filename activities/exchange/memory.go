@@ -208,6 +208,12 @@ func (m *Memory) Mean(
 		found, missing, posted := m.sum(group, names)
 		if len(missing) == 0 {
 			mean, err := found.of()
+			if err == nil {
+				err = activities.Found(ctx, 2*4*int64(len(mean.Values))) // the caller's own, and its encoding
+			}
+			if err != nil {
+				return Vector{}, nil, err
+			}
 			mean.Values = slices.Clone(mean.Values) // the caller's own
 			return mean, nil, err
 		}

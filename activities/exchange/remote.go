@@ -92,7 +92,7 @@ func (r Remote) ask(ctx context.Context, method, path string, body []byte) (stat
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was only read
 	if method == http.MethodGet {
-		err = activities.Found(ctx)
+		err = activities.Found(ctx, answer.ContentLength)
 	}
 	if err == nil {
 		data, err = io.ReadAll(answer.Body)

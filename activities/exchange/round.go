@@ -207,7 +207,7 @@ func (t *turn) await(ctx context.Context, name string, part int) (v Vector, ther
 			out++
 			looks.Go(func() {
 				mine := false
-				v, there, err := t.take(activities.WithFound(looking, func() error {
+				v, there, err := t.take(activities.WithFound(looking, func(int64) error {
 					if mine = reading.CompareAndSwap(false, true); !mine {
 						return errFound
 					}

@@ -40,8 +40,9 @@ func (s *Store) Post(ctx context.Context, group, name string, data []byte) (firs
 func (s *Store) Look(ctx context.Context, group, name string) ([]byte, error) {
 	err := activities.CheckMessage(group, name)
 	var body io.ReadCloser
+	var size int64
 	if err == nil {
-		body, _, err = s.get(ctx, s.boardKey(group, name), 0)
+		body, size, err = s.get(ctx, s.boardKey(group, name), 0)
 	}
 	if absent(err) {
 		return nil, fmt.Errorf("look at %s of %s: %w", name, group, activities.ErrMissing)
@@ -50,7 +51,7 @@ func (s *Store) Look(ctx context.Context, group, name string) ([]byte, error) {
 		return nil, fmt.Errorf("look at %s of %s: %w", name, group, s.explain(err))
 	}
 	var data bytes.Buffer
-	if err = activities.Found(ctx); err == nil {
+	if err = activities.Found(ctx, size); err == nil {
 		_, err = data.ReadFrom(body)
 	}
 	if err := errors.Join(err, body.Close()); err != nil {
