@@ -235,6 +235,11 @@ func (w *worker) train(ctx context.Context) error {
 			if err := w.mark(ctx); err != nil {
 				return err
 			}
+			if len(w.adopted) == w.Workers-1 { // it waits for nobody, so it would else never look
+				if _, err := w.catchUp(ctx); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return w.end(ctx)
@@ -252,14 +257,19 @@ func (w *worker) late(ctx context.Context) bool {
 
 // begin restores the newest state that this worker knows of, and then the newest of the group.
 func (w *worker) begin(ctx context.Context) error {
-	from := w.State
-	if w.attempt.Resume.Digest != "" { // of an attempt that was lost; its own state says how far it is
-		from.State = w.attempt.Resume
-	}
-	if from.State.Digest != "" {
-		if err := w.restore(ctx, from); err != nil {
+	// A checkpoint is of an attempt that was lost; its own state says how far it is.
+	for _, state := range []activities.Ref{w.attempt.Resume, w.State.State} {
+		if state.Digest == "" {
+			continue
+		}
+		err := w.restore(ctx, Saved{State: state})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, activities.ErrMissing) {
 			return err
 		}
+		activities.Log(ctx).WarnContext(ctx, "a state is lost: the training goes on from an earlier one", "error", err)
 	}
 	if w.round > 0 && w.round < w.Rounds { // the board may have lost it, as the memory of a server that was restarted has
 		if err := w.tell(ctx, w.saved); err != nil {
