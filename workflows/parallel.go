@@ -40,7 +40,8 @@ type Rounds struct {
 	// Count is after how many rounds the training is over, from 1.
 	Count int
 	// Pattern is how they come to the mean of a round; empty is ScatterReduce or AllGather, whichever takes less time for
-	// the size of the model. ParameterServer is for stages whose workers are all on the engine's machine.
+	// the size of the model. ParameterServer is for stages whose workers are all on the engine's machine: functions
+	// elsewhere leave its tasks to the pool.
 	Pattern Pattern
 	// Every is after how many rounds one of them saves the state; 0 is 16.
 	Every int

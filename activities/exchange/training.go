@@ -41,6 +41,9 @@ func Usual(workers, bytes int) Pattern {
 	return ScatterReduce
 }
 
+// ErrNoServer says that a process reaches no parameter server: another may.
+var ErrNoServer = errors.New("no parameter server is reached from here")
+
 // Averager is a board that adds up: a parameter server.
 type Averager interface {
 	activities.Board
@@ -139,6 +142,8 @@ func (j Job) check() error {
 		return fmt.Errorf("the group: %w", err)
 	}
 	switch _, adds := j.Board.(Averager); {
+	case j.Pattern == ParameterServer && !adds:
+		return fmt.Errorf("%w, as from functions that run elsewhere: use %s or %s", ErrNoServer, ScatterReduce, AllGather)
 	case j.Board == nil:
 		return errors.New("there is no board: the artifact store that this attempt has is none")
 	case j.Workers < 1 || j.Worker < 0 || j.Worker >= j.Workers:
@@ -147,9 +152,6 @@ func (j Job) check() error {
 		return fmt.Errorf("%d rounds: give at least 1", j.Rounds)
 	case j.Every < 0 || j.Patience < 0 || j.Limit < 0:
 		return errors.New("a negative number of rounds or time: leave it out for the usual one")
-	case j.Pattern == ParameterServer && !adds:
-		return errors.New("no parameter server is reached from here, as from functions that run elsewhere: use " +
-			string(ScatterReduce) + " or " + string(AllGather))
 	case j.Pattern != "" && j.Pattern != ScatterReduce && j.Pattern != AllGather && j.Pattern != ParameterServer:
 		return fmt.Errorf("pattern %q: there are %q", j.Pattern, Patterns())
 	}

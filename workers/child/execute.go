@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/exchange"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -128,10 +129,15 @@ func (s Stages) call(
 	}
 	output, err := stage.Call(ctx, start.Input)
 	if err != nil {
-		return nil, &wire.StageFailure{
+		failure = &wire.StageFailure{
 			Message: err.Error(), Permanent: errors.Is(err, runs.ErrInput) || errors.Is(err, workflows.ErrPermanent),
 			OutOfMemory: errors.Is(err, workflows.ErrOutOfMemory),
 		}
+		if attempt, _ := activities.FromContext(ctx); errors.Is(err, exchange.ErrNoServer) && attempt != nil &&
+			attempt.Venue != predictor.Pool {
+			failure.Unfit = predictor.CauseStart
+		}
+		return nil, failure
 	}
 	return output, nil
 }

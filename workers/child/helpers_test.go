@@ -65,6 +65,10 @@ func stages() child.Stages {
 		}),
 		workflows.NewStage("count", countTo),
 		workflows.NewStage("train", train),
+		workflows.NewStage("serve", func(ctx context.Context, _ int) (int, error) {
+			worker := workflows.Worker{Count: 1, Group: "group"}
+			return 0, worker.Train(ctx, workflows.Rounds{Count: 1, Pattern: workflows.ParameterServer}, nil)
+		}),
 		workflows.NewStage("wait", func(ctx context.Context, _ int) (int, error) {
 			<-ctx.Done()
 			return runtime.GOMAXPROCS(0), nil

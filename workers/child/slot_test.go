@@ -445,3 +445,22 @@ func TestAStageFindsTheServerThatComesWithItsAttempt(t *testing.T) {
 type writes func(p []byte) (int, error)
 
 func (w writes) Write(p []byte) (int, error) { return w(p) }
+
+// TestAFunctionWithoutAParameterServerIsUnfit: at the pool there may be one.
+func TestAFunctionWithoutAParameterServerIsUnfit(t *testing.T) {
+	t.Parallel()
+	answer, err := child.Function(stages(), openStore(t), silent)(t.Context(),
+		wire.Invoke{Version: wire.Version, Start: attempt("serve", "1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := answer.Error
+	if failure == nil || failure.Unfit != predictor.CauseStart || !strings.Contains(failure.Message, "parameter server") {
+		t.Errorf("a function: %+v", failure)
+	}
+	slot := serve(t, silent)
+	slot.start(attempt("serve", "1"))
+	if failure := slot.done().Error; failure == nil || failure.Unfit != "" {
+		t.Errorf("the pool: %+v", failure)
+	}
+}
