@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -49,9 +50,9 @@ func TestAStageKnowsItsAttemptAndItsLogLinesNameIt(t *testing.T) {
 	var log bytes.Buffer
 	slot := serve(t, slog.New(slog.NewTextHandler(&log, nil)))
 	start := attempt("look", "1")
-	start.Attempt = 2
+	start.Attempt, start.Task.Timeout = 2, time.Minute
 	slot.start(start)
-	if diff := cmp.Diff(`{"run":"run-1","stage":"look","task":"look-7","number":2,"venue":"pool"}`,
+	if diff := cmp.Diff(`{"run":"run-1","stage":"look","task":"look-7","number":2,"venue":"pool","timeout":60000000000}`,
 		string(slot.done().Output)); diff != "" {
 		t.Errorf("what the stage saw (-want +got):\n%s", diff)
 	}
