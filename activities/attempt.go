@@ -46,6 +46,8 @@ type Attempt struct {
 	// TimeToLoss is how long attempts like this one go on in the mean before they are lost with their host; 0 where nobody
 	// says.
 	TimeToLoss time.Duration
+	// Timeout is how long the attempt may take by its stage; 0 is for as long as it wants.
+	Timeout time.Duration
 
 	read, written  atomic.Int64
 	fetch, publish stopwatch

@@ -3,12 +3,14 @@ package activities_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
@@ -83,13 +85,14 @@ func TestACheckpointIsWhatTheNextAttemptStartsFrom(t *testing.T) {
 	}
 }
 
-func TestProgressLeavesOutWhatIsNoNumber(t *testing.T) {
+func TestProgressTellsWhatIsNoNumberToo(t *testing.T) {
 	t.Parallel()
 	ctx, a := attempt(t, activities.Ref{})
 	var got map[string]float64
 	a.Progress = func(_, _ int, metrics map[string]float64) { got = metrics }
-	activities.Progress(ctx, 1, map[string]float64{"loss": 0.5, "nan": math.NaN(), "inf": math.Inf(1)})
-	if diff := cmp.Diff(map[string]float64{"loss": 0.5}, got); diff != "" {
+	want := map[string]float64{"loss": 0.5, "nan": math.NaN(), "inf": math.Inf(1)}
+	activities.Progress(ctx, 1, maps.Clone(want))
+	if diff := cmp.Diff(want, got, cmpopts.EquateNaNs()); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
 }

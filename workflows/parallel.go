@@ -40,7 +40,8 @@ type Rounds struct {
 	// Count is after how many rounds the training is over, from 1.
 	Count int
 	// Pattern is how they come to the mean of a round; empty is ScatterReduce or AllGather, whichever takes less time for
-	// the size of the model. ParameterServer is for stages whose workers are all on the engine's machine.
+	// the size of the model. ParameterServer is for stages whose workers are all on the engine's machine: functions
+	// elsewhere leave its tasks to the pool.
 	Pattern Pattern
 	// Every is after how many rounds one of them saves the state; 0 is 16.
 	Every int
@@ -60,7 +61,8 @@ type Worker struct {
 }
 
 // callTime is after how long a call saves its state and ends, so that the next goes on: a function may take it, at
-// every venue, and it has a fifth of its time left to start and to save.
+// every venue, and it has a fifth of its time left to start and to save. A stage with a shorter timeout has a fifth of
+// that left.
 const callTime = wire.FunctionTime * 4 / 5
 
 // Train does this worker's part of a training until its end, whoever did the rest; then the model is trained. It
@@ -74,9 +76,13 @@ func (w Worker) Train(ctx context.Context, rounds Rounds, model Model) error {
 	if rounds.Pattern == ParameterServer {
 		board, _ = exchange.ServerFrom(ctx)
 	}
+	limit := callTime
+	if attempt.Timeout > 0 {
+		limit = min(limit, attempt.Timeout*4/5)
+	}
 	told, err := exchange.Train(ctx, exchange.Job{
 		Board: board, Group: w.Group, Worker: w.Number, Workers: w.Count, Rounds: rounds.Count, Pattern: rounds.Pattern,
-		Every: rounds.Every, Patience: rounds.Patience, Limit: callTime, State: w.From,
+		Every: rounds.Every, Patience: rounds.Patience, Limit: limit, State: w.From,
 		Each: func(told exchange.Told) { w.tell(ctx, rounds, told) },
 	}, model)
 	activities.Log(ctx).InfoContext(ctx, "worker ends", "worker", w.Number, "workers", w.Count, "rounds", told.Rounds,

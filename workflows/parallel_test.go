@@ -9,9 +9,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/exchange"
 	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/app"
@@ -145,6 +149,32 @@ func TestAParallelStageThatGetsNowhereEnds(t *testing.T) {
 			_, err := spillwaytest.Run(t, pipeline, 1, app.Stage(stuck), app.Stage(fails))
 			if err == nil || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("got %v, want it to say %q", err, test.says)
+			}
+		})
+	}
+}
+
+// slowDescent takes a second for a part.
+type slowDescent struct{ descent }
+
+func (d *slowDescent) Part(ctx context.Context, round, part, parts int) (workflows.Part, error) {
+	time.Sleep(time.Second)
+	return d.descent.Part(ctx, round, part, parts)
+}
+
+func TestACallEndsBeforeTheTimeoutOfItsStage(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[time.Duration]int{0: 40, 20 * time.Second: 14} {
+		synctest.Test(t, func(t *testing.T) {
+			store, err := artifact.Open(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := activities.NewContext(t.Context(), &activities.Attempt{Store: store, Timeout: timeout})
+			began := time.Now()
+			err = workflows.Worker{Count: 1, Group: "group"}.Train(ctx, workflows.Rounds{Count: 40}, &slowDescent{})
+			if took := time.Since(began); took != time.Duration(want)*time.Second || (err == nil) != (timeout == 0) {
+				t.Errorf("timeout %s: it has ended after %s, %v; want %d s", timeout, took, err, want)
 			}
 		})
 	}

@@ -308,3 +308,16 @@ func BenchmarkPut(b *testing.B) {
 		})
 	}
 }
+
+// TestBoardsThatCannotBeSweptKeepNobodyFromTheStore has a file where the folder of boards is expected, which fails for
+// root as well.
+func TestBoardsThatCannotBeSweptKeepNobodyFromTheStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, artifact.Boards), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := artifact.Open(dir); err != nil {
+		t.Error(err)
+	}
+}

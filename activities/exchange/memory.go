@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +16,10 @@ const (
 	memoryRoom = 1 << 30
 	// memoryPatience is for how long a group is kept that nobody asks for: longer than any function runs.
 	memoryPatience = time.Hour
+	// memoryEach is what a message takes besides its bytes: its name, and its place.
+	memoryEach = 200
+	// mostMean is of how many messages a mean is at most: one of each worker.
+	mostMean = 100
 )
 
 // Memory is a board in the memory of this process, which adds up as well: what a parameter server keeps. The zero value
@@ -24,7 +27,8 @@ const (
 type Memory struct {
 	mu     sync.Mutex
 	groups map[string]*group // guarded by mu
-	bytes  int64             // guarded by mu: of all messages
+	begun  chan struct{}     // guarded by mu: closed when the next group begins; nil where nobody waits for one
+	bytes  int64             // guarded by mu: that all messages take
 }
 
 // group is the messages of one group.
@@ -40,8 +44,9 @@ var (
 	_ Averager         = (*Memory)(nil)
 )
 
-// of returns a group, and forgets those that nobody has asked for in a long time; the caller holds mu.
-func (m *Memory) of(name string) *group {
+// find returns a group, nil where there is none, and forgets those that nobody has asked for in a long time; the caller
+// holds mu.
+func (m *Memory) find(name string) *group {
 	now := time.Now()
 	for other, g := range m.groups {
 		if other != name && now.Sub(g.asked) > memoryPatience {
@@ -49,23 +54,39 @@ func (m *Memory) of(name string) *group {
 		}
 	}
 	g := m.groups[name]
-	if g == nil {
-		g = &group{messages: map[string][]byte{}, posted: make(chan struct{}), sums: map[string]*sum{}}
-		if m.groups == nil {
-			m.groups = map[string]*group{}
-		}
-		m.groups[name] = g
+	if g != nil {
+		g.asked = now
 	}
-	g.asked = now
 	return g
 }
 
+// begin makes a group; the caller holds mu.
+func (m *Memory) begin(name string) *group {
+	g := &group{
+		messages: map[string][]byte{}, posted: make(chan struct{}), asked: time.Now(), sums: map[string]*sum{},
+	}
+	if m.groups == nil {
+		m.groups = map[string]*group{}
+	}
+	m.groups[name] = g
+	if m.begun != nil {
+		close(m.begun)
+		m.begun = nil
+	}
+	return g
+}
+
+// forget drops a group; who waits for its messages looks again.
 func (m *Memory) forget(name string, g *group) {
 	for _, data := range g.messages {
-		m.bytes -= int64(len(data))
+		m.bytes -= taken(data)
 	}
 	delete(m.groups, name)
+	close(g.posted)
 }
+
+// taken is what a message takes, in bytes.
+func taken(data []byte) int64 { return int64(len(data)) + memoryEach }
 
 // Post leaves data under a name of a group; see activities.Board. It wraps activities.ErrNoRoom beyond a gibibyte.
 func (m *Memory) Post(_ context.Context, group, name string, data []byte) (first bool, err error) {
@@ -74,16 +95,19 @@ func (m *Memory) Post(_ context.Context, group, name string, data []byte) (first
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g := m.of(group)
-	if _, there := g.messages[name]; there {
+	g := m.find(group)
+	if g != nil && g.messages[name] != nil {
 		return false, nil
 	}
-	if m.bytes+int64(len(data)) > memoryRoom {
+	if m.bytes+taken(data) > memoryRoom {
 		return false, fmt.Errorf("post %d bytes where %d are kept: %w; use the artifact store as the channel", len(data),
 			m.bytes, activities.ErrNoRoom)
 	}
-	g.messages[name] = slices.Clone(data)
-	m.bytes += int64(len(data))
+	if g == nil {
+		g = m.begin(group)
+	}
+	g.messages[name] = append([]byte{}, data...) // never nil
+	m.bytes += taken(data)
 	close(g.posted)
 	g.posted = make(chan struct{})
 	return true, nil
@@ -91,10 +115,16 @@ func (m *Memory) Post(_ context.Context, group, name string, data []byte) (first
 
 // Look returns what is under a name; see activities.Board.
 func (m *Memory) Look(_ context.Context, group, name string) ([]byte, error) {
+	if err := activities.CheckMessage(group, name); err != nil {
+		return nil, fmt.Errorf("look: %w", err)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	data, there := m.of(group).messages[name]
-	if !there {
+	var data []byte
+	if g := m.find(group); g != nil {
+		data = g.messages[name]
+	}
+	if data == nil {
 		return nil, fmt.Errorf("look at %s of %s: %w", name, group, activities.ErrMissing)
 	}
 	return data, nil
@@ -102,17 +132,24 @@ func (m *Memory) Look(_ context.Context, group, name string) ([]byte, error) {
 
 // Wipe removes messages; see activities.Board.
 func (m *Memory) Wipe(_ context.Context, group string, names ...string) error {
+	if err := activities.CheckMessage(group, names...); err != nil {
+		return fmt.Errorf("wipe: %w", err)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g := m.of(group)
+	g := m.find(group)
+	if g == nil {
+		return nil
+	}
 	for _, name := range names {
-		m.bytes -= int64(len(g.messages[name]))
-		delete(g.messages, name)
+		if data := g.messages[name]; data != nil {
+			m.bytes -= taken(data)
+			delete(g.messages, name)
+		}
 	}
 	clear(g.sums)
-	if len(names) == 0 {
+	if len(names) == 0 || len(g.messages) == 0 {
 		m.forget(group, g)
-		close(g.posted) // who waits looks again
 	}
 	return nil
 }
@@ -142,12 +179,28 @@ func (s *sum) of() (Vector, error) {
 // mostSums is how many means of a group are kept: workers of one round and of the next ask for them.
 const mostSums = 2
 
-// Mean waits until there is a message under each of the names, and returns their mean; see Averager.
+// checkMean refuses names of which there is no mean.
+func checkMean(group string, names []string) error {
+	seen := map[string]bool{}
+	for _, name := range names[:min(len(names), mostMean)] {
+		if seen[name] {
+			return fmt.Errorf("a mean in which %q is twice: name each message once", name)
+		}
+		seen[name] = true
+	}
+	if len(names) == 0 || len(names) > mostMean {
+		return fmt.Errorf("a mean of %d messages: give 1 to %d", len(names), mostMean)
+	}
+	return activities.CheckMessage(group, names...)
+}
+
+// Mean waits until there is a message under each of the names, 100 at most and each once, and returns their mean; see
+// Averager.
 func (m *Memory) Mean(
 	ctx context.Context, group string, names []string, patience time.Duration,
 ) (mean Vector, missing []int, err error) {
-	if len(names) == 0 {
-		return Vector{}, nil, errors.New("a mean of no messages")
+	if err := checkMean(group, names); err != nil {
+		return Vector{}, nil, err
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -155,6 +208,12 @@ func (m *Memory) Mean(
 		found, missing, posted := m.sum(group, names)
 		if len(missing) == 0 {
 			mean, err := found.of()
+			if err == nil {
+				err = activities.Found(ctx, 2*4*int64(len(mean.Values))) // the caller's own, and its encoding
+			}
+			if err != nil {
+				return Vector{}, nil, err
+			}
 			mean.Values = slices.Clone(mean.Values) // the caller's own
 			return mean, nil, err
 		}
@@ -175,7 +234,16 @@ func (m *Memory) Mean(
 func (m *Memory) sum(group string, names []string) (found *sum, missing []int, posted <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g := m.of(group)
+	g := m.find(group)
+	if g == nil {
+		if m.begun == nil {
+			m.begun = make(chan struct{})
+		}
+		for i := range names {
+			missing = append(missing, i)
+		}
+		return nil, missing, m.begun
+	}
 	key := strings.Join(names, " ")
 	if found := g.sums[key]; found != nil {
 		return found, nil, g.posted

@@ -91,7 +91,12 @@ func (r Remote) ask(ctx context.Context, method, path string, body []byte) (stat
 		return 0, nil, err
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was only read
-	data, err = io.ReadAll(answer.Body)
+	if method == http.MethodGet {
+		err = activities.Found(ctx, answer.ContentLength)
+	}
+	if err == nil {
+		data, err = io.ReadAll(answer.Body)
+	}
 	return answer.StatusCode, data, err
 }
 

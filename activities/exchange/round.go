@@ -7,10 +7,14 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
 )
+
+// errFound says that another look has found the message, and reads it.
+var errFound = errors.New("another look has found it")
 
 // errPassed says that the group has gone on meanwhile, and that this worker has taken its state over.
 var errPassed = errors.New("the others have gone on")
@@ -51,14 +55,14 @@ func (w *worker) names(round int) (names []string) {
 type turn struct {
 	*worker
 
-	began time.Time
+	began time.Time // to wait for others: its own parts are posted
 	parts map[int]Vector
 	given map[int]bool // parts that this turn has posted
 }
 
 // exchange computes this worker's part of the round, and returns the mean of all.
 func (w *worker) exchange(ctx context.Context) (Vector, error) {
-	t := &turn{worker: w, began: time.Now(), parts: map[int]Vector{}, given: map[int]bool{}}
+	t := &turn{worker: w, parts: map[int]Vector{}, given: map[int]bool{}}
 	if w.Workers == 1 {
 		part, err := t.part(ctx, 0)
 		if err != nil {
@@ -88,15 +92,17 @@ func (t *turn) roles() []int {
 	return append([]int{t.Worker}, slices.Sorted(maps.Keys(t.adopted))...)
 }
 
-// part computes a part, once.
+// part computes a part, once. The others may take as long for theirs, and begin later.
 func (t *turn) part(ctx context.Context, number int) (Vector, error) {
 	if part, computed := t.parts[number]; computed {
 		return part, nil
 	}
 	began := time.Now()
 	part, err := t.model.Part(ctx, t.round, number, t.Workers)
-	t.told.Computing += time.Since(began)
+	took := time.Since(began)
+	t.told.Computing += took
 	t.told.Parts++
+	t.patience = max(t.patience, patienceOver*took)
 	if err == nil {
 		err = part.check()
 	}
@@ -156,9 +162,9 @@ func (t *turn) overdue(part int) bool {
 	return time.Since(t.began) > t.patience*time.Duration(1+distance)/2
 }
 
-// await waits for the vector of a part's worker. It is not there when it is overdue. While it is missing, one look
+// await waits for the vector of a part's worker. It is not there when it is overdue, and was looked for. While it is missing, one look
 // follows another before that has come back: over a slow channel, each would else delay what comes meanwhile by a whole
-// latency.
+// latency. Once one has found the message, no other reads it.
 func (t *turn) await(ctx context.Context, name string, part int) (v Vector, there bool, err error) {
 	looking, cancel := context.WithCancel(ctx)
 	var looks sync.WaitGroup
@@ -170,30 +176,46 @@ func (t *turn) await(ctx context.Context, name string, part int) (v Vector, ther
 		err   error
 	}
 	answers := make(chan found, mostLooks)
-	looked, out := time.Now(), 0
+	var reading atomic.Bool
+	looked, out, answered := time.Now(), 0, false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := firstPoll; ; {
 		select {
 		case got := <-answers:
-			if out--; got.err != nil || got.there {
+			out--
+			if errors.Is(got.err, errFound) {
+				continue
+			}
+			if got.err != nil || got.there {
 				return got.v, got.there, got.err
 			}
+			answered = true
 			continue
 		case <-ctx.Done():
 			return Vector{}, false, context.Cause(ctx)
 		case <-timer.C:
 		}
-		if time.Since(looked) > looksFor || t.overdue(part) {
-			if late, err := t.overdue(part), t.gone(ctx); err != nil || late {
+		overdue := answered && !reading.Load() && t.overdue(part)
+		if overdue || time.Since(looked) > looksFor {
+			if err := t.gone(ctx); err != nil || overdue {
 				return Vector{}, false, err
 			}
 			looked = time.Now()
 		}
-		if out < mostLooks {
+		if out < mostLooks && !reading.Load() {
 			out++
 			looks.Go(func() {
-				v, there, err := t.take(looking, name)
+				mine := false
+				v, there, err := t.take(activities.WithFound(looking, func(int64) error {
+					if mine = reading.CompareAndSwap(false, true); !mine {
+						return errFound
+					}
+					return nil
+				}), name)
+				if mine && err == nil && !there { // it was damaged, and is posted again
+					reading.Store(false)
+				}
 				answers <- found{v, there, err}
 			})
 		}
@@ -208,6 +230,7 @@ func (t *turn) gather(ctx context.Context) (Vector, error) {
 	if err := t.giveParts(ctx, all); err != nil {
 		return Vector{}, err
 	}
+	t.began = time.Now()
 	for i := 1; i < t.Workers; i++ {
 		part := (t.Worker + i) % t.Workers
 		if all[part].Weight > 0 {
@@ -279,6 +302,7 @@ func (t *turn) serve(ctx context.Context) (Vector, error) {
 	if err := t.giveParts(ctx, make([]Vector, t.Workers)); err != nil {
 		return Vector{}, err
 	}
+	t.began = time.Now()
 	names := t.names(t.round)
 	for {
 		sum, missing, err := server.Mean(ctx, t.Group, names, min(t.patience/2, looksFor))
@@ -312,6 +336,7 @@ func (t *turn) scatter(ctx context.Context) (Vector, error) {
 			return Vector{}, err
 		}
 	}
+	t.began = time.Now()
 	pieces := make([]Vector, t.Workers)
 	for _, role := range t.roles() {
 		sum, err := t.add(ctx, role)

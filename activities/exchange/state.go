@@ -183,7 +183,8 @@ func (w *worker) newest(ctx context.Context) (newest Saved, err error) {
 	return newest, nil
 }
 
-// end tells that the training is over. Who comes later finds the final state; who is the last to come removes all.
+// end tells that the training is over. Who comes later finds the final state; who is the last to come removes all else.
+// An answer that was lost is asked for again, so the word of the end stays until old groups are removed.
 func (w *worker) end(ctx context.Context) error {
 	final, over, err := w.hear(ctx, endName)
 	if err != nil {
@@ -208,5 +209,5 @@ func (w *worker) end(ctx context.Context) error {
 		}
 	}
 	w.discard(ctx)
-	return nil
+	return w.post(ctx, endName, w.saved)
 }

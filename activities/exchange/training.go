@@ -41,6 +41,9 @@ func Usual(workers, bytes int) Pattern {
 	return ScatterReduce
 }
 
+// ErrNoServer says that a process reaches no parameter server: another may.
+var ErrNoServer = errors.New("no parameter server is reached from here")
+
 // Averager is a board that adds up: a parameter server.
 type Averager interface {
 	activities.Board
@@ -79,8 +82,9 @@ type Job struct {
 	Pattern Pattern
 	// Every is after how many rounds one of the workers saves the state, in turn; 0 is 16.
 	Every int
-	// Patience is how long a worker of the first round is waited for before another computes its part, too; 0 is 2 s. In
-	// later rounds it is a fifth of that, or three times as long as the round before took where that is more.
+	// Patience is how long a worker of the first round is waited for, once this one has posted its part, before another
+	// computes its part, too; 0 is 2 s. In later rounds it is a fifth of that, or three times as long as the round before
+	// took where that is more. It is never less than three times as long as a part takes to be computed.
 	Patience time.Duration
 	// Limit is how long this call may take before it saves its state and returns an AgainError; 0 leaves that to the
 	// deadline of the context.
@@ -124,6 +128,9 @@ type Told struct {
 const (
 	usualEvery    = 16
 	usualPatience = 2 * time.Second
+	// patienceOver is how many times as long as a round, or as a part takes to be computed, others are waited for at
+	// least.
+	patienceOver = 3
 	// spare is how many times as long as the longest round must be left before the limit for another to begin.
 	spare = 2
 	// reserve is what is left besides, to save the state.
@@ -135,6 +142,8 @@ func (j Job) check() error {
 		return fmt.Errorf("the group: %w", err)
 	}
 	switch _, adds := j.Board.(Averager); {
+	case j.Pattern == ParameterServer && !adds:
+		return fmt.Errorf("%w, as from functions that run elsewhere: use %s or %s", ErrNoServer, ScatterReduce, AllGather)
 	case j.Board == nil:
 		return errors.New("there is no board: the artifact store that this attempt has is none")
 	case j.Workers < 1 || j.Worker < 0 || j.Worker >= j.Workers:
@@ -143,9 +152,6 @@ func (j Job) check() error {
 		return fmt.Errorf("%d rounds: give at least 1", j.Rounds)
 	case j.Every < 0 || j.Patience < 0 || j.Limit < 0:
 		return errors.New("a negative number of rounds or time: leave it out for the usual one")
-	case j.Pattern == ParameterServer && !adds:
-		return errors.New("no parameter server is reached from here, as from functions that run elsewhere: use " +
-			string(ScatterReduce) + " or " + string(AllGather))
 	case j.Pattern != "" && j.Pattern != ScatterReduce && j.Pattern != AllGather && j.Pattern != ParameterServer:
 		return fmt.Errorf("pattern %q: there are %q", j.Pattern, Patterns())
 	}
@@ -185,7 +191,7 @@ type worker struct {
 	saved    Saved
 	adopted  map[int]bool // parts whose workers were not there in the last round
 	patience time.Duration
-	longest  time.Duration // of a round in which all were there
+	longest  time.Duration // of a round, without what was waited in vain
 	waited   bool          // for somebody, in vain, in this round
 	told     Told
 }
@@ -218,15 +224,23 @@ func (w *worker) train(ctx context.Context) error {
 		w.told.Rounds++
 		w.told.Done, w.told.Bytes = w.round, 4*len(sum.Values)
 		w.told.Exchanging += took - (w.told.Computing - computed)
-		if !w.waited {
-			w.longest, w.patience = max(w.longest, took), max(w.Patience/5, 3*took)
+		if w.waited {
+			took = w.told.Computing - computed // the next one waits for nobody
+		} else {
+			w.patience = max(w.Patience/5, patienceOver*took)
 		}
+		w.longest = max(w.longest, took)
 		if w.Each != nil {
 			w.Each(w.told)
 		}
 		if w.round%w.Every == 0 && w.round < w.Rounds {
 			if err := w.mark(ctx); err != nil {
 				return err
+			}
+			if len(w.adopted) == w.Workers-1 { // it waits for nobody, so it would else never look
+				if _, err := w.catchUp(ctx); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -245,14 +259,19 @@ func (w *worker) late(ctx context.Context) bool {
 
 // begin restores the newest state that this worker knows of, and then the newest of the group.
 func (w *worker) begin(ctx context.Context) error {
-	from := w.State
-	if w.attempt.Resume.Digest != "" { // of an attempt that was lost; its own state says how far it is
-		from.State = w.attempt.Resume
-	}
-	if from.State.Digest != "" {
-		if err := w.restore(ctx, from); err != nil {
+	// A checkpoint is of an attempt that was lost; its own state says how far it is.
+	for _, state := range []activities.Ref{w.attempt.Resume, w.State.State} {
+		if state.Digest == "" {
+			continue
+		}
+		err := w.restore(ctx, Saved{State: state})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, activities.ErrMissing) {
 			return err
 		}
+		activities.Log(ctx).WarnContext(ctx, "a state is lost: the training goes on from an earlier one", "error", err)
 	}
 	if w.round > 0 && w.round < w.Rounds { // the board may have lost it, as the memory of a server that was restarted has
 		if err := w.tell(ctx, w.saved); err != nil {

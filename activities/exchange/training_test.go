@@ -221,7 +221,7 @@ func TestEveryWorkerLearnsWhatOneProcessLearns(t *testing.T) {
 						t.Errorf("worker %d has %v, worker 0 %v: not the same to the last bit", i, m.Weights, models[0].Weights)
 					}
 				}
-				if left, err := on.Look(t.Context(), "group", "end"); !errors.Is(err, activities.ErrMissing) {
+				if left, err := on.Look(t.Context(), "group", "done-0"); !errors.Is(err, activities.ErrMissing) {
 					t.Errorf("the board still has %d bytes, %v", len(left), err)
 				}
 			})
@@ -308,7 +308,7 @@ func TestOneWorkerAloneDoesTheWorkOfAll(t *testing.T) {
 					t.Errorf("worker %d: %+v", i, told)
 				}
 			}
-			if _, err := on.Look(t.Context(), "group", "end"); !errors.Is(err, activities.ErrMissing) {
+			if _, err := on.Look(t.Context(), "group", "done-0"); !errors.Is(err, activities.ErrMissing) {
 				t.Errorf("the last one has left its board: %v", err)
 			}
 		})
@@ -517,5 +517,76 @@ func TestWhatCannotBeTrainedIsRefused(t *testing.T) {
 	}
 	if _, err := exchange.Train(t.Context(), good, newLogistic(1)); !errors.Is(err, activities.ErrNoAttempt) {
 		t.Errorf("outside an attempt: %v", err)
+	}
+}
+
+// trainAlone has one worker of two train, on a board of its own.
+func trainAlone(t *testing.T, files *artifact.Files, change func(*exchange.Job, *activities.Attempt, *logistic)) (
+	exchange.Told, *logistic,
+) {
+	t.Helper()
+	ctx, attempt := attemptOf(t.Context(), files)
+	m := newLogistic(1)
+	job := exchange.Job{
+		Board: &exchange.Memory{}, Group: "group", Workers: 2, Rounds: 20, Pattern: exchange.AllGather, Every: 4,
+		Patience: time.Millisecond,
+	}
+	change(&job, attempt, m)
+	told, err := exchange.Train(ctx, job, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return told, m
+}
+
+func TestAWorkerWhoseAnswerWasLostFindsThatTheTrainingIsOver(t *testing.T) {
+	t.Parallel()
+	files := openFiles(t)
+	on := &exchange.Memory{}
+	for i, worker := range []int{0, 1, 1, 0} {
+		told, m := trainAlone(t, files, func(job *exchange.Job, _ *activities.Attempt, _ *logistic) {
+			job.Board, job.Worker = on, worker
+		})
+		if i > 0 && (told.Parts != 0 || told.Skipped != 20) || len(m.Losses) != 20 {
+			t.Errorf("call %d, of worker %d: %+v, %d losses", i, worker, told, len(m.Losses))
+		}
+	}
+}
+
+func TestAStateThatIsLostIsDoneWithout(t *testing.T) {
+	t.Parallel()
+	files := openFiles(t)
+	lost := activities.Ref{Digest: strings.Repeat("ab", 32), Bytes: 9}
+	for name, change := range map[string]func(*exchange.Job, *activities.Attempt, *logistic){
+		"checkpoint": func(_ *exchange.Job, attempt *activities.Attempt, _ *logistic) { attempt.Resume = lost },
+		"call":       func(job *exchange.Job, _ *activities.Attempt, _ *logistic) { job.State.State = lost },
+	} {
+		if told, m := trainAlone(t, files, change); told.Rounds != 20 || len(m.Losses) != 20 {
+			t.Errorf("the state of the %s: %+v, %d losses", name, told, len(m.Losses))
+		}
+	}
+}
+
+func TestAWorkerThatDoesTheWorkOfAllLooksWhetherTheGroupIsFurther(t *testing.T) {
+	t.Parallel()
+	files := openFiles(t)
+	there, own := &exchange.Memory{}, &exchange.Memory{}
+	trainAlone(t, files, func(job *exchange.Job, _ *activities.Attempt, _ *logistic) { job.Board, job.Worker = there, 1 })
+	end, err := there.Look(t.Context(), "group", "end")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, m := trainAlone(t, files, func(job *exchange.Job, _ *activities.Attempt, m *logistic) {
+		job.Board = own
+		m.before = func(round, _ int) error {
+			if round != 6 {
+				return nil
+			}
+			_, err := own.Post(t.Context(), "group", "end", end)
+			return err
+		}
+	})
+	if told.Rounds != 8 || told.Skipped != 12 || len(m.Losses) != 20 {
+		t.Errorf("got %+v, %d losses; want 8 rounds, until it looks, and the rest from the others", told, len(m.Losses))
 	}
 }

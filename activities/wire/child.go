@@ -20,7 +20,8 @@ const (
 	// engine's relay, which holds a token that opens and puts artifacts, or for functions elsewhere an s3:// URL.
 	ArtifactsEnvironment = "SPILLWAY_ARTIFACTS"
 	// ServerEnvironment is the http:// URL of the engine's relay, which has a parameter server for trainings by several
-	// workers, with its token; unset where the process cannot reach it, as functions elsewhere cannot.
+	// workers, with its token, for functions; unset where they cannot reach it, as those elsewhere cannot. A child is told
+	// it in ToChild.
 	ServerEnvironment = "SPILLWAY_SERVER"
 	// TemporalEnvironment and NATSEnvironment are the addresses for the workflow worker; that of NATS holds the name and
 	// the password of its build.
@@ -55,9 +56,12 @@ const (
 // it says so: all that the attempt has printed comes before it. The supervisor takes it out.
 const OutputEnd = "\x00\x02spillway: end of attempt\x03\x00"
 
-// ToChild is a message from the supervisor to a child. Exactly one of the pointers is set.
+// ToChild is a message from the supervisor to a child. Exactly one of the fields is set, but for Server.
 type ToChild struct {
-	Start  *StartAttempt  `json:"start,omitempty"`
+	Start *StartAttempt `json:"start,omitempty"`
+	// Server goes with Start: the http:// URL of the engine's relay, which has a parameter server for trainings by several
+	// workers; empty where there is none. It holds a token, which an environment would show to other processes.
+	Server string         `json:"server,omitempty"`
 	Limit  *quantity.Size `json:"limit,omitempty"`  // the grant of the attempt going on is this from now on
 	Cancel bool           `json:"cancel,omitempty"` // the context of the attempt going on ends
 	// Propose asks an idle child which size an attempt shall have; it answers with Recommended.

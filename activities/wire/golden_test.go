@@ -44,7 +44,7 @@ var (
 	training = predictor.Training{
 		Model: "3b2a", ModelBytes: 4 * quantity.MiB,
 		Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Steps: 40, TotalSteps: 100,
-		PredictedStepSeconds: 0.5, StepSeconds: 0.55, Bubble: 0.2,
+		PredictedStepSeconds: 0.5, StepSeconds: 0.55, Bubble: 0.2, Workers: 2, ExchangeSeconds: 0.05,
 		Parts: []predictor.TrainingPart{{
 			Device: "cuda:0", Kind: "cuda", Class: "h100", Threads: 2, Ops: 31, First: "embed", Last: "block.3.mlp",
 			Recompute:          true,
@@ -188,7 +188,7 @@ func plainMessages() map[string]any {
 			Spent: 77_664, Running: 512, Reserved: 200_000, Budgeted: true, Checkpoint: ref, Step: 3, Of: 50,
 			Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"},
 		},
-		"to_child_start":  &wire.ToChild{Start: &start},
+		"to_child_start":  &wire.ToChild{Start: &start, Server: "http://artifacts:token@127.0.0.1:9000"},
 		"to_child_limit":  &wire.ToChild{Limit: &size},
 		"to_child_cancel": &wire.ToChild{Cancel: true},
 		"to_child_propose": &wire.ToChild{Propose: &wire.ProposeSize{

@@ -544,8 +544,12 @@ func TestAttemptsThatDoNotFitWaitForTheirTurn(t *testing.T) {
 
 func TestNoVariableOfTheHostReachesAChild(t *testing.T) {
 	t.Setenv("SPILLWAY_TEST_SECRET", "secret")
-	h := start(t, 1, nil)
+	const server = "http://artifacts:token@127.0.0.1:9000"
+	h := start(t, 1, func(o *Options) { o.ServerURL = server })
 	out, _ := h.done(t, order{Do: "environment"})
+	if out.Server != server {
+		t.Errorf("the child is told of the server %q, want %q", out.Server, server)
+	}
 	for _, pair := range out.Env {
 		name, _, _ := strings.Cut(pair, "=")
 		switch name {

@@ -45,6 +45,7 @@ type order struct {
 type report struct {
 	PID    int            `json:"pid"`
 	Env    []string       `json:"env,omitempty"`
+	Server string         `json:"server,omitempty"`
 	Resume activities.Ref `json:"resume"`
 	Grant  quantity.Size  `json:"grant"`
 	Past   int            `json:"past,omitempty"`
@@ -83,7 +84,7 @@ func serve() error {
 			}
 			continue
 		}
-		answer := work(*message.Start, messages, out)
+		answer := work(*message.Start, message.Server, messages, out)
 		if _, err := fmt.Print(wire.OutputEnd); err != nil {
 			return err
 		}
@@ -109,7 +110,7 @@ func recommend(asked wire.ProposeSize) *wire.Recommended {
 	return &wire.Recommended{Size: quantity.Size{Memory: order.Bytes * quantity.Bytes(asked.Proposal.Attempt)}}
 }
 
-func work(start wire.StartAttempt, messages <-chan wire.ToChild, out *json.Encoder) wire.Answer {
+func work(start wire.StartAttempt, server string, messages <-chan wire.ToChild, out *json.Encoder) wire.Answer {
 	var order order
 	if err := json.Unmarshal(start.Input, &order); err != nil {
 		return wire.Answer{Error: &wire.StageFailure{Message: err.Error(), Permanent: true}}
@@ -121,6 +122,7 @@ func work(start wire.StartAttempt, messages <-chan wire.ToChild, out *json.Encod
 	}
 	report := report{
 		PID: os.Getpid(), Resume: start.Resume, Grant: start.Grant, Past: len(start.Past), ToLoss: start.TimeToLoss,
+		Server: server,
 	}
 	switch order.Do {
 	case "fail":

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
-	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/spawn"
@@ -79,9 +78,6 @@ func (s *children) take(
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), path) // it outlives the attempt
 	cmd.Env = environment(s.user.Lookup(os.LookupEnv), b, s.artifacts, size, s.groups.Mode() != enforce.None, s.extra,
 		gpus)
-	if s.server != "" {
-		cmd.Env = append(cmd.Env, wire.ServerEnvironment+"="+s.server)
-	}
 	if s.user != nil {
 		cmd.Dir = "/" // it may have no right to this process's directory
 	}

@@ -87,7 +87,7 @@ func unstarted(ctx context.Context, err error, output string) (f finish) {
 
 // supervise tells the child to start and follows it to the end of the attempt.
 func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input json.RawMessage) (f finish) {
-	err := c.send(wire.ToChild{Start: &wire.StartAttempt{
+	err := c.send(wire.ToChild{Server: r.agent.children.server, Start: &wire.StartAttempt{
 		Task: task, Attempt: r.try.Number, Input: input, Grant: r.limits(), Resume: r.try.State().Checkpoint,
 		Past: r.agent.past(task.Stage), TimeToLoss: r.agent.timeToLoss(r.held().DeviceClass),
 	}})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/exchange"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -47,6 +48,7 @@ func (s Stages) execute(
 	attempt := &activities.Attempt{
 		Run: start.Task.Run, Stage: start.Task.Stage.Name, Task: start.Task.ID, Number: start.Attempt, Venue: venue,
 		Store: store, Resume: start.Resume, Past: start.Past, TimeToLoss: start.TimeToLoss,
+		Timeout: start.Task.Timeout,
 		Traceparent: wire.AttemptTraceparent(start.Task.Run, start.Task.Traceparent, start.Task.ID, start.Attempt,
 			start.Task.PoolOnly),
 		Logger: logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),
@@ -128,10 +130,15 @@ func (s Stages) call(
 	}
 	output, err := stage.Call(ctx, start.Input)
 	if err != nil {
-		return nil, &wire.StageFailure{
+		failure = &wire.StageFailure{
 			Message: err.Error(), Permanent: errors.Is(err, runs.ErrInput) || errors.Is(err, workflows.ErrPermanent),
 			OutOfMemory: errors.Is(err, workflows.ErrOutOfMemory),
 		}
+		if attempt, _ := activities.FromContext(ctx); errors.Is(err, exchange.ErrNoServer) && attempt != nil &&
+			attempt.Venue != predictor.Pool {
+			failure.Unfit = predictor.CauseStart
+		}
+		return nil, failure
 	}
 	return output, nil
 }

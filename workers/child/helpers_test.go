@@ -11,6 +11,7 @@ import (
 	"math"
 	"runtime"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -34,6 +35,8 @@ type seen struct {
 	Task   string          `json:"task"`
 	Number int             `json:"number"`
 	Venue  predictor.Venue `json:"venue"`
+
+	Timeout time.Duration `json:"timeout"`
 }
 
 // stages are those of the binary under test. Each does one thing that an attempt may do.
@@ -46,7 +49,7 @@ func stages() child.Stages {
 				return seen{}, err
 			}
 			activities.Log(ctx).InfoContext(ctx, "looked")
-			return seen{attempt.Run, attempt.Stage, attempt.Task, attempt.Number, attempt.Venue}, nil
+			return seen{attempt.Run, attempt.Stage, attempt.Task, attempt.Number, attempt.Venue, attempt.Timeout}, nil
 		}),
 		workflows.NewStage("fail", func(_ context.Context, kind string) (int, error) {
 			switch kind {
@@ -65,6 +68,10 @@ func stages() child.Stages {
 		}),
 		workflows.NewStage("count", countTo),
 		workflows.NewStage("train", train),
+		workflows.NewStage("serve", func(ctx context.Context, _ int) (int, error) {
+			worker := workflows.Worker{Count: 1, Group: "group"}
+			return 0, worker.Train(ctx, workflows.Rounds{Count: 1, Pattern: workflows.ParameterServer}, nil)
+		}),
 		workflows.NewStage("wait", func(ctx context.Context, _ int) (int, error) {
 			<-ctx.Done()
 			return runtime.GOMAXPROCS(0), nil

@@ -29,6 +29,8 @@ type Channels struct {
 	Printed []io.Writer
 	// Enforced says that the kernel holds this process to its grant.
 	Enforced bool
+	// Server returns the context of an attempt that is told of a parameter server; nil leaves it as it is.
+	Server func(ctx context.Context, location string) (context.Context, error)
 }
 
 // Serve runs the attempts that arrive, one at a time, and answers, until no more can arrive. A supervisor that goes
@@ -36,7 +38,7 @@ type Channels struct {
 func Serve(ctx context.Context, stages Stages, store activities.Store, logger *slog.Logger, channels Channels) error {
 	s := &slot{
 		stages: stages, store: store, logger: logger, out: json.NewEncoder(channels.Out), printed: channels.Printed,
-		enforced: channels.Enforced,
+		enforced: channels.Enforced, server: channels.Server,
 	}
 	if err := s.send(wire.FromChild{Ready: true}); err != nil {
 		return err
@@ -63,6 +65,7 @@ type slot struct {
 	logger   *slog.Logger
 	printed  []io.Writer
 	enforced bool
+	server   func(ctx context.Context, location string) (context.Context, error)
 
 	running sync.WaitGroup
 	cancel  context.CancelFunc // of the attempt going on; owned by the loop of Serve
@@ -75,7 +78,7 @@ func (s *slot) obey(ctx context.Context, message wire.ToChild) {
 	switch {
 	case message.Start != nil:
 		limit(message.Start.Grant, s.enforced)
-		ctx, cancel := context.WithCancel(ctx)
+		ctx, cancel := context.WithCancel(s.reach(ctx, message.Server))
 		s.cancel = cancel
 		s.running.Go(func() {
 			defer cancel()
@@ -88,6 +91,20 @@ func (s *slot) obey(ctx context.Context, message wire.ToChild) {
 	case message.Propose != nil:
 		s.running.Go(func() { s.recommend(ctx, *message.Propose) })
 	}
+}
+
+// reach is the context in which stages find a parameter server. One that cannot be reached is missed by the stages that
+// ask for it, and by no others.
+func (s *slot) reach(ctx context.Context, location string) context.Context {
+	if location == "" || s.server == nil {
+		return ctx
+	}
+	reached, err := s.server(ctx, location)
+	if err != nil {
+		s.logger.WarnContext(ctx, "stages have no parameter server", "error", err)
+		return ctx
+	}
+	return reached
 }
 
 // recommend asks the stage. A panic of its recommender is an answer like any other.

@@ -3,6 +3,7 @@ package child_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -48,9 +50,9 @@ func TestAStageKnowsItsAttemptAndItsLogLinesNameIt(t *testing.T) {
 	var log bytes.Buffer
 	slot := serve(t, slog.New(slog.NewTextHandler(&log, nil)))
 	start := attempt("look", "1")
-	start.Attempt = 2
+	start.Attempt, start.Task.Timeout = 2, time.Minute
 	slot.start(start)
-	if diff := cmp.Diff(`{"run":"run-1","stage":"look","task":"look-7","number":2,"venue":"pool"}`,
+	if diff := cmp.Diff(`{"run":"run-1","stage":"look","task":"look-7","number":2,"venue":"pool","timeout":60000000000}`,
 		string(slot.done().Output)); diff != "" {
 		t.Errorf("what the stage saw (-want +got):\n%s", diff)
 	}
@@ -401,5 +403,65 @@ func TestEachAttemptMarksTheEndOfWhatItPrinted(t *testing.T) {
 		if got, want := s.printed.String(), strings.Repeat(wire.OutputEnd, n); got != want {
 			t.Errorf("after %d attempts: got %q, want %q", n, got, want)
 		}
+	}
+}
+
+func TestAStageFindsTheServerThatComesWithItsAttempt(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	listed := child.NewStages([]runs.AnyStage{workflows.NewStage("ask", func(ctx context.Context, _ int) (string, error) {
+		server, _ := ctx.Value(key{}).(string)
+		return server, nil
+	})})
+	for server, want := range map[string]string{"": `""`, "here": `"here"`, "elsewhere": `""`} {
+		start := attempt("ask", "1")
+		message, err := json.Marshal(wire.ToChild{Start: &start, Server: server})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		fromUs, in := io.Pipe()
+		toThem := io.MultiReader(bytes.NewReader(message), fromUs)
+		err = child.Serve(t.Context(), listed, openStore(t), silent, child.Channels{
+			In: toThem, Out: writes(func(p []byte) (int, error) {
+				if bytes.Contains(p, []byte(`"done"`)) {
+					_ = in.Close()
+				}
+				return out.Write(p)
+			}),
+			Server: func(ctx context.Context, location string) (context.Context, error) {
+				if location != "here" {
+					return nil, errors.New("it is not on this machine")
+				}
+				return context.WithValue(ctx, key{}, location), nil
+			},
+		})
+		if err != nil || !strings.Contains(out.String(), `"output":`+want) {
+			t.Errorf("server %q: %q, %v; want the output %s", server, out.String(), err, want)
+		}
+	}
+}
+
+// writes is an io.Writer.
+type writes func(p []byte) (int, error)
+
+func (w writes) Write(p []byte) (int, error) { return w(p) }
+
+// TestAFunctionWithoutAParameterServerIsUnfit: at the pool there may be one.
+func TestAFunctionWithoutAParameterServerIsUnfit(t *testing.T) {
+	t.Parallel()
+	answer, err := child.Function(stages(), openStore(t), silent)(t.Context(),
+		wire.Invoke{Version: wire.Version, Start: attempt("serve", "1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := answer.Error
+	if failure == nil || failure.Unfit != predictor.CauseStart || !strings.Contains(failure.Message, "parameter server") {
+		t.Errorf("a function: %+v", failure)
+	}
+	slot := serve(t, silent)
+	slot.start(attempt("serve", "1"))
+	if failure := slot.done().Error; failure == nil || failure.Unfit != "" {
+		t.Errorf("the pool: %+v", failure)
 	}
 }

@@ -180,10 +180,7 @@ func serveSlot(ctx context.Context, options Options, getenv func(string) string,
 	syscall.CloseOnExec(wire.ChildOutput)
 	channels := child.Channels{
 		In: in, Out: out, Printed: []io.Writer{os.Stdout, os.Stderr},
-		Enforced: getenv(wire.EnforcedEnvironment) == "1",
-	}
-	if ctx, err = withServer(ctx, getenv); err != nil {
-		return err
+		Enforced: getenv(wire.EnforcedEnvironment) == "1", Server: withServer,
 	}
 	return child.Serve(ctx, child.NewStages(options.Stages), store, logger, channels)
 }
@@ -203,19 +200,17 @@ func serveFunction(ctx context.Context, options Options, getenv func(string) str
 	if err != nil {
 		return err
 	}
-	if ctx, err = withServer(ctx, getenv); err != nil {
-		return err
+	if location := getenv(wire.ServerEnvironment); location != "" {
+		if ctx, err = withServer(ctx, location); err != nil {
+			return err
+		}
 	}
 	child.ServeFunction(ctx, child.NewStages(options.Stages), store, logger)
 	return nil
 }
 
-// withServer gives stages the parameter server of the engine, where this process reaches it.
-func withServer(ctx context.Context, getenv func(string) string) (context.Context, error) {
-	location := getenv(wire.ServerEnvironment)
-	if location == "" {
-		return ctx, nil
-	}
+// withServer gives stages the parameter server of the engine.
+func withServer(ctx context.Context, location string) (context.Context, error) {
 	client, err := relay.Dial(location)
 	if err != nil {
 		return nil, fmt.Errorf("parameter server: %w", err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -40,8 +41,9 @@ func (s *Store) Post(ctx context.Context, group, name string, data []byte) (firs
 func (s *Store) Look(ctx context.Context, group, name string) ([]byte, error) {
 	err := activities.CheckMessage(group, name)
 	var body io.ReadCloser
+	var size int64
 	if err == nil {
-		body, _, err = s.get(ctx, s.boardKey(group, name), 0)
+		body, size, err = s.get(ctx, s.boardKey(group, name), 0)
 	}
 	if absent(err) {
 		return nil, fmt.Errorf("look at %s of %s: %w", name, group, activities.ErrMissing)
@@ -50,7 +52,9 @@ func (s *Store) Look(ctx context.Context, group, name string) ([]byte, error) {
 		return nil, fmt.Errorf("look at %s of %s: %w", name, group, s.explain(err))
 	}
 	var data bytes.Buffer
-	_, err = data.ReadFrom(body)
+	if err = activities.Found(ctx, size); err == nil {
+		_, err = data.ReadFrom(body)
+	}
 	if err := errors.Join(err, body.Close()); err != nil {
 		return nil, fmt.Errorf("look at %s of %s: %w", name, group, err)
 	}
@@ -75,18 +79,20 @@ func (s *Store) Wipe(ctx context.Context, group string, names ...string) error {
 	return nil
 }
 
-// wipe removes what begins with a name and was written before a time; the zero time is any.
+// wipe removes the groups below a prefix whose newest message was written before a time; the zero time is any.
 func (s *Store) wipe(ctx context.Context, prefix string, before time.Time) error {
-	var keys []string
+	keys, inUse := map[string][]string{}, map[string]bool{} // by group
 	err := s.each(ctx, prefix, func(name string, object types.Object) error {
-		if before.IsZero() || s.written(object.LastModified).Before(before) {
-			keys = append(keys, s.key(name))
-		}
+		group := path.Dir(name)
+		keys[group] = append(keys[group], s.key(name))
+		inUse[group] = inUse[group] || !before.IsZero() && !s.written(object.LastModified).Before(before)
 		return nil
 	})
-	for _, key := range keys {
-		if err == nil {
-			err = s.remove(ctx, key)
+	for group, keys := range keys {
+		for _, key := range keys {
+			if err == nil && !inUse[group] {
+				err = s.remove(ctx, key)
+			}
 		}
 	}
 	return err

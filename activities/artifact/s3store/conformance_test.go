@@ -56,8 +56,17 @@ func TestBoardsThatNobodyUsesAreRemovedAtTheStart(t *testing.T) {
 	if _, err := store.Post(t.Context(), "new", "name", []byte("message")); err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range []string{"first", "newest"} {
+		if _, err := store.Post(t.Context(), "long", name, []byte("message")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.age("state/boards/long/first", 25*time.Hour)
 	if err := store.RestoreAll(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := store.Look(t.Context(), "long", "first"); err != nil {
+		t.Errorf("the first message of a group in which something happens is gone: %v", err)
 	}
 	if _, err := store.Look(t.Context(), "old", "name"); !errors.Is(err, activities.ErrMissing) {
 		t.Errorf("what is a day old is there: %v", err)
