@@ -363,6 +363,41 @@ func TestATuningStaysWithinItsMoney(t *testing.T) {
 	}
 }
 
+// TestTheLogOfATuningWithMoneySaysWhichTrialsRan: a job that waits until another has ended and freed money was taken
+// before that one was reported, which decides what the search gives out when it is made anew from the log.
+func TestTheLogOfATuningWithMoneySaysWhichTrialsRan(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		for _, money := range []quantity.Money{25, 60, 120} {
+			ran := map[string]float64{} // by task
+			var f *tuner
+			f = newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, task wire.Task) (wire.Result, error) {
+				f.mu.Lock()
+				ran[task.ID] = in.Rate
+				f.mu.Unlock()
+				return told(fitLoss(in), quantity.USD.Times(in.Trial.To-in.Trial.From)), nil
+			})
+			s := fitSearch()
+			s.Seed, s.Money = seed, money*quantity.USD
+			best, err := f.run(t, s)
+			if err != nil {
+				t.Fatalf("seed %d, %s: %v", seed, s.Money, err)
+			}
+			if best.Objective != best.Output.Loss {
+				t.Errorf("seed %d, %s: the best told %g, and its output says %g", seed, s.Money, best.Objective, best.Output.Loss)
+			}
+			for _, trial := range best.Tuning.Trials {
+				for _, job := range trial.Jobs {
+					if rate := trial.Configuration["rate"].Number; ran[job.Task] != rate {
+						t.Errorf("seed %d, %s: task %s ran with rate %g, and its trial %d has %g", seed, s.Money, job.Task,
+							ran[job.Task], trial.Number, rate)
+					}
+				}
+			}
+		}
+	}
+}
+
 func TestATuningThatCannotPayOneTrialSaysSo(t *testing.T) {
 	t.Parallel()
 	f := newTuner(t, spillway.Goal{}, func(_ context.Context, _ fitInput, task wire.Task) (wire.Result, error) {

@@ -461,6 +461,7 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 		reports := t.reports
 		return workflow.Await(ctx, func() bool { return t.ended != "" || t.reports > reports })
 	}
+	after := t.reports // what decided; others may be reported until the job can be paid
 	from := t.log.Checkpoints[job.Trial].At
 	task := taskOf(t.q.Stage.Name, t.part.First+len(t.log.Jobs))
 	for !t.r.purse.hold(task, units(job, from)) {
@@ -481,7 +482,7 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 		t.end(ctx, why)
 		return nil
 	}
-	return t.begin(ctx, group, cancel, job, task, from)
+	return t.begin(ctx, group, cancel, job, task, jobLine{After: after, From: from})
 }
 
 // late says why a job is not begun that would end too late; a tuning without a result goes on.
@@ -499,19 +500,20 @@ func (t *tuner) late(ctx workflow.Context, units float64) string {
 	return ""
 }
 
-// begin begins a job.
+// begin begins a job; its line says when it was taken and where it goes on from.
 func (t *tuner) begin(
-	ctx, group workflow.Context, cancel func(), job search.Job, task string, from float64,
+	ctx, group workflow.Context, cancel func(), job search.Job, task string, begun jobLine,
 ) error {
-	input, err := t.q.input(job.Configuration, Turn{Number: job.Trial, Rung: job.Rung, From: from, To: job.To})
+	input, err := t.q.input(job.Configuration, Turn{Number: job.Trial, Rung: job.Rung, From: begun.From, To: job.To})
 	if err != nil {
 		return fmt.Errorf("trial %d: %w", job.Trial, err)
 	}
 	c := t.r.place(t.q.Stage, task, input)
 	c.resume, c.tells = t.log.Checkpoints[job.Trial].Ref, true
-	c.price = t.r.purse.price(units(job, from))
+	c.price = t.r.purse.price(units(job, begun.From))
 	line := len(t.log.Jobs)
-	t.log.Jobs = append(t.log.Jobs, jobLine{After: t.reports, From: from, Started: workflow.Now(ctx).UnixMilli()})
+	begun.Started = workflow.Now(ctx).UnixMilli()
+	t.log.Jobs = append(t.log.Jobs, begun)
 	t.jobs = append(t.jobs, job)
 	t.running++
 	t.bytes += len(input)
