@@ -481,6 +481,13 @@ func TestWhatCannotBeTunedIsRefusedAtOnce(t *testing.T) {
 			func(s *search) { s.Space = spillway.NewSpace("layers=0.0..1.0") },
 			"cannot unmarshal number",
 		},
+		"a field in other letters": {
+			func(s *search) { s.Space = spillway.NewSpace("RATE=0.0..1.0") },
+			`parameter "RATE": the field of the input is called "rate"`,
+		},
+		"the trial's own field in other letters": {
+			func(s *search) { s.Space = spillway.NewSpace("Trial=1..2") }, "the trial's own",
+		},
 		"the trial's own field": {func(s *search) { s.Space = spillway.NewSpace("trial=1..2") }, "the trial's own"},
 		"a range upside down": {
 			func(s *search) { s.Space = spillway.Space{{Name: "rate", Kind: "float", Low: 1}} }, "the lower end comes first",

@@ -86,10 +86,10 @@ func (p *purse) hold(task string, units float64) bool {
 }
 
 // grow lets a job cost least at least and want at best, as far as there is so much, and returns what it may cost now;
-// less than least where there is not enough.
+// less than least where there is not enough, and nothing where the job is over.
 func (p *purse) grow(task string, least, want quantity.Money) quantity.Money {
 	most := p.held[task] + p.free()
-	if least <= most {
+	if _, runs := p.held[task]; runs && least <= most {
 		p.held[task] = max(p.held[task], min(want, most))
 	}
 	return p.held[task]

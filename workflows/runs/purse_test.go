@@ -75,3 +75,15 @@ func TestAJobIsJudgedByThoseThatTrainedAsMuch(t *testing.T) {
 		t.Error("who knows nothing expects nothing, and without a limit everything is held")
 	}
 }
+
+// TestAWishThatComesAfterItsJobsEndHoldsNothing: who is over gives nothing back any more.
+func TestAWishThatComesAfterItsJobsEndHoldsNothing(t *testing.T) {
+	t.Parallel()
+	p := newPurse(1000)
+	p.settle("a", 100, 1, time.Second, true)
+	p.hold("b", 1)
+	p.settle("b", 100, 1, time.Second, true)
+	if got := p.grow("b", 200, 300); got != 0 || p.free() != 800 {
+		t.Errorf("it got %d, and %d of 800 are free", got, p.free())
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	enums "go.temporal.io/api/enums/v1"
@@ -93,8 +94,17 @@ func (q TuneRequest) checkInput() error {
 		return errors.New("its input is no JSON object, in which the values of a trial are set")
 	}
 	for _, p := range q.Space {
-		if p.Name == turnField {
+		if strings.EqualFold(p.Name, turnField) {
 			return fmt.Errorf("parameter %q: the field is the trial's own: give the parameter another name", p.Name)
+		}
+		if _, found := fields[p.Name]; found {
+			continue
+		}
+		// encoding/json takes either for the same field, and the last of them counts: the value might never be seen.
+		for _, field := range workflow.DeterministicKeys(fields) {
+			if strings.EqualFold(field, p.Name) {
+				return fmt.Errorf("parameter %q: the field of the input is called %q: write it so", p.Name, field)
+			}
 		}
 	}
 	return nil
