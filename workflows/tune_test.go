@@ -398,6 +398,59 @@ func TestTheLogOfATuningWithMoneySaysWhichTrialsRan(t *testing.T) {
 	}
 }
 
+// TestAGrowingJobWaitsForWhatOthersFree has a second job ask for more than is left while a third one runs, which frees
+// it.
+func TestAGrowingJobWaitsForWhatOthersFree(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan struct{}), make(chan wire.Reserved, 1)
+	f := newTuner(t, spillway.Goal{}, func(ctx context.Context, in fitInput, task wire.Task) (wire.Result, error) {
+		switch task.ID {
+		case "fit-0":
+			return told(1, 1000), nil
+		case "fit-1":
+			select {
+			case given := <-answer:
+				if given.Amount >= 3000 {
+					return told(1, 3000), nil
+				}
+			case <-ctx.Done():
+			}
+			return wire.Result{Cost: task.Reserved}, temporal.NewNonRetryableApplicationError("used up", wire.BudgetError,
+				nil, map[string]any{"spent_picodollars": task.Reserved})
+		}
+		<-asked
+		return told(1, 500), nil
+	})
+	child, running := "", 0
+	f.env.SetOnChildWorkflowStartedListener(func(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
+		child = info.WorkflowExecution.ID
+	})
+	f.env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) {
+		if running++; running != 3 {
+			return
+		}
+		err := f.env.UpdateWorkflowByID(child, wire.ReserveUpdate, "", &testsuite.TestUpdateCallback{
+			OnAccept: func() { close(asked) }, OnReject: func(err error) { t.Error(err) },
+			OnComplete: func(told any, err error) {
+				reserved, _ := told.(wire.Reserved)
+				answer <- reserved
+			},
+		}, wire.Reserve{Task: "fit-1", Least: 3000, Want: 3000, Waits: true})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	s := fitSearch()
+	s.Algorithm, s.Trials, s.Most, s.Money = spillway.Random, 3, 1, 5000
+	best, err := f.run(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if best.Tuning.Ended != runs.EndedDone || best.Tuning.Spent != 4500 {
+		t.Errorf("it ended %q after it had spent %d: %+v", best.Tuning.Ended, best.Tuning.Spent, best.Tuning.Trials)
+	}
+}
+
 func TestATuningThatCannotPayOneTrialSaysSo(t *testing.T) {
 	t.Parallel()
 	f := newTuner(t, spillway.Goal{}, func(_ context.Context, _ fitInput, task wire.Task) (wire.Result, error) {

@@ -479,8 +479,10 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 			t.end(ctx, EndedMoney)
 			return nil
 		}
-		running := t.running
-		if err := workflow.Await(ctx, func() bool { return t.ended != "" || t.running < running }); err != nil {
+		if err := workflow.Await(ctx, func() bool {
+			_, can := t.r.purse.pays(units(job, from))
+			return t.ended != "" || t.running == 0 || can
+		}); err != nil {
 			return err
 		}
 		if t.ended != "" {
