@@ -520,6 +520,36 @@ func TestATuningEndsWhenItsTimeIsUp(t *testing.T) {
 	}
 }
 
+// TestAnotherDeadlineReachesATuningUnderWay has jobs that take a minute, and a run that is given less time, or more,
+// after the first ones.
+func TestAnotherDeadlineReachesATuningUnderWay(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before, after time.Duration
+		ended         string
+	}{
+		"sooner": {0, 150 * time.Second, runs.EndedDeadline},
+		"later":  {400 * time.Second, 10 * time.Hour, runs.EndedDone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newTuner(t, spillway.Goal{Deadline: c.before}, nil)
+			f.env.OnActivity(fit.Name(), anything, anything, anything).Return(told(1, 0), nil).
+				AfterFn(func() time.Duration { return time.Minute })
+			f.env.RegisterDelayedCallback(func() {
+				f.env.UpdateWorkflowNoRejection(runs.GoalUpdate, "", t, spillway.Goal{Deadline: c.after})
+			}, 90*time.Second)
+			best, err := f.run(t, fitSearch())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if best.Tuning.Ended != c.ended {
+				t.Errorf("it ended %q with %d trials, want %q", best.Tuning.Ended, best.Tuning.Begun, c.ended)
+			}
+		})
+	}
+}
+
 // TestWhatCannotBeTunedIsRefusedAtOnce: no task is run.
 func TestWhatCannotBeTunedIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
@@ -557,11 +587,17 @@ func TestWhatCannotBeTunedIsRefusedAtOnce(t *testing.T) {
 		"no trials":                {func(s *search) { s.Trials = 0 }, "0 trials"},
 		"too many trials":          {func(s *search) { s.Trials = 5001 }, "at most 5000"},
 		"too many jobs":            {func(s *search) { s.Trials, s.GoOn = 5000, true }, "are 20000 jobs"},
-		"nothing to train":         {func(s *search) { s.Most = 0 }, "give each trial something"},
-		"no such algorithm":        {func(s *search) { s.Algorithm = "grid" }, `no algorithm "grid"`},
-		"negative time":            {func(s *search) { s.Time = -1 }, "negative"},
-		"negative money":           {func(s *search) { s.Money = -1 }, "negative"},
-		"a name that is none":      {func(s *search) { s.Name = "My tuning" }, "lower-case"},
+		"a search that takes long to make again": {
+			func(s *search) { s.Trials, s.Algorithm = 1155, spillway.BOHB }, "1155 trials by bohb: with 3 parameters it has at most 1154",
+		},
+		"an input that each trial would bear": {
+			func(s *search) { s.Input.Kind = strings.Repeat("x", 128<<10) }, "pass what is large as an artifact",
+		},
+		"nothing to train":    {func(s *search) { s.Most = 0 }, "give each trial something"},
+		"no such algorithm":   {func(s *search) { s.Algorithm = "grid" }, `no algorithm "grid"`},
+		"negative time":       {func(s *search) { s.Time = -1 }, "negative"},
+		"negative money":      {func(s *search) { s.Money = -1 }, "negative"},
+		"a name that is none": {func(s *search) { s.Name = "My tuning" }, "lower-case"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

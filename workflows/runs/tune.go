@@ -80,12 +80,24 @@ func (q TuneRequest) Check() error {
 			wrong = append(wrong, fmt.Errorf("%d trials that all go on to the last of %d rungs are %d jobs: a tuning has at "+
 				"most %d", q.Options.Trials, rungs, jobs, MaxJobs))
 		}
+		if most := mostDrawn(len(q.Space)); q.Options.Algorithm == search.BOHB && q.Options.Trials > most {
+			wrong = append(wrong, fmt.Errorf("%d trials by bohb: with %d parameters it has at most %d, for each is drawn by "+
+				"all before it: use asha or hyperband", q.Options.Trials, len(q.Space), most))
+		}
+	}
+	if len(q.Input) > MaxInput {
+		wrong = append(wrong, fmt.Errorf("its input of %d bytes is borne by each of its trials, and has at most %d: pass "+
+			"what is large as an artifact", len(q.Input), MaxInput))
 	}
 	if !q.Command {
 		wrong = append(wrong, q.checkInput())
 	}
 	return errors.Join(wrong...)
 }
+
+// mostDrawn is how many trials BOHB has at most with so many parameters: a search is made again in one go, within what
+// a workflow may take without a pause, and what that takes grows with their square. 4e6 take 3 s of a busy core.
+func mostDrawn(parameters int) int { return int(math.Sqrt(4e6 / float64(max(parameters, 1)))) }
 
 // checkInput refuses what values cannot be set in.
 func (q TuneRequest) checkInput() error {
@@ -226,9 +238,6 @@ func (r *run) tune(ctx workflow.Context, q TuneRequest) (Tuning, json.RawMessage
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Version: r.version, Trace: r.options.Traceparent,
 		First: first, Prices: r.options.Prices, Request: q,
 	}
-	if r.goal.Deadline > 0 {
-		part.Deadline = r.startedAt.Add(r.goal.Deadline)
-	}
 	r.announce(ctx, r.place(q.Stage, "", q.Input), q.Options.Trials)
 	for {
 		result, err := r.tunePart(ctx, id, part)
@@ -271,7 +280,7 @@ func withOutputs(candidates, earlier []candidate) []candidate {
 func (r *run) tunePart(ctx workflow.Context, id string, part tuningPart) (result tuningResult, err error) {
 	stage := part.Request.Stage
 	part.Account = fmt.Sprintf("%s#%d", id, part.Number)
-	part.Window, part.Priority = r.windowOf(stage.Name), r.priorities[stage.Name]
+	part.Window, part.Priority, part.Deadline = r.windowOf(stage.Name), r.priorities[stage.Name], r.deadline()
 	left := min(part.Request.Options.Trials*part.Request.Options.Rungs()-len(part.Log.Jobs), partJobs)
 	part.Money = r.account.Open(part.Account, stage.Name, max(left, 1), r.quote(stage))
 	candidates := make([]candidate, len(part.Log.Candidates))
@@ -286,6 +295,7 @@ func (r *run) tunePart(ctx workflow.Context, id string, part tuningPart) (result
 		WaitForCancellation: true,
 	}), TuneWorkflow, part)
 	over := false
+	r.tellDeadline(ctx, part.Deadline, child, func() bool { return over })
 	r.tellChunk(ctx, part.Account, child, func() bool { return over })
 	r.steer(ctx, steered{
 		stage: stage.Name, tasks: part.Window, window: func() int { return r.windowOf(stage.Name) },
@@ -301,6 +311,47 @@ func (r *run) tunePart(ctx workflow.Context, id string, part tuningPart) (result
 	return result, err
 }
 
+// deadline is when the run is to have ended; the zero time where it has none.
+func (r *run) deadline() time.Time {
+	if r.goal.Deadline <= 0 {
+		return time.Time{}
+	}
+	return r.startedAt.Add(r.goal.Deadline)
+}
+
+// deadlineSignal tells a tuning the deadline of its run.
+const deadlineSignal = "spillway.deadline"
+
+// tellDeadline tells a tuning the deadline of the run whenever it is not what the tuning was told last, until it is over.
+func (r *run) tellDeadline(
+	ctx workflow.Context, told time.Time, child workflow.ChildWorkflowFuture, over func() bool,
+) {
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		if child.GetChildWorkflowExecution().Get(ctx, nil) != nil {
+			return // it was not started, which its own future tells
+		}
+		for {
+			err := workflow.Await(ctx, func() bool { return over() || !r.deadline().Equal(told) })
+			if err != nil || over() {
+				return
+			}
+			told = r.deadline()
+			child.SignalChildWorkflow(ctx, deadlineSignal, told)
+		}
+	})
+}
+
+// hearDeadline takes over what the run tells of its deadline.
+func (t *tuner) hearDeadline(ctx workflow.Context) {
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var deadline time.Time
+			workflow.GetSignalChannel(ctx, deadlineSignal).Receive(ctx, &deadline)
+			t.part.Deadline = deadline
+		}
+	})
+}
+
 // runTuning is the child workflow of a tuning.
 func runTuning(ports Ports) func(workflow.Context, tuningPart) (tuningResult, error) {
 	return func(ctx workflow.Context, part tuningPart) (tuningResult, error) {
@@ -313,6 +364,7 @@ func runTuning(ports Ports) func(workflow.Context, tuningPart) (tuningResult, er
 		if err := t.r.hearParent(ctx, part.Request.Stage.Name, part.Account); err != nil {
 			return tuningResult{}, err
 		}
+		t.hearDeadline(ctx)
 		if err := workflow.SetQueryHandler(ctx, TuningQuery, func(page TuningPage) (Tuning, error) {
 			return t.log.tuning(t.q, part.First, t.search, t.jobs, t.ended, t.endedAt).page(page), nil
 		}); err != nil {
