@@ -28,6 +28,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	spillway "github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/internal/account"
 	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
@@ -448,6 +449,70 @@ func TestAGrowingJobWaitsForWhatOthersFree(t *testing.T) {
 	}
 	if best.Tuning.Ended != runs.EndedDone || best.Tuning.Spent != 4500 {
 		t.Errorf("it ended %q after it had spent %d: %+v", best.Tuning.Ended, best.Tuning.Spent, best.Tuning.Trials)
+	}
+}
+
+// TestATuningWhoseOwnMoneyRefusesAJobSaysSo, and does not put it down to the budget of its run, which has more.
+func TestATuningWhoseOwnMoneyRefusesAJobSaysSo(t *testing.T) {
+	t.Parallel()
+	answer := make(chan struct{})
+	f := newTuner(t, spillway.Goal{Budget: 100_000}, func(ctx context.Context, _ fitInput, task wire.Task) (
+		wire.Result, error,
+	) {
+		if task.ID == "fit-0" {
+			return told(1, 1000), nil
+		}
+		select {
+		case <-answer:
+		case <-ctx.Done():
+		}
+		return wire.Result{Cost: task.Reserved}, temporal.NewNonRetryableApplicationError("used up", wire.BudgetError,
+			nil, map[string]any{"spent_picodollars": task.Reserved})
+	})
+	child, running := "", 0
+	f.env.SetOnChildWorkflowStartedListener(func(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
+		child = info.WorkflowExecution.ID
+	})
+	f.env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) {
+		if running++; running != 2 {
+			return
+		}
+		err := f.env.UpdateWorkflowByID(child, wire.ReserveUpdate, "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {}, OnReject: func(err error) { t.Error(err) },
+			OnComplete: func(any, error) { close(answer) },
+		}, wire.Reserve{Task: "fit-1", Least: 9000, Want: 9000, Waits: true})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	s := fitSearch()
+	s.Algorithm, s.Trials, s.Most, s.Money = spillway.Random, 2, 1, 5000
+	best, err := f.run(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if best.Tuning.Ended != runs.EndedMoney || !strings.Contains(best.Tuning.Trials[1].Why, "that the tuning may cost") {
+		t.Errorf("it ended %q: %+v", best.Tuning.Ended, best.Tuning.Trials)
+	}
+}
+
+// TestMoneyForThePartBeforeOfATuningIsNotTaken: parts of a tuning have one workflow ID, and a signal may come late.
+func TestMoneyForThePartBeforeOfATuningIsNotTaken(t *testing.T) {
+	t.Parallel()
+	limit := 30 * quantity.USD
+	f := newTuner(t, spillway.Goal{Budget: limit}, func(_ context.Context, in fitInput, task wire.Task) (
+		wire.Result, error,
+	) {
+		return told(float64(in.Trial.Number), min(task.Reserved, quantity.USD.Times(in.Trial.To-in.Trial.From))), nil
+	})
+	f.env.SetOnChildWorkflowStartedListener(func(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
+		late := account.Block{Seq: 99, Part: info.WorkflowExecution.ID + "#7", Granted: 400 * quantity.USD}
+		if err := f.env.SignalWorkflowByID(info.WorkflowExecution.ID, "spillway.money", late); err != nil {
+			t.Error(err)
+		}
+	})
+	if best, err := f.run(t, fitSearch()); err != nil || f.most > limit || best.Tuning.Ended != runs.EndedBudget {
+		t.Errorf("%v: it ended %q, and %s were spent and reserved of %s", err, best.Tuning.Ended, f.most, limit)
 	}
 }
 

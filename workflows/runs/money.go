@@ -173,7 +173,9 @@ func (r *run) growOwn(ctx workflow.Context, id string, least, want quantity.Mone
 	if err != nil {
 		return false, err
 	}
-	return r.purse.grow(id, least, want) >= least, nil
+	grown := r.purse.grow(id, least, want) >= least
+	r.purse.refused[id] = !grown
+	return grown, nil
 }
 
 // hearChunks takes over what chunks of this run's Maps tell of their money.
@@ -197,7 +199,9 @@ func (r *run) tellChunk(ctx workflow.Context, id string, child workflow.ChildWor
 			if err := workflow.Await(ctx, func() bool { return over() || r.account.Due(id) }); err != nil || over() {
 				return
 			}
-			child.SignalChildWorkflow(ctx, moneySignal, r.account.Tell(id)) // to a chunk that has just ended it is nothing
+			block := r.account.Tell(id)
+			block.Part = id
+			child.SignalChildWorkflow(ctx, moneySignal, block) // to a chunk that has just ended it is nothing
 		}
 	})
 }
@@ -209,7 +213,9 @@ func (r *run) hearRun(ctx workflow.Context, part string) {
 		for {
 			var block account.Block
 			workflow.GetSignalChannel(ctx, moneySignal).Receive(ctx, &block)
-			r.account.Told(block)
+			if block.Part == "" || block.Part == part { // else it has come too late for the part before of a tuning
+				r.account.Told(block)
+			}
 		}
 	})
 	parent := workflow.GetInfo(ctx).ParentWorkflowExecution

@@ -20,7 +20,8 @@ type purse struct {
 	held  map[string]quantity.Money // by task: what it may cost in all
 	// growing are the jobs under way that ask for more; true where they do not run until they have it.
 	growing map[string]bool
-	seen    []seenJobs // by units
+	refused map[string]bool // by task: whether it was the limit that refused what it asked for last
+	seen    []seenJobs      // by units
 }
 
 // seenJobs are the jobs that trained so many units: what they cost and how long they took at most.
@@ -31,7 +32,9 @@ type seenJobs struct {
 }
 
 func newPurse(limit quantity.Money) *purse {
-	return &purse{limit: limit, held: map[string]quantity.Money{}, growing: map[string]bool{}}
+	return &purse{
+		limit: limit, held: map[string]quantity.Money{}, growing: map[string]bool{}, refused: map[string]bool{},
+	}
 }
 
 // free is what is neither spent nor held.

@@ -609,7 +609,7 @@ func (t *tuner) settle(ctx workflow.Context, number int, result wire.Result, err
 		time.Duration(line.Took)*time.Millisecond, line.End == jobTold || line.End == jobDiverged)
 	t.bytes += len(result.Output)
 	if line.End == jobUnpaid {
-		why := t.unpaid()
+		why := t.unpaid(taskOf(t.q.Stage.Name, t.part.First+number))
 		if why == EndedMoney {
 			line.Why = fmt.Sprintf("the %s that the tuning may cost was used up", t.q.Money)
 		}
@@ -642,9 +642,10 @@ func (t *tuner) settle(ctx workflow.Context, number int, result wire.Result, err
 	})
 }
 
-// unpaid is whose money a job had too little of.
-func (t *tuner) unpaid() string {
-	if t.q.Money > 0 && !t.r.account.Limited() {
+// unpaid is whose money a job had too little of: that of the tuning where it has refused the job more, or where the run
+// has no budget.
+func (t *tuner) unpaid(task string) string {
+	if t.r.purse.refused[task] || t.q.Money > 0 && !t.r.account.Limited() {
 		return EndedMoney
 	}
 	return EndedBudget
