@@ -74,14 +74,14 @@ type Search[In, Out any] struct {
 	Name string
 	// Space are the parameters. Each is a JSON field of In, at its top.
 	Space Space
-	// Input is what trials have in common. A parameter that does not exist for a configuration leaves its field as it is
+	// Input is what trials have in common, 128 KiB at most when it is encoded: what is larger is an artifact. A parameter that does not exist for a configuration leaves its field as it is
 	// here.
 	Input In
 	// Loss is the JSON field of Out that is minimised, with dots into objects: "loss", "metrics.validation". Where it is
 	// no finite number, the trial has diverged, which is a result, and the worst. Maximise says that larger is better.
 	Loss     string
 	Maximise bool
-	// Trials is how many configurations are tried, at most 5,000.
+	// Trials is how many configurations are tried, at most 5,000; by BOHB fewer, 1,154 with three parameters.
 	Trials int
 	// Most is what a trial is given in all, and Least in its first rung, in the unit in which the stage counts: epochs,
 	// steps, rows. Rungs end at whole numbers where Most is one. Least is Most over Eta three times where it is 0, and 1

@@ -28,6 +28,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	spillway "github.com/spillway-ml/spillway/workflows"
+	"github.com/spillway-ml/spillway/workflows/internal/account"
 	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
@@ -363,6 +364,158 @@ func TestATuningStaysWithinItsMoney(t *testing.T) {
 	}
 }
 
+// TestTheLogOfATuningWithMoneySaysWhichTrialsRan: a job that waits until another has ended and freed money was taken
+// before that one was reported, which decides what the search gives out when it is made anew from the log.
+func TestTheLogOfATuningWithMoneySaysWhichTrialsRan(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		for _, money := range []quantity.Money{25, 60, 120} {
+			ran := map[string]float64{} // by task
+			var f *tuner
+			f = newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, task wire.Task) (wire.Result, error) {
+				f.mu.Lock()
+				ran[task.ID] = in.Rate
+				f.mu.Unlock()
+				return told(fitLoss(in), quantity.USD.Times(in.Trial.To-in.Trial.From)), nil
+			})
+			s := fitSearch()
+			s.Seed, s.Money = seed, money*quantity.USD
+			best, err := f.run(t, s)
+			if err != nil {
+				t.Fatalf("seed %d, %s: %v", seed, s.Money, err)
+			}
+			if best.Objective != best.Output.Loss {
+				t.Errorf("seed %d, %s: the best told %g, and its output says %g", seed, s.Money, best.Objective, best.Output.Loss)
+			}
+			for _, trial := range best.Tuning.Trials {
+				for _, job := range trial.Jobs {
+					if rate := trial.Configuration["rate"].Number; ran[job.Task] != rate {
+						t.Errorf("seed %d, %s: task %s ran with rate %g, and its trial %d has %g", seed, s.Money, job.Task,
+							ran[job.Task], trial.Number, rate)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestAGrowingJobWaitsForWhatOthersFree has a second job ask for more than is left while a third one runs, which frees
+// it.
+func TestAGrowingJobWaitsForWhatOthersFree(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan struct{}), make(chan wire.Reserved, 1)
+	f := newTuner(t, spillway.Goal{}, func(ctx context.Context, in fitInput, task wire.Task) (wire.Result, error) {
+		switch task.ID {
+		case "fit-0":
+			return told(1, 1000), nil
+		case "fit-1":
+			select {
+			case given := <-answer:
+				if given.Amount >= 3000 {
+					return told(1, 3000), nil
+				}
+			case <-ctx.Done():
+			}
+			return wire.Result{Cost: task.Reserved}, temporal.NewNonRetryableApplicationError("used up", wire.BudgetError,
+				nil, map[string]any{"spent_picodollars": task.Reserved})
+		}
+		<-asked
+		return told(1, 500), nil
+	})
+	child, running := "", 0
+	f.env.SetOnChildWorkflowStartedListener(func(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
+		child = info.WorkflowExecution.ID
+	})
+	f.env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) {
+		if running++; running != 3 {
+			return
+		}
+		err := f.env.UpdateWorkflowByID(child, wire.ReserveUpdate, "", &testsuite.TestUpdateCallback{
+			OnAccept: func() { close(asked) }, OnReject: func(err error) { t.Error(err) },
+			OnComplete: func(told any, err error) {
+				reserved, _ := told.(wire.Reserved)
+				answer <- reserved
+			},
+		}, wire.Reserve{Task: "fit-1", Least: 3000, Want: 3000, Waits: true})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	s := fitSearch()
+	s.Algorithm, s.Trials, s.Most, s.Money = spillway.Random, 3, 1, 5000
+	best, err := f.run(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if best.Tuning.Ended != runs.EndedDone || best.Tuning.Spent != 4500 {
+		t.Errorf("it ended %q after it had spent %d: %+v", best.Tuning.Ended, best.Tuning.Spent, best.Tuning.Trials)
+	}
+}
+
+// TestATuningWhoseOwnMoneyRefusesAJobSaysSo, and does not put it down to the budget of its run, which has more.
+func TestATuningWhoseOwnMoneyRefusesAJobSaysSo(t *testing.T) {
+	t.Parallel()
+	answer := make(chan struct{})
+	f := newTuner(t, spillway.Goal{Budget: 100_000}, func(ctx context.Context, _ fitInput, task wire.Task) (
+		wire.Result, error,
+	) {
+		if task.ID == "fit-0" {
+			return told(1, 1000), nil
+		}
+		select {
+		case <-answer:
+		case <-ctx.Done():
+		}
+		return wire.Result{Cost: task.Reserved}, temporal.NewNonRetryableApplicationError("used up", wire.BudgetError,
+			nil, map[string]any{"spent_picodollars": task.Reserved})
+	})
+	child, running := "", 0
+	f.env.SetOnChildWorkflowStartedListener(func(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
+		child = info.WorkflowExecution.ID
+	})
+	f.env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) {
+		if running++; running != 2 {
+			return
+		}
+		err := f.env.UpdateWorkflowByID(child, wire.ReserveUpdate, "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {}, OnReject: func(err error) { t.Error(err) },
+			OnComplete: func(any, error) { close(answer) },
+		}, wire.Reserve{Task: "fit-1", Least: 9000, Want: 9000, Waits: true})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	s := fitSearch()
+	s.Algorithm, s.Trials, s.Most, s.Money = spillway.Random, 2, 1, 5000
+	best, err := f.run(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if best.Tuning.Ended != runs.EndedMoney || !strings.Contains(best.Tuning.Trials[1].Why, "that the tuning may cost") {
+		t.Errorf("it ended %q: %+v", best.Tuning.Ended, best.Tuning.Trials)
+	}
+}
+
+// TestMoneyForThePartBeforeOfATuningIsNotTaken: parts of a tuning have one workflow ID, and a signal may come late.
+func TestMoneyForThePartBeforeOfATuningIsNotTaken(t *testing.T) {
+	t.Parallel()
+	limit := 30 * quantity.USD
+	f := newTuner(t, spillway.Goal{Budget: limit}, func(_ context.Context, in fitInput, task wire.Task) (
+		wire.Result, error,
+	) {
+		return told(float64(in.Trial.Number), min(task.Reserved, quantity.USD.Times(in.Trial.To-in.Trial.From))), nil
+	})
+	f.env.SetOnChildWorkflowStartedListener(func(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
+		late := account.Block{Seq: 99, Part: info.WorkflowExecution.ID + "#7", Granted: 400 * quantity.USD}
+		if err := f.env.SignalWorkflowByID(info.WorkflowExecution.ID, "spillway.money", late); err != nil {
+			t.Error(err)
+		}
+	})
+	if best, err := f.run(t, fitSearch()); err != nil || f.most > limit || best.Tuning.Ended != runs.EndedBudget {
+		t.Errorf("%v: it ended %q, and %s were spent and reserved of %s", err, best.Tuning.Ended, f.most, limit)
+	}
+}
+
 func TestATuningThatCannotPayOneTrialSaysSo(t *testing.T) {
 	t.Parallel()
 	f := newTuner(t, spillway.Goal{}, func(_ context.Context, _ fitInput, task wire.Task) (wire.Result, error) {
@@ -432,6 +585,36 @@ func TestATuningEndsWhenItsTimeIsUp(t *testing.T) {
 	}
 }
 
+// TestAnotherDeadlineReachesATuningUnderWay has jobs that take a minute, and a run that is given less time, or more,
+// after the first ones.
+func TestAnotherDeadlineReachesATuningUnderWay(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before, after time.Duration
+		ended         string
+	}{
+		"sooner": {0, 150 * time.Second, runs.EndedDeadline},
+		"later":  {400 * time.Second, 10 * time.Hour, runs.EndedDone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newTuner(t, spillway.Goal{Deadline: c.before}, nil)
+			f.env.OnActivity(fit.Name(), anything, anything, anything).Return(told(1, 0), nil).
+				AfterFn(func() time.Duration { return time.Minute })
+			f.env.RegisterDelayedCallback(func() {
+				f.env.UpdateWorkflowNoRejection(runs.GoalUpdate, "", t, spillway.Goal{Deadline: c.after})
+			}, 90*time.Second)
+			best, err := f.run(t, fitSearch())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if best.Tuning.Ended != c.ended {
+				t.Errorf("it ended %q with %d trials, want %q", best.Tuning.Ended, best.Tuning.Begun, c.ended)
+			}
+		})
+	}
+}
+
 // TestWhatCannotBeTunedIsRefusedAtOnce: no task is run.
 func TestWhatCannotBeTunedIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
@@ -445,6 +628,13 @@ func TestWhatCannotBeTunedIsRefusedAtOnce(t *testing.T) {
 		"a field of another type": {
 			func(s *search) { s.Space = spillway.NewSpace("layers=0.0..1.0") },
 			"cannot unmarshal number",
+		},
+		"a field in other letters": {
+			func(s *search) { s.Space = spillway.NewSpace("RATE=0.0..1.0") },
+			`parameter "RATE": the field of the input is called "rate"`,
+		},
+		"the trial's own field in other letters": {
+			func(s *search) { s.Space = spillway.NewSpace("Trial=1..2") }, "the trial's own",
 		},
 		"the trial's own field": {func(s *search) { s.Space = spillway.NewSpace("trial=1..2") }, "the trial's own"},
 		"a range upside down": {
@@ -462,11 +652,17 @@ func TestWhatCannotBeTunedIsRefusedAtOnce(t *testing.T) {
 		"no trials":                {func(s *search) { s.Trials = 0 }, "0 trials"},
 		"too many trials":          {func(s *search) { s.Trials = 5001 }, "at most 5000"},
 		"too many jobs":            {func(s *search) { s.Trials, s.GoOn = 5000, true }, "are 20000 jobs"},
-		"nothing to train":         {func(s *search) { s.Most = 0 }, "give each trial something"},
-		"no such algorithm":        {func(s *search) { s.Algorithm = "grid" }, `no algorithm "grid"`},
-		"negative time":            {func(s *search) { s.Time = -1 }, "negative"},
-		"negative money":           {func(s *search) { s.Money = -1 }, "negative"},
-		"a name that is none":      {func(s *search) { s.Name = "My tuning" }, "lower-case"},
+		"a search that takes long to make again": {
+			func(s *search) { s.Trials, s.Algorithm = 1155, spillway.BOHB }, "1155 trials by bohb: with 3 parameters it has at most 1154",
+		},
+		"an input that each trial would bear": {
+			func(s *search) { s.Input.Kind = strings.Repeat("x", 128<<10) }, "pass what is large as an artifact",
+		},
+		"nothing to train":    {func(s *search) { s.Most = 0 }, "give each trial something"},
+		"no such algorithm":   {func(s *search) { s.Algorithm = "grid" }, `no algorithm "grid"`},
+		"negative time":       {func(s *search) { s.Time = -1 }, "negative"},
+		"negative money":      {func(s *search) { s.Money = -1 }, "negative"},
+		"a name that is none": {func(s *search) { s.Name = "My tuning" }, "lower-case"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

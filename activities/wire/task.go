@@ -76,10 +76,11 @@ type Result struct {
 	Venue predictor.Venue `json:"venue"`
 	// Cost is what all attempts of the task cost together.
 	Cost quantity.Money `json:"cost_picodollars"`
-	// Checkpoint is the task's newest checkpoint, which is Task.Resume where it has made none, and Metrics are those of
-	// its last progress, where Task.Tells asks for them.
+	// Checkpoint is the task's newest checkpoint, which is Task.Resume where it has made none, Metrics are those of its
+	// last progress and NotFinite those, by name, that were NaN or infinite there, where Task.Tells asks for them.
 	Checkpoint activities.Ref     `json:"checkpoint,omitzero"`
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	NotFinite  []string           `json:"not_finite,omitempty"`
 }
 
 // Heartbeat is the detail that an attempt leaves for the next one of the same task.

@@ -20,10 +20,10 @@ import (
 // CheckpointVersion is the version of what Checkpoint.Encode writes. It changes with the layout of the saved types and
 // whenever the same events are folded to something else. oldestCheckpoint is the oldest version that Restore reads:
 // forecasts of version 2 do not say what they rest on, nor how probable it is that they miss the goal,
-// attempts before version 4 not which GPUs they had, stages before version 5 not how much there was to do, and
-// decisions before version 6 not what they rejected.
+// attempts before version 4 not which GPUs they had, stages before version 5 not how much there was to do, decisions
+// before version 6 not what they rejected, and attempts before version 7 not how the metric of their training went.
 const (
-	CheckpointVersion = 6
+	CheckpointVersion = 7
 	oldestCheckpoint  = 2
 )
 

@@ -338,7 +338,7 @@ func (a *Attempt) End(
 	if err == nil {
 		result := wire.Result{Output: output, Venue: record.Venue, Cost: after.Spent}
 		if a.Task.Tells {
-			result.Checkpoint, result.Metrics = after.Checkpoint, after.Metrics
+			result.Checkpoint, result.Metrics, result.NotFinite = after.Checkpoint, after.Metrics, after.NotFinite
 		}
 		return result, nil
 	}

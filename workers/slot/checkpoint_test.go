@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
 			t.Errorf("task %s goes on from %v, want %v", task.ID, a.State().Checkpoint, task.Resume)
 		}
 		a.Progress(wire.Progress{Step: 1, Metrics: map[string]float64{"loss": 3}})
-		a.Progress(wire.Progress{Step: 2, Metrics: map[string]float64{"loss": 2}})
+		a.Progress(wire.NewProgress(2, 2, map[string]float64{"loss": 2, "rate": math.NaN()}))
 		if string(input) == `"saves"` {
 			a.Checkpoint(own)
 		}
@@ -104,8 +105,9 @@ func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if result.Checkpoint != c.want || (result.Metrics["loss"] == 2) != c.asks {
-			t.Errorf("%+v: got %v and %v", c, result.Checkpoint, result.Metrics)
+		if result.Checkpoint != c.want || (result.Metrics["loss"] == 2) != c.asks ||
+			slices.Equal(result.NotFinite, []string{"rate"}) != c.asks {
+			t.Errorf("%+v: got %v, %v and %v", c, result.Checkpoint, result.Metrics, result.NotFinite)
 		}
 	}
 }

@@ -94,18 +94,23 @@ func (c Chain) tune(ctx workflow.Context, in SingleInput) (Result, error) {
 		return Result{}, fmt.Errorf("stage %s: decode what the best trial left: %w", c.d.Name, err)
 	}
 	result := c.d.left(best)
-	result.Tuned = in.tuned(tuning)
+	if result.Tuned, err = in.tuned(tuning); err != nil {
+		return Result{}, fmt.Errorf("stage %s: %w", c.d.Name, err)
+	}
 	return result, nil
 }
 
 // tuned is what a tuning that has ended well has found.
-func (in SingleInput) tuned(t runs.Tuning) *Tuned {
+func (in SingleInput) tuned(t runs.Tuning) (*Tuned, error) {
 	best := t.Trials[*t.Best]
-	job, _ := best.Told()
+	job, told := best.Told()
+	if !told {
+		return nil, fmt.Errorf("trial %d is the best of its tuning, and has told no %q", best.Number, in.Tuning.Objective)
+	}
 	return &Tuned{
 		Trial: best.Number, Configuration: best.Configuration, Objective: *job.Objective,
 		Arguments: in.Best(t).Arguments, Trials: t.Counts, Ended: t.Ended,
-	}
+	}, nil
 }
 
 // Best is the command with the best configuration of its tuning, which trains from the beginning to the end; without

@@ -127,8 +127,8 @@ func (r *run) answerReserve(ctx workflow.Context) error {
 		func(ctx workflow.Context, ask wire.Reserve) (wire.Reserved, error) {
 			id := strings.TrimSuffix(ask.Task, poolSuffix)
 			before := r.before[id]
-			if !r.mayGrow(id, ask.Least+before, ask.Want+before) {
-				return r.reserved(id), nil
+			if grown, err := r.growOwn(ctx, id, ask.Least+before, ask.Want+before, ask.Waits); err != nil || !grown {
+				return r.reserved(id), err
 			}
 			r.account.Grow(id, ask.Least+before, ask.Want+before, ask.Waits)
 			if !ask.Unlimited { // who knows of no budget goes on without an answer, and must hear of one first
@@ -161,9 +161,21 @@ func (r *run) reserved(id string) wire.Reserved {
 	return told
 }
 
-// mayGrow reports whether the limit of a tuning allows one of its jobs to cost so much, and holds it.
-func (r *run) mayGrow(id string, least, want quantity.Money) bool {
-	return r.purse == nil || r.purse.limit == 0 || r.purse.grow(id, least, want) >= least
+// growOwn waits until the limit of a tuning allows one of its jobs to cost so much, and holds it. It reports false where
+// the end of no other job could free as much: those that wait as well, and do not run until then, end no sooner.
+func (r *run) growOwn(ctx workflow.Context, id string, least, want quantity.Money, waits bool) (bool, error) {
+	if r.purse == nil || r.purse.limit == 0 {
+		return true, nil
+	}
+	r.purse.growing[id] = waits
+	defer delete(r.purse.growing, id)
+	err := workflow.Await(ctx, func() bool { return r.purse.allows(id, least) || !r.purse.busyBeside(id) })
+	if err != nil {
+		return false, err
+	}
+	grown := r.purse.grow(id, least, want) >= least
+	r.purse.refused[id] = !grown
+	return grown, nil
 }
 
 // hearChunks takes over what chunks of this run's Maps tell of their money.
@@ -187,7 +199,9 @@ func (r *run) tellChunk(ctx workflow.Context, id string, child workflow.ChildWor
 			if err := workflow.Await(ctx, func() bool { return over() || r.account.Due(id) }); err != nil || over() {
 				return
 			}
-			child.SignalChildWorkflow(ctx, moneySignal, r.account.Tell(id)) // to a chunk that has just ended it is nothing
+			block := r.account.Tell(id)
+			block.Part = id
+			child.SignalChildWorkflow(ctx, moneySignal, block) // to a chunk that has just ended it is nothing
 		}
 	})
 }
@@ -199,7 +213,9 @@ func (r *run) hearRun(ctx workflow.Context, part string) {
 		for {
 			var block account.Block
 			workflow.GetSignalChannel(ctx, moneySignal).Receive(ctx, &block)
-			r.account.Told(block)
+			if block.Part == "" || block.Part == part { // else it has come too late for the part before of a tuning
+				r.account.Told(block)
+			}
 		}
 	})
 	parent := workflow.GetInfo(ctx).ParentWorkflowExecution

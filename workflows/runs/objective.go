@@ -35,6 +35,10 @@ func objectiveOf(name string, command bool, result wire.Result) (float64, error)
 			if metric, found := result.Metrics[name]; found {
 				return metric, nil
 			}
+			// A program that finds nothing left to do reports nothing: what an attempt before told last still stands.
+			if slices.Contains(result.NotFinite, name) {
+				return math.NaN(), nil
+			}
 			return 0, fmt.Errorf("%w: it told no %q: its results are %s, and the metrics of its last progress %s",
 				errNoObjective, name, listed(workflow.DeterministicKeys(values.Values)),
 				listed(workflow.DeterministicKeys(result.Metrics)))

@@ -18,7 +18,10 @@ type purse struct {
 	limit quantity.Money // 0 means none
 	spent quantity.Money
 	held  map[string]quantity.Money // by task: what it may cost in all
-	seen  []seenJobs                // by units
+	// growing are the jobs under way that ask for more; true where they do not run until they have it.
+	growing map[string]bool
+	refused map[string]bool // by task: whether it was the limit that refused what it asked for last
+	seen    []seenJobs      // by units
 }
 
 // seenJobs are the jobs that trained so many units: what they cost and how long they took at most.
@@ -29,7 +32,9 @@ type seenJobs struct {
 }
 
 func newPurse(limit quantity.Money) *purse {
-	return &purse{limit: limit, held: map[string]quantity.Money{}}
+	return &purse{
+		limit: limit, held: map[string]quantity.Money{}, growing: map[string]bool{}, refused: map[string]bool{},
+	}
 }
 
 // free is what is neither spent nor held.
@@ -68,29 +73,55 @@ func (p *purse) takes(units float64) time.Duration {
 	return time.Duration(float64(seen.took) * larger)
 }
 
-// hold holds what a job may cost, and reports whether it can be paid. Before any job has ended nobody knows what one
-// costs: then the first goes alone, with all there is.
-func (p *purse) hold(task string, units float64) bool {
+// pays reports whether another job can be paid, and what is held for it. Before any job has ended nobody knows what one
+// costs: then the first goes alone, with all there is. Jobs under way that need more come first.
+func (p *purse) pays(units float64) (amount quantity.Money, can bool) {
 	_, _, known := p.like(units)
 	switch {
 	case p.limit == 0:
-		return true
-	case !known && len(p.held) == 0 && p.free() > 0:
-		p.held[task] = p.free()
-		return true
-	case known && p.price(units) <= p.free():
-		p.held[task] = p.price(units)
-		return true
+		return 0, true
+	case len(p.growing) > 0:
+		return 0, false
+	case !known:
+		return p.free(), len(p.held) == 0 && p.free() > 0
+	}
+	return p.price(units), p.price(units) <= p.free()
+}
+
+// hold holds what a job may cost, and reports whether it can be paid.
+func (p *purse) hold(task string, units float64) bool {
+	amount, can := p.pays(units)
+	if can && p.limit > 0 {
+		p.held[task] = amount
+	}
+	return can
+}
+
+// allows reports whether a job under way may cost so much.
+func (p *purse) allows(task string, least quantity.Money) bool {
+	held, runs := p.held[task]
+	return runs && least <= held+p.free()
+}
+
+// busyBeside reports whether a job runs beside this one, which runs itself or waits: its end may free money.
+func (p *purse) busyBeside(task string) bool {
+	if _, runs := p.held[task]; !runs {
+		return false
+	}
+	//workflowcheck:ignore the order changes nothing
+	for other := range p.held {
+		if other != task && !p.growing[other] {
+			return true
+		}
 	}
 	return false
 }
 
-// grow lets a job cost least at least and want at best, as far as there is so much, and returns what it may cost now;
-// less than least where there is not enough.
+// grow lets a job under way cost least at least and want at best, as far as there is so much, and returns what it may
+// cost now; less than least where there is not enough, and nothing where the job is over.
 func (p *purse) grow(task string, least, want quantity.Money) quantity.Money {
-	most := p.held[task] + p.free()
-	if least <= most {
-		p.held[task] = max(p.held[task], min(want, most))
+	if p.allows(task, least) {
+		p.held[task] = max(p.held[task], min(want, p.held[task]+p.free()))
 	}
 	return p.held[task]
 }
@@ -99,6 +130,7 @@ func (p *purse) grow(task string, least, want quantity.Money) quantity.Money {
 // takes.
 func (p *purse) settle(task string, cost quantity.Money, units float64, took time.Duration, ran bool) {
 	delete(p.held, task)
+	delete(p.growing, task)
 	cost = max(cost, 0)
 	p.spent = p.spent.Plus(cost)
 	if units <= 0 || !ran && cost == 0 {

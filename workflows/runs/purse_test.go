@@ -75,3 +75,37 @@ func TestAJobIsJudgedByThoseThatTrainedAsMuch(t *testing.T) {
 		t.Error("who knows nothing expects nothing, and without a limit everything is held")
 	}
 }
+
+// TestAWishThatComesAfterItsJobsEndHoldsNothing: who is over gives nothing back any more.
+func TestAWishThatComesAfterItsJobsEndHoldsNothing(t *testing.T) {
+	t.Parallel()
+	p := newPurse(1000)
+	p.settle("a", 100, 1, time.Second, true)
+	p.hold("b", 1)
+	p.settle("b", 100, 1, time.Second, true)
+	if got := p.grow("b", 200, 300); got != 0 || p.free() != 800 {
+		t.Errorf("it got %d, and %d of 800 are free", got, p.free())
+	}
+}
+
+// TestAWishIsRefusedWhereNothingThatRunsCouldMeetIt: of two jobs that wait for each other one is told so.
+func TestAWishIsRefusedWhereNothingThatRunsCouldMeetIt(t *testing.T) {
+	t.Parallel()
+	p := newPurse(1000)
+	p.settle("a", 100, 1, time.Second, true)
+	if !p.hold("b", 1) || !p.hold("c", 1) || !p.busyBeside("b") || p.allows("b", 900) {
+		t.Fatalf("b and c run: %v", p.held)
+	}
+	p.growing["b"], p.growing["c"] = true, false
+	if p.busyBeside("c") || !p.busyBeside("b") || p.hold("d", 1) {
+		t.Error("b waits for c, which asks and runs, and d for both")
+	}
+	p.growing["c"] = true
+	if p.busyBeside("b") || p.busyBeside("c") {
+		t.Error("both wait, and neither runs")
+	}
+	p.settle("c", 100, 1, time.Second, true)
+	if !p.allows("b", 800) || p.busyBeside("c") || len(p.growing) != 1 {
+		t.Errorf("c is over: %v, %v", p.held, p.growing)
+	}
+}

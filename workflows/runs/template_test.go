@@ -119,8 +119,13 @@ func TestTheObjectiveIsReadWhereItIs(t *testing.T) {
 			`no "loss": its results are acc, and the metrics of its last progress f1`,
 		},
 		"nothing at all": {"loss", `{"exit":0}`, true, nil, "its results are none"},
+		"a metric that an attempt before told as NaN": {
+			"gradient", `{"exit":0}`, true, map[string]float64{"loss": 2}, "NaN",
+		},
 	} {
-		result := wire.Result{Output: json.RawMessage(c.output), Metrics: c.metrics}
+		result := wire.Result{
+			Output: json.RawMessage(c.output), Metrics: c.metrics, NotFinite: []string{"gradient"},
+		}
 		got, err := objectiveOf(c.objective, c.command, result)
 		said := search.Value{Number: got}.String()
 		if err != nil {

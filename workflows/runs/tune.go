@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	enums "go.temporal.io/api/enums/v1"
@@ -79,12 +80,24 @@ func (q TuneRequest) Check() error {
 			wrong = append(wrong, fmt.Errorf("%d trials that all go on to the last of %d rungs are %d jobs: a tuning has at "+
 				"most %d", q.Options.Trials, rungs, jobs, MaxJobs))
 		}
+		if most := mostDrawn(len(q.Space)); q.Options.Algorithm == search.BOHB && q.Options.Trials > most {
+			wrong = append(wrong, fmt.Errorf("%d trials by bohb: with %d parameters it has at most %d, for each is drawn by "+
+				"all before it: use asha or hyperband", q.Options.Trials, len(q.Space), most))
+		}
+	}
+	if len(q.Input) > MaxInput {
+		wrong = append(wrong, fmt.Errorf("its input of %d bytes is borne by each of its trials, and has at most %d: pass "+
+			"what is large as an artifact", len(q.Input), MaxInput))
 	}
 	if !q.Command {
 		wrong = append(wrong, q.checkInput())
 	}
 	return errors.Join(wrong...)
 }
+
+// mostDrawn is how many trials BOHB has at most with so many parameters: a search is made again in one go, within what
+// a workflow may take without a pause, and what that takes grows with their square. 4e6 take 3 s of a busy core.
+func mostDrawn(parameters int) int { return int(math.Sqrt(4e6 / float64(max(parameters, 1)))) }
 
 // checkInput refuses what values cannot be set in.
 func (q TuneRequest) checkInput() error {
@@ -93,8 +106,17 @@ func (q TuneRequest) checkInput() error {
 		return errors.New("its input is no JSON object, in which the values of a trial are set")
 	}
 	for _, p := range q.Space {
-		if p.Name == turnField {
+		if strings.EqualFold(p.Name, turnField) {
 			return fmt.Errorf("parameter %q: the field is the trial's own: give the parameter another name", p.Name)
+		}
+		if _, found := fields[p.Name]; found {
+			continue
+		}
+		// encoding/json takes either for the same field, and the last of them counts: the value might never be seen.
+		for _, field := range workflow.DeterministicKeys(fields) {
+			if strings.EqualFold(field, p.Name) {
+				return fmt.Errorf("parameter %q: the field of the input is called %q: write it so", p.Name, field)
+			}
 		}
 	}
 	return nil
@@ -216,9 +238,6 @@ func (r *run) tune(ctx workflow.Context, q TuneRequest) (Tuning, json.RawMessage
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Version: r.version, Trace: r.options.Traceparent,
 		First: first, Prices: r.options.Prices, Request: q,
 	}
-	if r.goal.Deadline > 0 {
-		part.Deadline = r.startedAt.Add(r.goal.Deadline)
-	}
 	r.announce(ctx, r.place(q.Stage, "", q.Input), q.Options.Trials)
 	for {
 		result, err := r.tunePart(ctx, id, part)
@@ -261,7 +280,7 @@ func withOutputs(candidates, earlier []candidate) []candidate {
 func (r *run) tunePart(ctx workflow.Context, id string, part tuningPart) (result tuningResult, err error) {
 	stage := part.Request.Stage
 	part.Account = fmt.Sprintf("%s#%d", id, part.Number)
-	part.Window, part.Priority = r.windowOf(stage.Name), r.priorities[stage.Name]
+	part.Window, part.Priority, part.Deadline = r.windowOf(stage.Name), r.priorities[stage.Name], r.deadline()
 	left := min(part.Request.Options.Trials*part.Request.Options.Rungs()-len(part.Log.Jobs), partJobs)
 	part.Money = r.account.Open(part.Account, stage.Name, max(left, 1), r.quote(stage))
 	candidates := make([]candidate, len(part.Log.Candidates))
@@ -276,6 +295,7 @@ func (r *run) tunePart(ctx workflow.Context, id string, part tuningPart) (result
 		WaitForCancellation: true,
 	}), TuneWorkflow, part)
 	over := false
+	r.tellDeadline(ctx, part.Deadline, child, func() bool { return over })
 	r.tellChunk(ctx, part.Account, child, func() bool { return over })
 	r.steer(ctx, steered{
 		stage: stage.Name, tasks: part.Window, window: func() int { return r.windowOf(stage.Name) },
@@ -291,6 +311,47 @@ func (r *run) tunePart(ctx workflow.Context, id string, part tuningPart) (result
 	return result, err
 }
 
+// deadline is when the run is to have ended; the zero time where it has none.
+func (r *run) deadline() time.Time {
+	if r.goal.Deadline <= 0 {
+		return time.Time{}
+	}
+	return r.startedAt.Add(r.goal.Deadline)
+}
+
+// deadlineSignal tells a tuning the deadline of its run.
+const deadlineSignal = "spillway.deadline"
+
+// tellDeadline tells a tuning the deadline of the run whenever it is not what the tuning was told last, until it is over.
+func (r *run) tellDeadline(
+	ctx workflow.Context, told time.Time, child workflow.ChildWorkflowFuture, over func() bool,
+) {
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		if child.GetChildWorkflowExecution().Get(ctx, nil) != nil {
+			return // it was not started, which its own future tells
+		}
+		for {
+			err := workflow.Await(ctx, func() bool { return over() || !r.deadline().Equal(told) })
+			if err != nil || over() {
+				return
+			}
+			told = r.deadline()
+			child.SignalChildWorkflow(ctx, deadlineSignal, told)
+		}
+	})
+}
+
+// hearDeadline takes over what the run tells of its deadline.
+func (t *tuner) hearDeadline(ctx workflow.Context) {
+	workflow.Go(ctx, func(ctx workflow.Context) {
+		for {
+			var deadline time.Time
+			workflow.GetSignalChannel(ctx, deadlineSignal).Receive(ctx, &deadline)
+			t.part.Deadline = deadline
+		}
+	})
+}
+
 // runTuning is the child workflow of a tuning.
 func runTuning(ports Ports) func(workflow.Context, tuningPart) (tuningResult, error) {
 	return func(ctx workflow.Context, part tuningPart) (tuningResult, error) {
@@ -303,6 +364,7 @@ func runTuning(ports Ports) func(workflow.Context, tuningPart) (tuningResult, er
 		if err := t.r.hearParent(ctx, part.Request.Stage.Name, part.Account); err != nil {
 			return tuningResult{}, err
 		}
+		t.hearDeadline(ctx)
 		if err := workflow.SetQueryHandler(ctx, TuningQuery, func(page TuningPage) (Tuning, error) {
 			return t.log.tuning(t.q, part.First, t.search, t.jobs, t.ended, t.endedAt).page(page), nil
 		}); err != nil {
@@ -461,6 +523,7 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 		reports := t.reports
 		return workflow.Await(ctx, func() bool { return t.ended != "" || t.reports > reports })
 	}
+	after := t.reports // what decided; others may be reported until the job can be paid
 	from := t.log.Checkpoints[job.Trial].At
 	task := taskOf(t.q.Stage.Name, t.part.First+len(t.log.Jobs))
 	for !t.r.purse.hold(task, units(job, from)) {
@@ -468,8 +531,10 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 			t.end(ctx, EndedMoney)
 			return nil
 		}
-		running := t.running
-		if err := workflow.Await(ctx, func() bool { return t.ended != "" || t.running < running }); err != nil {
+		if err := workflow.Await(ctx, func() bool {
+			_, can := t.r.purse.pays(units(job, from))
+			return t.ended != "" || t.running == 0 || can
+		}); err != nil {
 			return err
 		}
 		if t.ended != "" {
@@ -481,7 +546,7 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 		t.end(ctx, why)
 		return nil
 	}
-	return t.begin(ctx, group, cancel, job, task, from)
+	return t.begin(ctx, group, cancel, job, task, jobLine{After: after, From: from})
 }
 
 // late says why a job is not begun that would end too late; a tuning without a result goes on.
@@ -499,19 +564,20 @@ func (t *tuner) late(ctx workflow.Context, units float64) string {
 	return ""
 }
 
-// begin begins a job.
+// begin begins a job; its line says when it was taken and where it goes on from.
 func (t *tuner) begin(
-	ctx, group workflow.Context, cancel func(), job search.Job, task string, from float64,
+	ctx, group workflow.Context, cancel func(), job search.Job, task string, begun jobLine,
 ) error {
-	input, err := t.q.input(job.Configuration, Turn{Number: job.Trial, Rung: job.Rung, From: from, To: job.To})
+	input, err := t.q.input(job.Configuration, Turn{Number: job.Trial, Rung: job.Rung, From: begun.From, To: job.To})
 	if err != nil {
 		return fmt.Errorf("trial %d: %w", job.Trial, err)
 	}
 	c := t.r.place(t.q.Stage, task, input)
 	c.resume, c.tells = t.log.Checkpoints[job.Trial].Ref, true
-	c.price = t.r.purse.price(units(job, from))
+	c.price = t.r.purse.price(units(job, begun.From))
 	line := len(t.log.Jobs)
-	t.log.Jobs = append(t.log.Jobs, jobLine{After: t.reports, From: from, Started: workflow.Now(ctx).UnixMilli()})
+	begun.Started = workflow.Now(ctx).UnixMilli()
+	t.log.Jobs = append(t.log.Jobs, begun)
 	t.jobs = append(t.jobs, job)
 	t.running++
 	t.bytes += len(input)
@@ -543,7 +609,7 @@ func (t *tuner) settle(ctx workflow.Context, number int, result wire.Result, err
 		time.Duration(line.Took)*time.Millisecond, line.End == jobTold || line.End == jobDiverged)
 	t.bytes += len(result.Output)
 	if line.End == jobUnpaid {
-		why := t.unpaid()
+		why := t.unpaid(taskOf(t.q.Stage.Name, t.part.First+number))
 		if why == EndedMoney {
 			line.Why = fmt.Sprintf("the %s that the tuning may cost was used up", t.q.Money)
 		}
@@ -576,9 +642,10 @@ func (t *tuner) settle(ctx workflow.Context, number int, result wire.Result, err
 	})
 }
 
-// unpaid is whose money a job had too little of.
-func (t *tuner) unpaid() string {
-	if t.q.Money > 0 && !t.r.account.Limited() {
+// unpaid is whose money a job had too little of: that of the tuning where it has refused the job more, or where the run
+// has no budget.
+func (t *tuner) unpaid(task string) string {
+	if t.r.purse.refused[task] || t.q.Money > 0 && !t.r.account.Limited() {
 		return EndedMoney
 	}
 	return EndedBudget

@@ -78,8 +78,9 @@ type candidate struct {
 const (
 	// maxCandidates is how many trials keep their outputs: the best may diverge at its next rung, and one after it.
 	maxCandidates = 16
-	// maxOutputs bounds their outputs, in bytes: a payload of Temporal holds 2 MiB. The best is kept in any case.
-	maxOutputs = 1 << 20
+	// maxOutputs bounds their outputs, in bytes: each part of a tuning hands them over, as an artifact where a payload of
+	// Temporal is too small for them. The best is kept in any case.
+	maxOutputs = 16 << 20
 )
 
 // nominate adds a candidate in the place of what its trial was before, and keeps the best.

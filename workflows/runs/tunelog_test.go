@@ -59,6 +59,19 @@ func TestTheBestKeepTheirOutputs(t *testing.T) {
 	}
 }
 
+// TestAnotherTrialIsTheBestWhereOneWithALargeOutputDiverges: outputs of a megabyte leave room for others.
+func TestAnotherTrialIsTheBestWhereOneWithALargeOutputDiverges(t *testing.T) {
+	t.Parallel()
+	output := json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+	var kept []candidate
+	for trial := range 3 {
+		kept = nominate(kept, candidate{Job: trial, Trial: trial, Objective: float64(trial), Output: output})
+	}
+	if kept = dismiss(kept, 0); len(kept) == 0 || kept[0].Trial != 1 {
+		t.Errorf("after the best %d are kept, want trial 1", len(kept))
+	}
+}
+
 // TestALogSaysHowItsTrialsStand has nine trials by halving, of which one fails and one diverges, and cuts their log
 // anywhere: what is told of jobs that are over is the same as at the end.
 func TestALogSaysHowItsTrialsStand(t *testing.T) {

@@ -82,6 +82,10 @@ const (
 	MaxJobs   = 15000
 )
 
+// MaxInput is how many bytes the input of a tuning has at most: each task of it bears them, and each part of the tuning
+// ends after so many bytes.
+const MaxInput = 128 << 10
+
 // Why a tuning has ended.
 const (
 	EndedDone     = "done"     // the search has no job left

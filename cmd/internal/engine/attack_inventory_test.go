@@ -183,6 +183,8 @@ func guardOf(ctx context.Context, address string) string {
 		switch {
 		case answer == http.StatusUnauthorized && strings.Contains(body, "spillway open"):
 			return "session: or the owner's token"
+		case answer == http.StatusUnauthorized && strings.Contains(body, "no credential of this engine was shown"):
+			return "credential: the relay of artifacts, with its boards"
 		case answer == http.StatusForbidden && strings.Contains(body, "AWS4-HMAC-SHA256"):
 			return "signature: the function host's"
 		case answer == http.StatusNotFound && strings.Contains(body, "there is nothing here"):

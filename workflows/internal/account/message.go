@@ -5,6 +5,9 @@ import "github.com/spillway-ml/spillway/predictor/quantity"
 // Block is what a run tells one of its parts of the part's money. The newest counts, by Seq.
 type Block struct {
 	Seq int `json:"seq"`
+	// Part is which part it is for, where several have the same address one after another; empty means the one that
+	// reads it.
+	Part string `json:"part,omitempty"`
 	// Unlimited says that the run has no budget: the part takes what it needs, and keeps count.
 	Unlimited bool `json:"unlimited,omitempty"`
 	// Blind asks for a Report: the run has had no budget meanwhile, and does not know what the part has taken.
