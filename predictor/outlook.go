@@ -299,7 +299,7 @@ func (d *decider) prospect(job *whatif.Job, w *work, left outlook.Left, cores fl
 		wall = left.Mean * d.atPool(model, w.size.CPU.Cores())
 	}
 	if left.Called {
-		s.Running = d.goesOn(w)
+		s.Running = d.goesOn(w, r)
 		s.Present = whatif.Given{Slots: w.slots, Size: w.size, Functions: w.functions, Class: w.stage.Class}
 	}
 	s.Rooms = d.rooms(w, wall, r)
@@ -332,8 +332,8 @@ func (d *decider) atPool(model *memory.Model, cores float64) float64 {
 	return mean / (sum / float64(n))
 }
 
-// goesOn are the attempts of a stage that run, of any run: they have its slots.
-func (d *decider) goesOn(w *work) (running []whatif.Running) {
+// goesOn are the attempts of a stage that run, of r and of others: they have its slots.
+func (d *decider) goesOn(w *work, r *memory.Run) (running []whatif.Running) {
 	st := w.stage
 	hour := d.slotPrice(w)
 	for _, attempt := range d.attemptsOf(st.ID) {
@@ -345,7 +345,7 @@ func (d *decider) goesOn(w *work) (running []whatif.Running) {
 		times := st.Model.Times(attempt.Venue, cores)
 		one := whatif.Running{
 			Left:     d.memory.Goes(attempt, d.now, age, times, times.Residual(age, w.wall)),
-			Function: attempt.Venue == fact.Function,
+			Function: attempt.Venue == fact.Function, Other: r == nil || attempt.Run != r.ID,
 		}
 		if one.Cost = hour.Times(one.Left / 3600); one.Function {
 			one.Cost = d.functions.Price(st.Class, spill.Span(age+one.Left))

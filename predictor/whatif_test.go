@@ -184,3 +184,29 @@ func TestWhatOthersHoldIsNotOnOffer(t *testing.T) {
 		t.Errorf("%d slots alone, %d beside another run; want 4 and fewer", a, b)
 	}
 }
+
+// TestWhatOthersRunIsNotPaid has an attempt with ten seconds left, beside three of another run in the same queue that go
+// on for long.
+func TestWhatOthersRunIsNotPaid(t *testing.T) {
+	t.Parallel()
+	ask := func(beside bool) whatif.Answer {
+		state := fold(scored(predictor.State{}, 600), started("r", 0, predictor.Goal{}), hint("r", "score", 1, 1),
+			start("r", "score", 0, 1))
+		if beside {
+			state = fold(state, started("o", 500, predictor.Goal{}), hint("o", "score", 3, 501))
+			for task := range 3 {
+				state = fold(state, start("o", "score", task, 501))
+			}
+		}
+		return whatif.Of(state.Prospect("r", predictor.Goal{Deadline: 12 * time.Minute}, paid(591, 4)))
+	}
+	alone, beside := ask(false), ask(true)
+	if !alone.Known || !beside.Known {
+		t.Fatalf("alone %q, beside %q", alone.Why, beside.Why)
+	}
+	if a, b := alone.Present, beside.Present; math.Abs(a.Seconds-b.Seconds) > 1 || math.Abs(a.Cost-b.Cost) > a.Cost/100 ||
+		!beside.Promise.Met {
+		t.Errorf("alone %v s for %v, beside another run %v s for %v: %s", a.Seconds, a.Cost, b.Seconds, b.Cost,
+			beside.Verdict())
+	}
+}

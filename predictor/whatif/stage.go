@@ -14,7 +14,7 @@ import (
 // Stage is what is left of one stage of a run, and what its tasks can be given. Times are in seconds.
 type Stage struct {
 	Name string
-	// Tasks is how many do not run yet, and Running are the attempts that go on: they stay where they are.
+	// Tasks is how many do not run yet, and Running are the attempts that go on, of any run: they stay where they are.
 	Tasks   int
 	Running []Running
 	// Spread is the standard deviation of the logarithm of what one task takes, and Doubt that of what all of them take
@@ -39,6 +39,8 @@ type Running struct {
 	Left     float64
 	Cost     quantity.Money
 	Function bool
+	// Other says that it is of another run: it has a slot of the stage, and that is all.
+	Other bool
 }
 
 // Room is what the pool has of slots of one size. A slot is paid while it starts or works, as the ledger counts it.
@@ -122,19 +124,27 @@ func (s Stage) lengths(n int) []float64 {
 // varies by Spread/sqrt(w), and the latest of k such sums by about pi/sqrt(12 ln k) of that, the standard deviation of
 // the limit of the largest of k normal variables (Gumbel, Statistics of Extremes, 1958).
 func (s Stage) try(g Given, room Room, class Class) (Given, bool) {
-	g.Stage, g.Tasks = s.Name, s.Tasks+len(s.Running)
+	g.Stage, g.Tasks = s.Name, s.Tasks
 	ends, price := 0.0, quantity.Money(0)
 	var pool, functions []float64
+	var own [2]int
 	for _, one := range s.Running {
-		ends, price = max(ends, one.Left), price.Plus(one.Cost)
+		kind := atPool
 		if one.Function {
+			kind = atFunctions
 			functions = append(functions, one.Left)
 		} else {
 			pool = append(pool, one.Left)
 		}
+		if one.Other {
+			continue
+		}
+		own[kind]++
+		g.Tasks++
+		ends, price = max(ends, one.Left), price.Plus(one.Cost)
 	}
 	if s.Tasks == 0 {
-		g.Slots, g.Functions = len(pool), len(functions)
+		g.Slots, g.Functions = own[atPool], own[atFunctions]
 		if g.Slots > 0 {
 			g.Size = s.Present.Size
 		}

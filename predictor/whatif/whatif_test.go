@@ -66,6 +66,21 @@ func TestAStageComesToWhatItsQueueDoes(t *testing.T) {
 			30, 34 + 20,
 		},
 		{
+			"what runs of another run has its slot, and is not paid",
+			whatif.Stage{
+				Tasks: 2, Rooms: []whatif.Room{room(2, 10)},
+				Running: []whatif.Running{{Left: 4, Cost: 4}, {Left: 30, Cost: 30, Other: true}},
+			},
+			whatif.Given{Slots: 2, Size: core()},
+			24, 4 + 20,
+		},
+		{
+			"nothing waits: others may go on for longer",
+			whatif.Stage{Running: []whatif.Running{{Left: 4, Cost: 4}, {Left: 510, Cost: 510, Other: true}}},
+			whatif.Given{},
+			4, 4,
+		},
+		{
 			"nothing waits: what runs ends",
 			whatif.Stage{Running: []whatif.Running{{Left: 4, Cost: 4}, {Left: 7, Cost: 50, Function: true}}},
 			whatif.Given{},
