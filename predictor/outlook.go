@@ -299,7 +299,7 @@ func (d *decider) prospect(job *whatif.Job, w *work, left outlook.Left, cores fl
 		wall = left.Mean * d.atPool(model, w.size.CPU.Cores())
 	}
 	if left.Called {
-		s.Running = d.goesOn(w, r)
+		s.Running, s.Others = d.goesOn(w, r), w.others(r)
 		s.Present = whatif.Given{Slots: w.slots, Size: w.size, Functions: w.functions, Class: w.stage.Class}
 	}
 	s.Rooms = d.rooms(w, wall, r)
@@ -353,6 +353,16 @@ func (d *decider) goesOn(w *work, r *memory.Run) (running []whatif.Running) {
 		running = append(running, one)
 	}
 	return running
+}
+
+// others is how many tasks of a stage wait or are to come that are not of r.
+func (w *work) others(r *memory.Run) (tasks int) {
+	for id, part := range w.stage.Shares {
+		if id != r.ID {
+			tasks += part.Queued[0] + part.Queued[1] + part.Further
+		}
+	}
+	return tasks
 }
 
 // others are the stages of which r has no task: what these have is not to be had.

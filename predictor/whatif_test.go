@@ -210,3 +210,20 @@ func TestWhatOthersRunIsNotPaid(t *testing.T) {
 			beside.Verdict())
 	}
 }
+
+// TestOthersWaitInTheSameQueue has ten times as many tasks of another run in the queue of a stage.
+func TestOthersWaitInTheSameQueue(t *testing.T) {
+	t.Parallel()
+	goal := predictor.Goal{Minimise: predictor.Cost}
+	state := fold(scoring(goal, 100, 20), started("o", 0, goal), hint("o", "score", 1000, 10))
+	got := whatif.Of(state.Prospect("r", goal, paid(10, 4)))
+	want := state.Outlook("r", goal, paid(10, 4)).Chosen
+	if !got.Known || math.Abs(got.Present.Seconds-want.FinishSeconds.Mid) > want.FinishSeconds.Mid/10 {
+		t.Fatalf("%q: the run takes %v s as a frontier has it, %v s as the outlook does", got.Why, got.Present.Seconds,
+			want.FinishSeconds.Mid)
+	}
+	alone := whatif.Of(scoring(goal, 100, 20).Prospect("r", goal, paid(10, 4)))
+	if a, b := alone.Points[len(alone.Points)-1].Cost, got.Points[len(got.Points)-1].Cost; math.Abs(a-b) > a/10 {
+		t.Errorf("the cheapest costs %v alone and %v where each run pays its tasks", a, b)
+	}
+}

@@ -251,7 +251,7 @@ func divide(group []Stage) {
 	}
 }
 
-// work is how many seconds its tasks take together where they take least.
+// work is how many seconds all tasks of its queue take together where they take least.
 func (s Stage) work() float64 {
 	least := math.Inf(1)
 	for _, room := range s.Rooms {
@@ -263,7 +263,7 @@ func (s Stage) work() float64 {
 	if math.IsInf(least, 1) {
 		return 0
 	}
-	return float64(s.Tasks) * least
+	return float64(s.waiting()) * least
 }
 
 // combined are the ways of stages that go on beside each other: they are done with the last of them and pay for all.

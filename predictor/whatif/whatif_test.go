@@ -81,6 +81,12 @@ func TestAStageComesToWhatItsQueueDoes(t *testing.T) {
 			4, 4,
 		},
 		{
+			"tasks of another run wait between these, and it pays for them",
+			whatif.Stage{Tasks: 2, Others: 6, Rooms: []whatif.Room{room(4, 10)}},
+			whatif.Given{Slots: 4, Size: core()},
+			20, 20,
+		},
+		{
 			"nothing waits: what runs ends",
 			whatif.Stage{Running: []whatif.Running{{Left: 4, Cost: 4}, {Left: 7, Cost: 50, Function: true}}},
 			whatif.Given{},
