@@ -471,8 +471,6 @@ func (r *reading) promise() *Promise {
 			earliest = min(earliest, r.Quantile(r.At(i), confidence))
 		}
 		p.LeastDeadline = r.job.Elapsed + earliest
-	} else if !found {
-		p.LeastBudget = r.job.Spent.Plus(r.At(r.Len() - 1).Cost).USD()
 	}
 	p.Plan, p.Probability = r.point(nearest), r.inTime(nearest)
 	return &p

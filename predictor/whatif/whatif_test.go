@@ -180,6 +180,16 @@ func TestAGoalIsPromisedOrSaidToBeImpossible(t *testing.T) {
 			0, false, 60, 60,
 			usd(8*50 + 8*3 + 150 + 3), "give a deadline of 60 s or a budget of",
 		},
+		{
+			"both, and the cheapest plan costs more",
+			fact.Goal{Deadline: 30 * time.Second, Budget: 50},
+			0, false, 30, 0, usd(8*50 + 8*3 + 150 + 3), "no plan that is known keeps the budget of",
+		},
+		{
+			"both, and nothing meets either",
+			fact.Goal{Deadline: 20 * time.Second, Budget: 50},
+			0, false, 30, 0, 0, "give more of both",
+		},
 		{"doubt asks for more", fact.Goal{Deadline: time.Minute}, 0.3, true, 45, 0, 0, "is met in"},
 		{
 			"and for much more", fact.Goal{Deadline: time.Minute, Confidence: 0.999}, 0.3, true, 30, 0, 0, "is met in",
