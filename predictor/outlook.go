@@ -347,7 +347,7 @@ func (d *decider) goesOn(w *work, r *memory.Run) (running []whatif.Running) {
 			Left:     d.memory.Goes(attempt, d.now, age, times, times.Residual(age, w.wall)),
 			Function: attempt.Venue == fact.Function, Other: r == nil || attempt.Run != r.ID,
 		}
-		if one.Cost = hour.Times(one.Left / 3600); one.Function {
+		if one.Cost = hour.Times((age + one.Left) / 3600); one.Function {
 			one.Cost = d.functions.Price(st.Class, spill.Span(age+one.Left))
 		}
 		running = append(running, one)
@@ -365,13 +365,13 @@ func (w *work) others(r *memory.Run) (tasks int) {
 	return tasks
 }
 
-// others are the stages of which r has no task: what these have is not to be had.
+// others are the stages at which r has no task any more, or none yet: what these have is not to be had.
 func (d *decider) others(r *memory.Run) (others []*work) {
 	if r == nil || r.ID == "" {
 		return nil
 	}
 	for _, w := range d.works {
-		if w.stage.Shares[r.ID] == nil {
+		if part := w.stage.Shares[r.ID]; part == nil || !part.Works() {
 			others = append(others, w)
 		}
 	}

@@ -227,3 +227,39 @@ func TestOthersWaitInTheSameQueue(t *testing.T) {
 		t.Errorf("the cheapest costs %v alone and %v where each run pays its tasks", a, b)
 	}
 }
+
+// TestWhatAnAttemptHasTakenIsYetToBePaid has an attempt that ends in ten seconds, of ten minutes.
+func TestWhatAnAttemptHasTakenIsYetToBePaid(t *testing.T) {
+	t.Parallel()
+	state := fold(scored(predictor.State{}, 600), started("r", 0, predictor.Goal{}), hint("r", "score", 1, 1),
+		start("r", "score", 0, 1))
+	job := state.Prospect("r", predictor.Goal{}, paid(591, 4))
+	want := quantity.USD.Times(0.17 / 4 / 6) // a core for ten minutes
+	if got := job.Stages[0].Running[0].Cost; job.Spent != 0 || math.Abs(float64(got-want)) > 0.01*float64(want) {
+		t.Errorf("it costs %v beside the %v that are spent, want %v", got, job.Spent, want)
+	}
+}
+
+// TestWhatOthersHoldWhereTheRunIsDoneIsNotOnOffer has a run that is past a stage of which another run still has slots.
+func TestWhatOthersHoldWhereTheRunIsDoneIsNotOnOffer(t *testing.T) {
+	t.Parallel()
+	goal := predictor.Goal{Minimise: predictor.Cost}
+	most := func(tasks int) (slots int) {
+		state := fold(learn(scored(predictor.State{}, 2), "score", 20, 2), started("r", 0, goal), hint("r", "score", 1, 1),
+			record("r", "score", 0, 5, 2), started("o", 0, goal))
+		if tasks > 0 {
+			state = fold(state, hint("o", "score", tasks, 9))
+		}
+		state = fold(state, hint("r", "report", 40, 10))
+		job := state.Prospect("r", goal, paid(10, 4))
+		for _, room := range job.Stages[0].Rooms {
+			if room.Size.CPU == quantity.Core {
+				slots = room.Slots
+			}
+		}
+		return slots
+	}
+	if a, b := most(0), most(300); a != 4 || b >= a || b < 1 {
+		t.Errorf("%d slots alone, %d beside another run; want 4 and fewer", a, b)
+	}
+}

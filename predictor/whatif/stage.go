@@ -38,7 +38,7 @@ type Stage struct {
 
 // Running is an attempt that goes on.
 type Running struct {
-	// Left is in how many seconds it ends, Cost what it costs from now on.
+	// Left is in how many seconds it ends, Cost what it costs from its start: nothing is paid before.
 	Left     float64
 	Cost     quantity.Money
 	Function bool
