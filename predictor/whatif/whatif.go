@@ -61,10 +61,8 @@ type Answer struct {
 	Cheaper *Point `json:"half_the_cost,omitempty"`
 	// Promise is what becomes of the goal; nil without a deadline and a budget.
 	Promise *Promise `json:"promise,omitempty"`
-	// Devices is what each class of devices comes to where there are several, the fastest first.
-	Devices []Device `json:"devices,omitempty"`
-	// Sentences say it to people: what twice as fast would cost, what half the money would take, which device is best, and
-	// whether the goal can be met.
+	// Sentences say it to people: what twice as fast would cost, what half the money would take, and whether the goal can be
+	// met.
 	Sentences []string `json:"sentences"`
 }
 
@@ -92,16 +90,6 @@ type Promise struct {
 	// run's start, LeastBudget the least that meets the deadline, in US dollars; 0 where none would.
 	LeastDeadline float64 `json:"least_deadline_seconds,omitempty"`
 	LeastBudget   float64 `json:"least_budget_usd,omitempty"`
-}
-
-// Device is what the stages that need devices come to on one class of them.
-type Device struct {
-	Class string `json:"class"`
-	// Fastest is the least time on it alone, and Cheapest the least cost; in seconds and US dollars of the whole run.
-	Fastest  float64 `json:"fastest_seconds"`
-	Cheapest float64 `json:"cheapest_usd"`
-	// Unknown says that no attempt has run on it, so that nothing is known of how fast it is.
-	Unknown bool `json:"unknown,omitempty"`
 }
 
 // mostPoints is about how many points are told.
