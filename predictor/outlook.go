@@ -299,7 +299,7 @@ func (d *decider) prospect(job *whatif.Job, w *work, left outlook.Left, cores fl
 		wall = left.Mean * d.atPool(model, w.size.CPU.Cores())
 	}
 	if left.Called {
-		s.Running = d.goesOn(w)
+		s.Running, s.Others = d.goesOn(w, r), w.others(r)
 		s.Present = whatif.Given{Slots: w.slots, Size: w.size, Functions: w.functions, Class: w.stage.Class}
 	}
 	s.Rooms = d.rooms(w, wall, r)
@@ -332,8 +332,8 @@ func (d *decider) atPool(model *memory.Model, cores float64) float64 {
 	return mean / (sum / float64(n))
 }
 
-// goesOn are the attempts of a stage that run, of any run: they have its slots.
-func (d *decider) goesOn(w *work) (running []whatif.Running) {
+// goesOn are the attempts of a stage that run, of r and of others: they have its slots.
+func (d *decider) goesOn(w *work, r *memory.Run) (running []whatif.Running) {
 	st := w.stage
 	hour := d.slotPrice(w)
 	for _, attempt := range d.attemptsOf(st.ID) {
@@ -345,9 +345,9 @@ func (d *decider) goesOn(w *work) (running []whatif.Running) {
 		times := st.Model.Times(attempt.Venue, cores)
 		one := whatif.Running{
 			Left:     d.memory.Goes(attempt, d.now, age, times, times.Residual(age, w.wall)),
-			Function: attempt.Venue == fact.Function,
+			Function: attempt.Venue == fact.Function, Other: r == nil || attempt.Run != r.ID,
 		}
-		if one.Cost = hour.Times(one.Left / 3600); one.Function {
+		if one.Cost = hour.Times((age + one.Left) / 3600); one.Function {
 			one.Cost = d.functions.Price(st.Class, spill.Span(age+one.Left))
 		}
 		running = append(running, one)
@@ -355,13 +355,23 @@ func (d *decider) goesOn(w *work) (running []whatif.Running) {
 	return running
 }
 
-// others are the stages of which r has no task: what these have is not to be had.
+// others is how many tasks of a stage wait or are to come that are not of r.
+func (w *work) others(r *memory.Run) (tasks int) {
+	for id, part := range w.stage.Shares {
+		if id != r.ID {
+			tasks += part.Queued[0] + part.Queued[1] + part.Further
+		}
+	}
+	return tasks
+}
+
+// others are the stages at which r has no task any more, or none yet: what these have is not to be had.
 func (d *decider) others(r *memory.Run) (others []*work) {
 	if r == nil || r.ID == "" {
 		return nil
 	}
 	for _, w := range d.works {
-		if w.stage.Shares[r.ID] == nil {
+		if part := w.stage.Shares[r.ID]; part == nil || !part.Works() {
 			others = append(others, w)
 		}
 	}

@@ -69,9 +69,9 @@ func Resume(s State, inForce plan.Plan) State {
 	return State{m}
 }
 
-// Lighten forgets a quarter of what is forecast of arrivals, and once nothing is, a quarter of what is known of stages
-// that no run works on, each time those that were active longest ago, and returns of how many stages: a checkpoint of
-// the rest is smaller. It takes s over, as Fold does.
+// Lighten forgets how tasks train; once nothing of that is known a quarter of what is forecast of arrivals, and then a
+// quarter of what is known of stages that no run works on, each time those that were active longest ago, and returns of
+// how many stages or tasks: a checkpoint of the rest is smaller. It takes s over, as Fold does.
 func Lighten(s State) (lighter State, forgotten int) {
 	m := s.own()
 	forgotten = m.Lighten()

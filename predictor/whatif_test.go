@@ -184,3 +184,82 @@ func TestWhatOthersHoldIsNotOnOffer(t *testing.T) {
 		t.Errorf("%d slots alone, %d beside another run; want 4 and fewer", a, b)
 	}
 }
+
+// TestWhatOthersRunIsNotPaid has an attempt with ten seconds left, beside three of another run in the same queue that go
+// on for long.
+func TestWhatOthersRunIsNotPaid(t *testing.T) {
+	t.Parallel()
+	ask := func(beside bool) whatif.Answer {
+		state := fold(scored(predictor.State{}, 600), started("r", 0, predictor.Goal{}), hint("r", "score", 1, 1),
+			start("r", "score", 0, 1))
+		if beside {
+			state = fold(state, started("o", 500, predictor.Goal{}), hint("o", "score", 3, 501))
+			for task := range 3 {
+				state = fold(state, start("o", "score", task, 501))
+			}
+		}
+		return whatif.Of(state.Prospect("r", predictor.Goal{Deadline: 12 * time.Minute}, paid(591, 4)))
+	}
+	alone, beside := ask(false), ask(true)
+	if !alone.Known || !beside.Known {
+		t.Fatalf("alone %q, beside %q", alone.Why, beside.Why)
+	}
+	if a, b := alone.Present, beside.Present; math.Abs(a.Seconds-b.Seconds) > 1 || math.Abs(a.Cost-b.Cost) > a.Cost/100 ||
+		!beside.Promise.Met {
+		t.Errorf("alone %v s for %v, beside another run %v s for %v: %s", a.Seconds, a.Cost, b.Seconds, b.Cost,
+			beside.Verdict())
+	}
+}
+
+// TestOthersWaitInTheSameQueue has ten times as many tasks of another run in the queue of a stage.
+func TestOthersWaitInTheSameQueue(t *testing.T) {
+	t.Parallel()
+	goal := predictor.Goal{Minimise: predictor.Cost}
+	state := fold(scoring(goal, 100, 20), started("o", 0, goal), hint("o", "score", 1000, 10))
+	got := whatif.Of(state.Prospect("r", goal, paid(10, 4)))
+	want := state.Outlook("r", goal, paid(10, 4)).Chosen
+	if !got.Known || math.Abs(got.Present.Seconds-want.FinishSeconds.Mid) > want.FinishSeconds.Mid/10 {
+		t.Fatalf("%q: the run takes %v s as a frontier has it, %v s as the outlook does", got.Why, got.Present.Seconds,
+			want.FinishSeconds.Mid)
+	}
+	alone := whatif.Of(scoring(goal, 100, 20).Prospect("r", goal, paid(10, 4)))
+	if a, b := alone.Points[len(alone.Points)-1].Cost, got.Points[len(got.Points)-1].Cost; math.Abs(a-b) > a/10 {
+		t.Errorf("the cheapest costs %v alone and %v where each run pays its tasks", a, b)
+	}
+}
+
+// TestWhatAnAttemptHasTakenIsYetToBePaid has an attempt that ends in ten seconds, of ten minutes.
+func TestWhatAnAttemptHasTakenIsYetToBePaid(t *testing.T) {
+	t.Parallel()
+	state := fold(scored(predictor.State{}, 600), started("r", 0, predictor.Goal{}), hint("r", "score", 1, 1),
+		start("r", "score", 0, 1))
+	job := state.Prospect("r", predictor.Goal{}, paid(591, 4))
+	want := quantity.USD.Times(0.17 / 4 / 6) // a core for ten minutes
+	if got := job.Stages[0].Running[0].Cost; job.Spent != 0 || math.Abs(float64(got-want)) > 0.01*float64(want) {
+		t.Errorf("it costs %v beside the %v that are spent, want %v", got, job.Spent, want)
+	}
+}
+
+// TestWhatOthersHoldWhereTheRunIsDoneIsNotOnOffer has a run that is past a stage of which another run still has slots.
+func TestWhatOthersHoldWhereTheRunIsDoneIsNotOnOffer(t *testing.T) {
+	t.Parallel()
+	goal := predictor.Goal{Minimise: predictor.Cost}
+	most := func(tasks int) (slots int) {
+		state := fold(learn(scored(predictor.State{}, 2), "score", 20, 2), started("r", 0, goal), hint("r", "score", 1, 1),
+			record("r", "score", 0, 5, 2), started("o", 0, goal))
+		if tasks > 0 {
+			state = fold(state, hint("o", "score", tasks, 9))
+		}
+		state = fold(state, hint("r", "report", 40, 10))
+		job := state.Prospect("r", goal, paid(10, 4))
+		for _, room := range job.Stages[0].Rooms {
+			if room.Size.CPU == quantity.Core {
+				slots = room.Slots
+			}
+		}
+		return slots
+	}
+	if a, b := most(0), most(300); a != 4 || b >= a || b < 1 {
+		t.Errorf("%d slots alone, %d beside another run; want 4 and fewer", a, b)
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 // Resume returns, by run, what had been told once these alerts were sent, in whatever order they are given: an engine
@@ -25,9 +27,9 @@ func Resume(alerts []Alert) map[string]Watch {
 		case alert.Kind == KindBudgetAtRisk:
 			w.budget.open = true
 		case alert.Kind == KindGoalImpossible:
-			w.impossible = true
+			w.impossible = alert.Goal
 		case alert.Recovers == KindGoalImpossible:
-			w.impossible = false
+			w.impossible = predictor.Goal{}
 		case alert.Recovers == KindDeadlineAtRisk:
 			w.deadline.open = false
 		case alert.Recovers == KindBudgetAtRisk:

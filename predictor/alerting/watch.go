@@ -59,7 +59,7 @@ type Watch struct {
 	goal       predictor.Goal
 	deadline   risk
 	budget     risk
-	impossible bool            // was told of the goal
+	impossible predictor.Goal  // the goal of which that was told; zero for none
 	told       [len(kinds)]int // alerts by kind
 }
 
@@ -82,28 +82,29 @@ var kinds = [...]Kind{KindDeadlineAtRisk, KindBudgetAtRisk, KindRecovered, KindG
 // told once; two that fall together are told one after the other, risks first.
 //
 // A goal that no plan meets is told at once, with what could be, and then that it is at risk only once it has been
-// passed: that would say the same again.
+// passed: that would say the same again. A new goal is told of anew.
 func Next(w Watch, r Reading) (Watch, Alert, bool) {
 	deadline, budget := deadlineOf(r), budgetOf(r)
 	w.deadline.note(deadline, w.goal.Deadline != r.Goal.Deadline)
 	w.budget.note(budget, w.goal.Budget != r.Goal.Budget)
-	moved := w.goal != r.Goal
 	w.goal = r.Goal
+	none := predictor.Goal{}
+	told := w.impossible != none && w.impossible == r.Goal
 	alert := Alert{
 		Run: r.Run, Pipeline: r.Pipeline, At: r.At, Goal: r.Goal, FinishSeconds: r.Finish,
 		CostUSD: r.Cost,
 	}
-	if w.impossible && !moved && (!r.Asked || r.Impossible != "") {
+	if told && (!r.Asked || r.Impossible != "") {
 		deadline.certain, deadline.past = false, false
 		budget.certain, budget.past = false, false
 		w.deadline.doubts, w.budget.doubts = 0, 0
 	}
 	switch {
-	case r.Asked && r.Impossible != "" && (!w.impossible || moved):
-		w.impossible = true
+	case r.Asked && r.Impossible != "" && !told:
+		w.impossible = r.Goal
 		alert.Kind, alert.Message = KindGoalImpossible, "run "+r.Run+": "+r.Impossible
-	case r.Asked && r.Impossible == "" && w.impossible:
-		w.impossible = false
+	case r.Asked && r.Impossible == "" && w.impossible != none:
+		w.impossible = none
 		alert.Kind, alert.Recovers = KindRecovered, KindGoalImpossible
 		alert.Message = "run " + r.Run + " has a plan that meets its goal"
 	case w.deadline.rises(deadline):

@@ -136,6 +136,13 @@ func TestScenarios(t *testing.T) {
 				sent: "deadline_at_risk/1",
 			},
 		}},
+		{"what was told of one goal is not said of another, also where that is asked about later", []moment{
+			{elapsed: 1, asked: true, never: "no plan does", sent: "goal_impossible/1"},
+			{elapsed: 2, goal: limits(110, 1)},
+			{elapsed: 3, goal: limits(110, 1), finish: mid(200), sent: "deadline_at_risk/1"},
+			{elapsed: 4, goal: limits(110, 1), asked: true, never: "none still", sent: "goal_impossible/2", says: "none still"},
+			{elapsed: 14, goal: limits(110, 1), asked: true, never: "none still"},
+		}},
 		{"both at once are told one after the other", []moment{
 			{elapsed: 1, finish: mid(200), cost: mid(2), sent: "deadline_at_risk/1", says: "or more than its budget of $1.00"},
 			{elapsed: 2, finish: mid(200), cost: mid(2), sent: "budget_at_risk/1"},

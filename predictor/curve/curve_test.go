@@ -322,6 +322,25 @@ func TestEarlierRunsDoNotTellOfWhatNoneReached(t *testing.T) {
 	}
 }
 
+// TestABestValueGetsNoWorse has earlier runs that fall late, as where a learning rate is annealed, and end one by one.
+func TestABestValueGetsNoWorse(t *testing.T) {
+	t.Parallel()
+	annealed := func(step float64) float64 { return power(step) - 0.2*math.Max(0, math.Min(1, (step-100)/100)) }
+	earlier := learned(t, curve.Minimise, measured(210, 1, annealed), measured(230, 1, annealed),
+		measured(250, 1, annealed))
+	p := fitted(t, measured(90, 1, annealed), curve.Options{Planned: 600, Earlier: earlier})
+	for _, chance := range []float64{0.1, 0.25, 0.5, 0.75, 0.9} {
+		before := math.Inf(1)
+		for step := 95.0; step <= 600; step += 5 {
+			value := p.At(step).Quantile(chance)
+			if value > before+1e-9 {
+				t.Fatalf("in %v of cases it is at most %v at step %v, and %v before", chance, value, step, before)
+			}
+			before = value
+		}
+	}
+}
+
 func ExampleFit() {
 	points := []curve.Point{}
 	for step := 100.0; step <= 2000; step += 100 {

@@ -132,16 +132,19 @@ const apart = 0.1
 var scores3 = [...]float64{-1.2247, 0, 1.2247}
 
 // values are the losses of the analogues at u, or at their ends, and how far they are believed. An analogue that has
-// ended by u tells nothing of it, and none tells of what is better than all that any earlier run has reached: without
-// that, a run that goes on where shorter ones stopped would get no better, and surely so.
-func (l *likeness) values(t trace, u float64, into []weighted) (all []weighted, share float64) {
+// ended by u tells that it gets no worse from there; how much better, alone tells, and none tells of what is better than
+// all that any earlier run has reached: without that, a run that goes on where shorter ones stopped would get no better,
+// and surely so.
+func (l *likeness) values(t trace, u float64, alone *ensemble, into []weighted) (all []weighted, share float64) {
 	if len(l.analogues) == 0 || t.lowest() <= l.workload.levels[0] {
 		return into, 0
 	}
+	var beyond []float64 // by score; nil while none has ended
 	for _, a := range l.analogues {
 		at := math.Log(t.last()) + u - a.shift
-		if !math.IsInf(u, 1) && a.run.ended(at) {
-			continue
+		ended := !math.IsInf(u, 1) && a.run.ended(at)
+		if ended && beyond == nil {
+			beyond = alone.thirds(u)
 		}
 		rank := a.run.at(at)
 		for _, gap := range []float64{0, a.gap} {
@@ -151,10 +154,12 @@ func (l *likeness) values(t trace, u float64, into []weighted) (all []weighted, 
 			}
 			gain := math.Max(0, t.lowest()-loss)
 			off := math.Hypot(apart*gain, math.Min(t.noise, gain))
-			for _, score := range scores3 {
-				into = append(into, weighted{
-					math.Min(t.lowest(), loss+score*off), l.share * a.weight / 2 / float64(len(scores3)),
-				})
+			for k, score := range scores3 {
+				reached := math.Min(t.lowest(), loss+score*off)
+				if ended {
+					reached = math.Min(reached, beyond[k])
+				}
+				into = append(into, weighted{reached, l.share * a.weight / 2 / float64(len(scores3))})
 			}
 		}
 		share += l.share * a.weight

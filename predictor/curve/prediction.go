@@ -92,7 +92,7 @@ func (p *Prediction) At(step float64) Values {
 		return Values{}
 	}
 	u := math.Max(0, math.Min(farthest, math.Log(step/p.trace.last())))
-	losses, share := p.alike.values(p.trace, u, nil)
+	losses, share := p.alike.values(p.trace, u, &p.alone, nil)
 	return distribution(p.options.Direction, p.alone.values(u, 1-share, losses))
 }
 
@@ -107,7 +107,7 @@ func (p *Prediction) Final() Values {
 	if p.options.Planned > 0 {
 		return p.At(p.options.Planned)
 	}
-	losses, share := p.alike.values(p.trace, math.Inf(1), nil)
+	losses, share := p.alike.values(p.trace, math.Inf(1), &p.alone, nil)
 	for i := range ends {
 		u := -math.Log(1 - (float64(i)+0.5)/ends)
 		losses = p.alone.values(u, (1-share)/ends, losses)

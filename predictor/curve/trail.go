@@ -50,10 +50,10 @@ func (t *Trail) Tell(step int, metrics map[string]float64, notFinite []string, m
 const leastKept = 16
 
 func (t *Trail) add(point Point, most int) (changed bool) {
-	from, again := slices.BinarySearchFunc(t.Points, point.Step, func(p Point, step float64) int {
+	from, _ := slices.BinarySearchFunc(t.Points, point.Step, func(p Point, step float64) int {
 		return cmp.Compare(p.Step, step)
 	})
-	if again && from == len(t.Points)-1 && same(t.Points[from].Value, point.Value) {
+	if n := len(t.Points); n > 0 && same(t.Points[n-1].Step, point.Step) && same(t.Points[n-1].Value, point.Value) {
 		return false // looked at again
 	}
 	if from >= most {
@@ -64,7 +64,8 @@ func (t *Trail) add(point Point, most int) (changed bool) {
 	return true
 }
 
-func same(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
+// same tells numbers apart as single precision does, in which points are remembered.
+func same(a, b float64) bool { return float32(a) == float32(b) || math.IsNaN(a) && math.IsNaN(b) }
 
 // Follow takes in how the metric went in an attempt, as its end tells it: what was heard of the same steps before, and
 // of later ones, is replaced. One of another metric, or that makes no sense, is passed over.

@@ -71,3 +71,9 @@ func (e *ensemble) values(u, weight float64, into []weighted) []weighted {
 	}
 	return into
 }
+
+// thirds are the losses in the middle of each third of what the curves say at u, as scores3 has them of a normal one.
+func (e *ensemble) thirds(u float64) []float64 {
+	alone := distribution(Minimise, e.values(u, 1, nil))
+	return []float64{alone.Quantile(1.0 / 6), alone.Quantile(0.5), alone.Quantile(5.0 / 6)}
+}

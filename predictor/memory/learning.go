@@ -35,16 +35,7 @@ func (m *State) Learn(now fact.Instant) {
 			due = append(due, one.Trail)
 		}
 	}
-	slices.SortStableFunc(due, func(a, b *Trail) int {
-		var first, second fact.Instant
-		if a.fit != nil {
-			first = a.fit.at
-		}
-		if b.fit != nil {
-			second = b.fit.at
-		}
-		return cmp.Compare(first, second)
-	})
+	slices.SortStableFunc(due, func(a, b *Trail) int { return cmp.Compare(a.turn, b.turn) })
 	for _, t := range due[:min(len(due), mostFits)] {
 		m.fitted(t, now)
 	}

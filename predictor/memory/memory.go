@@ -30,6 +30,7 @@ type State struct {
 	Given      map[uint64]Given        // by attempt, of those whose start tells
 	steps      map[uint64]Progress     // by attempt, of those that report steps
 	trails     map[uint64]*Trail       // by task, of those that run and report a metric
+	turns      uint64                  // of trails that have begun to wait for a fit
 	curved     int                     // points of all curves of models, or more
 	leased     map[string]fact.Instant // by host: the clock when it last had a lease
 	losses     map[string]losses       // by device class
@@ -268,10 +269,13 @@ func (m *State) model(name string, now fact.Instant) *Model {
 	return fresh
 }
 
-// Lighten forgets a quarter of the forecasts of arrivals, and where there is none any more a quarter of the models,
-// those that were active longest ago, with their stages, and returns how many: none that a run works on. It is for a
-// checkpoint that would be too large.
+// Lighten forgets how tasks train, which only pages show; where nothing of that is left a quarter of the forecasts of
+// arrivals, and then a quarter of the models, those that were active longest ago, with their stages, and returns how
+// many: none that a run works on. It is for a checkpoint that would be too large.
 func (m *State) Lighten() (forgotten int) {
+	if forgotten := m.lightenTrainings(); forgotten > 0 {
+		return forgotten
+	}
 	if forgotten := m.arrivals.lighten(); forgotten > 0 {
 		return forgotten
 	}

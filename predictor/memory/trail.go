@@ -92,8 +92,9 @@ type Trail struct {
 	Points  points `json:"points"`
 
 	fit *Fit // the latest; nil before the first, and after a checkpoint
-	// changed says that there are points that the fit does not have.
+	// changed says that there are points that the fit does not have, and turn is the turn in which it waits for that.
 	changed bool
+	turn    uint64
 }
 
 // Curve is how a metric went in a task of a stage that has succeeded.
@@ -131,6 +132,10 @@ func (m *State) trail(r report) {
 	changed := r.curve != nil && told.Follow(*r.curve, most)
 	if !told.Tell(r.step, r.metrics, r.notFinite, most) && !changed || len(told.Metric) > maxTask {
 		return
+	}
+	if !t.changed {
+		m.turns++
+		t.turn = m.turns
 	}
 	t.Metric, t.Points, t.Attempt, t.changed = told.Metric, told.Points, r.attempt, true
 	t.Points.round()
@@ -202,6 +207,19 @@ func (m *State) keepCurve(known *Model, ended Curve) {
 		oldest.Curves, oldest.workload = nil, nil
 		m.countCurved()
 	}
+}
+
+// lightenTrainings forgets how tasks train, and returns of how many that run or stages it knew that.
+func (m *State) lightenTrainings() (forgotten int) {
+	forgotten = len(m.trails)
+	m.trails, m.curved = map[uint64]*Trail{}, 0
+	for _, known := range m.models {
+		if len(known.Curves) > 0 {
+			known.Curves, known.workload = nil, nil
+			forgotten++
+		}
+	}
+	return forgotten
 }
 
 // trailing goes on with what a checkpoint has of how tasks train.

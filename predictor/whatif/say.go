@@ -100,7 +100,7 @@ func (a Answer) inBudget() string {
 func (a Answer) unmet() string {
 	deadline := words.Seconds(a.Goal.Deadline.Seconds())
 	switch {
-	case a.Goal.Deadline <= 0:
+	case a.Goal.Deadline <= 0, a.Goal.Budget > 0 && a.Promise.Plan.Cost > a.Goal.Budget.USD():
 		return "keeps the budget of " + a.Goal.Budget.String()
 	case a.Goal.Budget <= 0:
 		return fmt.Sprintf("meets the deadline of %s in %s of cases, the fastest does in %s", deadline,

@@ -14,9 +14,12 @@ import (
 // Stage is what is left of one stage of a run, and what its tasks can be given. Times are in seconds.
 type Stage struct {
 	Name string
-	// Tasks is how many do not run yet, and Running are the attempts that go on: they stay where they are.
+	// Tasks is how many do not run yet, and Running are the attempts that go on, of any run: they stay where they are.
 	Tasks   int
 	Running []Running
+	// Others is how many tasks of other runs wait in the same queue. They are served between those of this run: it is done
+	// with the whole queue, and pays its part of that.
+	Others int
 	// Spread is the standard deviation of the logarithm of what one task takes, and Doubt that of what all of them take
 	// together, which is as uncertain as their number and their mean.
 	Spread, Doubt float64
@@ -35,10 +38,12 @@ type Stage struct {
 
 // Running is an attempt that goes on.
 type Running struct {
-	// Left is in how many seconds it ends, Cost what it costs from now on.
+	// Left is in how many seconds it ends, Cost what it costs from its start: nothing is paid before.
 	Left     float64
 	Cost     quantity.Money
 	Function bool
+	// Other says that it is of another run: it has a slot of the stage, and that is all.
+	Other bool
 }
 
 // Room is what the pool has of slots of one size. A slot is paid while it starts or works, as the ledger counts it.
@@ -122,19 +127,27 @@ func (s Stage) lengths(n int) []float64 {
 // varies by Spread/sqrt(w), and the latest of k such sums by about pi/sqrt(12 ln k) of that, the standard deviation of
 // the limit of the largest of k normal variables (Gumbel, Statistics of Extremes, 1958).
 func (s Stage) try(g Given, room Room, class Class) (Given, bool) {
-	g.Stage, g.Tasks = s.Name, s.Tasks+len(s.Running)
+	g.Stage, g.Tasks = s.Name, s.Tasks
 	ends, price := 0.0, quantity.Money(0)
 	var pool, functions []float64
+	var own [2]int
 	for _, one := range s.Running {
-		ends, price = max(ends, one.Left), price.Plus(one.Cost)
+		kind := atPool
 		if one.Function {
+			kind = atFunctions
 			functions = append(functions, one.Left)
 		} else {
 			pool = append(pool, one.Left)
 		}
+		if one.Other {
+			continue
+		}
+		own[kind]++
+		g.Tasks++
+		ends, price = max(ends, one.Left), price.Plus(one.Cost)
 	}
 	if s.Tasks == 0 {
-		g.Slots, g.Functions = len(pool), len(functions)
+		g.Slots, g.Functions = own[atPool], own[atFunctions]
 		if g.Slots > 0 {
 			g.Size = s.Present.Size
 		}
@@ -158,23 +171,28 @@ func (s Stage) try(g Given, room Room, class Class) (Given, bool) {
 	}
 	queue.Add(cold, makespan.Slot{Free: class.Cold, Takes: class.Seconds, Kind: atFunctions})
 	before := [2]float64{queue.Sum(atPool), queue.Sum(atFunctions)}
-	single := min(s.Tasks, max(mostScheduled, queue.Len()))
-	queue.Fill(float64(s.Tasks - single))
+	waiting := s.waiting()
+	single := min(waiting, max(mostScheduled, queue.Len()))
+	queue.Fill(float64(waiting - single))
 	for _, length := range s.lengths(single) {
 		ends = max(ends, queue.Take(length))
 	}
+	part := float64(s.Tasks) / float64(waiting)
 	if g.Slots > 0 {
 		busy := queue.Sum(atPool) - before[atPool] + float64(started)*room.Start
-		price = price.Plus(room.Hour.Times(busy / 3600))
+		price = price.Plus(room.Hour.Times(part * busy / 3600))
 	}
 	if g.Functions > 0 {
 		done := (queue.Sum(atFunctions) - before[atFunctions]) / class.Seconds
-		price = price.Plus(class.Task.Times(done)).Plus(class.Begin.Times(float64(cold)))
+		price = price.Plus(class.Task.Times(part * done)).Plus(class.Begin.Times(part * float64(cold)))
 	}
 	g.Seconds, g.Cost, g.price = ends, price.USD(), price
-	g.spread = math.Hypot(s.Doubt, s.Spread*latest(float64(s.Tasks), float64(queue.Len())))
+	g.spread = math.Hypot(s.Doubt, s.Spread*latest(float64(waiting), float64(queue.Len())))
 	return g, true
 }
+
+// waiting is how many tasks its queue has, of all runs.
+func (s Stage) waiting() int { return s.Tasks + s.Others }
 
 // latest is by which part of what one task varies by, the end of so many tasks on so many slots does.
 func latest(tasks, slots float64) float64 {
@@ -222,12 +240,12 @@ func (s Stage) options() (ways []Given) {
 		}
 	}
 	for _, class := range s.Classes {
-		for _, n := range counts(min(class.Slots, s.Tasks)) {
+		for _, n := range counts(min(class.Slots, s.waiting())) {
 			add(Given{Functions: n, Class: class.Memory}, Room{}, class)
 		}
 	}
 	for _, room := range s.Rooms {
-		most := min(room.Slots, s.Tasks+held)
+		most := min(room.Slots, s.waiting()+held)
 		for _, k := range counts(most) {
 			if k < held && k < most {
 				continue // they have their slots
@@ -238,7 +256,7 @@ func (s Stage) options() (ways []Given) {
 			continue
 		}
 		for _, class := range s.Classes {
-			for _, n := range counts(min(class.Slots, s.Tasks)) {
+			for _, n := range counts(min(class.Slots, s.waiting())) {
 				add(Given{Slots: most, Size: room.Size, Functions: n, Class: class.Memory}, room, class)
 			}
 		}

@@ -61,10 +61,8 @@ type Answer struct {
 	Cheaper *Point `json:"half_the_cost,omitempty"`
 	// Promise is what becomes of the goal; nil without a deadline and a budget.
 	Promise *Promise `json:"promise,omitempty"`
-	// Devices is what each class of devices comes to where there are several, the fastest first.
-	Devices []Device `json:"devices,omitempty"`
-	// Sentences say it to people: what twice as fast would cost, what half the money would take, which device is best, and
-	// whether the goal can be met.
+	// Sentences say it to people: what twice as fast would cost, what half the money would take, and whether the goal can be
+	// met.
 	Sentences []string `json:"sentences"`
 }
 
@@ -92,16 +90,6 @@ type Promise struct {
 	// run's start, LeastBudget the least that meets the deadline, in US dollars; 0 where none would.
 	LeastDeadline float64 `json:"least_deadline_seconds,omitempty"`
 	LeastBudget   float64 `json:"least_budget_usd,omitempty"`
-}
-
-// Device is what the stages that need devices come to on one class of them.
-type Device struct {
-	Class string `json:"class"`
-	// Fastest is the least time on it alone, and Cheapest the least cost; in seconds and US dollars of the whole run.
-	Fastest  float64 `json:"fastest_seconds"`
-	Cheapest float64 `json:"cheapest_usd"`
-	// Unknown says that no attempt has run on it, so that nothing is known of how fast it is.
-	Unknown bool `json:"unknown,omitempty"`
 }
 
 // mostPoints is about how many points are told.
@@ -251,7 +239,7 @@ func divide(group []Stage) {
 	}
 }
 
-// work is how many seconds its tasks take together where they take least.
+// work is how many seconds all tasks of its queue take together where they take least.
 func (s Stage) work() float64 {
 	least := math.Inf(1)
 	for _, room := range s.Rooms {
@@ -263,7 +251,7 @@ func (s Stage) work() float64 {
 	if math.IsInf(least, 1) {
 		return 0
 	}
-	return float64(s.Tasks) * least
+	return float64(s.waiting()) * least
 }
 
 // combined are the ways of stages that go on beside each other: they are done with the last of them and pay for all.
@@ -471,8 +459,6 @@ func (r *reading) promise() *Promise {
 			earliest = min(earliest, r.Quantile(r.At(i), confidence))
 		}
 		p.LeastDeadline = r.job.Elapsed + earliest
-	} else if !found {
-		p.LeastBudget = r.job.Spent.Plus(r.At(r.Len() - 1).Cost).USD()
 	}
 	p.Plan, p.Probability = r.point(nearest), r.inTime(nearest)
 	return &p

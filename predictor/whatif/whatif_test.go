@@ -66,6 +66,27 @@ func TestAStageComesToWhatItsQueueDoes(t *testing.T) {
 			30, 34 + 20,
 		},
 		{
+			"what runs of another run has its slot, and is not paid",
+			whatif.Stage{
+				Tasks: 2, Rooms: []whatif.Room{room(2, 10)},
+				Running: []whatif.Running{{Left: 4, Cost: 4}, {Left: 30, Cost: 30, Other: true}},
+			},
+			whatif.Given{Slots: 2, Size: core()},
+			24, 4 + 20,
+		},
+		{
+			"nothing waits: others may go on for longer",
+			whatif.Stage{Running: []whatif.Running{{Left: 4, Cost: 4}, {Left: 510, Cost: 510, Other: true}}},
+			whatif.Given{},
+			4, 4,
+		},
+		{
+			"tasks of another run wait between these, and it pays for them",
+			whatif.Stage{Tasks: 2, Others: 6, Rooms: []whatif.Room{room(4, 10)}},
+			whatif.Given{Slots: 4, Size: core()},
+			20, 20,
+		},
+		{
 			"nothing waits: what runs ends",
 			whatif.Stage{Running: []whatif.Running{{Left: 4, Cost: 4}, {Left: 7, Cost: 50, Function: true}}},
 			whatif.Given{},
@@ -158,6 +179,16 @@ func TestAGoalIsPromisedOrSaidToBeImpossible(t *testing.T) {
 			fact.Goal{Deadline: 30 * time.Second, Budget: 200},
 			0, false, 60, 60,
 			usd(8*50 + 8*3 + 150 + 3), "give a deadline of 60 s or a budget of",
+		},
+		{
+			"both, and the cheapest plan costs more",
+			fact.Goal{Deadline: 30 * time.Second, Budget: 50},
+			0, false, 30, 0, usd(8*50 + 8*3 + 150 + 3), "no plan that is known keeps the budget of",
+		},
+		{
+			"both, and nothing meets either",
+			fact.Goal{Deadline: 20 * time.Second, Budget: 50},
+			0, false, 30, 0, 0, "give more of both",
 		},
 		{"doubt asks for more", fact.Goal{Deadline: time.Minute}, 0.3, true, 45, 0, 0, "is met in"},
 		{

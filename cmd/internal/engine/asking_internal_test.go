@@ -17,12 +17,12 @@ func TestAGoalIsAskedAboutOnceAndAgainWhileNoPlanMeetsIt(t *testing.T) {
 		"met": {Known: true, Promise: &whatif.Promise{Met: true}}, "unknown": {},
 		"never": {Known: true, Goal: predictor.Goal{Deadline: time.Second}, Promise: &whatif.Promise{LeastDeadline: 9}},
 	}
-	deadline := time.Second
+	deadline, hosts := time.Second, true
 	look := func(number int, runs ...string) (names []string, readings []alerting.Reading) {
 		for _, run := range runs {
 			readings = append(readings, alerting.Reading{Run: run, Goal: predictor.Goal{Deadline: deadline}})
 		}
-		asked.ask(readings, number, func(run string, _ predictor.Goal) whatif.Answer {
+		asked.ask(readings, number, hosts, func(run string, _ predictor.Goal) whatif.Answer {
 			names = append(names, run)
 			return answers[run]
 		})
@@ -55,5 +55,16 @@ func TestAGoalIsAskedAboutOnceAndAgainWhileNoPlanMeetsIt(t *testing.T) {
 	}
 	if names, _ = look(100, many...); len(names) != 3 {
 		t.Errorf("then %d, want the others", len(names))
+	}
+	// All of these stay unknown: a run that comes then is asked about first, whatever its place in the ledger.
+	if names, _ = look(200, append(many, "z")...); !slices.Contains(names, "z") {
+		t.Errorf("asked %v before one that nobody has asked about", names)
+	}
+	hosts = false
+	if names, readings = look(300, "never"); len(names) != 1 || readings[0].Asked || readings[0].Impossible != "" {
+		t.Errorf("without hosts: asked %v, got %+v, want nothing told at first", names, readings)
+	}
+	if _, readings = look(300+frontierAgain, "never"); !readings[0].Asked || readings[0].Impossible == "" {
+		t.Errorf("without hosts, again: got %+v, want that it is told", readings)
 	}
 }

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,7 +56,7 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 		snapshot := e.snapshot(hosts)
 		going, goals := map[string]alerting.Watch{}, map[string]bool{}
 		readings := e.observer.readings(snapshot, looks)
-		asked.ask(readings, looks, func(run string, goal predictor.Goal) whatif.Answer {
+		asked.ask(readings, looks, len(hosts) > 0, func(run string, goal predictor.Goal) whatif.Answer {
 			e.observer.mu.Lock()
 			job := e.observer.state.Prospect(run, goal, snapshot)
 			e.observer.mu.Unlock()
@@ -90,36 +92,48 @@ const (
 // asking is for which goals of runs it was asked whether any plan meets them, by run.
 type asking map[string]askedGoal
 
-// askedGoal is a goal that was asked about at a look; settled says that a plan meets it.
+// askedGoal is a goal that was asked about at a look; settled says that a plan meets it, unmet that none did.
 type askedGoal struct {
 	goal    predictor.Goal
 	look    int
 	settled bool
+	unmet   bool
 }
 
 // ask notes in readings whether a plan meets the goal: of runs whose goal is new, and again of those of which that was
-// not known or no plan did.
+// not known or no plan did. Those that have waited longest come first. Without hosts, as in the first looks of an engine
+// whose hosts have yet to come back, that no plan meets a goal is noted only when it is found again.
 func (a asking) ask(
-	readings []alerting.Reading, look int, frontier func(run string, goal predictor.Goal) whatif.Answer,
+	readings []alerting.Reading, look int, hosts bool, frontier func(run string, goal predictor.Goal) whatif.Answer,
 ) {
-	going, room := map[string]bool{}, frontiersAtOnce
+	going := map[string]bool{}
+	var due []*alerting.Reading
 	for i := range readings {
 		r := &readings[i]
 		going[r.Run] = true
 		before, known := a[r.Run]
-		if room == 0 || known && before.goal == r.Goal && (before.settled || look-before.look < frontierAgain) {
-			continue
+		if !known || before.goal != r.Goal || !before.settled && look-before.look >= frontierAgain {
+			due = append(due, r)
 		}
-		room--
-		answer := frontier(r.Run, r.Goal)
+	}
+	waits := func(r *alerting.Reading) int { // since which look
+		if before, known := a[r.Run]; known && before.goal == r.Goal {
+			return before.look
+		}
+		return -1
+	}
+	slices.SortStableFunc(due, func(one, other *alerting.Reading) int { return cmp.Compare(waits(one), waits(other)) })
+	for _, r := range due[:min(len(due), frontiersAtOnce)] {
+		answer, before := frontier(r.Run, r.Goal), a[r.Run]
 		promise := answer.Promise
-		a[r.Run] = askedGoal{r.Goal, look, promise != nil && promise.Met}
-		if promise == nil {
-			continue // nothing is known
-		}
-		r.Asked = true
-		if !promise.Met {
-			r.Impossible = answer.Verdict()
+		met := promise != nil && promise.Met
+		a[r.Run] = askedGoal{r.Goal, look, met, promise != nil && !met}
+		switch again := before.unmet && before.goal == r.Goal; {
+		case promise == nil: // nothing is known
+		case met:
+			r.Asked = true
+		case hosts || again:
+			r.Asked, r.Impossible = true, answer.Verdict()
 		}
 	}
 	maps.DeleteFunc(a, func(run string, _ askedGoal) bool { return !going[run] })
