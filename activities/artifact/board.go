@@ -128,8 +128,8 @@ func (f *Files) Wipe(_ context.Context, group string, names ...string) error {
 
 func (f *Files) message(group, name string) string { return filepath.Join(f.dir, Boards, group, name) }
 
-// sweepBoards removes the groups in which nothing has happened since limit. What it cannot remove, as another user's, is
-// left to whoever can: it keeps nobody from the artifacts.
+// sweepBoards removes the groups in which nothing has happened since limit. What it cannot remove, as another user's,
+// is left to whoever can: it keeps nobody from the artifacts.
 func (f *Files) sweepBoards(limit time.Time) {
 	groups, _ := os.ReadDir(filepath.Join(f.dir, Boards)) // there is none before the first message
 	for _, group := range groups {

@@ -63,8 +63,8 @@ type asked struct {
 
 // Handler serves a board, and adds up where it does: PUT /GROUP/NAME answers 201 where it was the first and else 200,
 // GET /GROUP/NAME the message or 404, DELETE /GROUP?name=... removes, and POST /GROUP/mean answers the mean of a list
-// of messages, or 202 and the indices of those that are missing. It holds 256 MiB of messages at a time; a request waits
-// for room, and is answered 503 where its context ends before. Who may ask is not its business.
+// of messages, or 202 and the indices of those that are missing. It holds 256 MiB of messages at a time; a request
+// waits for room, and is answered 503 where its context ends before. Who may ask is not its business.
 func Handler(board activities.Board) http.Handler { return handler(board, handlerRoom) }
 
 func handler(board activities.Board, size int64) http.Handler {

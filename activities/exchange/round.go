@@ -162,28 +162,57 @@ func (t *turn) overdue(part int) bool {
 	return time.Since(t.began) > t.patience*time.Duration(1+distance)/2
 }
 
-// await waits for the vector of a part's worker. It is not there when it is overdue, and was looked for. While it is missing, one look
-// follows another before that has come back: over a slow channel, each would else delay what comes meanwhile by a whole
-// latency. Once one has found the message, no other reads it.
+// found is what a look has come back with.
+type found struct {
+	v     Vector
+	there bool
+	err   error
+}
+
+// looks are those at one message that are under way. Once one has found it, no other reads it.
+type looks struct {
+	all     sync.WaitGroup
+	answers chan found
+	out     int
+	reading atomic.Bool
+}
+
+// begin begins a look, unless there are enough or one has found the message.
+func (l *looks) begin(ctx context.Context, t *turn, name string) {
+	if l.out == mostLooks || l.reading.Load() {
+		return
+	}
+	l.out++
+	l.all.Go(func() {
+		mine := false
+		v, there, err := t.take(activities.WithFound(ctx, func(int64) error {
+			if mine = l.reading.CompareAndSwap(false, true); !mine {
+				return errFound
+			}
+			return nil
+		}), name)
+		if mine && err == nil && !there { // it was damaged, and is posted again
+			l.reading.Store(false)
+		}
+		l.answers <- found{v, there, err}
+	})
+}
+
+// await waits for the vector of a part's worker. It is not there when it is overdue, and was looked for. While it is
+// missing, one look follows another before that has come back: over a slow channel, each would else delay what comes
+// meanwhile by a whole latency.
 func (t *turn) await(ctx context.Context, name string, part int) (v Vector, there bool, err error) {
 	looking, cancel := context.WithCancel(ctx)
-	var looks sync.WaitGroup
-	defer looks.Wait()
+	l := looks{answers: make(chan found, mostLooks)}
+	defer l.all.Wait()
 	defer cancel()
-	type found struct {
-		v     Vector
-		there bool
-		err   error
-	}
-	answers := make(chan found, mostLooks)
-	var reading atomic.Bool
-	looked, out, answered := time.Now(), 0, false
+	asked, answered := time.Now(), false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause := firstPoll; ; {
 		select {
-		case got := <-answers:
-			out--
+		case got := <-l.answers:
+			l.out--
 			if errors.Is(got.err, errFound) {
 				continue
 			}
@@ -196,29 +225,14 @@ func (t *turn) await(ctx context.Context, name string, part int) (v Vector, ther
 			return Vector{}, false, context.Cause(ctx)
 		case <-timer.C:
 		}
-		overdue := answered && !reading.Load() && t.overdue(part)
-		if overdue || time.Since(looked) > looksFor {
+		overdue := answered && !l.reading.Load() && t.overdue(part)
+		if overdue || time.Since(asked) > looksFor {
 			if err := t.gone(ctx); err != nil || overdue {
 				return Vector{}, false, err
 			}
-			looked = time.Now()
+			asked = time.Now()
 		}
-		if out < mostLooks && !reading.Load() {
-			out++
-			looks.Go(func() {
-				mine := false
-				v, there, err := t.take(activities.WithFound(looking, func(int64) error {
-					if mine = reading.CompareAndSwap(false, true); !mine {
-						return errFound
-					}
-					return nil
-				}), name)
-				if mine && err == nil && !there { // it was damaged, and is posted again
-					reading.Store(false)
-				}
-				answers <- found{v, there, err}
-			})
-		}
+		l.begin(looking, t, name)
 		timer.Reset(pause)
 		pause = min(pause*5/4, longestPoll)
 	}

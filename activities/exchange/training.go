@@ -219,32 +219,39 @@ func (w *worker) train(ctx context.Context) error {
 		if err := w.model.Apply(ctx, w.round, sum); err != nil {
 			return fmt.Errorf("apply the mean: %w", err)
 		}
-		w.round++
-		took := time.Since(began)
-		w.told.Rounds++
-		w.told.Done, w.told.Bytes = w.round, 4*len(sum.Values)
-		w.told.Exchanging += took - (w.told.Computing - computed)
-		if w.waited {
-			took = w.told.Computing - computed // the next one waits for nobody
-		} else {
-			w.patience = max(w.Patience/5, patienceOver*took)
-		}
-		w.longest = max(w.longest, took)
-		if w.Each != nil {
-			w.Each(w.told)
-		}
-		if w.round%w.Every == 0 && w.round < w.Rounds {
-			if err := w.mark(ctx); err != nil {
-				return err
-			}
-			if len(w.adopted) == w.Workers-1 { // it waits for nobody, so it would else never look
-				if _, err := w.catchUp(ctx); err != nil {
-					return err
-				}
-			}
+		if err := w.did(ctx, sum, time.Since(began), w.told.Computing-computed); err != nil {
+			return err
 		}
 	}
 	return w.end(ctx)
+}
+
+// did ends a round that took so long, and was computed for a part of that.
+func (w *worker) did(ctx context.Context, sum Vector, took, computed time.Duration) error {
+	w.round++
+	w.told.Rounds++
+	w.told.Done, w.told.Bytes = w.round, 4*len(sum.Values)
+	w.told.Exchanging += took - computed
+	if w.waited {
+		took = computed // the next one waits for nobody
+	} else {
+		w.patience = max(w.Patience/5, patienceOver*took)
+	}
+	w.longest = max(w.longest, took)
+	if w.Each != nil {
+		w.Each(w.told)
+	}
+	if w.round%w.Every != 0 || w.round == w.Rounds {
+		return nil
+	}
+	if err := w.mark(ctx); err != nil {
+		return err
+	}
+	if len(w.adopted) < w.Workers-1 {
+		return nil
+	}
+	_, err := w.catchUp(ctx) // who waits for nobody would else never look
+	return err
 }
 
 // late reports whether another round may not end before the limit.

@@ -3,6 +3,7 @@ package aws_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -373,8 +374,8 @@ func TestFunctionsMayLogAndReadAndWriteArtifacts(t *testing.T) {
 		all = append(all, statements(t, policy.(map[string]any)["PolicyDocument"])...)
 	}
 	want := []string{
-		"logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents", "s3:AbortMultipartUpload", "s3:GetObject",
-		"s3:ListBucket", "s3:PutObject",
+		"logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents", "s3:AbortMultipartUpload",
+		"s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject",
 	}
 	if diff := cmp.Diff(want, allowed(all)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -382,6 +383,9 @@ func TestFunctionsMayLogAndReadAndWriteArtifacts(t *testing.T) {
 	for _, s := range all {
 		if s.Resource == "*" || s.Sid == "WhatThereIs" && s.Condition == nil {
 			t.Errorf("%s: got %v under %v, want only Spillway's own", s.Sid, s.Resource, s.Condition)
+		}
+		if slices.Contains(s.actions(), "s3:DeleteObject") && !strings.Contains(fmt.Sprint(s.Resource), "/boards/*") {
+			t.Errorf("%s lets functions remove more than messages: %v", s.Sid, s.Resource)
 		}
 	}
 }
