@@ -74,8 +74,8 @@ type Search[In, Out any] struct {
 	Name string
 	// Space are the parameters. Each is a JSON field of In, at its top.
 	Space Space
-	// Input is what trials have in common, 128 KiB at most when it is encoded: what is larger is an artifact. A parameter that does not exist for a configuration leaves its field as it is
-	// here.
+	// Input is what trials have in common, 128 KiB at most when it is encoded: what is larger is an artifact. A parameter
+	// that does not exist for a configuration leaves its field as it is here.
 	Input In
 	// Loss is the JSON field of Out that is minimised, with dots into objects: "loss", "metrics.validation". Where it is
 	// no finite number, the trial has diverged, which is a result, and the worst. Maximise says that larger is better.

@@ -404,7 +404,7 @@ func TestTheLogOfATuningWithMoneySaysWhichTrialsRan(t *testing.T) {
 func TestAGrowingJobWaitsForWhatOthersFree(t *testing.T) {
 	t.Parallel()
 	asked, answer := make(chan struct{}), make(chan wire.Reserved, 1)
-	f := newTuner(t, spillway.Goal{}, func(ctx context.Context, in fitInput, task wire.Task) (wire.Result, error) {
+	f := newTuner(t, spillway.Goal{}, func(ctx context.Context, _ fitInput, task wire.Task) (wire.Result, error) {
 		switch task.ID {
 		case "fit-0":
 			return told(1, 1000), nil
@@ -432,7 +432,7 @@ func TestAGrowingJobWaitsForWhatOthersFree(t *testing.T) {
 		}
 		err := f.env.UpdateWorkflowByID(child, wire.ReserveUpdate, "", &testsuite.TestUpdateCallback{
 			OnAccept: func() { close(asked) }, OnReject: func(err error) { t.Error(err) },
-			OnComplete: func(told any, err error) {
+			OnComplete: func(told any, _ error) {
 				reserved, _ := told.(wire.Reserved)
 				answer <- reserved
 			},
@@ -653,7 +653,8 @@ func TestWhatCannotBeTunedIsRefusedAtOnce(t *testing.T) {
 		"too many trials":          {func(s *search) { s.Trials = 5001 }, "at most 5000"},
 		"too many jobs":            {func(s *search) { s.Trials, s.GoOn = 5000, true }, "are 20000 jobs"},
 		"a search that takes long to make again": {
-			func(s *search) { s.Trials, s.Algorithm = 1155, spillway.BOHB }, "1155 trials by bohb: with 3 parameters it has at most 1154",
+			func(s *search) { s.Trials, s.Algorithm = 1155, spillway.BOHB },
+			"1155 trials by bohb: with 3 parameters it has at most 1154",
 		},
 		"an input that each trial would bear": {
 			func(s *search) { s.Input.Kind = strings.Repeat("x", 128<<10) }, "pass what is large as an artifact",

@@ -161,8 +161,8 @@ func (r *run) reserved(id string) wire.Reserved {
 	return told
 }
 
-// growOwn waits until the limit of a tuning allows one of its jobs to cost so much, and holds it. It reports false where
-// the end of no other job could free as much: those that wait as well, and do not run until then, end no sooner.
+// growOwn waits until the limit of a tuning allows one of its jobs to cost so much, and holds it. It reports false
+// where the end of no other job could free as much: those that wait as well, and do not run until then, end no sooner.
 func (r *run) growOwn(ctx workflow.Context, id string, least, want quantity.Money, waits bool) (bool, error) {
 	if r.purse == nil || r.purse.limit == 0 {
 		return true, nil

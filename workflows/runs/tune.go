@@ -322,7 +322,8 @@ func (r *run) deadline() time.Time {
 // deadlineSignal tells a tuning the deadline of its run.
 const deadlineSignal = "spillway.deadline"
 
-// tellDeadline tells a tuning the deadline of the run whenever it is not what the tuning was told last, until it is over.
+// tellDeadline tells a tuning the deadline of the run whenever it is not what the tuning was told last, until the
+// tuning is over.
 func (r *run) tellDeadline(
 	ctx workflow.Context, told time.Time, child workflow.ChildWorkflowFuture, over func() bool,
 ) {
