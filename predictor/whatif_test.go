@@ -185,8 +185,8 @@ func TestWhatOthersHoldIsNotOnOffer(t *testing.T) {
 	}
 }
 
-// TestWhatOthersRunIsNotPaid has an attempt with ten seconds left, beside three of another run in the same queue that go
-// on for long.
+// TestWhatOthersRunIsNotPaid has an attempt with ten seconds left, beside three of another run in the same queue that
+// go on for long.
 func TestWhatOthersRunIsNotPaid(t *testing.T) {
 	t.Parallel()
 	ask := func(beside bool) whatif.Answer {

@@ -132,9 +132,9 @@ const apart = 0.1
 var scores3 = [...]float64{-1.2247, 0, 1.2247}
 
 // values are the losses of the analogues at u, or at their ends, and how far they are believed. An analogue that has
-// ended by u tells that it gets no worse from there; how much better, alone tells, and none tells of what is better than
-// all that any earlier run has reached: without that, a run that goes on where shorter ones stopped would get no better,
-// and surely so.
+// ended by u tells that it gets no worse from there; how much better, alone tells, and none tells of what is better
+// than all that any earlier run has reached: without that, a run that goes on where shorter ones stopped would get no
+// better, and surely so.
 func (l *likeness) values(t trace, u float64, alone *ensemble, into []weighted) (all []weighted, share float64) {
 	if len(l.analogues) == 0 || t.lowest() <= l.workload.levels[0] {
 		return into, 0

@@ -61,8 +61,8 @@ type Answer struct {
 	Cheaper *Point `json:"half_the_cost,omitempty"`
 	// Promise is what becomes of the goal; nil without a deadline and a budget.
 	Promise *Promise `json:"promise,omitempty"`
-	// Sentences say it to people: what twice as fast would cost, what half the money would take, and whether the goal can be
-	// met.
+	// Sentences say it to people: what twice as fast would cost, what half the money would take, and whether the goal can
+	// be met.
 	Sentences []string `json:"sentences"`
 }
 

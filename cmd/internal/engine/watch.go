@@ -101,8 +101,8 @@ type askedGoal struct {
 }
 
 // ask notes in readings whether a plan meets the goal: of runs whose goal is new, and again of those of which that was
-// not known or no plan did. Those that have waited longest come first. Without hosts, as in the first looks of an engine
-// whose hosts have yet to come back, that no plan meets a goal is noted only when it is found again.
+// not known or no plan did. Those that have waited longest come first. Without hosts, as in the first looks of an
+// engine whose hosts have yet to come back, that no plan meets a goal is noted only when it is found again.
 func (a asking) ask(
 	readings []alerting.Reading, look int, hosts bool, frontier func(run string, goal predictor.Goal) whatif.Answer,
 ) {
