@@ -11,8 +11,9 @@ import (
 // doubts of its options; not found where none does. See Within.
 func (f Frontier) Sure(seconds, confidence float64) (p Point, probability float64, found bool) {
 	for i, end := range slices.Backward(f.ends) {
-		if !(end.seconds <= seconds) && confidence >= 0.5 {
-			continue // a median beyond it: less than half
+		// The sum of the medians is far beyond it, and so, but for what is approximate in Within, is the median of the sum.
+		if !(end.seconds <= farBeyond*seconds) && confidence >= 0.5 {
+			continue
 		}
 		p = f.At(i)
 		if probability = f.Within(p, seconds); probability >= confidence {
@@ -21,6 +22,8 @@ func (f Frontier) Sure(seconds, confidence float64) (p Point, probability float6
 	}
 	return Point{}, 0, false
 }
+
+const farBeyond = 1.1
 
 // Within is the probability that a point takes at most this long, by the spreads of its options, which are
 // independent, and their doubts, which are not; Option.Seconds are medians where there is either. The sum of
@@ -63,6 +66,9 @@ func (f Frontier) chance(p Point, sum, most float64, of func(Option) float64) fl
 	return 0.5 * math.Erfc(-(math.Log(left)-middle)/(math.Sqrt2*spread))
 }
 
+// negligible are seconds, or picodollars, that are certain: of what is far less the square is 0.
+const negligible = 1e-12
+
 // distribution is that of a sum over a point's options: what is certain of it, and the parameters of the log-normal
 // distribution of the rest; without a spread all of it is certain.
 func (f Frontier) distribution(p Point, sum float64, of func(Option) float64) (certain, middle, spread float64) {
@@ -71,7 +77,7 @@ func (f Frontier) distribution(p Point, sum float64, of func(Option) float64) (c
 	for stage, i := range p.Options {
 		o := f.stages[stage][i]
 		median := of(o)
-		if o.Spread == 0 && o.Doubt == 0 || median == 0 {
+		if o.Spread == 0 && o.Doubt == 0 || median < negligible {
 			continue
 		}
 		certain -= median
