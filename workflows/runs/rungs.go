@@ -84,24 +84,33 @@ func (t Trial) Spent() (sum quantity.Money) {
 	return sum
 }
 
-// Ranked are the trials, the best first: those that told an objective of a higher rung before those of a lower one, as
-// Best is chosen, of one rung the better objective first; then those that told none, as they were begun.
+// Ranked are the trials, the best first: those that told an objective and have neither failed nor diverged since, of a
+// higher rung before those of a lower one, as Best is chosen, of one rung the better objective first; then the others, as
+// they were begun.
 func (t Tuning) Ranked() []Trial {
 	ranked := slices.Clone(t.Trials)
 	slices.SortStableFunc(ranked, func(a, b Trial) int {
-		first, aTold := a.Told()
-		second, bTold := b.Told()
+		first, aRanked := a.place()
+		second, bRanked := b.place()
 		switch {
-		case aTold != bTold:
-			if aTold {
+		case aRanked != bRanked:
+			if aRanked {
 				return -1
 			}
 			return 1
-		case !aTold:
+		case !aRanked:
 			return cmp.Compare(a.Number, b.Number)
 		}
 		return cmp.Or(cmp.Compare(second.Rung, first.Rung),
 			compareObjectives(*first.Objective, *second.Objective, t.Options.Maximise), cmp.Compare(a.Number, b.Number))
 	})
 	return ranked
+}
+
+// place is the job by which a trial is ranked; not found where it can be the best no more.
+func (t Trial) place() (job TrialJob, found bool) {
+	if t.State == TrialFailed || t.State == TrialDiverged {
+		return TrialJob{}, false
+	}
+	return t.Told()
 }

@@ -28,10 +28,11 @@ func TestWhatRungsCameToIsAddedUpAndTrialsAreRanked(t *testing.T) {
 		{Number: 2, State: runs.TrialRunning, Jobs: []runs.TrialJob{job(0, new(0.3), 4), job(1, nil, 0)}},
 		{Number: 3, State: runs.TrialStopped, Jobs: []runs.TrialJob{job(0, new(0.4), 4), job(1, new(0.45), 8)}},
 		{Number: 4, State: runs.TrialStopped, Jobs: []runs.TrialJob{job(0, new(0.5), 1)}},
+		{Number: 5, State: runs.TrialDiverged, Jobs: []runs.TrialJob{job(0, new(0.1), 1), job(1, nil, 1)}},
 	}}
 	want := []runs.TuningRung{
-		{Rung: 0, To: 1, Begun: 5, Told: 4, Best: new(0.3), Seconds: 14, Spent: 25},
-		{Rung: 1, To: 3, Begun: 2, Told: 1, Best: new(0.45), Seconds: 8, Spent: 10},
+		{Rung: 0, To: 1, Begun: 6, Told: 5, Best: new(0.1), Seconds: 15, Spent: 30},
+		{Rung: 1, To: 3, Begun: 3, Told: 1, Best: new(0.45), Seconds: 9, Spent: 15},
 	}
 	if diff := cmp.Diff(want, tuning.Rungs()); diff != "" {
 		t.Errorf("rungs (-want +got):\n%s", diff)
@@ -42,11 +43,11 @@ func TestWhatRungsCameToIsAddedUpAndTrialsAreRanked(t *testing.T) {
 		}
 		return numbers
 	}
-	if got := ranked(); !slices.Equal(got, []int{3, 2, 1, 4, 0}) {
-		t.Errorf("ranked %v: the furthest comes first, then the least, then the first", got)
+	if got := ranked(); !slices.Equal(got, []int{3, 2, 1, 4, 0, 5}) {
+		t.Errorf("ranked %v: the furthest comes first, then the least, then the first, and what diverged is none", got)
 	}
 	tuning.Options = search.Options{Maximise: true}
-	if got := ranked(); !slices.Equal(got, []int{3, 1, 4, 2, 0}) {
+	if got := ranked(); !slices.Equal(got, []int{3, 1, 4, 2, 0, 5}) {
 		t.Errorf("ranked %v where more is better", got)
 	}
 	if best := *tuning.Rungs()[0].Best; best != 0.5 {

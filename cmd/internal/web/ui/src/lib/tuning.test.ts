@@ -1,6 +1,19 @@
 import { describe, expect, it } from 'vitest';
 import type { Parameter, Trial } from './api';
-import { along, configured, ended, marks, marksOf, place, ranked, scaleOf, shadesOf, short, told } from './tuning';
+import {
+  along,
+  configured,
+  ended,
+  goesOn,
+  marks,
+  marksOf,
+  place,
+  ranked,
+  scaleOf,
+  shadesOf,
+  short,
+  told,
+} from './tuning';
 
 const job = (rung: number, objective?: number | null) => ({
   rung,
@@ -25,17 +38,18 @@ describe('trials', () => {
     trial(3, job(0, 0.4), job(1, 0.45)),
     trial(4, job(0, 0.5)),
     { ...trial(5), jobs: null },
+    { ...trial(6, job(0, 0.1), job(1, null)), state: 'diverged' as const },
   ];
   const numbers = (of: Trial[]) => of.map((t) => t.number);
   it('tell what they told last, whatever runs since', () => {
     expect(told(trials[2]!)).toEqual({ objective: 0.3, rung: 0 });
     expect(told(trials[3]!)).toEqual({ objective: 0.45, rung: 1 });
-    expect(told(trial(6, job(0, null)))).toBeUndefined();
+    expect(told(trial(7, job(0, null)))).toBeUndefined();
     expect(told(trials[5]!)).toBeUndefined();
   });
   it('are ranked as the engine does', () => {
-    expect(numbers(ranked({ trials, options: { trials: 6, most: 3 } }))).toEqual([3, 2, 1, 4, 0, 5]);
-    expect(numbers(ranked({ trials, options: { trials: 6, most: 3, maximise: true } }))).toEqual([3, 1, 4, 2, 0, 5]);
+    expect(numbers(ranked({ trials, options: { trials: 6, most: 3 } }))).toEqual([3, 2, 1, 4, 0, 5, 6]);
+    expect(numbers(ranked({ trials, options: { trials: 6, most: 3, maximise: true } }))).toEqual([3, 1, 4, 2, 0, 5, 6]);
     expect(ranked({ trials: null, options: { trials: 6, most: 3 } })).toEqual([]);
   });
   it('are shaded by their place, and not where they told nothing', () => {
@@ -75,6 +89,7 @@ describe('axes', () => {
     expect(scaleOf([0.01, 3, 0.5])).toEqual({ low: 0.01, high: 3, log: true });
     expect(scaleOf([-1, 3])).toEqual({ low: -1, high: 3, log: false });
     expect(scaleOf([2, 2])).toEqual({ low: 1, high: 3, log: false });
+    expect(scaleOf([1e20])).toEqual({ low: 5e19, high: 1.5e20, log: false });
     expect(scaleOf([])).toEqual({ low: 0, high: 1, log: false });
     expect(marks({ low: 1, high: 16, log: true })).toEqual([1, 2, 4, 8, 16]);
     expect(marks({ low: 0, high: 1, log: false }, 2)).toEqual([0, 0.5, 1]);
@@ -94,6 +109,15 @@ it('a configuration is written in the order of the space', () =>
       { optimizer: 'adam', lr: 0.00123456 },
     ),
   ).toBe('lr 0.001235, optimizer adam'));
+
+it('says what goes on', () => {
+  expect(goesOn({ trials: 27, most: 27, least: 1, eta: 3 })).toBe('of each rung the best 1 in 3 goes on');
+  expect(goesOn({ algorithm: 'asha', trials: 27, most: 4, least: 1, eta: 4 })).toBe(
+    'of each rung the best 1 in 4 goes on',
+  );
+  expect(goesOn({ algorithm: 'asha', trials: 27, most: 2, least: 1, eta: 3 })).toBe('each trial gets all');
+  expect(goesOn({ algorithm: 'random', trials: 27, most: 27, least: 1 })).toBe('each trial gets all');
+});
 
 it('says why a tuning has ended', () => {
   expect(ended(undefined)).toBe('');

@@ -8,14 +8,17 @@ export function told(trial: Trial): { objective: number; rung: number } | undefi
   return job && { objective: job.objective!, rung: job.rung };
 }
 
+/** The same where the trial has neither failed nor diverged since: else it is no longer one that may be the best. */
+const standing = (trial: Trial) => (trial.state === 'failed' || trial.state === 'diverged' ? undefined : told(trial));
+
 /**
  * The trials, the best first, as the engine chooses the best: those of a higher rung before those of a lower one, of
- * one rung the better objective first; then those that told nothing, as they were begun.
+ * one rung the better objective first; then those that told nothing, failed or diverged, as they were begun.
  */
 export function ranked(tuning: Pick<Tuning, 'trials' | 'options'>): Trial[] {
   const sign = tuning.options.maximise ? -1 : 1;
   return [...(tuning.trials ?? [])].sort((a, b) => {
-    const [x, y] = [told(a), told(b)];
+    const [x, y] = [standing(a), standing(b)];
     if (x && y) return y.rung - x.rung || sign * (x.objective - y.objective) || a.number - b.number;
     return x ? -1 : y ? 1 : a.number - b.number;
   });
@@ -81,8 +84,19 @@ export function scaleOf(objectives: readonly number[]): Scale {
   const low = Math.min(...objectives);
   const high = Math.max(...objectives);
   if (objectives.length === 0) return { low: 0, high: 1, log: false };
-  if (low === high) return { low: low - 1, high: high + 1, log: false };
+  if (low === high) {
+    const around = Math.max(1, Math.abs(low) / 2); // 1 beside 1e20 is nothing
+    return { low: low - around, high: high + around, log: false };
+  }
   return { low, high, log: low > 0 && high / low > 20 };
+}
+
+/** Which trials go on, of a search that has rungs. */
+export function goesOn({ algorithm, least, most, eta }: Tuning['options']): string {
+  const factor = eta || 3;
+  return algorithm === 'random' || (least && most < least * factor)
+    ? 'each trial gets all'
+    : `of each rung the best 1 in ${factor} goes on`;
 }
 
 /** A few marks of a scale. */
