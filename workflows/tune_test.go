@@ -585,6 +585,50 @@ func TestATuningEndsWhenItsTimeIsUp(t *testing.T) {
 	}
 }
 
+// TestWhatWaitsForASlotTakesNoLongerForIt has one slot do a tuning's jobs one after another, ten seconds each, while eight
+// of them are scheduled at a time: there is enough time for all of them, or not.
+func TestWhatWaitsForASlotTakesNoLongerForIt(t *testing.T) {
+	t.Parallel()
+	const each = 10 * time.Second
+	for limit, want := range map[time.Duration]string{500 * time.Second: runs.EndedDone, 155 * time.Second: runs.EndedTime} {
+		t.Run(limit.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newTuner(t, spillway.Goal{}, nil)
+			result := told(1, 0)
+			result.Took = each
+			begin := f.env.Now()
+			ends := []chan time.Duration{make(chan time.Duration, 1)} // when the slot is free for a job, by number
+			ends[0] <- 0
+			for number := range 60 {
+				ends = append(ends, make(chan time.Duration, 1))
+				own := mock.MatchedBy(func(task wire.Task) bool { return task.ID == fmt.Sprint("fit-", number) })
+				f.env.OnActivity(fit.Name(), anything, own, anything).Return(result, nil).
+					AfterFn(func() time.Duration {
+						now := f.env.Now().Sub(begin)
+						end := max(<-ends[number], now) + each
+						ends[number+1] <- end
+						return end - now
+					})
+			}
+			s := fitSearch()
+			s.Time = limit
+			best, err := f.run(t, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if best.Tuning.Ended != want {
+				t.Errorf("of %s it took %s, and ended: %s", limit, best.Tuning.EndedAt.Sub(best.Tuning.StartedAt),
+					best.Tuning.Ended)
+			}
+			for _, trial := range best.Tuning.Trials {
+				if strings.Contains(trial.Why, "the tuning's time was up") {
+					t.Errorf("trial %d was begun too late: %s", trial.Number, trial.Why)
+				}
+			}
+		})
+	}
+}
+
 // TestAnotherDeadlineReachesATuningUnderWay has jobs that take a minute, and a run that is given less time, or more,
 // after the first ones.
 func TestAnotherDeadlineReachesATuningUnderWay(t *testing.T) {

@@ -181,7 +181,7 @@ func plainMessages() map[string]any {
 		"task": &task,
 		"result": &wire.Result{
 			Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794, Checkpoint: ref,
-			Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"},
+			Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"}, Took: time.Minute,
 		},
 		"heartbeat": &wire.Heartbeat{
 			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, HostWait: time.Minute,

@@ -64,7 +64,7 @@ type Task struct {
 	// Resume is the checkpoint of a venue that gave the task up, or of the task before it of the same trial of a tuning,
 	// from which the first attempt here goes on; the zero Ref when there is none.
 	Resume activities.Ref `json:"resume,omitzero"`
-	// Tells asks for Checkpoint and Metrics in the Result.
+	// Tells asks for Checkpoint, Metrics and Took in the Result.
 	Tells bool `json:"tells,omitempty"`
 }
 
@@ -77,10 +77,12 @@ type Result struct {
 	// Cost is what all attempts of the task cost together.
 	Cost quantity.Money `json:"cost_picodollars"`
 	// Checkpoint is the task's newest checkpoint, which is Task.Resume where it has made none, Metrics are those of its
-	// last progress and NotFinite those, by name, that were NaN or infinite there, where Task.Tells asks for them.
+	// last progress and NotFinite those, by name, that were NaN or infinite there. Took is how long the attempt took that
+	// succeeded, from when it had its slot. They are there where Task.Tells asks for them.
 	Checkpoint activities.Ref     `json:"checkpoint,omitzero"`
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	NotFinite  []string           `json:"not_finite,omitempty"`
+	Took       time.Duration      `json:"took_ns,omitempty"`
 }
 
 // Heartbeat is the detail that an attempt leaves for the next one of the same task.

@@ -339,6 +339,7 @@ func (a *Attempt) End(
 		result := wire.Result{Output: output, Venue: record.Venue, Cost: after.Spent}
 		if a.Task.Tells {
 			result.Checkpoint, result.Metrics, result.NotFinite = after.Checkpoint, after.Metrics, after.NotFinite
+			result.Took = record.Start + record.Usage.Wall + record.Settle
 		}
 		return result, nil
 	}

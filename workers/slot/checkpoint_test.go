@@ -84,7 +84,9 @@ func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
 			a.Checkpoint(own)
 		}
 		ending := slot.Ending{Outcome: predictor.Succeeded}
-		return a.End(ctx, slot.Durable{Recorder: &kept{}}, a.Record(predictor.Pool, "h", ending), ending, input)
+		record := a.Record(predictor.Pool, "h", ending)
+		record.Queue, record.Start, record.Usage.Wall = time.Hour, time.Second, time.Minute
+		return a.End(ctx, slot.Durable{Recorder: &kept{}}, record, ending, input)
 	})
 	set(t, w, 1, false)
 	for i, c := range []struct {
@@ -106,8 +108,8 @@ func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if result.Checkpoint != c.want || (result.Metrics["loss"] == 2) != c.asks ||
-			slices.Equal(result.NotFinite, []string{"rate"}) != c.asks {
-			t.Errorf("%+v: got %v, %v and %v", c, result.Checkpoint, result.Metrics, result.NotFinite)
+			slices.Equal(result.NotFinite, []string{"rate"}) != c.asks || (result.Took == 61*time.Second) != c.asks {
+			t.Errorf("%+v: got %v, %v, %v and %s", c, result.Checkpoint, result.Metrics, result.NotFinite, result.Took)
 		}
 	}
 }

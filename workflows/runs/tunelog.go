@@ -44,10 +44,19 @@ type jobLine struct {
 	Objective float64        `json:"o,omitempty"` // where it told one
 	From      float64        `json:"f,omitempty"` // where its trial went on from
 	Spent     quantity.Money `json:"c,omitempty"`
-	// Started is milliseconds of Unix time.
+	// Started is milliseconds of Unix time; Took, and Ran without the wait for a slot, are milliseconds.
 	Started int64  `json:"s,omitempty"`
-	Took    int64  `json:"l,omitempty"` // milliseconds
+	Took    int64  `json:"l,omitempty"`
+	Ran     int64  `json:"n,omitempty"`
 	Why     string `json:"w,omitempty"`
+}
+
+// ran is how long it ran, or took where nobody told that.
+func (j jobLine) ran() time.Duration { return time.Duration(cmp.Or(j.Ran, j.Took)) * time.Millisecond }
+
+// waited is how long it waited for a slot, as far as that was told.
+func (j jobLine) waited() time.Duration {
+	return max(time.Duration(j.Took)*time.Millisecond-j.ran(), 0)
 }
 
 // reported is what the search is told of a job.

@@ -46,6 +46,7 @@ type tuner struct {
 	jobs    []search.Job // those of the log's lines
 	log     tuningLog
 	running int
+	turn    time.Duration // how long the job that ended last waited for each of those that were under way before it
 	reports int
 	bytes   int // of inputs and outputs in this part
 	told    int // jobs that told an objective, or diverged
@@ -73,7 +74,7 @@ func newTuner(ports Ports, part tuningPart) (*tuner, error) {
 		t.log.Checkpoints = map[int]trialCheckpoint{}
 	}
 	for i, line := range t.log.Jobs {
-		r.purse.settle("", line.Spent, units(jobs[i], line.From), time.Duration(line.Took)*time.Millisecond,
+		r.purse.settle("", line.Spent, units(jobs[i], line.From), line.ran(),
 			line.End == jobTold || line.End == jobDiverged)
 		t.count(line)
 	}
@@ -200,14 +201,23 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 	after := t.reports // what decided; others may be reported until the job can be paid
 	from := t.log.Checkpoints[job.Trial].At
 	task := taskOf(t.q.Stage.Name, t.part.First+len(t.log.Jobs))
-	for !t.r.purse.hold(task, units(job, from)) {
-		if t.running == 0 {
+	for {
+		atOnce, inTurn := t.late(ctx, units(job, from))
+		if atOnce != "" {
+			t.end(ctx, atOnce)
+			return nil
+		}
+		if inTurn == "" && t.r.purse.hold(task, units(job, from)) {
+			break
+		}
+		running := t.running
+		if running == 0 {
 			t.end(ctx, EndedMoney)
 			return nil
 		}
 		if err := workflow.Await(ctx, func() bool {
 			_, can := t.r.purse.pays(units(job, from))
-			return t.ended != "" || t.running == 0 || can
+			return t.ended != "" || t.running < running || inTurn == "" && can
 		}); err != nil {
 			return err
 		}
@@ -215,24 +225,25 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 			return nil
 		}
 	}
-	if why := t.late(ctx, units(job, from)); why != "" {
-		delete(t.r.purse.held, task)
-		t.end(ctx, why)
-		return nil
-	}
 	return t.begin(ctx, group, cancel, job, task, jobLine{After: after, From: from})
 }
 
-// late says why a job is not begun that would end too late; a tuning without a result goes on.
-func (t *tuner) late(ctx workflow.Context, units float64) string {
+// late says why a job would end too late even if it ran at once, and why it would if it waited for those under way, which
+// end sooner or later; a tuning without a result goes on.
+func (t *tuner) late(ctx workflow.Context, units float64) (atOnce, inTurn string) {
 	if len(t.log.Candidates) == 0 {
-		return ""
+		return "", ""
 	}
 	ends := workflow.Now(ctx).Add(t.r.purse.takes(units))
+	return t.beyond(ends), t.beyond(ends.Add(time.Duration(t.running) * t.turn))
+}
+
+// beyond says what limit a time is beyond; empty where none.
+func (t *tuner) beyond(at time.Time) string {
 	switch {
-	case t.q.Time > 0 && ends.After(t.startedAt().Add(t.q.Time)):
+	case t.q.Time > 0 && at.After(t.startedAt().Add(t.q.Time)):
 		return EndedTime
-	case !t.part.Deadline.IsZero() && ends.After(t.part.Deadline):
+	case !t.part.Deadline.IsZero() && at.After(t.part.Deadline):
 		return EndedDeadline
 	}
 	return ""
@@ -253,12 +264,16 @@ func (t *tuner) begin(
 	begun.Started = workflow.Now(ctx).UnixMilli()
 	t.log.Jobs = append(t.log.Jobs, begun)
 	t.jobs = append(t.jobs, job)
+	before := t.running
 	t.running++
 	t.bytes += len(input)
 	workflow.Go(group, func(ctx workflow.Context) {
 		result, err := t.r.runWithin(ctx, c)
 		t.settle(ctx, line, result, err)
 		t.running--
+		if result.Took > 0 && before > 0 {
+			t.turn = t.log.Jobs[line].waited() / time.Duration(before)
+		}
 		if t.told == 0 && t.failed >= min(mostFailed, t.q.Options.Trials) && t.ended == "" {
 			t.end(ctx, EndedFailed)
 			cancel()
@@ -277,10 +292,10 @@ const maxWhy = 300
 func (t *tuner) settle(ctx workflow.Context, number int, result wire.Result, err error) {
 	job, line := t.jobs[number], &t.log.Jobs[number]
 	line.Spent = result.Cost
-	line.Took = workflow.Now(ctx).UnixMilli() - line.Started
+	line.Took, line.Ran = workflow.Now(ctx).UnixMilli()-line.Started, result.Took.Milliseconds()
 	line.End, line.Objective, line.Why = t.verdict(result, err)
 	t.r.purse.settle(taskOf(t.q.Stage.Name, t.part.First+number), line.Spent, units(job, line.From),
-		time.Duration(line.Took)*time.Millisecond, line.End == jobTold || line.End == jobDiverged)
+		line.ran(), line.End == jobTold || line.End == jobDiverged)
 	t.bytes += len(result.Output)
 	if line.End == jobUnpaid {
 		why := t.unpaid(taskOf(t.q.Stage.Name, t.part.First+number))
