@@ -156,6 +156,12 @@ func TestARunThatHasEndedIsComparedWithWhatItWas(t *testing.T) {
 	if !a.Known || a.Present.Seconds != 100 || a.Present.Cost != 0.01 || a.Present.Stages[0].Slots != 1 {
 		t.Fatalf("known %v %q, %+v", a.Known, a.Why, a.Present)
 	}
+	for deadline, want := range map[time.Duration]float64{100 * time.Second: 1, 99 * time.Second: 0} {
+		was := whatif.Of(state.ProspectAfter(taken, predictor.Goal{Deadline: deadline}, paid(0, 4))).Present
+		if was.InTime != want {
+			t.Errorf("what took 100 s was within %v with %v, want %v", deadline, was.InTime, want)
+		}
+	}
 	// On four slots of its own the pool takes 20 s of tasks, and 10 s before and after.
 	last := a.Points[len(a.Points)-1]
 	if math.Abs(last.Seconds-30) > 2 || last.Stages[0].Slots != 4 {

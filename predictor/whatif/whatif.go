@@ -72,7 +72,8 @@ type Point struct {
 	// US dollars.
 	Seconds float64 `json:"seconds"`
 	Cost    float64 `json:"cost_usd"`
-	// InTime is the probability that it ends within the deadline of the goal; 0 without one.
+	// InTime is the probability that it ends within the deadline of the goal; 0 without one. Of what was measured it is 1
+	// or 0.
 	InTime float64 `json:"in_time_probability,omitempty"`
 	// Stages are what each stage that is left gets, and Gets says it to people: see the function Gets.
 	Stages []Given `json:"stages"`
@@ -115,6 +116,9 @@ func Of(job Job) Answer {
 	}
 	if job.Measured != nil {
 		a.Present = new(job.Measured.with(job.Measured.Stages))
+		if a.Present.Seconds <= job.Goal.Deadline.Seconds() {
+			a.Present.InTime = 1
+		}
 	}
 	if a.Why != "" {
 		a.say()

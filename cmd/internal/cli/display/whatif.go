@@ -44,7 +44,7 @@ func WhatIf(a whatif.Answer, s Style) []string {
 	for _, one := range points {
 		row := []string{one.is, seconds(one.Seconds), money(one.Cost)}
 		if a.Goal.Deadline > 0 {
-			row = append(row, chance(one.InTime, ended(a)))
+			row = append(row, words.Percent(one.InTime))
 		}
 		gets := wrapped("", whatif.Gets(without(one.Stages, same)), max(s.page()-besideGets, leastGets))
 		t.add(append(row, gets[0])...)
@@ -94,14 +94,6 @@ func without(stages, same []whatif.Given) []whatif.Given {
 
 // ended reports whether an answer is about a run that has ended.
 func ended(a whatif.Answer) bool { return a.Elapsed == 0 && a.Run != "" }
-
-// chance is a probability; there is none of what was measured.
-func chance(part float64, measured bool) string {
-	if part == 0 && measured {
-		return "-"
-	}
-	return words.Percent(part)
-}
 
 func capital(text string) string {
 	if text == "" {
