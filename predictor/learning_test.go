@@ -240,3 +240,21 @@ func TestEndedTasksTeachByTheirRecordsAlone(t *testing.T) {
 		t.Errorf("got %+v, at its end %+v, want about %v at step 40 by three earlier tasks", got, got.Final, loss(40))
 	}
 }
+
+// BenchmarkLearningOfManyTrainings is what each look at a run takes while its trainings go on.
+func BenchmarkLearningOfManyTrainings(b *testing.B) {
+	const tasks = 200
+	state := firstRun(tasks, tasks)
+	for step := 1; step <= 30; step++ {
+		for task := range tasks {
+			state = fold(state, looked("now", task, step, 0, float64(step), "loss", loss(step)))
+		}
+	}
+	for look := range tasks { // more than it takes to fit all
+		state = predictor.Learn(state, after(float64(30+2*look)))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		state.Learning("now")
+	}
+}

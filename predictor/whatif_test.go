@@ -43,13 +43,13 @@ func TestARunHasAFrontierOfWhatIsLeft(t *testing.T) {
 	// The pool alone costs four cores for what is left, and none of it is faster for less.
 	last := a.Points[len(a.Points)-1]
 	if got := last.Seconds - 10; math.Abs(got-230) > 25 || last.Stages[0].Functions != 0 {
-		t.Errorf("the cheapest takes %v s more with %s, want about 230 with the pool", got, last.Gets())
+		t.Errorf("the cheapest takes %v s more with %s, want about 230 with the pool", got, last.Gets)
 	}
 	if first := a.Points[0]; first.Stages[0].Functions == 0 || first.Seconds >= last.Seconds || first.Cost <= last.Cost {
-		t.Errorf("the fastest takes %v s for %v with %s", first.Seconds, first.Cost, first.Gets())
+		t.Errorf("the fastest takes %v s for %v with %s", first.Seconds, first.Cost, first.Gets)
 	}
 	if a.Present.Stages[0].Functions != 0 || a.Present.Stages[0].Slots != 4 {
-		t.Errorf("at present %s: a run that minimises cost has the pool", a.Present.Gets())
+		t.Errorf("at present %s: a run that minimises cost has the pool", a.Present.Gets)
 	}
 	if a.Faster == nil || !strings.HasPrefix(a.Sentences[0], "twice as fast (") {
 		t.Errorf("twice as fast is %+v: %q", a.Faster, a.Sentences[0])
@@ -156,10 +156,16 @@ func TestARunThatHasEndedIsComparedWithWhatItWas(t *testing.T) {
 	if !a.Known || a.Present.Seconds != 100 || a.Present.Cost != 0.01 || a.Present.Stages[0].Slots != 1 {
 		t.Fatalf("known %v %q, %+v", a.Known, a.Why, a.Present)
 	}
+	for deadline, want := range map[time.Duration]float64{100 * time.Second: 1, 99 * time.Second: 0} {
+		was := whatif.Of(state.ProspectAfter(taken, predictor.Goal{Deadline: deadline}, paid(0, 4))).Present
+		if was.InTime != want {
+			t.Errorf("what took 100 s was within %v with %v, want %v", deadline, was.InTime, want)
+		}
+	}
 	// On four slots of its own the pool takes 20 s of tasks, and 10 s before and after.
 	last := a.Points[len(a.Points)-1]
 	if math.Abs(last.Seconds-30) > 2 || last.Stages[0].Slots != 4 {
-		t.Errorf("the cheapest takes %v s with %s, want about 30 with 4 slots", last.Seconds, last.Gets())
+		t.Errorf("the cheapest takes %v s with %s, want about 30 with 4 slots", last.Seconds, last.Gets)
 	}
 	if a.Faster == nil || a.Cheaper == nil {
 		t.Errorf("nothing is faster or cheaper than one slot at a cent: %q", a.Sentences)

@@ -56,11 +56,11 @@ func (t *Trail) add(point Point, most int) (changed bool) {
 	if n := len(t.Points); n > 0 && same(t.Points[n-1].Step, point.Step) && same(t.Points[n-1].Value, point.Value) {
 		return false // looked at again
 	}
+	before := t.Points[:from]
 	if from >= most {
-		t.Points = Thinned(t.Points, most/2, t.Direction())
-		from = len(t.Points)
+		before = Thinned(before, most/2, t.Direction())
 	}
-	t.Points = append(t.Points[:from], point)
+	t.Points = append(before, point)
 	return true
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/spillway-ml/spillway/predictor/fact"
 )
 
 // Values is the distribution of the best value of a run at a step, in the unit of its values. Its zero value is of a
@@ -48,6 +50,17 @@ func (v Values) Quantile(chance float64) float64 {
 // Interval holds the value with a chance, above 0 and below 1, as often below as above.
 func (v Values) Interval(chance float64) (low, high float64) {
 	return v.Quantile((1 - chance) / 2), v.Quantile((1 + chance) / 2)
+}
+
+// Middle is the interval that holds the value in eight of ten cases, around the median; nil where nothing is known, or
+// it has no end.
+func (v Values) Middle() *fact.Interval {
+	low, high := v.Interval(0.8)
+	mid := v.Quantile(0.5)
+	if !finite(low) || !finite(mid) || !finite(high) {
+		return nil
+	}
+	return &fact.Interval{Low: low, Mid: mid, High: high}
 }
 
 // scores10 are the normal scores of the deciles' middles, which stand for a normal distribution.

@@ -16,6 +16,9 @@ type Fit struct {
 	// Earlier is on how many earlier curves of the stage it rests.
 	Earlier    int
 	Prediction *curve.Prediction
+	// Final is the best value when it ends, see [curve.Values.Middle]. It is asked for once: where Planned is 0 it takes
+	// as long as the fit.
+	Final *fact.Interval
 
 	at fact.Instant
 }
@@ -59,7 +62,7 @@ func (m *State) fitted(t *Trail, now fact.Instant) {
 	if err != nil {
 		return // no such points are remembered
 	}
-	fit.Prediction, t.fit = prediction, fit
+	fit.Prediction, fit.Final, t.fit = prediction, prediction.Final().Middle(), fit
 }
 
 // earlier is how a metric went in earlier tasks of the stage.

@@ -99,10 +99,8 @@ func learning(one memory.Trailing) Learning {
 	if told.Value == nil {
 		told.Phase = curve.Diverged.String()
 	}
-	if one.Fit != nil && told.Phase != curve.Diverged.String() {
-		if final := one.Fit.Prediction.Final(); knows(one.Fit, told.Phase) {
-			told.Final = within(interval(final), told)
-		}
+	if one.Fit != nil && told.Phase != curve.Diverged.String() && knows(one.Fit, told.Phase) {
+		told.Final = within(one.Fit.Final, told)
 	}
 	return told
 }
@@ -124,21 +122,11 @@ func aheadOf(told Learning, fit *memory.Fit) []Ahead {
 	ahead := make([]Ahead, 0, lookedAhead)
 	for i := 1; i <= lookedAhead; i++ {
 		step := told.Step + (end-told.Step)*float64(i)/lookedAhead
-		if value := within(interval(fit.Prediction.At(step)), told); value != nil {
+		if value := within(fit.Prediction.At(step).Middle(), told); value != nil {
 			ahead = append(ahead, Ahead{Step: step, Value: *value})
 		}
 	}
 	return ahead
-}
-
-// interval is the middle 80 percent of values; nil where nothing is known.
-func interval(values curve.Values) *fact.Interval {
-	low, high := values.Interval(0.8)
-	mid := values.Quantile(0.5)
-	if finite(low) == nil || finite(mid) == nil || finite(high) == nil {
-		return nil
-	}
-	return &fact.Interval{Low: low, Mid: mid, High: high}
 }
 
 // within has nothing worse than the best so far, which may be newer than the fit.

@@ -131,23 +131,24 @@ func (a Answer) by(p Point) string {
 	for _, g := range a.Present.Stages {
 		now[g.Stage] = g.Gets()
 	}
-	other := Point{}
+	var other []Given
 	for _, g := range p.Stages {
 		if g.Tasks > 0 && now[g.Stage] != g.Gets() {
-			other.Stages = append(other.Stages, g)
+			other = append(other, g)
 		}
 	}
-	if len(other.Stages) == 0 {
+	if len(other) == 0 {
 		return "with what stages get anyway"
 	}
-	return "with " + other.Gets()
+	return "with " + Gets(other)
 }
 
-// Gets says what the stages get: "4 slots of 1 core and 8 functions for score, 1 slot of 1 core for load and report".
-func (p Point) Gets() string {
+// Gets says what stages get, those that get the same together: "4 slots of 1 core and 8 functions of 1 GiB for score, 1
+// slot of 1 core for load and report". Stages without tasks are left out.
+func Gets(given []Given) string {
 	var order []string
 	stages := map[string][]string{}
-	for _, g := range p.Stages {
+	for _, g := range given {
 		if g.Tasks == 0 {
 			continue
 		}
@@ -171,7 +172,7 @@ func (p Point) Gets() string {
 	return strings.Join(order, ", ")
 }
 
-// Gets says what one stage gets: "4 slots of 1 core and 8 functions".
+// Gets says what one stage gets: "4 slots of 1 core and 8 functions of 1 GiB".
 func (g Given) Gets() string {
 	slots, functions := words.Count(g.Slots, "slot"), words.Count(g.Functions, "function")
 	if g.Slots > 0 && g.Size.CPU > 0 {
@@ -183,6 +184,9 @@ func (g Given) Gets() string {
 		if g.Size.DeviceClass != "" {
 			slots += " on " + g.Size.DeviceClass
 		}
+	}
+	if g.Class > 0 {
+		functions += " of " + g.Class.String()
 	}
 	switch {
 	case g.Functions == 0:

@@ -72,10 +72,12 @@ type Point struct {
 	// US dollars.
 	Seconds float64 `json:"seconds"`
 	Cost    float64 `json:"cost_usd"`
-	// InTime is the probability that it ends within the deadline of the goal; 0 without one.
+	// InTime is the probability that it ends within the deadline of the goal; 0 without one. Of what was measured it is 1
+	// or 0.
 	InTime float64 `json:"in_time_probability,omitempty"`
-	// Stages are what each stage that is left gets.
+	// Stages are what each stage that is left gets, and Gets says it to people: see the function Gets.
 	Stages []Given `json:"stages"`
+	Gets   string  `json:"gets"`
 }
 
 // Promise is what becomes of a goal.
@@ -110,8 +112,13 @@ type together struct {
 func Of(job Job) Answer {
 	a := Answer{
 		Run: job.Run, Pipeline: job.Pipeline, Goal: job.Goal, At: job.At, Elapsed: job.Elapsed, Spent: job.Spent.USD(),
-		Basis: job.Basis, Why: job.Missing, Unknown: job.Unknown, Present: job.Measured, Points: []Point{},
-		Sentences: []string{},
+		Basis: job.Basis, Why: job.Missing, Unknown: job.Unknown, Points: []Point{}, Sentences: []string{},
+	}
+	if job.Measured != nil {
+		a.Present = new(job.Measured.with(job.Measured.Stages))
+		if a.Present.Seconds <= job.Goal.Deadline.Seconds() {
+			a.Present.InTime = 1
+		}
 	}
 	if a.Why != "" {
 		a.say()
@@ -300,13 +307,19 @@ func best(ways []together) (kept []together) {
 // point is a point of the frontier as it is told.
 func (r *reading) point(p frontier.Point) Point {
 	told := Point{
-		Seconds: r.job.Elapsed + p.Seconds, Cost: r.job.Spent.Plus(p.Cost).USD(), Stages: []Given{},
-		InTime: r.inTime(p),
+		Seconds: r.job.Elapsed + p.Seconds, Cost: r.job.Spent.Plus(p.Cost).USD(), InTime: r.inTime(p),
 	}
+	stages := []Given{}
 	for stage, option := range p.Options {
-		told.Stages = append(told.Stages, r.steps[stage].ways[option].given...)
+		stages = append(stages, r.steps[stage].ways[option].given...)
 	}
-	return told
+	return told.with(stages)
+}
+
+// with is p where stages get this.
+func (p Point) with(stages []Given) Point {
+	p.Stages, p.Gets = stages, Gets(stages)
+	return p
 }
 
 // inTime is the probability that a point is in time.
@@ -319,7 +332,8 @@ func (r *reading) inTime(p frontier.Point) float64 {
 
 // present is what the run comes to with what each stage gets now. It is no point of the frontier, or one by chance.
 func (r *reading) present() Point {
-	told := Point{Seconds: r.job.Elapsed, Cost: r.job.Spent.USD(), Stages: []Given{}}
+	told := Point{Seconds: r.job.Elapsed, Cost: r.job.Spent.USD()}
+	given := []Given{}
 	one := frontier.Point{Options: make([]int, len(r.options))}
 	options := make([][]frontier.Option, len(r.options))
 	for i, stages := range r.beside {
@@ -341,7 +355,7 @@ func (r *reading) present() Point {
 				}
 			}
 			options[i] = []frontier.Option{way.Option}
-			told.Stages = append(told.Stages, way.given...)
+			given = append(given, way.given...)
 		}
 		one.Seconds += options[i][0].Seconds
 		one.Cost = one.Cost.Plus(options[i][0].Cost)
@@ -351,7 +365,7 @@ func (r *reading) present() Point {
 	if only, err := frontier.New(frontier.Job{Stages: options}); err == nil {
 		told.InTime = (&reading{Frontier: only, job: r.job}).inTime(only.At(0))
 	}
-	return told
+	return told.with(given)
 }
 
 // tell reads the frontier off into a.

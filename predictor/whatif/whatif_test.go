@@ -138,7 +138,7 @@ func TestAFrontierIsReadOff(t *testing.T) {
 	if first.Seconds != 30 || last.Cost != (110*quantity.Money(1)).USD() || last.Seconds != 60 {
 		t.Errorf("from %v s to %v s for %v, want 30 s to 60 s for 110", first.Seconds, last.Seconds, last.Cost)
 	}
-	if a.Faster == nil || a.Faster.Seconds > 30 || a.Faster.Gets() == "" {
+	if a.Faster == nil || a.Faster.Seconds > 30 || a.Faster.Gets == "" {
 		t.Errorf("twice as fast is %+v, want at most 30 s", a.Faster)
 	}
 	if a.Cheaper != nil {
@@ -148,6 +148,53 @@ func TestAFrontierIsReadOff(t *testing.T) {
 		if !strings.Contains(a.Sentences[i], want) {
 			t.Errorf("sentence %q, want %q", a.Sentences[i], want)
 		}
+	}
+}
+
+func TestWhatAPointGetsIsToldInWords(t *testing.T) {
+	t.Parallel()
+	given := func(stage string, slots, functions int) whatif.Given {
+		return whatif.Given{
+			Stage: stage, Tasks: 9, Slots: slots, Size: core(), Functions: functions, Class: 1769 * quantity.MiB,
+		}
+	}
+	half, device, idle := given("tell", 2, 3), given("fit", 1, 0), given("idle", 1, 0)
+	half.Size.CPU, device.Size.DeviceClass, idle.Tasks = quantity.Core/2, "h100", 0
+	for _, row := range []struct {
+		given []whatif.Given
+		want  string
+	}{
+		{nil, "what it has"},
+		{[]whatif.Given{idle}, "what it has"},
+		{
+			[]whatif.Given{given("load", 1, 0), half, given("train", 1, 0), given("report", 1, 0)},
+			"1 slot of 1 core for load, train and report, 2 slots of 0.5 cores and 3 functions of 1.7 GiB for tell",
+		},
+		{[]whatif.Given{device, given("score", 0, 1)}, "1 slot of 1 core on h100 for fit, 1 function of 1.7 GiB for score"},
+	} {
+		if got := whatif.Gets(row.given); got != row.want {
+			t.Errorf("got %q, want %q", got, row.want)
+		}
+	}
+	a := whatif.Of(twoStages())
+	for _, p := range append(a.Points, *a.Present, *a.Faster) {
+		if p.Gets != whatif.Gets(p.Stages) || p.Gets == "what it has" {
+			t.Errorf("a point with %+v says that they get %q", p.Stages, p.Gets)
+		}
+	}
+}
+
+// TestFunctionsOfAnotherClassAreSomethingElse has a stage that as many larger functions make twice as fast.
+func TestFunctionsOfAnotherClassAreSomethingElse(t *testing.T) {
+	t.Parallel()
+	small, large := class(8, 10, 0, 100), class(8, 4, 0, 300)
+	large.Memory = 3 * quantity.GiB
+	a := whatif.Of(whatif.Job{Stages: []whatif.Stage{{
+		Name: "score", Tasks: 8, End: 10, Classes: []whatif.Class{small, large},
+		Present: whatif.Given{Functions: 8, Class: small.Memory},
+	}}})
+	if want := "with 8 functions of 3 GiB for score"; !strings.Contains(a.Sentences[0], want) {
+		t.Errorf("%q, want %q", a.Sentences[0], want)
 	}
 }
 
@@ -165,7 +212,12 @@ func TestAGoalIsPromisedOrSaidToBeImpossible(t *testing.T) {
 		says          string
 	}{
 		{"a deadline that the pool meets", fact.Goal{Deadline: time.Minute}, 0, true, 60, 0, 0, "is met in 100 % of cases"},
-		{"one that functions meet", fact.Goal{Deadline: 30 * time.Second}, 0, true, 30, 0, 0, "functions for score"},
+		{
+			"one that functions meet",
+			fact.Goal{Deadline: 30 * time.Second},
+			0, true, 30, 0, 0,
+			"8 functions of 1 GiB for score",
+		},
 		{
 			"one that nothing meets",
 			fact.Goal{Deadline: 20 * time.Second},

@@ -277,6 +277,14 @@ type Event struct {
 	Cache bool `json:"cache,omitempty"`
 }
 
+// Coming is the body of POST /api/v1/pipelines/{pipeline}/frontier: a run that could be started.
+type Coming struct {
+	// Input is that of the run; empty means one like those of earlier runs.
+	Input json.RawMessage `json:"input,omitempty"`
+	// Goal is the run's goal; the zero goal is none.
+	Goal predictor.Goal `json:"goal,omitzero"`
+}
+
 // Published is the answer of POST /api/v1/events.
 type Published struct {
 	// Event is the ID of the event.

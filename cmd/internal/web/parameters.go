@@ -1,7 +1,6 @@
 package web
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -56,11 +55,6 @@ func within(name, about string, low, high float64) parameter {
 	return parameter{name: name, about: about, kind: probability, low: low, high: high, example: "0.95"}
 }
 
-// jsonText is a value as JSON.
-func jsonText(name, about string) parameter {
-	return parameter{name: name, about: about, example: "{}"}
-}
-
 func choice[S ~string](name, about string, choices ...S) parameter {
 	p := parameter{name: name, about: about, kind: oneOf, example: string(choices[0])}
 	for _, one := range choices {
@@ -103,15 +97,6 @@ func (p parameter) text(r *http.Request) (string, error) {
 		return "", Invalid(suggest(given, p.choices), "%s %.80q is none of %s", p.name, given, strings.Join(p.choices, ", "))
 	}
 	return given, nil
-}
-
-// json reads a value; nil where nothing is given.
-func (p parameter) json(r *http.Request) (json.RawMessage, error) {
-	given := r.FormValue(p.name)
-	if given != "" && !json.Valid([]byte(given)) {
-		return nil, Invalid("write it as JSON, such as {\"rows\": 1000}", "%s %.80q is no JSON", p.name, given)
-	}
-	return json.RawMessage(given), nil
 }
 
 // number reads a whole number within the bounds; 0 where nothing is given and nothing is usual.

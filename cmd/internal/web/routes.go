@@ -143,10 +143,9 @@ func (s *Server) runRoutes() []route {
 		asking(s, "GET", "/api/v1/runs/{run}/frontier", "Says every time and cost that a run could come to, or could "+
 			"have come to, under a goal; without a parameter, under the goal in force.", s.frontier).
 			with(deadlineParameter, confidenceParameter, budgetParameter, minimiseParameter).refusing(notFound, gone),
-		asking(s, "GET", "/api/v1/pipelines/{pipeline}/frontier",
+		asking(s, "POST", "/api/v1/pipelines/{pipeline}/frontier",
 			"Says every time and cost that a run of a pipeline could come to that is not started yet.", s.pipelineFrontier).
-			with(inputParameter, deadlineParameter, confidenceParameter, budgetParameter, minimiseParameter).
-			refusing(notFound),
+			taking(Coming{Input: json.RawMessage(`{}`), Goal: goal}).refusing(notFound),
 		asking(s, "POST", "/api/v1/runs/{run}/goal", "Gives a run that goes on another goal, and says what is "+
 			"expected under it.", s.setGoal).
 			taking(goal).refusing(notFound, conflict, unprocessable),

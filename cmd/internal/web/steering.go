@@ -56,23 +56,20 @@ func (s *Server) frontier(r *http.Request) (answer whatif.Answer, err error) {
 	return s.engine.Frontier(r.Context(), view.Run, goal)
 }
 
-// inputParameter is that of GET /api/v1/pipelines/{pipeline}/frontier.
-var inputParameter = jsonText("input", "the input of the run, as JSON; without it, one like those of earlier runs")
-
-// pipelineFrontier answers GET /api/v1/pipelines/{pipeline}/frontier.
+// pipelineFrontier answers POST /api/v1/pipelines/{pipeline}/frontier, which changes nothing: an input may be too long
+// for an address.
 func (s *Server) pipelineFrontier(r *http.Request) (answer whatif.Answer, err error) {
-	goal, err := goalOf(r)
-	if err != nil {
+	var coming Coming
+	if err := decodeBody(r, &coming); err != nil {
 		return answer, err
 	}
-	input, err := inputParameter.json(r)
-	if err != nil {
+	if err := checkGoal(coming.Goal); err != nil {
 		return answer, err
 	}
 	if err := s.knownPipeline(r.Context(), r.PathValue("pipeline")); err != nil {
 		return answer, err
 	}
-	return s.engine.PipelineFrontier(r.Context(), r.PathValue("pipeline"), input, goal)
+	return s.engine.PipelineFrontier(r.Context(), r.PathValue("pipeline"), coming.Input, coming.Goal)
 }
 
 func goalOf(r *http.Request) (goal predictor.Goal, err error) {

@@ -44,17 +44,17 @@ func WhatIf(a whatif.Answer, s Style) []string {
 	for _, one := range points {
 		row := []string{one.is, seconds(one.Seconds), money(one.Cost)}
 		if a.Goal.Deadline > 0 {
-			row = append(row, chance(one.InTime, ended(a)))
+			row = append(row, words.Percent(one.InTime))
 		}
-		gets := wrapped("", without(one.Point, same).Gets(), max(s.page()-besideGets, leastGets))
+		gets := wrapped("", whatif.Gets(without(one.Stages, same)), max(s.page()-besideGets, leastGets))
 		t.add(append(row, gets[0])...)
 		for _, more := range gets[1:] {
 			t.add(append(make([]string, len(row)), more)...)
 		}
 	}
 	lines = append(append(lines, ""), t.lines(s, "")...)
-	if len(same.Stages) > 0 && len(same.Stages) < len(a.Present.Stages) {
-		lines = append(lines, wrapped("in all: ", same.Gets(), s.page())...)
+	if len(same) > 0 && len(same) < len(a.Present.Stages) {
+		lines = append(lines, wrapped("in all: ", whatif.Gets(same), s.page())...)
 	}
 	lines = append(lines, "")
 	for i, sentence := range a.Sentences {
@@ -70,39 +70,30 @@ func WhatIf(a whatif.Answer, s Style) []string {
 }
 
 // alike are the stages that get the same in all points.
-func alike(points []markedPoint) (same whatif.Point) {
+func alike(points []markedPoint) (same []whatif.Given) {
 	for _, g := range points[0].Stages {
 		if !slices.ContainsFunc(points, func(p markedPoint) bool {
 			i := slices.IndexFunc(p.Stages, func(other whatif.Given) bool { return other.Stage == g.Stage })
 			return i < 0 || p.Stages[i].Gets() != g.Gets()
 		}) {
-			same.Stages = append(same.Stages, g)
+			same = append(same, g)
 		}
 	}
 	return same
 }
 
-// without is a point without these stages, unless nothing would be left of it.
-func without(p whatif.Point, same whatif.Point) whatif.Point {
-	if len(same.Stages) == len(p.Stages) {
-		return p
+// without are stages without these, unless nothing would be left.
+func without(stages, same []whatif.Given) []whatif.Given {
+	if len(same) == len(stages) {
+		return stages
 	}
-	p.Stages = slices.DeleteFunc(slices.Clone(p.Stages), func(g whatif.Given) bool {
-		return slices.ContainsFunc(same.Stages, func(other whatif.Given) bool { return other.Stage == g.Stage })
+	return slices.DeleteFunc(slices.Clone(stages), func(g whatif.Given) bool {
+		return slices.ContainsFunc(same, func(other whatif.Given) bool { return other.Stage == g.Stage })
 	})
-	return p
 }
 
 // ended reports whether an answer is about a run that has ended.
 func ended(a whatif.Answer) bool { return a.Elapsed == 0 && a.Run != "" }
-
-// chance is a probability; there is none of what was measured.
-func chance(part float64, measured bool) string {
-	if part == 0 && measured {
-		return "-"
-	}
-	return words.Percent(part)
-}
 
 func capital(text string) string {
 	if text == "" {

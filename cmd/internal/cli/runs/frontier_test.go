@@ -3,6 +3,8 @@ package runs_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +97,13 @@ func TestFrontierTellsWhatARunCouldComeTo(t *testing.T) {
 				t.Errorf("%s: a line is too long: %s", row.name, line)
 			}
 		}
+	}
+	large := filepath.Join(t.TempDir(), "input.json") // about as large as an event may be
+	if err := os.WriteFile(large, fmt.Appendf(nil, `{"rows": [%s7]}`, strings.Repeat("7, ", 300_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := frontier("scoring", "--input", large); code != 0 || !strings.Contains(stdout, "cheapest") {
+		t.Errorf("a large input: %d %s%s", code, stdout, stderr)
 	}
 	code, stdout, stderr := frontier("scoring", "--json")
 	var answer whatif.Answer

@@ -41,10 +41,8 @@ func (c *Client) Frontier(ctx context.Context, run string, goal *predictor.Goal)
 func (c *Client) PipelineFrontier(
 	ctx context.Context, pipeline string, input json.RawMessage, goal predictor.Goal,
 ) (answer whatif.Answer, err error) {
-	values := goalValues(&goal)
-	set(values, "input", string(input))
-	path := "/api/v1/pipelines/" + url.PathEscape(pipeline) + "/frontier?" + values.Encode()
-	return answer, c.call(ctx, http.MethodGet, path, nil, &answer)
+	path := "/api/v1/pipelines/" + url.PathEscape(pipeline) + "/frontier"
+	return answer, c.call(ctx, http.MethodPost, path, web.Coming{Input: input, Goal: goal}, &answer)
 }
 
 // SetGoal gives a run that goes on another goal and returns what is expected under it.

@@ -536,22 +536,11 @@ export interface Outlook {
   summary: string;
 }
 
-/** What one stage gets in a plan, and what it comes to. */
-export interface Given {
-  stage: string;
-  tasks: number;
-  pool_slots?: number;
-  slot_size?: { cpu_milli: number; device_class?: string };
-  functions?: number;
-  seconds: number;
-  cost_usd: number;
-}
-
+/** One way to finish a run, and what its stages get for it in words. */
 export interface WhatIfPoint {
   seconds: number;
   cost_usd: number;
-  in_time_probability?: number;
-  stages: Given[] | null;
+  gets: string;
 }
 
 /** Every time and cost that a run could come to, or could have come to. */

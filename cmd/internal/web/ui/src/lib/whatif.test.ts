@@ -1,22 +1,8 @@
 import { expect, test } from 'vitest';
 import type { WhatIf } from './api';
-import { asOutlook, gets } from './whatif';
+import { asOutlook } from './whatif';
 
-const point = (seconds: number, functions: number) => ({
-  seconds,
-  cost_usd: 1 / seconds,
-  stages: [
-    { stage: 'load', tasks: 1, pool_slots: 1, slot_size: { cpu_milli: 1000 }, seconds: 1, cost_usd: 0 },
-    { stage: 'train', tasks: 1, pool_slots: 1, slot_size: { cpu_milli: 1000 }, seconds: 1, cost_usd: 0 },
-    { stage: 'score', tasks: 9, pool_slots: 2, slot_size: { cpu_milli: 500 }, functions, seconds: 1, cost_usd: 0 },
-    { stage: 'idle', tasks: 0, seconds: 0, cost_usd: 0 },
-  ],
-});
-
-test('a point says what its stages get, those that get the same together', () => {
-  expect(gets(point(4, 3))).toBe('1 slot of 1 core for load, train; 2 slots of 0.5 cores and 3 functions for score');
-  expect(gets({ seconds: 1, cost_usd: 1, stages: null })).toBe('');
-});
+const point = (seconds: number, gets: string) => ({ seconds, cost_usd: 1 / seconds, gets });
 
 test('a frontier is what the plane draws, and nothing where it is not known', () => {
   const answer: WhatIf = {
@@ -25,13 +11,16 @@ test('a frontier is what the plane draws, and nothing where it is not known', ()
     elapsed_seconds: 1,
     spent_usd: 0,
     known: true,
-    present: point(10, 0),
-    points: [point(4, 8), point(8, 1)],
-    promise: { met: true, plan: point(4, 8), probability: 0.95 },
+    present: point(10, '1 slot'),
+    points: [point(4, '8 functions'), point(8, '2 slots')],
+    promise: { met: true, plan: point(4, '8 functions'), probability: 0.95 },
     sentences: [],
   };
   const drawn = asOutlook(answer)!;
-  expect(drawn.alternatives?.map((a) => a.finish_seconds.mid)).toEqual([4, 8]);
+  expect(drawn.alternatives?.map((a) => [a.name, a.finish_seconds.mid])).toEqual([
+    ['8 functions', 4],
+    ['2 slots', 8],
+  ]);
   expect([drawn.present.finish_seconds.mid, drawn.chosen.finish_seconds.mid, drawn.feasible]).toEqual([10, 4, true]);
   const { promise, ...aimless } = answer;
   expect(promise?.met).toBe(true);
