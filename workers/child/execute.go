@@ -151,14 +151,11 @@ type latest struct {
 	trail      predictor.Trail // of the metric of its training
 }
 
-// mostTrail is how many points of a training are kept while it runs: four times what its answer tells.
-const mostTrail = 256
-
 func (l *latest) setProgress(p wire.Progress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.progress = &p
-	l.trail.Tell(p.Step, p.Metrics, p.NotFinite, mostTrail)
+	l.trail.Tell(p.Step, p.Metrics, p.NotFinite, predictor.MostTrail)
 }
 
 func (l *latest) setCheckpoint(ref activities.Ref) {
