@@ -34,7 +34,7 @@ type Memory struct {
 // group is the messages of one group.
 type group struct {
 	messages map[string][]byte
-	posted   chan struct{} // closed at the next message
+	posted   chan struct{}   // closed at the next message
 	sums     map[string]*sum // those of the latest rounds, by the names of what they are of
 	expiry   *time.Timer     // forgets it; put off whenever somebody asks
 }

@@ -131,7 +131,9 @@ func (s Stages) call(
 	output, err := stage.Call(ctx, start.Input)
 	if err != nil {
 		failure = &wire.StageFailure{
-			Message: err.Error(), Permanent: errors.Is(err, runs.ErrInput) || errors.Is(err, workflows.ErrPermanent),
+			Message: err.Error(),
+			Permanent: errors.Is(err, runs.ErrInput) || errors.Is(err, workflows.ErrPermanent) ||
+				errors.Is(err, exchange.ErrNoFit),
 			OutOfMemory: errors.Is(err, workflows.ErrOutOfMemory),
 		}
 		if attempt, _ := activities.FromContext(ctx); errors.Is(err, exchange.ErrNoServer) && attempt != nil &&
