@@ -194,6 +194,9 @@ const (
 // Trail is how one metric of a training has gone, from the reports of its steps.
 type Trail = curve.Trail
 
+// MostTrail is [curve.MostTrail].
+const MostTrail = curve.MostTrail
+
 // FunctionVenue is what Lambda-style functions offer and cost.
 type FunctionVenue = venue.Functions
 

@@ -43,7 +43,8 @@ type Rounds struct {
 	// the size of the model. ParameterServer is for stages whose workers are all on the engine's machine: functions
 	// elsewhere leave its tasks to the pool.
 	Pattern Pattern
-	// Every is after how many rounds one of them saves the state; 0 is 16.
+	// Every is after how many rounds one of them saves the state; 0 is 16, or what the parameter server has room for where
+	// that is less.
 	Every int
 	// Patience is how long the others wait for a worker in the first round before they do its work, too; 0 is 2 s.
 	Patience time.Duration

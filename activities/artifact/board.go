@@ -34,6 +34,11 @@ func (f *Files) Post(_ context.Context, group, name string, data []byte) (first 
 	if err := errors.Join(activities.CheckMessage(group, name), f.admit()); err != nil {
 		return false, err
 	}
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return false, err
+	}
+	defer root.Close() //nolint:errcheck // it holds nothing that could be lost
 	temporary, err := os.CreateTemp(f.partial(), "post-")
 	if err != nil {
 		return false, err
@@ -48,9 +53,12 @@ func (f *Files) Post(_ context.Context, group, name string, data []byte) (first 
 	if err := errors.Join(err, temporary.Close()); err != nil {
 		return false, err
 	}
-	path := f.message(group, name)
+	within, err := filepath.Rel(f.dir, temporary.Name())
+	if err != nil {
+		return false, err
+	}
 	for {
-		err = os.Link(temporary.Name(), path)
+		err = root.Link(within, message(group, name))
 		switch {
 		case err == nil:
 			return true, nil
@@ -59,18 +67,18 @@ func (f *Files) Post(_ context.Context, group, name string, data []byte) (first 
 		case !errors.Is(err, fs.ErrNotExist):
 			return false, fmt.Errorf("%w; boards need a file system that has links", err)
 		}
-		if err := f.boardOf(group); err != nil {
+		if err := f.boardOf(root, group); err != nil {
 			return false, err
 		}
 	}
 }
 
 // boardOf makes the folder of a group.
-func (f *Files) boardOf(group string) error {
-	for _, folder := range []string{filepath.Join(f.dir, Boards), filepath.Join(f.dir, Boards, group)} {
-		err := os.Mkdir(folder, 0o700)
+func (f *Files) boardOf(root *os.Root, group string) error {
+	for _, folder := range []string{Boards, filepath.Join(Boards, group)} {
+		err := root.Mkdir(folder, 0o700)
 		if err == nil && f.shared {
-			err = os.Chmod(folder, sharedFolder) // its group is that of the folder around it
+			err = root.Chmod(folder, sharedFolder) // its group is that of the folder around it
 		}
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -89,7 +97,12 @@ func (f *Files) Look(ctx context.Context, group, name string) (data []byte, err 
 	if err := errors.Join(ctx.Err(), activities.CheckMessage(group, name)); err != nil {
 		return nil, err
 	}
-	file, err := openPlain(f.message(group, name))
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() //nolint:errcheck // it was only read
+	file, err := openPlainBy(root.OpenFile, message(group, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, activities.ErrMissing
 	}
@@ -109,16 +122,8 @@ func (f *Files) Look(ctx context.Context, group, name string) (data []byte, err 
 // Wipe removes messages; see activities.Board.
 func (f *Files) Wipe(_ context.Context, group string, names ...string) error {
 	err := activities.CheckMessage(group, names...)
-	if err == nil && len(names) == 0 {
-		err = os.RemoveAll(filepath.Join(f.dir, Boards, group))
-	}
-	for _, name := range names {
-		if err != nil {
-			break
-		}
-		if err = os.Remove(f.message(group, name)); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
+	if err == nil {
+		err = f.wipe(group, names)
 	}
 	if err != nil {
 		return fmt.Errorf("wipe the board of %s: %w", group, err)
@@ -126,7 +131,26 @@ func (f *Files) Wipe(_ context.Context, group string, names ...string) error {
 	return nil
 }
 
-func (f *Files) message(group, name string) string { return filepath.Join(f.dir, Boards, group, name) }
+func (f *Files) wipe(group string, names []string) error {
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // it holds nothing that could be lost
+	if len(names) == 0 {
+		return root.RemoveAll(filepath.Join(Boards, group))
+	}
+	for _, name := range names {
+		if err := root.Remove(message(group, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// message is where a message is, below the store's folder. Whoever a store is shared with adds groups to its boards,
+// and may put a link in place of one: [os.Root] keeps who follows it within the store.
+func message(group, name string) string { return filepath.Join(Boards, group, name) }
 
 // sweepBoards removes the groups in which nothing has happened since limit. What it cannot remove, as another user's,
 // is left to whoever can: it keeps nobody from the artifacts.

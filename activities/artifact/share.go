@@ -41,6 +41,10 @@ func (f *Files) share(group int) error {
 	if shared { // by an engine that may have known no boards
 		return shareFolder(filepath.Join(f.dir, Boards), group)
 	}
+	// What is on the boards is of this user alone. The workers of a training that goes on leave what is missing again.
+	if err := os.RemoveAll(filepath.Join(f.dir, Boards)); err != nil {
+		return err
+	}
 	folders := []string{f.partial(), filepath.Join(f.dir, Boards)}
 	for n := range 1 << 8 {
 		folders = append(folders, filepath.Join(f.dir, hex.EncodeToString([]byte{byte(n)})))
@@ -138,8 +142,12 @@ func (f *Files) Withdraw() error {
 var errNotPlain = errors.New("it is no plain file")
 
 // openPlain opens a file to be read, follows no link and waits for nobody.
-func openPlain(name string) (*os.File, error) {
-	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+func openPlain(name string) (*os.File, error) { return openPlainBy(os.OpenFile, name) }
+
+func openPlainBy(
+	open func(name string, flag int, mode fs.FileMode) (*os.File, error), name string,
+) (*os.File, error) {
+	file, err := open(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
 		return nil, fmt.Errorf("open %s: %w", name, errNotPlain)
 	}

@@ -128,3 +128,59 @@ func TestAttackTheGroupOfASharedStorePlantsNoLinks(t *testing.T) {
 		t.Errorf("the owner's file: got %q, %v", got, err)
 	}
 }
+
+// TestAttackTheGroupOfASharedStorePlantsNoLinksAmongItsBoards has a link in place of a group's folder, through which
+// the owner, who relays messages for stages, would read, write and remove files of its own.
+func TestAttackTheGroupOfASharedStorePlantsNoLinksAmongItsBoards(t *testing.T) {
+	t.Parallel()
+	store := openWhereOthersPass(t)
+	if err := store.Share(strangers); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := t.TempDir()
+	secret := filepath.Join(elsewhere, "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asStranger(t, func() {
+		if err := os.Symlink(elsewhere, filepath.Join(store.Dir(), artifact.Boards, "evil")); err != nil {
+			t.Error(err)
+		}
+	})
+	if got, err := store.Look(t.Context(), "evil", "secret"); err == nil {
+		t.Errorf("a file of the owner is a message: %q", got)
+	}
+	if _, err := store.Post(t.Context(), "evil", "planted", nil); err == nil {
+		t.Error("a message was posted outside of the store")
+	}
+	_ = store.Wipe(t.Context(), "evil", "secret")
+	_ = store.Wipe(t.Context(), "evil")
+	left, err := os.ReadDir(elsewhere)
+	if err != nil || len(left) != 1 || left[0].Name() != "secret" {
+		t.Errorf("the owner's folder has %v, %v; want its secret alone", left, err)
+	}
+}
+
+// TestAGroupFromBeforeTheStoreWasSharedKeepsNobodyOut: its folder is the owner's alone.
+func TestAGroupFromBeforeTheStoreWasSharedKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	store := openWhereOthersPass(t)
+	if _, err := store.Post(t.Context(), "group", "name", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Share(strangers); err != nil {
+		t.Fatal(err)
+	}
+	asStranger(t, func() {
+		opened, err := artifact.Open(store.Dir()) // as a stage does
+		if err == nil {
+			_, err = opened.Post(t.Context(), "group", "name", []byte("once more"))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if got, err := store.Look(t.Context(), "group", "name"); err != nil || string(got) != "once more" {
+		t.Errorf("what the group of the store has posted: %q, %v", got, err)
+	}
+}

@@ -34,9 +34,9 @@ type Memory struct {
 // group is the messages of one group.
 type group struct {
 	messages map[string][]byte
-	posted   chan struct{} // closed at the next message
-	asked    time.Time
+	posted   chan struct{}   // closed at the next message
 	sums     map[string]*sum // those of the latest rounds, by the names of what they are of
+	expiry   *time.Timer     // forgets it; put off whenever somebody asks
 }
 
 var (
@@ -44,27 +44,25 @@ var (
 	_ Averager         = (*Memory)(nil)
 )
 
-// find returns a group, nil where there is none, and forgets those that nobody has asked for in a long time; the caller
-// holds mu.
+// find returns a group, nil where there is none; the caller holds mu.
 func (m *Memory) find(name string) *group {
-	now := time.Now()
-	for other, g := range m.groups {
-		if other != name && now.Sub(g.asked) > memoryPatience {
-			m.forget(other, g)
-		}
-	}
 	g := m.groups[name]
 	if g != nil {
-		g.asked = now
+		g.expiry.Reset(memoryPatience)
 	}
 	return g
 }
 
 // begin makes a group; the caller holds mu.
 func (m *Memory) begin(name string) *group {
-	g := &group{
-		messages: map[string][]byte{}, posted: make(chan struct{}), asked: time.Now(), sums: map[string]*sum{},
-	}
+	g := &group{messages: map[string][]byte{}, posted: make(chan struct{}), sums: map[string]*sum{}}
+	g.expiry = time.AfterFunc(memoryPatience, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.groups[name] == g {
+			m.forget(name, g)
+		}
+	})
 	if m.groups == nil {
 		m.groups = map[string]*group{}
 	}
@@ -76,11 +74,12 @@ func (m *Memory) begin(name string) *group {
 	return g
 }
 
-// forget drops a group; who waits for its messages looks again.
+// forget drops a group; who waits for its messages looks again. The caller holds mu.
 func (m *Memory) forget(name string, g *group) {
 	for _, data := range g.messages {
 		m.bytes -= taken(data)
 	}
+	g.expiry.Stop()
 	delete(m.groups, name)
 	close(g.posted)
 }

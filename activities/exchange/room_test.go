@@ -3,6 +3,8 @@ package exchange
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities"
 )
@@ -28,4 +30,35 @@ func TestAttackMessagesOfNothingTakeRoom(t *testing.T) {
 	if m.bytes != full || len(m.groups) != 0 {
 		t.Errorf("%d bytes and %d groups are left, want %d and none", m.bytes, len(m.groups), full)
 	}
+}
+
+// TestGroupsThatNobodyAsksForGoByThemselves: a training that was cancelled leaves the engine no memory taken.
+func TestGroupsThatNobodyAsksForGoByThemselves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var m Memory
+		for _, group := range []string{"left", "asked-for"} {
+			if _, err := m.Post(t.Context(), group, "a", make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left := func() (bytes int64, groups int) {
+			synctest.Wait()
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return m.bytes, len(m.groups)
+		}
+		time.Sleep(memoryPatience - time.Second)
+		if _, err := m.Look(t.Context(), "asked-for", "a"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Second)
+		if bytes, groups := left(); bytes != 1000+memoryEach || groups != 1 {
+			t.Errorf("%d bytes of %d groups are kept, want those of the one that was asked for", bytes, groups)
+		}
+		time.Sleep(memoryPatience)
+		if bytes, groups := left(); bytes != 0 || groups != 0 {
+			t.Errorf("%d bytes of %d groups are kept that nobody asks for", bytes, groups)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,9 +61,15 @@ type turn struct {
 	given map[int]bool // parts that this turn has posted
 }
 
+// turn begins the round to come.
+func (w *worker) turn() *turn {
+	return &turn{worker: w, parts: map[int]Vector{}, given: map[int]bool{}}
+}
+
 // exchange computes this worker's part of the round, and returns the mean of all.
 func (w *worker) exchange(ctx context.Context) (Vector, error) {
-	t := &turn{worker: w, parts: map[int]Vector{}, given: map[int]bool{}}
+	t := cmp.Or(w.ahead, w.turn())
+	w.ahead = nil
 	if w.Workers == 1 {
 		part, err := t.part(ctx, 0)
 		if err != nil {

@@ -88,7 +88,7 @@ func (w *worker) mark(ctx context.Context) error {
 
 // tell leaves word of a state, where it ends an interval.
 func (w *worker) tell(ctx context.Context, saved Saved) error {
-	if saved.Round%w.Every != 0 {
+	if w.Every == 0 || saved.Round%w.Every != 0 {
 		return nil
 	}
 	return w.post(ctx, stateName(saved.Round/w.Every), saved)
@@ -167,6 +167,9 @@ func (w *worker) catchUp(ctx context.Context) (further bool, err error) {
 func (w *worker) newest(ctx context.Context) (newest Saved, err error) {
 	if saved, there, err := w.hear(ctx, endName); there || err != nil {
 		return saved, err
+	}
+	if w.Every == 0 {
+		return Saved{}, nil
 	}
 	// One that was not told leaves a gap, so every one is looked for.
 	for interval := w.round/w.Every + 1; interval*w.Every < w.Rounds; interval++ {

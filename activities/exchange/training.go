@@ -80,7 +80,8 @@ type Job struct {
 	Rounds int
 	// Pattern is how the mean is come by; empty is what Usual says.
 	Pattern Pattern
-	// Every is after how many rounds one of the workers saves the state, in turn; 0 is 16.
+	// Every is after how many rounds one of the workers saves the state, in turn; 0 is 16, or what a parameter server has
+	// room for where that is less, see ErrNoFit.
 	Every int
 	// Patience is how long a worker of the first round is waited for, once this one has posted its part, before another
 	// computes its part, too; 0 is 2 s. In later rounds it is a fifth of that, or three times as long as the round before
@@ -162,7 +163,14 @@ func (j Job) check() error {
 // state. It returns an AgainError when it stops before that, because its limit is near. Its context is that of an
 // attempt, whose checkpoints it keeps: the next attempt goes on where the group is.
 func Train(ctx context.Context, job Job, model Model) (Told, error) {
-	job.Every, job.Patience = cmp.Or(job.Every, usualEvery), cmp.Or(job.Patience, usualPatience)
+	return train(ctx, job, model, memoryRoom)
+}
+
+func train(ctx context.Context, job Job, model Model, room int64) (Told, error) {
+	job.Patience = cmp.Or(job.Patience, usualPatience)
+	if job.Pattern != ParameterServer || job.Workers == 1 { // else fit chooses it
+		job.Every = cmp.Or(job.Every, usualEvery)
+	}
 	if err := job.check(); err != nil {
 		return Told{}, fmt.Errorf("train by several workers: %w", err)
 	}
@@ -171,7 +179,8 @@ func Train(ctx context.Context, job Job, model Model) (Told, error) {
 		return Told{}, fmt.Errorf("train by several workers: %w", err)
 	}
 	w := &worker{
-		Job: job, model: model, attempt: attempt, began: time.Now(), adopted: map[int]bool{}, patience: job.Patience,
+		Job: job, room: room, model: model, attempt: attempt, began: time.Now(), adopted: map[int]bool{},
+		patience: job.Patience,
 	}
 	err = w.train(ctx)
 	if again := (*AgainError)(nil); err != nil && !errors.As(err, &again) {
@@ -184,6 +193,7 @@ func Train(ctx context.Context, job Job, model Model) (Told, error) {
 type worker struct {
 	Job
 
+	room     int64 // of a parameter server, in bytes
 	model    Model
 	attempt  *activities.Attempt
 	began    time.Time
@@ -193,6 +203,7 @@ type worker struct {
 	patience time.Duration
 	longest  time.Duration // of a round, without what was waited in vain
 	waited   bool          // for somebody, in vain, in this round
+	ahead    *turn         // the next round, where a part of it is computed already
 	told     Told
 }
 
@@ -280,11 +291,26 @@ func (w *worker) begin(ctx context.Context) error {
 		}
 		activities.Log(ctx).WarnContext(ctx, "a state is lost: the training goes on from an earlier one", "error", err)
 	}
+	if err := w.meet(ctx); err != nil || w.Pattern != ParameterServer || w.Workers == 1 || w.round == w.Rounds {
+		return err
+	}
+	if err := w.fit(ctx); err != nil {
+		return err
+	}
+	return w.meet(ctx)
+}
+
+// meet tells the group how far this worker is, and takes over how far it is. Before Every is known, only the end of the
+// training is found.
+func (w *worker) meet(ctx context.Context) error {
 	if w.round > 0 && w.round < w.Rounds { // the board may have lost it, as the memory of a server that was restarted has
 		if err := w.tell(ctx, w.saved); err != nil {
 			return err
 		}
 	}
-	_, err := w.catchUp(ctx)
+	further, err := w.catchUp(ctx)
+	if further {
+		w.ahead = nil
+	}
 	return err
 }

@@ -46,6 +46,9 @@ func (t *Trail) Tell(step int, metrics map[string]float64, notFinite []string, m
 	return t.add(Point{Step: float64(step), Value: value}, max(most, leastKept))
 }
 
+// MostTrail is how many points of a Trail are kept while its training runs: four times what a [fact.Curve] tells.
+const MostTrail = 4 * fact.MostCurve
+
 // leastKept is how many points are kept at least.
 const leastKept = 16
 

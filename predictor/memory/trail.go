@@ -16,7 +16,7 @@ import (
 const (
 	// mostTrailed is how many points a task that runs has at most, and leastTrailed how many however many tasks run;
 	// allTrailed is about how many all have together.
-	mostTrailed  = 256
+	mostTrailed  = curve.MostTrail
 	leastTrailed = 16 // what curve.Trail keeps at least
 	allTrailed   = 1 << 15
 	// maxTrails is how many tasks are followed at a time.

@@ -131,7 +131,9 @@ func (s Stages) call(
 	output, err := stage.Call(ctx, start.Input)
 	if err != nil {
 		failure = &wire.StageFailure{
-			Message: err.Error(), Permanent: errors.Is(err, runs.ErrInput) || errors.Is(err, workflows.ErrPermanent),
+			Message: err.Error(),
+			Permanent: errors.Is(err, runs.ErrInput) || errors.Is(err, workflows.ErrPermanent) ||
+				errors.Is(err, exchange.ErrNoFit),
 			OutOfMemory: errors.Is(err, workflows.ErrOutOfMemory),
 		}
 		if attempt, _ := activities.FromContext(ctx); errors.Is(err, exchange.ErrNoServer) && attempt != nil &&
@@ -151,14 +153,11 @@ type latest struct {
 	trail      predictor.Trail // of the metric of its training
 }
 
-// mostTrail is how many points of a training are kept while it runs: four times what its answer tells.
-const mostTrail = 256
-
 func (l *latest) setProgress(p wire.Progress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.progress = &p
-	l.trail.Tell(p.Step, p.Metrics, p.NotFinite, mostTrail)
+	l.trail.Tell(p.Step, p.Metrics, p.NotFinite, predictor.MostTrail)
 }
 
 func (l *latest) setCheckpoint(ref activities.Ref) {

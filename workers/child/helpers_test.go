@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/exchange"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/child"
@@ -55,6 +56,8 @@ func stages() child.Stages {
 			switch kind {
 			case "permanent":
 				return 0, fmt.Errorf("the file is gone: %w", workflows.ErrPermanent)
+			case "no room":
+				return 0, fmt.Errorf("train: %w", exchange.ErrNoFit)
 			case "memory":
 				return 0, fmt.Errorf("device: %w", workflows.ErrOutOfMemory)
 			default:

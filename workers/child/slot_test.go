@@ -143,6 +143,11 @@ func TestAnAttemptThatFailsSaysWhatARetryCanHope(t *testing.T) {
 			wire.StageFailure{Permanent: true},
 			[]string{"the file is gone"},
 		},
+		"a training that is too large for its server": {
+			attempt("fail", `"no room"`),
+			wire.StageFailure{Permanent: true},
+			[]string{"train: the parameter server has no room"},
+		},
 		"memory that was refused": {
 			attempt("fail", `"memory"`),
 			wire.StageFailure{OutOfMemory: true},

@@ -25,8 +25,8 @@ type Usage struct {
 	WorkingSet quantity.Bytes
 	// Peak is the highest Memory. Exact in [Unified] and [Legacy], except that before Linux 6.12 [Unified] cannot reset
 	// it: then a peak lower than an earlier one is what those of the group's processes come to, or the highest that a call
-	// of [Group.Usage] saw where that is more. It is an upper bound of what the group needed: file cache grows until the
-	// limit stops it.
+	// of [Group.Usage] saw where that is more; before Linux 5.19, which has no peak, it is what a call saw. It is an upper
+	// bound of what the group needed: file cache grows until the limit stops it.
 	Peak quantity.Bytes
 	// PeakWorkingSet is what a sizing should learn from: the highest WorkingSet that a call saw or, when that is more,
 	// Peak less the most file cache that a call saw. It is exact for a group that caches no files, however short its peak

@@ -112,9 +112,6 @@ func (l *log) print(p []byte) {
 	}
 }
 
-// mostTrail is how many points of a training are kept while it runs: four times what its answer tells.
-const mostTrail = 256
-
 // curve is how the metric of its training went.
 func (l *log) curve() *predictor.Curve {
 	l.mu.Lock()
@@ -127,7 +124,7 @@ func (l *log) progress(p wire.Progress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.note.Progress = &p
-	l.trail.Tell(p.Step, p.Metrics, p.NotFinite, mostTrail)
+	l.trail.Tell(p.Step, p.Metrics, p.NotFinite, predictor.MostTrail)
 	if time.Since(l.noted) >= noteAfter {
 		l.write()
 	}

@@ -172,18 +172,15 @@ func (a *Attempt) Progress(progress wire.Progress) {
 	a.reported = progress
 	a.state.Step, a.state.Of, a.state.Metrics = progress.Step, progress.Of, progress.Metrics
 	a.state.NotFinite = progress.NotFinite
-	a.trail.Tell(progress.Step, progress.Metrics, progress.NotFinite, mostTrail)
+	a.trail.Tell(progress.Step, progress.Metrics, progress.NotFinite, predictor.MostTrail)
 }
-
-// mostTrail is how many points of a training are kept while it runs: four times what its Record tells.
-const mostTrail = 256
 
 // Learned notes how the metric of its training went, where nobody heard of the steps while it ran, as at a function; it
 // replaces what was heard of the same steps.
 func (a *Attempt) Learned(curve predictor.Curve) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.trail.Follow(curve, mostTrail)
+	a.trail.Follow(curve, predictor.MostTrail)
 }
 
 // maxMetrics and maxMetricName bound what is kept of one report.

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"time"
 
@@ -40,10 +39,9 @@ func (s *Store) Post(ctx context.Context, group, name string, data []byte) (firs
 // Look returns what is under a name; see activities.Board.
 func (s *Store) Look(ctx context.Context, group, name string) ([]byte, error) {
 	err := activities.CheckMessage(group, name)
-	var body io.ReadCloser
-	var size int64
+	read := &resumed{store: s, ctx: ctx, key: s.boardKey(group, name), left: attempts - 1}
 	if err == nil {
-		body, size, err = s.get(ctx, s.boardKey(group, name), 0)
+		read.body, read.size, err = s.get(ctx, read.key, 0)
 	}
 	if absent(err) {
 		return nil, fmt.Errorf("look at %s of %s: %w", name, group, activities.ErrMissing)
@@ -52,10 +50,10 @@ func (s *Store) Look(ctx context.Context, group, name string) ([]byte, error) {
 		return nil, fmt.Errorf("look at %s of %s: %w", name, group, s.explain(err))
 	}
 	var data bytes.Buffer
-	if err = activities.Found(ctx, size); err == nil {
-		_, err = data.ReadFrom(body)
+	if err = activities.Found(ctx, read.size); err == nil {
+		_, err = data.ReadFrom(read)
 	}
-	if err := errors.Join(err, body.Close()); err != nil {
+	if err := errors.Join(err, read.Close()); err != nil {
 		return nil, fmt.Errorf("look at %s of %s: %w", name, group, err)
 	}
 	return data.Bytes(), nil

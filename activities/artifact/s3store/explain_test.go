@@ -226,6 +226,27 @@ func TestAReadingThatBreaksGoesOn(t *testing.T) {
 	}
 }
 
+func TestALookThatBreaksGoesOn(t *testing.T) {
+	t.Parallel()
+	server := newServer(t)
+	message := strings.Repeat("message ", 40_000)
+	if _, err := server.store(t).Post(t.Context(), "group", "name", []byte(message)); err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	proxy := newServer(t)
+	proxy.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			w = &half{ResponseWriter: w, left: 100_000}
+		}
+		server.serve(w, r)
+	})
+	got, err := proxy.store(t).Look(t.Context(), "group", "name")
+	if err != nil || string(got) != message || asked.Load() != 2 {
+		t.Errorf("%d of %d bytes after %d requests, %v", len(got), len(message), asked.Load(), err)
+	}
+}
+
 // half breaks an answer off.
 type half struct {
 	http.ResponseWriter
