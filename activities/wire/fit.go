@@ -51,11 +51,14 @@ func (c Command) PoolOnly() string {
 var everywhere = []string{"/dev/", "/proc/", "/tmp/", "/tmp", "/bin/sh", "/bin/bash", "/usr/bin/env", "/bin/cat"}
 
 // hostPath is an absolute path that the command is given and that a function has nothing at; empty when there is none.
-// Scripts for a shell are looked through, too. What a program has in its own text is not seen.
+// Scripts for a shell are looked through, too, and the PATH is not: it is sent with every command, and a function looks
+// through its own first. What a program has in its own text is not seen.
 func (c Command) hostPath() string {
 	texts := slices.Clone(c.Arguments)
 	for _, name := range slices.Sorted(maps.Keys(c.Environment)) {
-		texts = append(texts, c.Environment[name])
+		if name != "PATH" {
+			texts = append(texts, c.Environment[name])
+		}
 	}
 	for _, text := range texts {
 		words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`=<>|&;:,()", r) })

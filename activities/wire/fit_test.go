@@ -62,6 +62,9 @@ func TestWhatKeepsACommandOffFunctionsIsSaid(t *testing.T) {
 			of, with(func(c *wire.Command) { c.Environment = map[string]string{"DATA": "/srv"} }),
 			"it names /srv, a path of this host",
 		},
+		"the PATH of the shell that sent it": {
+			of, with(func(c *wire.Command) { c.Environment = map[string]string{"PATH": "/home/me/bin:/usr/bin"} }), "",
+		},
 		"its interpreter by its path": {
 			of, with(func(c *wire.Command) { c.Arguments = []string{"/opt/py/bin/python3", "fit.py"} }),
 			"it names /opt/py/bin/python3, a path of this host",

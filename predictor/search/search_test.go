@@ -89,6 +89,33 @@ func TestASpaceThatIsWrongIsRefused(t *testing.T) {
 	}
 }
 
+func TestTheSizeOfASpace(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		texts []string
+		want  float64
+	}{
+		{[]string{"lr=5"}, 1},
+		{[]string{"lr=0.5..0.5", "n=3..3"}, 1},
+		{[]string{"n=2..4", "opt=adam|sgd"}, 6},
+		{[]string{"n=log:2..64"}, 63},
+		{[]string{"opt=adam|sgd", "m=1..2 if opt=sgd"}, 4},
+		{[]string{"n=2..4", "lr=0..1.0"}, math.Inf(1)},
+	} {
+		var space search.Space
+		for _, text := range row.texts {
+			p, err := search.Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			space = append(space, p)
+		}
+		if got := space.Size(); got != row.want {
+			t.Errorf("%v: got %g, want %g", row.texts, got, row.want)
+		}
+	}
+}
+
 func TestConfigurationsAreOfTheSpace(t *testing.T) {
 	t.Parallel()
 	s, err := search.New(space, search.Options{Algorithm: search.Random, Trials: 4000, Most: 1})

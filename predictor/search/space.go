@@ -162,6 +162,24 @@ func (c *Condition) check(before Space) error {
 	return nil
 }
 
+// Size is how many configurations a space has, those counted too that differ in what does not exist: at least as many as
+// there are. It is infinite where a range of numbers has no whole ends.
+func (s Space) Size() float64 {
+	size := 1.0
+	for _, p := range s {
+		switch {
+		case p.Kind == Choice:
+			size *= float64(len(p.Choices))
+		case p.Low == p.High: // one value
+		case p.Kind == Int:
+			size *= p.High - p.Low + 1
+		default:
+			return math.Inf(1)
+		}
+	}
+	return size
+}
+
 // exists reports whether p exists in a configuration whose parameters before p are known.
 func (p Parameter) exists(c Configuration) bool {
 	if p.When == nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,6 +98,19 @@ func (o Options) variables(name string) (value string, set bool) {
 	return value, set
 }
 
+// searched is what a command sets, with the directories of the function before those that it names: it is sent with the
+// PATH of the shell that sent it, which knows nothing of the languages here.
+func (o Options) searched(given map[string]string) map[string]string {
+	theirs, set := given["PATH"]
+	own, has := o.variables("PATH")
+	if !set || !has {
+		return given
+	}
+	given = maps.Clone(given)
+	given["PATH"] = strings.TrimSuffix(own+string(os.PathListSeparator)+theirs, string(os.PathListSeparator))
+	return given
+}
+
 // libraries is where the interpreters of managed runtimes find their own libraries: programs that start them need it.
 const libraries = "LD_LIBRARY_PATH"
 
@@ -107,6 +121,7 @@ func (o Options) run(ctx context.Context, start wire.StartAttempt) wire.Answer {
 	if err := json.Unmarshal(start.Input, &c); err != nil {
 		return failed(wire.StageFailure{Message: "the command does not decode: " + err.Error(), Permanent: true})
 	}
+	c.Environment = o.searched(c.Environment)
 	limits := limitsOf(ctx, start, c.Stops(), begun)
 	ctx, cancel := context.WithDeadlineCause(ctx, limits.kill, errLate)
 	defer cancel()

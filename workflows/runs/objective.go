@@ -39,8 +39,12 @@ func objectiveOf(name string, command bool, result wire.Result) (float64, error)
 			if slices.Contains(result.NotFinite, name) {
 				return math.NaN(), nil
 			}
-			return 0, fmt.Errorf("%w: it told no %q: its results are %s, and the metrics of its last progress %s",
-				errNoObjective, name, listed(workflow.DeterministicKeys(values.Values)),
+			if len(values.Values)+len(result.Metrics) == 0 {
+				return 0, fmt.Errorf(`%w: it reported nothing: write {"result": {%q: 0.2}}, with what it has come to, to the `+
+					`file that $SPILLWAY_REPORT names`, errNoObjective, name)
+			}
+			return 0, fmt.Errorf("%w: it told no %q: its results are %s, and the metrics of its last progress %s: name one "+
+				"of them as the objective", errNoObjective, name, listed(workflow.DeterministicKeys(values.Values)),
 				listed(workflow.DeterministicKeys(result.Metrics)))
 		}
 		encoded, err := json.Marshal(values.Values[name])

@@ -116,9 +116,9 @@ func TestTheObjectiveIsReadWhereItIs(t *testing.T) {
 		"neither value nor metric": {
 			"loss", `{"exit":0,"values":{"acc":1}}`, true,
 			map[string]float64{"f1": 2},
-			`no "loss": its results are acc, and the metrics of its last progress f1`,
+			`no "loss": its results are acc, and the metrics of its last progress f1: name one of them`,
 		},
-		"nothing at all": {"loss", `{"exit":0}`, true, nil, "its results are none"},
+		"nothing at all": {"loss", `{"exit":0}`, true, nil, `write {"result": {"loss": 0.2}}`},
 		"a metric that an attempt before told as NaN": {
 			"gradient", `{"exit":0}`, true, map[string]float64{"loss": 2}, "NaN",
 		},

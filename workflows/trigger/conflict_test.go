@@ -138,3 +138,37 @@ func TestAScheduleWhoseInputThePipelinesCodeRefusesIsNotBound(t *testing.T) {
 		t.Errorf("%d bindings, want that of the pipeline and two", len(bounds))
 	}
 }
+
+func TestAnInputIsCheckedWithoutARun(t *testing.T) {
+	t.Parallel()
+	s := idle(t, newJetStream(t), newMemory())
+	target := digits()
+	target.Pipeline.Validates = true
+	if err := s.SetTargets(t.Context(), []Target{target}); err != nil {
+		t.Fatal(err)
+	}
+	s.mem.check = func(start Start) error {
+		switch {
+		case start.App != target.App || start.Build != target.Build:
+			return Refuse("another build is asked")
+		case string(start.Input) == `{"epochs":-1}`:
+			return Refuse("epochs must not be negative")
+		case string(start.Input) == `{"epochs":7}`:
+			return errAway
+		default:
+			return nil
+		}
+	}
+	for input, want := range map[string]string{
+		`{"epochs":1}`: "", `{"epochs":7}`: "", `{"epochs":-1}`: "must not be negative", `[1]`: "does not fit pipeline digits",
+		`{"epoch":1}`: "it may have epochs", `{`: "not JSON",
+	} {
+		err := s.CheckInput(t.Context(), "digits", []byte(input))
+		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", input, err, want)
+		}
+	}
+	if err := s.CheckInput(t.Context(), "other", []byte("[1]")); err != nil {
+		t.Errorf("of a pipeline that is not served: %v", err)
+	}
+}

@@ -99,6 +99,32 @@ func (t *Trigger) conflict(ctx context.Context, starts []Start) error {
 	return errors.Join(errs...)
 }
 
+// CheckInput refuses an input with which no event starts a run of the pipeline, and starts nothing. It wraps ErrRefused.
+// Of a pipeline that is not served, or whose code does not answer now, nothing is known.
+func (t *Trigger) CheckInput(ctx context.Context, pipeline string, body []byte) error {
+	p, served := t.snapshot().pipelines[pipeline]
+	if !served {
+		return nil
+	}
+	input, decoded, err := event{body: body}.input()
+	if err != nil {
+		return Refuse("%w", err)
+	}
+	if err := p.check(decoded); err != nil {
+		return Refuse("%w", err)
+	}
+	if !p.Pipeline.Validates {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, doorCheckLimit)
+	defer cancel()
+	err = t.check(ctx, Start{Pipeline: pipeline, App: p.App, Build: p.Build, Version: p.Version, Input: input})
+	if errors.Is(err, ErrRefused) {
+		return err
+	}
+	return nil
+}
+
 // doorCheckLimit is for how long Publish waits for the pipeline's own check of the input.
 const doorCheckLimit = 15 * time.Second
 

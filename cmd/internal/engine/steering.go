@@ -67,6 +67,12 @@ func (e *Engine) PipelineFrontier(
 ) (answer whatif.Answer, err error) {
 	coming := predictor.Coming{Pipeline: pipeline}
 	if len(input) > 0 {
+		if _, err := e.apps.want(ctx, pipeline); err != nil {
+			return answer, err
+		}
+		if err := e.trigger.CheckInput(ctx, pipeline, input); err != nil {
+			return answer, web.Invalid("", "%s", err)
+		}
 		coming.Input, coming.Features = runs.Told(input)
 	}
 	for _, app := range e.apps.list() {

@@ -177,6 +177,10 @@ func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 		view, err := e.client.Run(t.Context(), run)
 		return err == nil && view.Goal == goal
 	})
+	_, err = e.client.PipelineFrontier(t.Context(), "count", json.RawMessage(`{"steps": "many"}`), goal)
+	if said := answered(t, err); said.Status != http.StatusBadRequest || !strings.Contains(said.Message, "at steps") {
+		t.Errorf("the frontier with an input that the pipeline does not take: got %d %q", said.Status, said.Message)
+	}
 	_, err = e.client.SetGoal(t.Context(), run, predictor.Goal{Deadline: time.Millisecond})
 	if said := answered(t, err); said.Status != http.StatusUnprocessableEntity ||
 		!strings.Contains(said.Message, "is past") || said.Hint == "" {

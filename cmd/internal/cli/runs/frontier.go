@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -108,8 +110,15 @@ func askFrontier(
 		asked = *goal
 	}
 	answer, err = s.Client.PipelineFrontier(ctx, name, input, asked)
-	if refused, ok := errors.AsType[*web.Error](err); ok && refused.Status == http.StatusNotFound {
-		return answer, session.WithNearRuns(ctx, s, noRun, name)
+	refused, ok := errors.AsType[*web.Error](err)
+	if !ok || refused.Status != http.StatusNotFound {
+		return answer, err
 	}
-	return answer, err
+	unknown := &web.Error{
+		Status: http.StatusNotFound, Message: fmt.Sprintf("there is no run or pipeline %q", name), Hint: refused.Hint,
+	}
+	if strings.HasPrefix(unknown.Hint, "did you mean ") {
+		return answer, unknown
+	}
+	return answer, session.WithNearRuns(ctx, s, unknown, name)
 }

@@ -111,7 +111,8 @@ func TestFrontierTellsWhatARunCouldComeTo(t *testing.T) {
 		t.Errorf("--json: %d %v %s %.200s", code, err, stderr, stdout)
 	}
 	for name, args := range map[string][]string{
-		"there is no run": {"nosuch"}, "is not JSON": {"scoring", "--input", "{"}, "--input is for a pipeline": {
+		`there is no run or pipeline "nosuch"`: {"nosuch"}, "did you mean digits?": {"digitss"},
+		"did you mean going?": {"goin"}, "is not JSON": {"scoring", "--input", "{"}, "--input is for a pipeline": {
 			"done", "--input", "{}",
 		},
 		"deadline": {"done", "--deadline", "-3s"},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,15 +111,17 @@ the space, the command or a flag is wrong: nothing is started then.`,
 func (f *flags) addSearch(set *pflag.FlagSet) {
 	set.StringArrayVar(&f.space, "space", nil, "`NAME=RANGE` of a parameter, once for each")
 	set.Var(flag.Count{Value: &f.trials, Least: 1}, "trials", "how many trials are begun at most")
-	set.Var(flag.Ratio(&f.most), "most", "how much the best trials get in all, such as 27 epochs: what {to} counts in")
+	set.Var(flag.Ratio(&f.most), "most", "`AMOUNT` that the best trials get in all, such as 27 epochs: what {to} "+
+		"counts in")
 	set.Var(flag.Ratio(&f.least), "least",
-		"how much every trial gets (default --most over --eta three times, at least 1 where that is whole)")
+		"`AMOUNT` that every trial gets (default --most over --eta three times, at least 1 where that is whole)")
 	set.Var(flag.Count{Value: &f.eta, Least: 2}, "eta",
 		"how many times as much the next rung is, and one in how many goes on there (default 3)")
 	set.Var(flag.Choice{Value: &f.algorithm, Of: []string{
 		string(search.ASHA), string(search.Random), string(search.Halving), string(search.Hyperband), string(search.BOHB),
 	}}, "algorithm", "how it is searched (default asha; random where the command has no {to})")
-	set.Uint64Var(&f.seed, "seed", 0, "`N` by which values are drawn: the same ones lead to the same trials")
+	set.Var(flag.Seed{Value: &f.seed}, "seed", "by which values are drawn: the same ones lead to the same trials "+
+		"(default 0)")
 	set.StringVar(&f.objective, "objective", f.objective, "`NAME` of the value that is made small")
 	set.BoolVar(&f.maximise, "maximise", false, "make it large instead, as of an accuracy")
 	set.Var(flag.Span{Value: &f.time}, "time", "how long the trials may take together, such as 10m (default no limit)")
@@ -164,6 +167,12 @@ func (f *flags) tuning() (*chain.Tuning, error) {
 		}
 		tuning.Space = append(tuning.Space, p)
 	}
+	if tuning.Space.Check() == nil && tuning.Space.Size() == 1 && f.trials > 1 {
+		return nil, &fault.UsageError{
+			Problem: "there is nothing to search: each parameter has one value, and all its trials would be the same",
+			Hint:    "give one of them a range, such as --space lr=log:1e-4..1e-1",
+		}
+	}
 	return tuning, nil
 }
 
@@ -206,14 +215,20 @@ func (f *flags) prepare(arguments []string, t *tool.Tool) (p program.Prepared, s
 	return p, single, f.command.CheckFiles(p)
 }
 
-// checkReach refuses a command that is told how far to train where nobody says how far that is.
+// checkReach refuses a command that is told how far to train where nobody says how far that is, and one that is not
+// told where somebody does.
 func (f *flags) checkReach(used []string) error {
-	for _, name := range used {
-		if name == "to" && f.most == 0 {
-			return &fault.UsageError{
-				Problem: "{to} is how far a trial trains, and nothing says how far that is at most",
-				Hint:    "say it in what the program counts in, such as --most 27 for 27 epochs",
-			}
+	told := slices.Contains(used, "to")
+	switch {
+	case told && f.most == 0:
+		return &fault.UsageError{
+			Problem: "{to} is how far a trial trains, and nothing says how far that is at most",
+			Hint:    "say it in what the program counts in, such as --most 27 for 27 epochs",
+		}
+	case !told && f.most != 0:
+		return &fault.UsageError{
+			Problem: "--most is how far {to} goes, and the command has no {to}: every trial would run the whole of it",
+			Hint:    "write {to} where the command takes it, such as --epochs {to}, or leave --most out",
 		}
 	}
 	return nil
@@ -234,6 +249,10 @@ func tune(ctx context.Context, t *tool.Tool, arguments []string, f *flags) (err 
 	p, single, err := f.prepare(arguments, t)
 	if err != nil {
 		return err
+	}
+	if size := p.Input.Tuning.Space.Size(); size < float64(f.trials) {
+		t.Note("the space has %.0f configurations at most, and %s are drawn from it: some are the same",
+			size, display.Count(f.trials, "trial"))
 	}
 	s, err := session.ConnectOrStart(ctx, t, &f.stack, session.NoApps)
 	if err != nil {

@@ -229,7 +229,10 @@ func TestWrongTuningsAreRefusedBeforeAnythingStarts(t *testing.T) {
 		"a brace":                {"--space lr=0..1 -- python {lr} {", `"{" is no placeholder`},
 		"how far is not said":    {"--space lr=0..1 -- python {lr} {to}", "nothing says how far that is at most"},
 		"more at first than all": {"--space lr=0..1 --least 9 --most 3 -- python {lr} {to}", "no more than all"},
-		"rungs for nothing":      {"--space lr=0..1 --most 9 --algorithm asha -- python {lr}", "use {to}"},
+		"rungs for nothing":      {"--space lr=0..1 --most 9 --algorithm asha -- python {lr}", "write {to} where"},
+		"how far for nothing":    {"--space lr=0..1 --most 9 -- python {lr}", "the command has no {to}"},
+		"a seed that is none":    {"--space lr=0..1 --seed x -- python {lr}", "--seed x: it is not a seed"},
+		"one configuration":      {"--space lr=5 --space n=2..2 -- python {lr} {n}", "all its trials would be the same"},
 		"too many trials":        {"--space lr=0..1 --trials 999999 -- python {lr}", "a tuning has at most"},
 		"one rung in one":        {"--space lr=0..1 --eta 1 -- python {lr}", "--eta 1: it is not a whole number in range"},
 		"an unknown algorithm":   {"--space lr=0..1 --algorithm grid -- python {lr}", "it is none of asha, random"},
@@ -269,6 +272,13 @@ func TestEveryTrialOfACommandWithoutTurnsRunsItWhole(t *testing.T) {
 	if code != cli.ExitFailure || !strings.Contains(stderr, "no luck") {
 		t.Errorf("got exit %d: %s", code, stderr)
 	}
+	if strings.Contains(stderr, "the same") {
+		t.Errorf("of a range without end it is said that trials are the same: %s", stderr)
+	}
+	_, _, stderr = clitest.Execute(t, t.Context(), cli.Deps{}, "tune", "--state", state, "--code", "none", "--space",
+		"n=2..5", "--", "python", "-c", "f({n})")
+	clitest.Contains(t, "a small space", stderr,
+		"the space has 4 configurations at most, and 27 trials are drawn from it: some are the same")
 	request := runs.TuneRequest{
 		Stage: wire.Stage{Name: "python"}, Space: in.Tuning.Space, Options: in.Tuning.Options, Objective: "loss",
 		Command: true,
