@@ -71,11 +71,14 @@ func evaluateTuning(ctx context.Context, world tuning.World, orders, jobs int, w
 		return usageError(fmt.Sprintf("%d budgets with noise %g: give at least one, and 0 to less than 1", world.Budgets,
 			world.Noise))
 	}
-	for _, name := range tuning.Jobs() {
-		done, err := world.Replay(ctx, name)
-		if err != nil {
-			return err
-		}
+	names := tuning.Jobs()
+	cases, err := each(ctx, len(names), func(ctx context.Context, i int) (tuning.Case, error) {
+		return world.Replay(ctx, names[i])
+	})
+	if err != nil {
+		return err
+	}
+	for _, done := range cases {
 		reportTuning(with.report, done)
 	}
 	for _, confidence := range []float64{0.9, 0.99} {
