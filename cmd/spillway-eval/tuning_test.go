@@ -76,11 +76,11 @@ func TestTuningIsEvaluated(t *testing.T) {
 func TestTuningTellsWhereNoPoolIsLargeEnough(t *testing.T) {
 	t.Parallel()
 	var out, notes bytes.Buffer
-	args := []string{"tuning", "--data", recordedTrials(t, fewestTrials-1), "--budgets", "1", "--orders", "1", "--json"}
-	if code := run(t.Context(), args, &out, &notes); code != exitDone {
-		t.Fatalf("exit code %d: %s", code, notes.String())
+	with := common{data: recordedTrials(t, fewestTrials-1), report: &report{json: true, out: &out}, notes: &notes}
+	if err := evaluateSearchers(t.Context(), 1, 1, with); err != nil {
+		t.Fatal(err)
 	}
-	if !strings.Contains(notes.String(), "no pool of 18 trials") || strings.Contains(out.String(), "regret") {
+	if !strings.Contains(notes.String(), "no pool of 18 trials") || out.Len() > 0 {
 		t.Errorf("notes %q, figures %s; want a note and no figure", notes.String(), out.String())
 	}
 }
