@@ -31,7 +31,7 @@ PYTHON_TOOLS := $(BIN)/python-tools
 
 .PHONY: help
 help: ## List the targets.
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## Run the sample pipeline end to end on this machine.
@@ -124,7 +124,7 @@ measure-functions: ## Take the figures of functions: cold and warm invokes, invo
 PYTHON := python3
 
 .PHONY: measure-tuners
-measure-tuners: ## Tune the same job with spillway tune, Optuna and Ray Tune, in turns: make measure-tuners PYTHON=.../bin/python. Minutes, on an otherwise idle machine.
+measure-tuners: build ## Tune the same job with spillway tune, Optuna and Ray Tune, three times in turns: make measure-tuners PYTHON=bin/tuners/bin/python (see cmd/spillway-eval/peers). On an otherwise idle machine.
 	SPILLWAY=$(abspath $(BIN))/spillway $(PYTHON) $(EVAL)/peers/measure.py workflows/digits/data/digits.csv.gz 3
 
 .PHONY: measure-overload

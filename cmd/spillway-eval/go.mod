@@ -8,6 +8,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	go.opentelemetry.io/otel/metric v1.44.0
 	go.uber.org/zap v1.27.1
+	golang.org/x/sync v0.24.0
 	gonum.org/v1/gonum v0.17.0
 	k8s.io/autoscaler/vertical-pod-autoscaler v1.7.3
 	k8s.io/kubernetes v1.36.5
@@ -25,7 +26,6 @@ require (
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
-	golang.org/x/sync v0.24.0 // indirect
 	gomodules.xyz/jsonpatch/v2 v2.5.0 // indirect
 	k8s.io/apiextensions-apiserver v0.35.4 // indirect
 	k8s.io/apiserver v0.36.5 // indirect

@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"runtime"
-	"sync"
-	"sync/atomic"
 
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/tuning"
 )
@@ -39,22 +35,6 @@ func evaluateGoals(ctx context.Context, goals tuning.Goals, jobs int, into *repo
 		goal(name, "spent_most", "ratio", most, jobs),
 	)...)
 	return nil
-}
-
-// each is what comes of every case, of which as many are done at once as there are cores.
-func each[T any](ctx context.Context, cases int, do func(context.Context, int) (T, error)) ([]T, error) {
-	done, failed := make([]T, cases), make([]error, cases)
-	var workers sync.WaitGroup
-	var next atomic.Int64
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < cases && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				done[i], failed[i] = do(ctx, i)
-			}
-		})
-	}
-	workers.Wait()
-	return done, errors.Join(ctx.Err(), errors.Join(failed...))
 }
 
 func goal(name, metric, unit string, value float64, n int) figure {

@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/pipelines"
 )
@@ -78,19 +74,8 @@ func only(asked []pipelines.Question, wanted func(pipelines.Question) bool) []pi
 
 // replayPools replays the pools of a world, several at a time, and returns their questions in the order of the pools.
 func replayPools(ctx context.Context, world pipelines.World) ([]pipelines.Question, error) {
-	pools := world.Pipelines / world.Together
-	asked, failed := make([][]pipelines.Question, pools), make([]error, pools)
-	var workers sync.WaitGroup
-	var next atomic.Int64
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < pools && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				asked[i], failed[i] = world.Replay(ctx, i)
-			}
-		})
-	}
-	workers.Wait()
-	return slices.Concat(asked...), errors.Join(ctx.Err(), errors.Join(failed...))
+	asked, err := each(ctx, world.Pipelines/world.Together, world.Replay)
+	return slices.Concat(asked...), err
 }
 
 func reportForecasts(into *report, name string, asked []pipelines.Question) {

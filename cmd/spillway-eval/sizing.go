@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/series"
@@ -275,18 +272,9 @@ func (s recordedSet) replay(
 ) ([]replay.Score, error) {
 	protocol := s.protocol
 	protocol.Censored = censored
-	scores := make([]replay.Score, len(all))
-	var workers sync.WaitGroup
-	var next atomic.Int64
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(all) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				scores[i] = protocol.Run(all[i].Series, newPolicy(all[i]))
-			}
-		})
-	}
-	workers.Wait()
-	return scores, ctx.Err()
+	return each(ctx, len(all), func(_ context.Context, i int) (replay.Score, error) {
+		return protocol.Run(all[i].Series, newPolicy(all[i])), nil
+	})
 }
 
 // selector is the policy under test. A price of 0 means the default for the resource.

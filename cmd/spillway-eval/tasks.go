@@ -8,11 +8,8 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/spillway-ml/spillway/cmd/internal/series"
 
@@ -140,38 +137,26 @@ func same(rule workflow.Rule) func(recordedWorkflow) workflow.Rule {
 func replayWorkflows(ctx context.Context, workflows []recordedWorkflow) ([]map[string][]workflow.Outcome, error) {
 	policies := taskPolicies()
 	names := slices.Sorted(maps.Keys(policies))
-	type replayed struct {
-		outcomes []workflow.Outcome
-		err      error
-	}
-	all := make([]replayed, len(workflows)*len(names))
-	var workers sync.WaitGroup
-	var next atomic.Int64
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(all) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-				of, name := workflows[i/len(names)], names[i%len(names)]
-				policy, err := policies[name](ctx, of)
-				if err == nil {
-					all[i].outcomes, err = workflow.Replay(ctx, of.tasks, policy)
-				}
-				if err != nil {
-					all[i].err = fmt.Errorf("replay %s with %s: %w", of.name, name, err)
-				}
-			}
-		})
-	}
-	workers.Wait()
+	all, err := each(ctx, len(workflows)*len(names), func(ctx context.Context, i int) ([]workflow.Outcome, error) {
+		of, name := workflows[i/len(names)], names[i%len(names)]
+		var outcomes []workflow.Outcome
+		policy, err := policies[name](ctx, of)
+		if err == nil {
+			outcomes, err = workflow.Replay(ctx, of.tasks, policy)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("replay %s with %s: %w", of.name, name, err)
+		}
+		return outcomes, nil
+	})
 	outcomes := make([]map[string][]workflow.Outcome, len(workflows))
-	failed := []error{ctx.Err()}
 	for i, one := range all {
 		if outcomes[i/len(names)] == nil {
 			outcomes[i/len(names)] = map[string][]workflow.Outcome{}
 		}
-		outcomes[i/len(names)][names[i%len(names)]] = one.outcomes
-		failed = append(failed, one.err)
+		outcomes[i/len(names)][names[i%len(names)]] = one
 	}
-	return outcomes, errors.Join(failed...)
+	return outcomes, err
 }
 
 // taskMetric is one figure of a case.

@@ -25,7 +25,7 @@ that does little else; 3,000 functions at once, 3 s to start.
   gap_to_exact   with right profiles: how much longer the plan takes than the exact optimum for the same money; greedy
                  is a plan in the style of CE-scaling, by exchanges from the best uniform one. With profiles that are
                  off by --noise, planned anew after each rung: by which part some plan of who knows would have been
-                 better in both time and cost
+                 better in both time and cost; and longer_for_the_same_cost, how much longer it took than the optimum
   jct_saving     how much sooner the job is done than by another plan for the same budget: most, median and least
   cost_saving    how much less it costs for the same time; the ceiling is the exact frontier's
   without_a_plan budgets for which only one of the two finds a plan
@@ -71,11 +71,14 @@ func evaluateTuning(ctx context.Context, world tuning.World, orders, jobs int, w
 		return usageError(fmt.Sprintf("%d budgets with noise %g: give at least one, and 0 to less than 1", world.Budgets,
 			world.Noise))
 	}
-	for _, name := range tuning.Jobs() {
-		done, err := world.Replay(ctx, name)
-		if err != nil {
-			return err
-		}
+	names := tuning.Jobs()
+	cases, err := each(ctx, len(names), func(ctx context.Context, i int) (tuning.Case, error) {
+		return world.Replay(ctx, names[i])
+	})
+	if err != nil {
+		return err
+	}
+	for _, done := range cases {
 		reportTuning(with.report, done)
 	}
 	for _, confidence := range []float64{0.9, 0.99} {
@@ -114,40 +117,44 @@ func reportTuning(into *report, done tuning.Case) {
 	}
 	gap("right profiles", done.Exact, done.Greedy)
 	gap("profiles off", done.Noisy, nil)
-	into.add(figure{
-		Eval: "tuning", Set: "simulated", Case: done.Name + ", profiles off", Metric: "longer_for_the_same_cost_median",
-		Unit: "ratio", Ours: median(done.Longer), N: len(done.Longer),
-	})
+	if len(done.Longer) > 0 {
+		into.add(figure{
+			Eval: "tuning", Set: "simulated", Case: done.Name + ", profiles off", Metric: "longer_for_the_same_cost_median",
+			Unit: "ratio", Ours: median(done.Longer), N: len(done.Longer),
+		})
+	}
 	published := publishedSavings[done.Name != "training"]
 	for _, name := range slices.Sorted(maps.Keys(done.Against)) {
 		saving := done.Against[name]
-		one := func(metric string, of func([]float64) float64, ours, ceiling []float64, published *float64) figure {
-			f := figure{
-				Eval: "tuning", Set: "simulated", Case: done.Name + " against " + name, Metric: metric, Unit: "ratio",
-				Published: published, N: len(ours),
+		told := func(metric, unit string, ours float64, n int) figure {
+			return figure{
+				Eval: "tuning", Set: "simulated", Case: done.Name + " against " + name, Metric: metric, Unit: unit,
+				Ours: ours, N: n,
 			}
-			if len(ours) > 0 {
-				f.Ours, f.Baselines = of(ours), map[string]float64{"ceiling": of(ceiling)}
-			}
-			return f
 		}
-		into.add(
-			one("jct_saving", slices.Max[[]float64], saving.Time, saving.CeilingTime, &published[0]),
-			one("jct_saving_median", median, saving.Time, saving.CeilingTime, nil),
-			one("jct_saving_least", slices.Min[[]float64], saving.Time, saving.CeilingTime, nil),
-			one("cost_saving", slices.Max[[]float64], saving.Cost, saving.CeilingCost, &published[1]),
-			one("cost_saving_median", median, saving.Cost, saving.CeilingCost, nil),
-			one("cost_saving_least", slices.Min[[]float64], saving.Cost, saving.CeilingCost, nil),
-			figure{
-				Eval: "tuning", Set: "simulated", Case: done.Name + " against " + name, Metric: "without_a_plan", Unit: "budgets",
-				Ours: float64(saving.None), N: saving.None + len(saving.Time),
-			},
-		)
+		saved := func(metric string, ours, ceiling []float64, published float64) {
+			if len(ours) == 0 {
+				return
+			}
+			one := func(metric string, of func([]float64) float64) figure {
+				f := told(metric, "ratio", of(ours), len(ours))
+				f.Baselines = map[string]float64{"ceiling": of(ceiling)}
+				return f
+			}
+			most := one(metric, slices.Max[[]float64])
+			most.Published = &published
+			into.add(most, one(metric+"_median", median), one(metric+"_least", slices.Min[[]float64]))
+		}
+		saved("jct_saving", saving.Time, saving.CeilingTime, published[0])
+		saved("cost_saving", saving.Cost, saving.CeilingCost, published[1])
+		into.add(told("without_a_plan", "budgets", float64(saving.None), saving.None+len(saving.Time)))
 	}
 }
 
 func mean(of []float64) float64 { return stat.Mean(of, nil) }
 
+// median is the middle one of values that are not none, or the mean of the two in the middle.
 func median(of []float64) float64 {
-	return stat.Quantile(0.5, stat.LinInterp, slices.Sorted(slices.Values(of)), nil)
+	sorted := slices.Sorted(slices.Values(of))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spillway-ml/spillway/cmd/spillway-eval/internal/tuning"
 )
 
 // The same seed gives the same figures, the plan is the optimum within a hundredth, and no policy of the same budget is
@@ -76,11 +78,11 @@ func TestTuningIsEvaluated(t *testing.T) {
 func TestTuningTellsWhereNoPoolIsLargeEnough(t *testing.T) {
 	t.Parallel()
 	var out, notes bytes.Buffer
-	args := []string{"tuning", "--data", recordedTrials(t, fewestTrials-1), "--budgets", "1", "--orders", "1", "--json"}
-	if code := run(t.Context(), args, &out, &notes); code != exitDone {
-		t.Fatalf("exit code %d: %s", code, notes.String())
+	with := common{data: recordedTrials(t, fewestTrials-1), report: &report{json: true, out: &out}, notes: &notes}
+	if err := evaluateSearchers(t.Context(), 1, 1, with); err != nil {
+		t.Fatal(err)
 	}
-	if !strings.Contains(notes.String(), "no pool of 18 trials") || strings.Contains(out.String(), "regret") {
+	if !strings.Contains(notes.String(), "no pool of 18 trials") || out.Len() > 0 {
 		t.Errorf("notes %q, figures %s; want a note and no figure", notes.String(), out.String())
 	}
 }
@@ -112,4 +114,37 @@ func recordedTrials(t *testing.T, trials int) (folder string) {
 		}
 	}
 	return folder
+}
+
+func TestTheMedianIsTheMiddleOne(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		of   []float64
+		want float64
+	}{{[]float64{5}, 5}, {[]float64{9, 1}, 5}, {[]float64{3, 1, 2}, 2}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		if got := median(test.of); got != test.want {
+			t.Errorf("the median of %v is %g, want %g", test.of, got, test.want)
+		}
+	}
+}
+
+// What finds no plan is counted, and no saving is told of it.
+func TestASavingOfNothingIsNoFigure(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	reportTuning(&report{json: true, out: &out}, tuning.Case{
+		Name: "training",
+		Against: map[string]*tuning.Saving{
+			"nobody": {None: 3, Cost: []float64{0.5}, CeilingCost: []float64{0.5}},
+		},
+	})
+	figures := figuresOf(t, out.String())
+	for _, f := range figures {
+		if strings.HasPrefix(f.Metric, "jct") || f.Metric == "without_a_plan" && (f.Ours != 3 || f.N != 3) {
+			t.Errorf("figure %+v", f)
+		}
+	}
+	if len(figures) != 4 {
+		t.Errorf("%d figures, want three of the cost and how often there is no plan: %s", len(figures), out.String())
+	}
 }

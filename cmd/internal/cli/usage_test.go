@@ -46,8 +46,9 @@ func TestWrongCommandsAreRefusedAtTheDoor(t *testing.T) {
 				"run PIPELINE, ",
 		},
 		"a command without --": {
-			"run python train.py",
-			"it does not take the argument \"train.py\"\n  hint: a command stands after --: spillway run -- python train.py",
+			"run python train.py *.csv",
+			"it does not take the argument \"train.py\"\n  hint: a command stands after --: spillway run -- python train.py " +
+				"'*.csv'",
 		},
 		"a pipeline before --": {"run digits -- python", "\"digits\" stands before --"},
 		"nothing after --":     {"run --", "there is no program after --"},

@@ -113,21 +113,11 @@ func begin(ctx context.Context, t *tool.Tool, dir, module string, complete, asJS
 	if asJSON {
 		return t.WriteJSON(begun{App: filled.App, Module: filled.Module, Dir: absolute, Tidy: next == ""})
 	}
-	t.Say("next: cd %s && %sspillway run %s --app .\n", shellWord(dir), next, filled.App)
+	t.Say("next: cd %s && %sspillway run %s --app .\n", flag.ShellWords(dir), next, filled.App)
 	return nil
 }
 
-// shellWord is text as one word of a shell.
-func shellWord(text string) string {
-	if !unsafeInShell.MatchString(text) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-}
-
 var (
-	// unsafeInShell matches what a shell reads as more than itself.
-	unsafeInShell   = regexp.MustCompile(`[^-+,./:=@\w]`)
 	releasedVersion = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 	modulePathRule  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~-]*(/[A-Za-z0-9][A-Za-z0-9._~-]*)*$`)
 )

@@ -37,17 +37,6 @@ func TestWhatTidyComplainsOfIsOneLine(t *testing.T) {
 	}
 }
 
-func TestADirectoryIsOneWordOfTheShell(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"myapp": "myapp", "./apps/a-b_c.d": "./apps/a-b_c.d", "my app": "'my app'", "it's": `'it'\''s'`, "$HOME": "'$HOME'",
-	} {
-		if got := shellWord(text); got != want {
-			t.Errorf("%q: got %s, want %s", text, got, want)
-		}
-	}
-}
-
 func TestAppNamesComeFromTheDirectory(t *testing.T) {
 	t.Parallel()
 	for base, want := range map[string]string{"forecast": "forecast", "My_App": "my_app", "a.b c": "a-b-c", "--x--": "x"} {

@@ -140,10 +140,7 @@ func (l *Log) Alert(alert alerting.Alert) []string {
 	if said := l.runs[alert.Run]; said != nil && !said.misses.News(alert) {
 		return nil
 	}
-	if alert.Run == "" { // what the engine has lost
-		return []string{fmt.Sprintf("%s  alert: %s", l.clock(alert.At), Clean(alert.Message))}
-	}
-	if strings.HasPrefix(alert.Message, "run "+alert.Run) {
+	if alert.Run == "" || strings.HasPrefix(alert.Message, "run "+alert.Run) { // what the engine has lost has no run
 		return []string{fmt.Sprintf("%s  alert: %s", l.clock(alert.At), Clean(alert.Message))}
 	}
 	return []string{fmt.Sprintf("%s  alert: run %s: %s", l.clock(alert.At), Clean(alert.Run), Clean(alert.Message))}

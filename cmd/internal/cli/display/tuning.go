@@ -213,23 +213,6 @@ func trials(t runs.Tuning, most int, s Style) []string {
 	return lines
 }
 
-// ShellWords writes words as a shell reads them.
-func ShellWords(words []string) string {
-	quoted := make([]string, len(words))
-	for i, word := range words {
-		quoted[i] = Clean(word)
-		if word == "" || strings.IndexFunc(word, isNotPlain) >= 0 {
-			quoted[i] = "'" + strings.ReplaceAll(Clean(word), "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(quoted, " ")
-}
-
-// isNotPlain reports whether a shell would read a character otherwise without quotes.
-func isNotPlain(r rune) bool {
-	return !strings.ContainsRune("_@%+=:,./-", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
-}
-
 // TuningLive returns the lines that show a tuning while it goes on, each of which fits the style's width.
 func TuningLive(t runs.Tuning, s Style) []string {
 	lines := []string{s.bar(t.Begun-t.Counts[runs.TrialRunning], t.Options.Trials, barWidth) + " " +

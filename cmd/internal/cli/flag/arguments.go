@@ -2,7 +2,6 @@ package flag
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -132,20 +131,17 @@ func Typed(set *pflag.FlagSet) string {
 		for _, value := range values {
 			switch {
 			case !flag.Changed:
+			case flag.NoOptDefVal == "":
+				typed = append(typed, "--"+flag.Name+" "+ShellWords(value))
 			case flag.NoOptDefVal == value: // a switch that is on
 				typed = append(typed, "--"+flag.Name)
-			case notPlain.MatchString(value):
-				typed = append(typed, "--"+flag.Name+" '"+strings.ReplaceAll(value, "'", `'\''`)+"'")
-			default:
-				typed = append(typed, "--"+flag.Name+" "+value)
+			default: // it would not take a word of its own
+				typed = append(typed, "--"+flag.Name+"="+ShellWords(value))
 			}
 		}
 	})
 	return strings.Join(typed, " ")
 }
-
-// notPlain is what a shell would read otherwise without quotes.
-var notPlain = regexp.MustCompile(`[^A-Za-z0-9_@%+=:,./-]`)
 
 // Refuse refuses flags that were given and mean nothing here.
 func Refuse(given []string, here, hint string) error {

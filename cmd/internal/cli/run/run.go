@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -115,7 +114,7 @@ func runArguments(cmd *cobra.Command, args []string) error {
 	case dash < 0 && len(args) > 1:
 		return &fault.UsageError{
 			Problem: fmt.Sprintf("it does not take the argument %q", args[1]),
-			Hint:    "a command stands after --: spillway run -- " + strings.Join(args, " "),
+			Hint:    "a command stands after --: spillway run -- " + flag.ShellWords(args...),
 		}
 	case dash < 0 && (len(args) == 0 || args[0] == ""):
 		return &fault.UsageError{

@@ -139,7 +139,7 @@ func arguments(cmd *cobra.Command, args []string) error {
 	case dash < 0 && len(args) > 0:
 		return &fault.UsageError{
 			Problem: fmt.Sprintf("it does not take the argument %q", args[0]),
-			Hint:    "a command stands after --: spillway tune --space NAME=RANGE -- " + strings.Join(args, " "),
+			Hint:    "a command stands after --: spillway tune --space NAME=RANGE -- " + flag.ShellWords(args...),
 		}
 	case dash < 0:
 		return &fault.UsageError{Problem: "it needs a command after --", Hint: hint}
@@ -327,7 +327,7 @@ func (f *flags) again(best wire.Command) string {
 	if given := flag.Typed(f.command.Set); given != "" {
 		line += display.Clean(given) + " "
 	}
-	return line + "-- " + display.ShellWords(best.Arguments)
+	return line + "-- " + flag.ShellWords(best.Arguments...)
 }
 
 // fillVariables puts what the best trial was given in the place of what --env gives to all; a variable that it was not

@@ -37,32 +37,32 @@ type Outcome struct {
 
 // Deadline lets the job of that number be done by its deadline.
 func (g Goals) Deadline(ctx context.Context, number int) (Outcome, error) {
-	e, err := g.draw(number)
-	if err != nil {
-		return Outcome{}, err
-	}
-	oracle, err := e.oracle()
-	if err != nil {
-		return Outcome{}, err
-	}
-	slowest, _ := oracle.Pair(oracle.Len() - 1)
-	fastest, _ := oracle.Pair(0)
-	deadline := fastest * math.Pow(slowest/fastest, e.part)
-	best, found := oracle.Cheapest(deadline)
-	if !found {
-		return Outcome{}, fmt.Errorf("job %d: who knows all finds no plan within %g s, of %g to %g", number, deadline,
-			fastest, slowest)
-	}
-	out, err := e.perform(ctx, frontier.Goal{Seconds: deadline, Cost: frontier.Unlimited, Confidence: g.Confidence})
-	if err != nil {
-		return Outcome{}, fmt.Errorf("job %d: %w", number, err)
-	}
-	out.Met, out.Oracle = out.Seconds <= deadline, best
-	return out, nil
+	return g.perform(ctx, number, func(oracle frontier.Frontier, part float64) (frontier.Goal, frontier.Point, bool) {
+		fastest, _ := oracle.Pair(0)
+		slowest, _ := oracle.Pair(oracle.Len() - 1)
+		deadline := fastest * math.Pow(slowest/fastest, part)
+		best, found := oracle.Cheapest(deadline)
+		return frontier.Goal{Seconds: deadline, Cost: frontier.Unlimited}, best, found
+	})
 }
 
 // Budget lets the job of that number be done within its budget.
 func (g Goals) Budget(ctx context.Context, number int) (Outcome, error) {
+	return g.perform(ctx, number, func(oracle frontier.Frontier, part float64) (frontier.Goal, frontier.Point, bool) {
+		_, most := oracle.Pair(0)
+		_, least := oracle.Pair(oracle.Len() - 1)
+		budget := least.Times(math.Pow(float64(most)/float64(least), part))
+		best, found := oracle.Fastest(budget)
+		return frontier.Goal{Seconds: math.Inf(1), Cost: budget}, best, found
+	})
+}
+
+// perform draws the job of that number, and lets it be done for a goal between the fastest and the cheapest plan of who
+// knows all, which choose takes from that frontier with the best plan for it.
+func (g Goals) perform(
+	ctx context.Context, number int,
+	choose func(oracle frontier.Frontier, part float64) (goal frontier.Goal, best frontier.Point, found bool),
+) (Outcome, error) {
 	e, err := g.draw(number)
 	if err != nil {
 		return Outcome{}, err
@@ -71,17 +71,16 @@ func (g Goals) Budget(ctx context.Context, number int) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	_, least := oracle.Pair(oracle.Len() - 1)
-	_, most := oracle.Pair(0)
-	budget := least.Times(math.Pow(float64(most)/float64(least), e.part))
-	best, found := oracle.Fastest(budget)
+	goal, best, found := choose(oracle, e.part)
 	if !found {
-		return Outcome{}, fmt.Errorf("job %d: who knows all finds no plan for %v, of %v to %v", number, budget, least, most)
+		return Outcome{}, fmt.Errorf("job %d: who knows all finds no plan within %g s and %v", number, goal.Seconds,
+			goal.Cost)
 	}
-	out, err := e.perform(ctx, frontier.Goal{Seconds: math.Inf(1), Cost: budget, Confidence: g.Confidence})
+	goal.Confidence = g.Confidence
+	out, err := e.perform(ctx, goal)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("job %d: %w", number, err)
 	}
-	out.Oracle = best
+	out.Met, out.Oracle = out.Met && out.Seconds <= goal.Seconds, best
 	return out, nil
 }
