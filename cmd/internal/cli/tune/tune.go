@@ -111,10 +111,10 @@ the space, the command or a flag is wrong: nothing is started then.`,
 func (f *flags) addSearch(set *pflag.FlagSet) {
 	set.StringArrayVar(&f.space, "space", nil, "`NAME=RANGE` of a parameter, once for each")
 	set.Var(flag.Count{Value: &f.trials, Least: 1}, "trials", "how many trials are begun at most")
-	set.Var(flag.Ratio(&f.most), "most", "`AMOUNT` that the best trials get in all, such as 27 epochs: what {to} "+
-		"counts in")
+	set.Var(flag.Ratio(&f.most), "most", "how much the best trials get in all: an `AMOUNT` such as 27 epochs, in "+
+		"what {to} counts in")
 	set.Var(flag.Ratio(&f.least), "least",
-		"`AMOUNT` that every trial gets (default --most over --eta three times, at least 1 where that is whole)")
+		"how much every trial gets: an `AMOUNT` (default --most over --eta three times, at least 1 where that is whole)")
 	set.Var(flag.Count{Value: &f.eta, Least: 2}, "eta",
 		"how many times as much the next rung is, and one in how many goes on there (default 3)")
 	set.Var(flag.Choice{Value: &f.algorithm, Of: []string{
