@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
@@ -529,9 +530,6 @@ func TestATuningThatCannotPayOneTrialSaysSo(t *testing.T) {
 	}
 }
 
-// anything is what the mocks of the test environment take for any argument (testify's mock.Anything).
-const anything = "mock.Anything"
-
 // TestATuningEndsWhenItsTimeIsUp has jobs that take a minute, in a time that is skipped.
 func TestATuningEndsWhenItsTimeIsUp(t *testing.T) {
 	t.Parallel()
@@ -551,7 +549,7 @@ func TestATuningEndsWhenItsTimeIsUp(t *testing.T) {
 			t.Parallel()
 			f := newTuner(t, spillway.Goal{Deadline: c.deadline}, nil)
 			var begun atomic.Bool
-			f.env.OnActivity(fit.Name(), anything, anything, anything).
+			f.env.OnActivity(fit.Name(), mock.Anything, mock.Anything, mock.Anything).
 				Return(told(1, 0), nil).
 				AfterFn(func() time.Duration {
 					if begun.Swap(true) {
@@ -585,12 +583,14 @@ func TestATuningEndsWhenItsTimeIsUp(t *testing.T) {
 	}
 }
 
-// TestWhatWaitsForASlotTakesNoLongerForIt has one slot do a tuning's jobs one after another, ten seconds each, while eight
-// of them are scheduled at a time: there is enough time for all of them, or not.
+// TestWhatWaitsForASlotTakesNoLongerForIt has one slot do a tuning's jobs one after another, ten seconds each, while
+// eight of them are scheduled at a time: there is enough time for all of them, or not.
 func TestWhatWaitsForASlotTakesNoLongerForIt(t *testing.T) {
 	t.Parallel()
 	const each = 10 * time.Second
-	for limit, want := range map[time.Duration]string{500 * time.Second: runs.EndedDone, 155 * time.Second: runs.EndedTime} {
+	for limit, want := range map[time.Duration]string{
+		500 * time.Second: runs.EndedDone, 155 * time.Second: runs.EndedTime,
+	} {
 		t.Run(limit.String(), func(t *testing.T) {
 			t.Parallel()
 			f := newTuner(t, spillway.Goal{}, nil)
@@ -602,7 +602,7 @@ func TestWhatWaitsForASlotTakesNoLongerForIt(t *testing.T) {
 			for number := range 60 {
 				ends = append(ends, make(chan time.Duration, 1))
 				own := mock.MatchedBy(func(task wire.Task) bool { return task.ID == fmt.Sprint("fit-", number) })
-				f.env.OnActivity(fit.Name(), anything, own, anything).Return(result, nil).
+				f.env.OnActivity(fit.Name(), mock.Anything, own, mock.Anything).Return(result, nil).
 					AfterFn(func() time.Duration {
 						now := f.env.Now().Sub(begin)
 						end := max(<-ends[number], now) + each
@@ -643,7 +643,7 @@ func TestAnotherDeadlineReachesATuningUnderWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newTuner(t, spillway.Goal{Deadline: c.before}, nil)
-			f.env.OnActivity(fit.Name(), anything, anything, anything).Return(told(1, 0), nil).
+			f.env.OnActivity(fit.Name(), mock.Anything, mock.Anything, mock.Anything).Return(told(1, 0), nil).
 				AfterFn(func() time.Duration { return time.Minute })
 			f.env.RegisterDelayedCallback(func() {
 				f.env.UpdateWorkflowNoRejection(runs.GoalUpdate, "", t, spillway.Goal{Deadline: c.after})
@@ -869,7 +869,7 @@ func TestAThousandTrialsAndMoreStayWithinTheBoundsOfTemporal(t *testing.T) {
 func TestATuningTellsHowItStands(t *testing.T) {
 	t.Parallel()
 	f := newTuner(t, spillway.Goal{}, nil)
-	f.env.OnActivity(fit.Name(), anything, anything, anything).Return(told(1, 5), nil).
+	f.env.OnActivity(fit.Name(), mock.Anything, mock.Anything, mock.Anything).Return(told(1, 5), nil).
 		AfterFn(func() time.Duration { return time.Minute })
 	var halfway, page runs.Tuning
 	id := ""
