@@ -514,6 +514,7 @@ func (d *decider) workNamed(app, name string) *work {
 		if st := d.memory.StageOf(model); st != nil {
 			return d.known(st)
 		}
+		return d.known(&memory.Stage{ID: fact.StageID{App: app, Name: name}, Model: model}) // idle for so long
 	}
 	return nil
 }

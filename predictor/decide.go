@@ -42,6 +42,7 @@ func (d *decider) allocate() {
 	}
 	d.awaitRoom()
 	d.shareHosts()
+	d.divide()
 	sized := len(d.plan.Decisions)
 	d.spill()
 	spilled := slices.Clone(d.plan.Decisions[sized:])
@@ -68,6 +69,8 @@ type decider struct {
 	pooled    bool                // both are known
 	plan      plan.Plan
 	waits     *waits // nil until a stage asks
+	// deviations are those of a standard normal distribution by which others are told; nil until one is.
+	deviations []float64
 	// experienced are stages that tell what others may take; nil until one asks.
 	experienced []*memory.Model
 }
@@ -281,15 +284,15 @@ func (w *work) input() float64 {
 	return bytes / max(tasks, 1)
 }
 
-// timeLeft is how many seconds the stage has until the rest of the run, as earlier runs of the pipeline took it, would
-// miss the deadline. It is below zero when the deadline is lost already.
+// timeLeft is how many seconds the stage has until the rest of the run, by its plan or as earlier runs of the pipeline
+// took it, would miss the deadline. It is below zero when the deadline is lost already.
 func (d *decider) timeLeft(st *memory.Stage, part *memory.Share) (seconds float64, limited bool) {
 	r := part.Run
 	if !r.Known || r.Goal.Deadline <= 0 {
 		return 0, false
 	}
 	due := r.Goal.Deadline - time.Duration(d.now-r.Started)
-	return due.Seconds() - d.memory.After(r, st.ID.Name), true
+	return due.Seconds() - d.follows(r, st.ID.Name), true
 }
 
 // decide adds a decision, numbered by its row.

@@ -287,11 +287,24 @@ func (d *decider) prospect(job *whatif.Job, w *work, left outlook.Left, cores fl
 		job.Unknown = append(job.Unknown, left.Stage)
 		return
 	}
-	s := whatif.Stage{
+	s, wall := d.leftOf(w, left, cores, r)
+	s.Rooms = d.rooms(w, d.shares(w), wall, r)
+	if s.Refused = string(d.unfit(w)); s.Refused == "" && d.functions.Enabled && !d.policy.Static {
+		s.Classes, s.Refused = d.classes(w, wall, r)
+	}
+	if len(s.Rooms)+len(s.Classes) == 0 && s.Tasks > 0 {
+		job.Missing = cmp.Or(job.Missing, "no host has room for a task of "+left.Stage+", and no function can run it")
+	}
+	job.Stages = append(job.Stages, s)
+}
+
+// leftOf is what is left of a stage, without what it can be given, and how many seconds a task takes at the pool.
+func (d *decider) leftOf(w *work, left outlook.Left, cores float64, r *memory.Run) (s whatif.Stage, wall float64) {
+	s = whatif.Stage{
 		Name: left.Stage, Tasks: left.Tasks, Spread: left.Spread, Doubt: left.Doubt, Start: left.Start, End: left.End,
 	}
 	model := w.stage.Model
-	wall := w.wall
+	wall = w.wall
 	switch {
 	case cores > 0:
 		wall = left.Mean * model.Speed().Slower(cores, w.size.CPU.Cores())
@@ -302,14 +315,7 @@ func (d *decider) prospect(job *whatif.Job, w *work, left outlook.Left, cores fl
 		s.Running, s.Others = d.goesOn(w, r), w.others(r)
 		s.Present = whatif.Given{Slots: w.slots, Size: w.size, Functions: w.functions, Class: w.stage.Class}
 	}
-	s.Rooms = d.rooms(w, wall, r)
-	if s.Refused = string(d.unfit(w)); s.Refused == "" && d.functions.Enabled && !d.policy.Static {
-		s.Classes, s.Refused = d.classes(w, wall, r)
-	}
-	if len(s.Rooms)+len(s.Classes) == 0 && s.Tasks > 0 {
-		job.Missing = cmp.Or(job.Missing, "no host has room for a task of "+left.Stage+", and no function can run it")
-	}
-	job.Stages = append(job.Stages, s)
+	return s, wall
 }
 
 // atPool is by what factor tasks take longer at the pool with so many cores than the mean of those that have ended at
@@ -378,27 +384,33 @@ func (d *decider) others(r *memory.Run) (others []*work) {
 	return others
 }
 
-// rooms are what the pool has for a stage whose tasks take wall seconds with a slot as it is: slots of its size, and
-// of others that its speed is known with. Prices of a slot on several kinds of hosts are their mean, by slots.
-func (d *decider) rooms(w *work, wall float64, r *memory.Run) (rooms []whatif.Room) {
-	start := 0.0
-	if colds := w.stage.Model.Colds[fact.Pool]; len(colds.Values) > 0 {
-		start = colds.Quantile(0.5)
-	}
+// shares are how many cores a slot of a stage may have: as many as it has, and others that its speed is known with.
+func (d *decider) shares(w *work) []quantity.Milli {
 	speed, most := w.stage.Model.Speed(), d.hosts.LargestFor(w.size).CPU
 	shares := []quantity.Milli{w.size.CPU}
 	for cores := quantity.Core / 4; speed.Known() && cores <= most && cores.Cores() <= max(1, speed.Far); cores *= 2 {
 		shares = append(shares, cores)
 	}
 	slices.Sort(shares)
-	for _, share := range slices.Compact(shares) {
+	return slices.Compact(shares)
+}
+
+// rooms are what the pool has for a stage whose tasks take wall seconds with a slot as it is: slots with these shares of
+// cores. Prices of a slot on several kinds of hosts are their mean, by slots.
+func (d *decider) rooms(w *work, shares []quantity.Milli, wall float64, r *memory.Run) (rooms []whatif.Room) {
+	start := 0.0
+	if colds := w.stage.Model.Colds[fact.Pool]; len(colds.Values) > 0 {
+		start = colds.Quantile(0.5)
+	}
+	speed, others := w.stage.Model.Speed(), d.others(r)
+	for _, share := range shares {
 		slot := w.size
 		slot.CPU = share
 		seconds := max(wall*speed.Slower(w.size.CPU.Cores(), share.Cores()), 0.001)
 		room := whatif.Room{Size: slot, Start: start, Seconds: seconds}
 		for i, host := range d.hosts {
 			capacity := host.For(slot)
-			for _, other := range d.others(r) {
+			for _, other := range others {
 				if len(other.placed) > i {
 					held, n := other.size, other.placed[i]
 					capacity = capacity.Minus(quantity.Size{
@@ -422,15 +434,21 @@ func (d *decider) rooms(w *work, wall float64, r *memory.Run) (rooms []whatif.Ro
 	})
 }
 
-// classes are what functions have for a stage whose tasks take wall seconds with a slot of the pool, in all memory
-// classes that can run it, or why none can.
-func (d *decider) classes(w *work, wall float64, r *memory.Run) (classes []whatif.Class, refused string) {
-	model := w.stage.Model
-	slots, cores := d.functions.Concurrency, d.functions.Cores
+// left is how many function slots, and how many cores of a local venue, the stages leave r at which it has no task.
+func (d *decider) left(r *memory.Run) (slots int, cores quantity.Milli) {
+	slots, cores = d.functions.Concurrency, d.functions.Cores
 	for _, other := range d.others(r) {
 		slots -= other.functions
 		cores -= busy(other.stage.Class) * quantity.Milli(other.functions)
 	}
+	return slots, cores
+}
+
+// classes are what functions have for a stage whose tasks take wall seconds with a slot of the pool, in all memory
+// classes that can run it, or why none can.
+func (d *decider) classes(w *work, wall float64, r *memory.Run) (classes []whatif.Class, refused string) {
+	model := w.stage.Model
+	slots, cores := d.left(r)
 	demand := d.demandOf(w, wall)
 	cold := d.functions.ColdStart.Seconds()
 	if colds := model.Colds[fact.Function]; len(colds.Values) > 0 {

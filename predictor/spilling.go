@@ -213,11 +213,16 @@ func (d *decider) backlog(w *work, o spill.Offer, limit int) spill.Backlog {
 	for _, id := range slices.Sorted(maps.Keys(parts)) {
 		part := w.stage.Shares[id]
 		left, limited := d.timeLeft(w.stage, part)
+		reserved := quantity.Money(0)
+		if mine, divided := d.partOf(part.Run, w.stage.ID.Name); divided {
+			reserved = mine.Reserved
+		}
 		b.Runs = append(b.Runs, spill.Waiting{
 			Run: id, Goal: part.Run.Goal, Left: max(left, 0), Limited: limited, Part: parts[id],
 			Due:    (part.Run.Goal.Deadline - time.Duration(d.now-part.Run.Started)).Seconds(),
-			After:  d.memory.Rests(part.Run, w.stage.ID.Name).Values,
-			Budget: max(0, part.Run.Goal.Budget-part.Run.Spent-d.committed[id]),
+			After:  d.rests(part.Run, w.stage.ID.Name),
+			Budget: max(0, part.Run.Goal.Budget-part.Run.Spent-d.committed[id]-reserved), Reserved: reserved,
+			Divided: d.divided(part.Run, w.stage.ID.Name),
 		})
 	}
 	return b
@@ -304,6 +309,7 @@ func (d *decider) setFunctions(w *work, o spill.Offer, picked spill.Choice) {
 		decision.Inputs["exchanged_bytes"] = float64(w.training.work.Model)
 		decision.Inputs["training_steps"] = float64(w.training.work.Rounds)
 	}
+	d.dividedInputs(decision.Inputs, picked.Run, st.ID.Name)
 	if d.full {
 		decision.Inputs["venue_slots"] = float64(d.functions.Concurrency) // as it lately refused more
 	}

@@ -30,52 +30,93 @@ const farBeyond = 1.1
 // log-normal times is taken as log-normal with the sum's mean and variance (Fenton, The sum of log-normal probability
 // distributions in scatter transmission systems, 1960, https://doi.org/10.1109/TCOM.1960.1097606). Changes of
 // capacity are certain.
-func (f Frontier) Within(p Point, seconds float64) float64 {
-	return f.chance(p, p.Seconds, seconds, func(o Option) float64 { return o.Seconds })
+func (f Frontier) Within(p Point, most float64) float64 {
+	return f.chance(p, p.Seconds, most, seconds)
 }
 
 // Affords is the probability that a point costs at most so much, where what an option costs grows with its time.
 func (f Frontier) Affords(p Point, cost quantity.Money) float64 {
-	return f.chance(p, float64(p.Cost), float64(cost), func(o Option) float64 { return float64(o.Cost) })
+	return f.chance(p, float64(p.Cost), float64(cost), picodollars)
 }
 
 // Quantile is the time within which a point ends with this probability, which is above 0 and below 1: the inverse of
 // Within.
 func (f Frontier) Quantile(p Point, probability float64) float64 {
-	certain, middle, spread := f.distribution(p, p.Seconds, func(o Option) float64 { return o.Seconds })
-	if spread == 0 {
-		return p.Seconds
-	}
-	return certain + math.Exp(middle+spread*math.Sqrt2*math.Erfinv(2*probability-1))
+	return sumOf(f.stages, p.Options, p.Seconds, seconds).Quantile(probability)
 }
+
+// After is how long the job goes on with a point once its stage of this index has ended: the options of the later
+// ones, without changes of capacity.
+func (f Frontier) After(p Point, stage int) Sum { return f.later(p, stage, seconds) }
+
+// Costs is what the later ones cost, in picodollars, where what an option costs grows with its time.
+func (f Frontier) Costs(p Point, stage int) Sum { return f.later(p, stage, picodollars) }
+
+func (f Frontier) later(p Point, stage int, of func(Option) float64) Sum {
+	stages, options, medians := f.stages[stage+1:], p.Options[stage+1:], 0.0
+	for i, option := range options {
+		medians += of(stages[i][option])
+	}
+	return sumOf(stages, options, medians, of)
+}
+
+func seconds(o Option) float64     { return o.Seconds }
+func picodollars(o Option) float64 { return float64(o.Cost) }
 
 // chance is the probability that a sum over a point's options is at most this much; sum is that of the medians, with
 // what is certain.
 func (f Frontier) chance(p Point, sum, most float64, of func(Option) float64) float64 {
-	certain, middle, spread := f.distribution(p, sum, of)
-	left := most - certain
+	return sumOf(f.stages, p.Options, sum, of).Within(most)
+}
+
+// Sum is a sum over options of what each takes, or costs: a part that is certain, and a rest that is log-normal
+// (Fenton, see Within of a Frontier). The zero value is a certain nothing.
+type Sum struct {
+	// Certain is in seconds or picodollars.
+	Certain float64 `json:"certain,omitempty"`
+	// Middle and Spread are the mean and the standard deviation of the logarithm of the rest; there is none where Spread
+	// is 0.
+	Middle float64 `json:"middle,omitempty"`
+	Spread float64 `json:"spread,omitempty"`
+}
+
+// Within is the probability that the sum is at most this much.
+func (s Sum) Within(most float64) float64 {
+	left := most - s.Certain
 	switch {
-	case spread == 0:
-		if sum <= most {
+	case s.Spread == 0:
+		if s.Certain <= most {
 			return 1
 		}
 		return 0
 	case left <= 0:
 		return 0
 	}
-	return 0.5 * math.Erfc(-(math.Log(left)-middle)/(math.Sqrt2*spread))
+	return 0.5 * math.Erfc(-(math.Log(left)-s.Middle)/(math.Sqrt2*s.Spread))
+}
+
+// Quantile is what the sum is at most with this probability, which is above 0 and below 1.
+func (s Sum) Quantile(probability float64) float64 {
+	return s.Beyond(math.Sqrt2 * math.Erfinv(2*probability-1))
+}
+
+// Beyond is what the sum is where the logarithm of the rest is so many standard deviations above its mean.
+func (s Sum) Beyond(deviations float64) float64 {
+	if s.Spread == 0 {
+		return s.Certain
+	}
+	return s.Certain + math.Exp(s.Middle+s.Spread*deviations)
 }
 
 // negligible are seconds, or picodollars, that are certain: of what is far less the square is 0.
 const negligible = 1e-12
 
-// distribution is that of a sum over a point's options: what is certain of it, and the parameters of the log-normal
-// distribution of the rest; without a spread all of it is certain.
-func (f Frontier) distribution(p Point, sum float64, of func(Option) float64) (certain, middle, spread float64) {
-	certain = sum
+// sumOf is the distribution of the sum of options, of which sum is that of the medians, with what is certain.
+func sumOf(stages [][]Option, options []int, sum float64, of func(Option) float64) Sum {
+	certain := sum
 	mean, variance, doubt := 0.0, 0.0, 0.0
-	for stage, i := range p.Options {
-		o := f.stages[stage][i]
+	for stage, i := range options {
+		o := stages[stage][i]
 		median := of(o)
 		if o.Spread == 0 && o.Doubt == 0 || median < negligible {
 			continue
@@ -88,9 +129,12 @@ func (f Frontier) distribution(p Point, sum float64, of func(Option) float64) (c
 		doubt += average * math.Sqrt(math.Expm1(common))
 	}
 	variance += doubt * doubt
-	if mean == 0 {
-		return sum, 0, 0
+	square := 0.0
+	if mean > 0 {
+		square = math.Log1p(variance / (mean * mean))
 	}
-	square := math.Log1p(variance / (mean * mean))
-	return max(certain, 0), math.Log(mean) - square/2, math.Sqrt(square)
+	if square == 0 { // or too little to be told from it
+		return Sum{Certain: sum}
+	}
+	return Sum{Certain: max(certain, 0), Middle: math.Log(mean) - square/2, Spread: math.Sqrt(square)}
 }

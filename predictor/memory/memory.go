@@ -199,6 +199,8 @@ type Run struct {
 	Stages   []fact.StageID     `json:"stages,omitempty"` // in order of first scheduling
 	// Calls are the stages that it calls and no others, by name; nil where that is not known.
 	Calls []string `json:"calls,omitempty"`
+	// Division is how its goal is divided over its stages.
+	Division Division `json:"division,omitzero"`
 }
 
 // Whole reports whether it is known to have called all stages that it calls.

@@ -114,6 +114,9 @@ type Policy struct {
 	// Shadow sizes as Static does, but predicts what would have been granted, so that the predictions can be watched
 	// (--predictor=shadow).
 	Shadow bool `json:"shadow,omitempty"`
+	// Undivided leaves each stage of a run with a goal what earlier runs left it: the whole budget that is left, and the
+	// time until what followed them would miss the deadline. It is what dividing the goal is measured beside.
+	Undivided bool `json:"undivided,omitempty"`
 	// ValueOfTime is what an hour of earlier finish is worth to a run whose goal does not say, per hour.
 	ValueOfTime quantity.Money `json:"value_of_time_picodollars_per_hour"`
 	// IdleAfter is how long a stage without work keeps its last slot at most. Within it that is for how long keeping it

@@ -48,14 +48,17 @@ type Waiting struct {
 	// lost; Limited is false where the run has none.
 	Left    float64
 	Limited bool
-	// Due is in how many seconds the deadline is, and After for how many earlier runs that are alike went on once the
-	// stage was done; none where nothing is known to follow.
+	// Due is in how many seconds the deadline is, and After for how many the run goes on once the stage is done, each as
+	// probable as another: by its plan, or as earlier runs that are alike did; none where nothing is known to follow.
 	Due   float64
 	After []float64
+	// Divided says of a run with a plan where that buys time, so that Left is what it is; empty of others.
+	Divided string
 	// Part is the part of the tasks that is the run's.
 	Part float64
-	// Budget is what is left of the run's budget; it means nothing where the goal has none.
-	Budget quantity.Money
+	// Budget is what is left of the run's budget for functions of the stage; it means nothing where the goal has none.
+	// Reserved is what a plan keeps besides, for the pool and for what follows.
+	Budget, Reserved quantity.Money
 }
 
 // Choice is how many function slots a stage gets and why.
@@ -207,7 +210,7 @@ func (b Backlog) byGoal(run Waiting, odds *chances) Choice {
 		}
 		return Choice{Reason: wait + "; functions would finish no sooner"}
 	case run.Limited:
-		return Choice{Reason: fmt.Sprintf("%s, well within the %s left to the deadline", wait, words.Seconds(run.Left))}
+		return Choice{Reason: fmt.Sprintf("%s, well within the %s", wait, run.leaves())}
 	case goal.Minimise == fact.Cost:
 		return Choice{Reason: wait + "; the run minimises cost and has no deadline that needs functions"}
 	}
@@ -231,7 +234,7 @@ func (b Backlog) byDeadline(run Waiting, odds *chances) (choice Choice, needed b
 	if found && n == 0 {
 		return Choice{}, false
 	}
-	left := fmt.Sprintf("%s, with %s left to the deadline", wait, words.Seconds(run.Left))
+	left := fmt.Sprintf("%s, with %s", wait, run.leaves())
 	alone, with := odds.met(0), odds.met(n)
 	switch {
 	case max(alone, with) < lost:
@@ -298,11 +301,24 @@ func (b Backlog) bounded(wanted Choice, run Waiting) Choice {
 		return wanted
 	}
 	if n := b.affordable(wanted.Slots, run.Budget, run.Part); n < wanted.Slots {
-		wanted.Reason += fmt.Sprintf("; %s of the budget of %s is left and that may cost %s, so it is %s",
-			run.Budget, run.Goal.Budget, b.UpperPrice(wanted.Slots).Times(run.Part), words.Count(n, "slot"))
+		kept := ""
+		if run.Reserved > 0 {
+			kept = fmt.Sprintf(" besides the %s that the plan keeps for the pool and for what follows", run.Reserved)
+		}
+		wanted.Reason += fmt.Sprintf("; %s of the budget of %s is left%s and that may cost %s, so it is %s",
+			run.Budget, run.Goal.Budget, kept, b.UpperPrice(wanted.Slots).Times(run.Part), words.Count(n, "slot"))
 		wanted.Slots = n
 	}
 	return wanted
+}
+
+// leaves says what the deadline leaves the stage.
+func (w Waiting) leaves() string {
+	if w.Divided == "" {
+		return words.Seconds(w.Left) + " left to the deadline"
+	}
+	return fmt.Sprintf("%s of the %s to the deadline that the plan leaves it (%s)", words.Seconds(w.Left),
+		words.Seconds(max(w.Due, 0)), w.Divided)
 }
 
 func finishes(n int) string {

@@ -1,6 +1,7 @@
 package whatif
 
 import (
+	"cmp"
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
@@ -34,6 +35,8 @@ type Stage struct {
 	Present Given
 
 	settled bool // it gets that, whatever else
+	single  int  // tasks that are scheduled one by one; 0 is mostScheduled
+	spills  bool // it has all that the pool has for it, and what is asked is how many functions
 }
 
 // Running is an attempt that goes on.
@@ -91,6 +94,7 @@ type Given struct {
 
 	spread float64
 	price  quantity.Money
+	pool   quantity.Money // of that, what is not of functions
 }
 
 // The kinds of slots in a schedule.
@@ -145,6 +149,9 @@ func (s Stage) try(g Given, room Room, class Class) (Given, bool) {
 		own[kind]++
 		g.Tasks++
 		ends, price = max(ends, one.Left), price.Plus(one.Cost)
+		if !one.Function {
+			g.pool = g.pool.Plus(one.Cost)
+		}
 	}
 	if s.Tasks == 0 {
 		g.Slots, g.Functions = own[atPool], own[atFunctions]
@@ -172,7 +179,7 @@ func (s Stage) try(g Given, room Room, class Class) (Given, bool) {
 	queue.Add(cold, makespan.Slot{Free: class.Cold, Takes: class.Seconds, Kind: atFunctions})
 	before := [2]float64{queue.Sum(atPool), queue.Sum(atFunctions)}
 	waiting := s.waiting()
-	single := min(waiting, max(mostScheduled, queue.Len()))
+	single := min(waiting, max(cmp.Or(s.single, mostScheduled), queue.Len()))
 	queue.Fill(float64(waiting - single))
 	for _, length := range s.lengths(single) {
 		ends = max(ends, queue.Take(length))
@@ -180,7 +187,8 @@ func (s Stage) try(g Given, room Room, class Class) (Given, bool) {
 	part := float64(s.Tasks) / float64(waiting)
 	if g.Slots > 0 {
 		busy := queue.Sum(atPool) - before[atPool] + float64(started)*room.Start
-		price = price.Plus(room.Hour.Times(part * busy / 3600))
+		took := room.Hour.Times(part * busy / 3600)
+		price, g.pool = price.Plus(took), g.pool.Plus(took)
 	}
 	if g.Functions > 0 {
 		done := (queue.Sum(atFunctions) - before[atFunctions]) / class.Seconds
@@ -240,6 +248,9 @@ func (s Stage) options() (ways []Given) {
 		}
 	}
 	for _, class := range s.Classes {
+		if s.spills && len(s.Rooms) > 0 {
+			break
+		}
 		for _, n := range counts(min(class.Slots, s.waiting())) {
 			add(Given{Functions: n, Class: class.Memory}, Room{}, class)
 		}
@@ -247,7 +258,7 @@ func (s Stage) options() (ways []Given) {
 	for _, room := range s.Rooms {
 		most := min(room.Slots, s.waiting()+held)
 		for _, k := range counts(most) {
-			if k < held && k < most {
+			if k < most && (k < held || s.spills) {
 				continue // they have their slots
 			}
 			add(Given{Slots: k, Size: room.Size}, room, Class{})
