@@ -104,11 +104,13 @@ func reportRegret(into *report, name string, pools int, of func(searcher string)
 			Eval: "tuning", Set: "algoperf_curves", Case: name, Metric: "regret_ratio", Unit: "times",
 			Ours: ours / of("random"), Baselines: ratio, N: pools,
 		},
-		figure{
-			Eval: "tuning", Set: "algoperf_curves", Case: name, Metric: "curves_ratio", Unit: "times",
-			Ours: ours / regret[tuning.Plain], N: pools,
-		},
 	)
+	if plain := regret[tuning.Plain]; plain > 0 { // a ratio to nothing is no figure
+		into.add(figure{
+			Eval: "tuning", Set: "algoperf_curves", Case: name, Metric: "curves_ratio", Unit: "times", Ours: ours / plain,
+			N: pools,
+		})
+	}
 }
 
 // trialPools reads the pools of recorded trainings of the external tuning ruleset.
