@@ -61,8 +61,8 @@ type Place struct {
 	// GoesOn says that it may be given another job, as far as is decided: it has not had all there is, has not diverged,
 	// and those that it competes with have not gone on without it.
 	GoesOn bool
-	// Out says that it goes on no more because of its curve, where Options.GoOn does not ask for all: it would end worse
-	// than Beyond, the best objective that was told further on.
+	// Out says that it does not go on, though it is among the best part of its rung, because of its curve, where
+	// Options.GoOn does not ask for all: it would end worse than Beyond, the best objective that was told further on.
 	Out    bool
 	Beyond float64
 }
@@ -83,7 +83,8 @@ func (s *Search) Places() []Place {
 	}
 	done := s.Done()
 	for i, t := range s.trials {
-		if !t.running && !s.options.GoOn && s.out(i) {
+		promoted := places[i].Place <= places[i].Of/s.options.Eta
+		if !t.running && promoted && !s.options.GoOn && s.out(i) {
 			best, _ := s.bestAbove(t.rung)
 			if s.options.Maximise {
 				best = -best
