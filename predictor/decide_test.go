@@ -125,6 +125,51 @@ func TestWindowsGrowWithTheSlotsInPowersOfTwoAndStay(t *testing.T) {
 	}
 }
 
+// TestTheWindowOfATuningIsTwiceItsSlots follows that of one run from its announcement on, as slots come and go.
+func TestTheWindowOfATuningIsTwiceItsSlots(t *testing.T) {
+	t.Parallel()
+	announced := predictor.Scheduled{Run: "r", Stage: stageNamed("score"), Expected: 81, Tuning: true, At: after(0)}
+	state := fold(learn(predictor.State{}, "score", 10, 1), started("r", 0, predictor.Goal{}), announced,
+		hint("r", "score", predictor.TuningWindow, 0))
+	told, tick := 0, 1.0 // what the run goes by: nothing was told yet
+	for _, step := range []struct {
+		why     string
+		hosts   int // slots that the host has room for
+		waiting int // tasks that are scheduled besides
+		want    int
+	}{
+		{"two slots are half of the first window", 2, 0, 0},
+		{"three need more", 3, 0, 6},
+		{"as many as wait", 40, 1, 10},
+		{"half as many again", 40, 10, 30},
+		{"a few more are none of its business", 17, 0, 30},
+		{"most wait behind three slots", 3, 0, 6},
+	} {
+		if step.waiting > 0 {
+			state = predictor.Fold(state, hint("r", "score", step.waiting, tick))
+		}
+		snap := laptop(tick, step.hosts)
+		snap.Functions.Enabled = false
+		var plan predictor.Plan
+		plan, state = predictor.Decide(state, snap)
+		tick++
+		for _, row := range plan.Windows {
+			told = row.Tasks
+		}
+		if told != step.want {
+			t.Errorf("%s: with %d slots the window is %d, want %d: %s", step.why, step.hosts, told, step.want,
+				strings.Join(reasons(plan), "\n"))
+		}
+	}
+	state = predictor.Fold(state, predictor.Scheduled{
+		Run: "r", Stage: stageNamed("score"), Expected: 100, At: after(tick),
+	})
+	plan, _ := predictor.Decide(state, laptop(tick, 2))
+	if len(plan.Windows) != 1 || plan.Windows[0].Tasks != 64 {
+		t.Errorf("a Map of the stage after it has the windows %+v, want the usual 64 tasks", plan.Windows)
+	}
+}
+
 func TestATermStartsItsTicksAnew(t *testing.T) {
 	t.Parallel()
 	var state predictor.State

@@ -187,12 +187,19 @@ type (
 
 // The constants of [plan].
 const (
+	TuningWindow    = plan.TuningWindow
 	UsualTimeToLoss = plan.UsualTimeToLoss
 	MostOthers      = plan.MostOthers
 )
 
 // Trail is how one metric of a training has gone, from the reports of its steps.
 type Trail = curve.Trail
+
+// Stretch is the part of a training that a task does.
+type Stretch = curve.Stretch
+
+// Prospect is what a task's curve says of the end of the training.
+type Prospect = curve.Prospect
 
 // MostTrail is [curve.MostTrail].
 const MostTrail = curve.MostTrail

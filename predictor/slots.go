@@ -316,24 +316,27 @@ const (
 	easySlack      = 0.7 // and above which it is no longer
 	tasksPerSlot   = 4   // a window this many times the slots keeps them busy between two ticks
 	windowCapacity = 2   // windows grow by this factor, so that a growing stage changes its window a few times only
+	tuningPerSlot  = 2   // the same for tasks of a tuning
+	tuningStep     = 4   // whose window grows by one part in this at least, for the same reason
 )
 
 // turnWindows writes the windows of runs that were ever told another than the default, and tells those that changed.
 // Such a row stays as long as there is work at its stage: a plan or a telling may be lost, and the next one says the
-// same. A window grows while its run goes on and never shrinks: a task that was scheduled cannot be taken back.
+// same.
 func (d *decider) turnWindows() {
 	for _, w := range d.works {
 		slots := w.slots + w.functions*w.stage.Batch.Most()
 		for _, id := range slices.Sorted(maps.Keys(w.stage.Shares)) {
 			part := w.stage.Shares[id]
-			before, priority := cmp.Or(part.Window, d.policy.Window), cmp.Or(part.Priority, priorityUsual)
-			part.Window = min(before, d.policy.MaxWindow)
-			for part.Window < d.policy.MaxWindow && slots*tasksPerSlot > part.Window {
-				part.Window = min(part.Window*windowCapacity, d.policy.MaxWindow)
+			least := d.policy.Window
+			if part.Tuning {
+				least = min(plan.TuningWindow, least)
 			}
+			before, priority := cmp.Or(part.Window, least), cmp.Or(part.Priority, priorityUsual)
+			part.Window = d.window(part, max(before, least), least, slots)
 			part.Priority = d.priority(w, part, priority)
 			changed := part.Window != before || part.Priority != priority
-			part.Steered = part.Steered || changed || part.Window != d.policy.Window || part.Priority != priorityUsual
+			part.Steered = part.Steered || changed || part.Window != least || part.Priority != priorityUsual
 			if part.Steered {
 				d.windowRow(w, id, part)
 			}
@@ -341,7 +344,7 @@ func (d *decider) turnWindows() {
 				d.decide(plan.Decision{
 					Stage: w.stage.ID, Run: id, What: "window",
 					From: windowText(before, priority), To: windowText(part.Window, part.Priority),
-					Reason: d.windowReason(w, part, priority),
+					Reason: d.windowReason(w, part, before, priority),
 					Inputs: map[string]float64{"slots": float64(slots), "backlog_tasks": float64(w.queued[0] + w.queued[1])},
 				})
 			}
@@ -350,6 +353,28 @@ func (d *decider) turnWindows() {
 	slices.SortFunc(d.plan.Windows, func(a, b plan.Window) int {
 		return cmp.Or(cmp.Compare(a.Run, b.Run), fact.CompareStages(a.Stage, b.Stage))
 	})
+}
+
+// window is how many tasks of a run's part may be in flight, given how many slots work on its stage. It grows while the
+// run goes on and does not shrink, since a task that was scheduled cannot be taken back; but that of a tuning does, where
+// most of what is in flight waits: what is decided ahead is decided with less known. Twice the slots leave each of them
+// a task when its own ends; a tuning whose window is wider begins all its trials before it promotes the first
+// (TestATuningDecidesAheadAsLittleAsItsWindowAllows).
+func (d *decider) window(part *memory.Share, window, least, slots int) int {
+	most := d.policy.MaxWindow
+	window = min(window, most)
+	if !part.Tuning {
+		for window < most && slots*tasksPerSlot > window {
+			window = min(window*windowCapacity, most)
+		}
+		return window
+	}
+	switch wanted := min(max(tuningPerSlot*slots, least), most); {
+	case wanted >= window+max(1, window/tuningStep),
+		slots > 0 && window > 2*wanted && part.Queued[0]+part.Queued[1] > wanted:
+		return wanted
+	}
+	return window
 }
 
 func (d *decider) windowRow(w *work, run string, part *memory.Share) {
@@ -382,17 +407,24 @@ func (d *decider) priority(w *work, part *memory.Share, before int) int {
 	}
 }
 
-func (d *decider) windowReason(w *work, part *memory.Share, before int) string {
+func (d *decider) windowReason(w *work, part *memory.Share, window, priority int) string {
 	left, limited := d.timeLeft(w.stage, part)
-	if limited && part.Priority != before {
+	if limited && part.Priority != priority {
 		leaves := "the deadline leaves it " + words.Seconds(max(left, 0)) // what follows the stage needs the rest
 		if math.IsInf(w.finish, 1) {
 			return "no slot works on the backlog, and " + leaves
 		}
 		return fmt.Sprintf("the backlog takes %s more, and %s", words.Seconds(w.finish), leaves)
 	}
-	said := fmt.Sprintf("%s need %d tasks in flight each to stay busy", words.Count(w.slots+w.functions, "slot"),
-		tasksPerSlot)
+	slots, each := words.Count(w.slots+w.functions, "slot"), tasksPerSlot
+	if part.Tuning {
+		each = tuningPerSlot
+	}
+	if part.Window < window {
+		return fmt.Sprintf("%s wait behind %s: the fewer tasks of a tuning do, the more it knows when it decides",
+			words.Count(part.Queued[0]+part.Queued[1], "task"), slots)
+	}
+	said := fmt.Sprintf("%s need %d tasks in flight each to stay busy", slots, each)
 	if tasks := w.stage.Batch.Most(); tasks > 1 {
 		said += fmt.Sprintf(", for each of the %d tasks of an invoke", tasks)
 	}

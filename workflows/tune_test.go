@@ -27,6 +27,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	spillway "github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/internal/account"
@@ -540,9 +541,9 @@ func TestATuningEndsWhenItsTimeIsUp(t *testing.T) {
 		least                 int // trials that begin
 	}{
 		"there is enough":                   {10 * time.Hour, 0, time.Minute, runs.EndedDone, "", 27},
-		"there is too little":               {150 * time.Second, 0, time.Minute, runs.EndedTime, "", 8},
-		"the run's deadline comes":          {0, 150 * time.Second, time.Minute, runs.EndedDeadline, "", 8},
-		"a trial never reports":             {10 * time.Minute, 0, 1000 * time.Hour, runs.EndedTime, "", 27},
+		"there is too little":               {150 * time.Second, 0, time.Minute, runs.EndedTime, "", 6},
+		"the run's deadline comes":          {0, 150 * time.Second, time.Minute, runs.EndedDeadline, "", 6},
+		"a trial never reports":             {10 * time.Minute, 0, 1000 * time.Hour, runs.EndedTime, "", 20},
 		"it is not enough for a single job": {30 * time.Second, 0, time.Minute, "", `no trial told "loss" within the 30s`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -877,7 +878,7 @@ func TestATuningTellsHowItStands(t *testing.T) {
 		id = info.WorkflowExecution.ID
 	})
 	f.env.RegisterDelayedCallback(func() {
-		for into, asked := range map[*runs.Tuning]runs.TuningPage{&halfway: {}, &page: {First: 9, Trials: 3}} {
+		for into, asked := range map[*runs.Tuning]runs.TuningPage{&halfway: {}, &page: {First: 4, Trials: 3}} {
 			answer, err := f.env.QueryWorkflowByID(id, runs.TuningQuery, asked)
 			if err == nil {
 				err = answer.Get(into)
@@ -893,9 +894,9 @@ func TestATuningTellsHowItStands(t *testing.T) {
 	if !strings.HasSuffix(id, "/fit-tune") {
 		t.Errorf("the tuning is called %q", id)
 	}
-	if halfway.Counts[runs.TrialRunning] != 8 || halfway.Ended != "" || halfway.Begun != len(halfway.Trials) ||
-		halfway.Best == nil || halfway.Spent != 40 || halfway.Options.Eta != 3 || halfway.Stage != "fit" {
-		t.Errorf("after 90 seconds: %+v, want 8 jobs that run and 8 that are over", halfway)
+	if halfway.Counts[runs.TrialRunning] != 4 || halfway.Ended != "" || halfway.Begun != len(halfway.Trials) ||
+		halfway.Best == nil || halfway.Spent != 20 || halfway.Options.Eta != 3 || halfway.Stage != "fit" {
+		t.Errorf("after 90 seconds: %+v, want 4 jobs that run and 4 that are over", halfway)
 	}
 	for _, trial := range halfway.Trials {
 		last := trial.Jobs[len(trial.Jobs)-1]
@@ -904,8 +905,137 @@ func TestATuningTellsHowItStands(t *testing.T) {
 			t.Errorf("trial %d is %s, and its last job: %+v", trial.Number, trial.State, last)
 		}
 	}
-	if len(page.Trials) != 3 || page.Trials[0].Number != 9 || page.Begun != halfway.Begun {
-		t.Errorf("the page from 9 on: %+v", page.Trials)
+	if len(page.Trials) != 3 || page.Trials[0].Number != 4 || page.Begun != halfway.Begun {
+		t.Errorf("the page from 4 on: %+v", page.Trials)
+	}
+}
+
+// TestATuningDecidesAheadAsLittleAsItsWindowAllows has jobs take a minute each: with the window of a run of before, all of
+// the 27 trials begin before the first goes on; now one does when four have told, also where the run is told of more
+// slots by then.
+func TestATuningDecidesAheadAsLittleAsItsWindowAllows(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ version, told, want, most int }{
+		"before":                {3, 0, 27, 27},
+		"nobody tells a window": {wire.WorkflowVersion, 0, 4, predictor.TuningWindow},
+		"a window is told":      {wire.WorkflowVersion, 12, 12, 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newTuner(t, spillway.Goal{}, nil)
+			if err := f.env.SetMemoOnStart(map[string]any{
+				runs.GoalMemo: spillway.Goal{}, runs.OptionsMemo: wire.RunOptions{Version: c.version, Window: 64},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			f.env.OnActivity(fit.Name(), mock.Anything, mock.Anything, mock.Anything).Return(told(1, 5), nil).
+				AfterFn(func() time.Duration { return time.Minute })
+			if c.told > 0 {
+				f.env.RegisterDelayedCallback(func() {
+					window := predictor.Window{Stage: predictor.StageID{Name: fit.Name()}, Tasks: c.told}
+					f.env.UpdateWorkflow(runs.WindowUpdate, "", &testsuite.TestUpdateCallback{
+						OnReject: func(err error) { t.Error(err) }, OnAccept: func() {}, OnComplete: func(any, error) {},
+					}, window)
+				}, time.Second)
+			}
+			best, err := f.run(t, fitSearch())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var jobs []runs.TrialJob
+			for _, trial := range best.Tuning.Trials {
+				jobs = append(jobs, trial.Jobs...)
+			}
+			slices.SortStableFunc(jobs, func(a, b runs.TrialJob) int { return a.StartedAt.Compare(b.StartedAt) })
+			before, most := 0, 0 // jobs that were begun before the first of the second rung's; most at a time
+			for i, job := range jobs {
+				if before == 0 && job.Rung > 0 {
+					before = i
+				}
+				running := 0
+				for _, other := range jobs[:i+1] {
+					if other.EndedAt.After(job.StartedAt) {
+						running++
+					}
+				}
+				most = max(most, running)
+			}
+			if before != c.want || most > c.most {
+				t.Errorf("%d jobs began before the first trial went on, want %d; %d were in flight, want %d at most", before,
+					c.want, most, c.most)
+			}
+		})
+	}
+}
+
+// TestATrialThatItsCurveLeavesBehindDoesNotGoOn has six trials of which the third and the fourth are the best at first.
+// The third goes on to 0.2; the curve of the other says that it ends above, and so does what it gained.
+func TestATrialThatItsCurveLeavesBehindDoesNotGoOn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		metric   string
+		maximise bool
+		version  int
+		out      bool
+	}{
+		"its loss":                             {"loss", false, wire.WorkflowVersion, true},
+		"another metric of the same value":     {"val_loss", false, wire.WorkflowVersion, true},
+		"a metric of which more is better":     {"accuracy", false, wire.WorkflowVersion, false},
+		"what is maximised":                    {"accuracy", true, wire.WorkflowVersion, true},
+		"a run that began before there was it": {"loss", false, 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sign := 1.0
+			if c.maximise {
+				sign = -1
+			}
+			f := newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, task wire.Task) (wire.Result, error) {
+				turn, loss := in.Trial, 1.0
+				if n := turn.Number; n == 2 || n == 3 {
+					loss = []float64{0.3, 0.4}[n-2] - 0.1*float64(turn.Rung)
+				}
+				result := told(sign*loss, 1)
+				asked := c.version >= 4 && turn.Rung < 2
+				switch s := task.Stretch; {
+				case (s != nil) != asked:
+					t.Errorf("rung %d: what its curve says is asked for: %v", turn.Rung, s)
+				case s == nil:
+				case s.To != turn.To || s.Before != turn.To/3 || s.Most != 9 || s.From != 0: // no checkpoint was saved
+					t.Errorf("rung %d does %+v", turn.Rung, *s)
+				case turn.Number == 3:
+					before := sign * 0.41
+					result.Prospect = &predictor.Prospect{
+						Metric: c.metric, Value: sign * loss, Low: min(sign*0.35, sign*0.38), High: max(sign*0.35, sign*0.38),
+						Before: &before,
+					}
+				}
+				return result, nil
+			})
+			if err := f.env.SetMemoOnStart(map[string]any{
+				runs.GoalMemo: spillway.Goal{}, runs.OptionsMemo: wire.RunOptions{Version: c.version, Window: 1},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			s := fitSearch()
+			s.Trials, s.Most, s.Least, s.Maximise = 6, 9, 1, c.maximise
+			best, err := f.run(t, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if best.Trial != 2 || best.Objective != sign*0.1 && math.Abs(best.Objective-sign*0.1) > 1e-9 {
+				t.Errorf("trial %d is the best with %g, want 2", best.Trial, best.Objective)
+			}
+			trial := best.Tuning.Trials[3]
+			want := "rung 0: predicted 0.35 to 0.38 at 9, and the best so far is 0.1"
+			if c.maximise {
+				want = "rung 0: predicted -0.38 to -0.35 at 9, and the best so far is -0.1"
+			}
+			if out := len(trial.Jobs) == 1; out != c.out || out && (trial.Why != want || trial.State != runs.TrialStopped) {
+				t.Errorf("the other had %d jobs, is %s, and why: %q; want out %v, %q", len(trial.Jobs), trial.State, trial.Why,
+					c.out, want)
+			}
+		})
 	}
 }
 

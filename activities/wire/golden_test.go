@@ -40,6 +40,7 @@ var (
 		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent, Budgeted: true,
 		Reserved: 7, Batches: true, Asks: true,
 		CacheVersion: "2", Resume: ref, Tells: true,
+		Stretch: &predictor.Stretch{From: 1, Before: 1, To: 3, Most: 27},
 	}
 	training = predictor.Training{
 		Model: "3b2a", ModelBytes: 4 * quantity.MiB,
@@ -127,7 +128,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindScheduled: {Event: predictor.Scheduled{
 			Run: "digits-1", Stage: stage, Tasks: 1, PoolOnly: true, Input: 350_356, Declared: size, Program: "python3",
 			Imports: []string{"numpy", "torch"}, Kind: "csv", Fixed: true, Unfit: "it imports numpy", Batches: true,
-			Expected: 6, At: at,
+			Expected: 6, Tuning: true, At: at,
 		}},
 		wire.KindBacklog: {Event: predictor.BacklogObserved{Stage: stage, PoolOnly: true, Tasks: 5, At: at}},
 		wire.KindAttemptStarted: {Event: predictor.AttemptStarted{
@@ -177,11 +178,13 @@ func loopMessages() map[wire.Kind]wire.Message {
 
 // plainMessages holds the messages that travel outside the loop's stream, by the name of their golden file.
 func plainMessages() map[string]any {
+	before := 0.5
 	return map[string]any{
 		"task": &task,
 		"result": &wire.Result{
 			Output: json.RawMessage(`{"labels":[1,2]}`), Venue: predictor.Function, Cost: 5_542_794, Checkpoint: ref,
 			Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"}, Took: time.Minute,
+			Prospect: &predictor.Prospect{Metric: "loss", Value: 0.25, Low: 0.125, High: 0.1875, Before: &before},
 		},
 		"heartbeat": &wire.Heartbeat{
 			Failures: 2, OutOfMemory: 1, LargestFailed: 64 * quantity.MiB, LargestFailedGPU: quantity.GiB, HostWait: time.Minute,

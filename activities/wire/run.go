@@ -15,7 +15,7 @@ import (
 // WorkflowVersion is that of the steps that runs take beside their pipeline's own: how money is reserved, chunks are
 // told, results looked up. A run keeps the version it was started with, so that a newer engine replays it step by step.
 // Whatever changes steps raises it, and keeps the steps of every version before that a run may still have.
-const WorkflowVersion = 3
+const WorkflowVersion = 4
 
 // RunOptions is how a run is started, besides its input and its goal. The zero value is an ordinary run.
 type RunOptions struct {

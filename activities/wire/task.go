@@ -66,6 +66,8 @@ type Task struct {
 	Resume activities.Ref `json:"resume,omitzero"`
 	// Tells asks for Checkpoint, Metrics and Took in the Result.
 	Tells bool `json:"tells,omitempty"`
+	// Stretch is which part of a training the task does; it asks for Prospect in the Result.
+	Stretch *predictor.Stretch `json:"stretch,omitempty"`
 }
 
 // Result is what every stage activity returns.
@@ -83,6 +85,9 @@ type Result struct {
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	NotFinite  []string           `json:"not_finite,omitempty"`
 	Took       time.Duration      `json:"took_ns,omitempty"`
+	// Prospect is what the metric of the training has to be expected to come to at its end; nil where Task.Stretch does not
+	// ask for it, or nobody can tell.
+	Prospect *predictor.Prospect `json:"prospect,omitempty"`
 }
 
 // Heartbeat is the detail that an attempt leaves for the next one of the same task.

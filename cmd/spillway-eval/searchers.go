@@ -33,6 +33,9 @@ func evaluateSearchers(ctx context.Context, seed uint64, orders int, with common
 			"skipped\n", fewestTrials)
 		return nil
 	}
+	if err := reportEnds(ctx, pools, orders, seed, with.report); err != nil {
+		return err
+	}
 	regrets := map[string][][]float64{} // of each searcher, of each pool, for each budget
 	for _, name := range tuning.Searchers() {
 		for _, pool := range pools {
@@ -62,10 +65,33 @@ func evaluateSearchers(ctx context.Context, seed uint64, orders int, with common
 	return nil
 }
 
+// reportEnds reports where ASHA ends that does not go on, with what curves say and without.
+func reportEnds(ctx context.Context, pools []tuning.Pool, orders int, seed uint64, into *report) error {
+	spent, regret := map[string][]float64{}, map[string][]float64{}
+	for _, searcher := range tuning.Searchers()[:2] {
+		for _, pool := range pools {
+			s, r, err := pool.End(ctx, searcher, orders, seed)
+			if err != nil {
+				return err
+			}
+			spent[searcher], regret[searcher] = append(spent[searcher], s), append(regret[searcher], r)
+		}
+	}
+	add := func(metric, unit string, of map[string][]float64) {
+		into.add(figure{
+			Eval: "tuning", Set: "algoperf_curves", Case: "done", Metric: metric, Unit: unit, Ours: mean(of["asha"]),
+			Baselines: map[string]float64{tuning.Plain: mean(of[tuning.Plain])}, N: len(pools),
+		})
+	}
+	add("spent", "R", spent)
+	add("regret", "ratio", regret)
+	return nil
+}
+
 func reportRegret(into *report, name string, pools int, of func(searcher string) float64) {
 	ours := of("asha")
 	regret, ratio := map[string]float64{}, map[string]float64{}
-	for _, searcher := range tuning.Searchers()[1:] {
+	for _, searcher := range tuning.Searchers()[1:] { // without ours
 		regret[searcher] = of(searcher)
 		ratio[searcher] = of(searcher) / of("random")
 	}
@@ -79,6 +105,12 @@ func reportRegret(into *report, name string, pools int, of func(searcher string)
 			Ours: ours / of("random"), Baselines: ratio, N: pools,
 		},
 	)
+	if plain := regret[tuning.Plain]; plain > 0 { // a ratio to nothing is no figure
+		into.add(figure{
+			Eval: "tuning", Set: "algoperf_curves", Case: name, Metric: "curves_ratio", Unit: "times", Ours: ours / plain,
+			N: pools,
+		})
+	}
 }
 
 // trialPools reads the pools of recorded trainings of the external tuning ruleset.

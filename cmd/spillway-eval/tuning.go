@@ -49,7 +49,9 @@ the validation metric so far) by one worker, in random orders, for 2, 4 and 7 ti
 90th percentile of the recorded steps), from R/27 on:
 
   regret         how far the best that was seen is from the best of the pool, as a part of how far the middle trial is
-  regret_ratio   that of ASHA, which is what Spillway does where nobody says, over that of random search`,
+  regret_ratio   that of ASHA, which is what Spillway does where nobody says, over that of random search
+  curves_ratio   and over that of ASHA which is told nothing of the curves of trials; of searches that do not go on with
+                 the next best but are done (case done), what is spent and the regret, with and without`,
 		define: func(flags *flag.FlagSet) func(context.Context, common) error {
 			world := tuning.World{}
 			orders, jobs := 0, 0

@@ -162,8 +162,11 @@ type Scheduled struct {
 	// Unfit is why the task is on the queue that functions do not poll, where that follows from what it is.
 	Unfit string `json:"unfit,omitempty"`
 	// further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
-	Expected int       `json:"expected,omitempty"`
-	At       time.Time `json:"at"`
+	Expected int `json:"expected,omitempty"`
+	// Tuning says, where tasks are announced, that they are those of a tuning, which decides what the next one does when
+	// another ends: the fewer wait, the more it knows.
+	Tuning bool      `json:"tuning,omitempty"`
+	At     time.Time `json:"at"`
 }
 
 // Reused says that a run took results of earlier runs instead of running tasks.

@@ -222,6 +222,9 @@ const (
 	PriorityLast  = 5
 )
 
+// TuningWindow is how many tasks of a tuning are in flight at first: it is told more as slots come to work for it.
+const TuningWindow = 4
+
 // Window bounds how many tasks of one run and stage are in flight. A run and stage without a row keeps what it has: the
 // default unless there was one.
 type Window struct {

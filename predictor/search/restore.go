@@ -13,6 +13,8 @@ type Step struct {
 	Reported  bool
 	Job       int
 	Objective float64
+	// Ahead is what was expected of its trial then; nil where nothing was.
+	Ahead *Ahead
 }
 
 // ErrSteps says that the steps of a search are not those of this one.
@@ -32,7 +34,12 @@ func Restore(space Space, options Options, steps []Step) (*Search, []Job, error)
 			if step.Job < 0 || step.Job >= len(jobs) {
 				return nil, nil, fmt.Errorf("%w: step %d reports job %d of %d", ErrSteps, i, step.Job, len(jobs))
 			}
-			if err := s.Report(jobs[step.Job].Trial, step.Objective); err != nil {
+			trial := jobs[step.Job].Trial
+			err := s.Report(trial, step.Objective)
+			if err == nil && step.Ahead != nil {
+				err = s.Expect(trial, *step.Ahead)
+			}
+			if err != nil {
 				return nil, nil, fmt.Errorf("%w: step %d: %w", ErrSteps, i, err)
 			}
 			continue
@@ -54,6 +61,10 @@ type Place struct {
 	// GoesOn says that it may be given another job, as far as is decided: it has not had all there is, has not diverged,
 	// and those that it competes with have not gone on without it.
 	GoesOn bool
+	// Out says that it does not go on, though it is among the best part of its rung, because of its curve, where
+	// Options.GoOn does not ask for all: it would end worse than Beyond, the best objective that was told further on.
+	Out    bool
+	Beyond float64
 }
 
 // Places returns how all trials stand that were begun, by number.
@@ -72,7 +83,15 @@ func (s *Search) Places() []Place {
 	}
 	done := s.Done()
 	for i, t := range s.trials {
-		places[i].GoesOn = !done && len(t.objective) > 0 && !math.IsInf(t.objective[len(t.objective)-1], 1) && s.waits(i)
+		promoted := places[i].Place <= places[i].Of/s.options.Eta
+		if !t.running && promoted && !s.options.GoOn && s.out(i) {
+			best, _ := s.bestAbove(t.rung)
+			if s.options.Maximise {
+				best = -best
+			}
+			places[i].Out, places[i].Beyond = true, best
+		}
+		places[i].GoesOn = !done && !places[i].Out && len(t.objective) > 0 && !math.IsInf(t.objective[len(t.objective)-1], 1) && s.waits(i)
 	}
 	return places
 }

@@ -27,7 +27,7 @@ func TestARestoredSearchGoesOnAsTheOneBefore(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			options := search.Options{
 				Algorithm: algorithm, Trials: 1 + r.IntN(30), Most: 27, Seed: seed, Maximise: seed%2 == 0,
-				GoOn: algorithm == search.ASHA && seed%3 == 0,
+				GoOn: algorithm == search.ASHA && seed%3 == 0, Rules: int(seed / 2 % (search.Newest + 1)),
 			}
 			cut := r.IntN(60)
 			whole, err := search.New(space, options)
@@ -70,6 +70,10 @@ func TestARestoredSearchGoesOnAsTheOneBefore(t *testing.T) {
 				if r.IntN(8) == 0 {
 					objective = math.NaN()
 				}
+				var ahead *search.Ahead
+				if r.IntN(2) == 0 {
+					ahead = &search.Ahead{Best: objective + r.NormFloat64(), Before: objective + r.NormFloat64()/5}
+				}
 				for _, s := range []*search.Search{whole, restored} {
 					if s == nil {
 						continue
@@ -77,8 +81,14 @@ func TestARestoredSearchGoesOnAsTheOneBefore(t *testing.T) {
 					if err := s.Report(job.Trial, objective); err != nil {
 						t.Fatal(err)
 					}
+					if ahead == nil {
+						continue
+					}
+					if err := s.Expect(job.Trial, *ahead); err != nil {
+						t.Fatal(err)
+					}
 				}
-				steps = append(steps, search.Step{Reported: true, Job: number, Objective: objective})
+				steps = append(steps, search.Step{Reported: true, Job: number, Objective: objective, Ahead: ahead})
 			}
 			if restored == nil {
 				continue

@@ -52,7 +52,14 @@ type Options struct {
 	GoOn bool `json:"go_on,omitempty"`
 	// Seed is that from which configurations are drawn.
 	Seed uint64 `json:"seed,omitempty"`
+	// Rules says which rules decide where those of before were others: 0, those of searches that began before they were
+	// counted, to Newest. A search that is restored decides by those that it began with.
+	Rules int `json:"rules,omitempty"`
 }
+
+// Newest are the newest Rules. From 1 on GoOn takes the best of the highest rung in which a trial waits, as ASHA looks
+// for what it promotes; with 0 it takes the trial at the best place of its rung.
+const Newest = 1
 
 // ErrOptions says that a search cannot be done so.
 var ErrOptions = errors.New("the search cannot be done so")
@@ -94,6 +101,8 @@ func (o Options) check() error {
 		return fmt.Errorf("%w: %d trials: ask for at least one", ErrOptions, o.Trials)
 	case o.Eta < 2:
 		return fmt.Errorf("%w: eta %d: a rung is at least twice as long as the one below", ErrOptions, o.Eta)
+	case o.Rules < 0 || o.Rules > Newest:
+		return fmt.Errorf("%w: rules %d: there are 0 to %d", ErrOptions, o.Rules, Newest)
 	case o.GoOn && o.Algorithm != ASHA:
 		return fmt.Errorf("%w: %s cannot go on: use asha", ErrOptions, o.Algorithm)
 	case !(o.Least > 0 && o.Least <= o.Most) || math.IsInf(o.Most, 1):
@@ -136,6 +145,7 @@ type trial struct {
 	rung          int // the one it is in or was in last
 	running       bool
 	objective     []float64 // of each rung from the first one on, smaller being better
+	ahead         *Ahead    // smaller being better; nil where nothing is predicted of it where it is
 }
 
 // bracket is what Halving and Hyperband work on: trials that wait for each other.
@@ -209,14 +219,14 @@ func (s *Search) start(i int) Job {
 	return job
 }
 
-// promotable is a trial that is among the best part of those that ended a rung, and not in the next one yet; of the
-// highest rung that has one, the best. Where all trials have begun and none is under way, the best of the highest rung
-// goes on alone, so that one gets all there is.
+// promotable is a trial that is among the best part of those that ended a rung, and not in the next one yet, nor out by
+// its curve; of the highest rung that has one, the best. Where all trials have begun and none is under way, the best of
+// the highest rung goes on alone, so that one gets all there is.
 func (s *Search) promotable() (trial int, found bool) {
 	last := s.Rungs() - 1
 	for rung := last - 1; rung >= 0; rung-- {
 		for _, i := range s.ended[rung][:len(s.ended[rung])/s.options.Eta] {
-			if t := s.trials[i]; !t.running && t.rung == rung && !math.IsInf(s.at(i, rung), 1) {
+			if s.mayGoOn(i, rung) && !s.out(i) {
 				return i, true
 			}
 		}
@@ -225,7 +235,10 @@ func (s *Search) promotable() (trial int, found bool) {
 		return 0, false
 	}
 	if s.options.GoOn {
-		return s.nextBest()
+		if i, found := s.nextBest(func(i int) bool { return !s.out(i) }); found {
+			return i, true
+		}
+		return s.nextBest(func(int) bool { return true })
 	}
 	if s.running() {
 		return 0, false
@@ -239,14 +252,23 @@ func (s *Search) promotable() (trial int, found bool) {
 	return 0, false
 }
 
-// nextBest is the trial that waits at the best place of its rung, as a part of those that came as far; of equal places
-// that of the higher rung.
-func (s *Search) nextBest() (trial int, found bool) {
+// mayGoOn reports whether a trial waits at the end of a rung, and has not diverged.
+func (s *Search) mayGoOn(i, rung int) bool {
+	t := s.trials[i]
+	return !t.running && t.rung == rung && !math.IsInf(s.at(i, rung), 1)
+}
+
+// nextBest is the best trial that waits and is wanted of the highest rung that has one; by the rules of before, the one
+// that waits at the best place of its rung, as a part of those that came as far, of equal places that of the higher rung.
+func (s *Search) nextBest(wanted func(trial int) bool) (trial int, found bool) {
 	best := math.Inf(1)
 	for rung := s.Rungs() - 2; rung >= 0; rung-- {
 		for place, i := range s.ended[rung] {
-			if t := s.trials[i]; t.running || t.rung != rung || math.IsInf(s.at(i, rung), 1) {
+			if !s.mayGoOn(i, rung) || !wanted(i) {
 				continue
+			}
+			if s.options.Rules >= 1 {
+				return i, true
 			}
 			if part := float64(place) / float64(len(s.ended[rung])); part < best {
 				trial, best, found = i, part, true
@@ -289,7 +311,7 @@ func (s *Search) Report(trial int, objective float64) error {
 		objective = math.Inf(1)
 	}
 	t := &s.trials[trial]
-	t.running = false
+	t.running, t.ahead = false, nil
 	t.objective = append(t.objective, objective)
 	ended := s.ended[t.rung]
 	// Behind all that are as good: who came first stays first.

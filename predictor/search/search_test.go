@@ -305,26 +305,35 @@ func TestASHAPromotesWithoutWaiting(t *testing.T) {
 // With rungs that end at 1, 3 and 9: six trials, whose objective is their number.
 func TestASHAGoesOnWithTheNextBest(t *testing.T) {
 	t.Parallel()
-	s, err := search.New(space, search.Options{Trials: 6, Most: 9, Least: 1, GoOn: true})
-	if err != nil {
-		t.Fatal(err)
+	asEver := [][2]int{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {3, 0}, {4, 0}, {5, 0}, {1, 1}} // a third goes on
+	for rules, then := range [][][2]int{
+		{
+			{0, 2},         // the best of two
+			{2, 1},         // the third of six, before the second of two
+			{1, 2}, {3, 1}, // the second of three, the fourth of six
+			{2, 2}, {4, 1}, {3, 2}, {4, 2}, {5, 1}, {5, 2},
+		},
+		{{0, 2}, {1, 2}, {2, 1}, {2, 2}, {3, 1}, {3, 2}, {4, 1}, {4, 2}, {5, 1}, {5, 2}}, // the highest rung first
+	} {
+		s, err := search.New(space, search.Options{Trials: 6, Most: 9, Least: 1, GoOn: true, Rules: rules})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told [][2]int
+		for _, job := range finish(t, s, 1, func(j search.Job) float64 { return float64(j.Trial) }) {
+			told = append(told, [2]int{job.Trial, job.Rung})
+		}
+		if want := slices.Concat(asEver, then); !reflect.DeepEqual(told, want) {
+			t.Errorf("rules %d: jobs %v, want %v", rules, told, want)
+		}
 	}
-	var told [][2]int
-	for _, job := range finish(t, s, 1, func(j search.Job) float64 { return float64(j.Trial) }) {
-		told = append(told, [2]int{job.Trial, job.Rung})
-	}
-	want := [][2]int{
-		{0, 0}, {1, 0}, {2, 0}, {0, 1}, {3, 0}, {4, 0}, {5, 0}, {1, 1}, // as ever: a third goes on
-		{0, 2},         // the best of two
-		{2, 1},         // the third of six, before the second of two
-		{1, 2}, {3, 1}, // the second of three, the fourth of six
-		{2, 2}, {4, 1}, {3, 2}, {4, 2}, {5, 1}, {5, 2},
-	}
-	if !reflect.DeepEqual(told, want) {
-		t.Errorf("jobs %v, want %v", told, want)
-	}
-	if _, err := search.New(space, search.Options{Trials: 6, Most: 9, GoOn: true, Algorithm: search.BOHB}); err == nil {
-		t.Error("brackets go on")
+	for _, wrong := range []search.Options{
+		{Trials: 6, Most: 9, GoOn: true, Algorithm: search.BOHB},
+		{Trials: 6, Most: 9, Rules: search.Newest + 1}, {Trials: 6, Most: 9, Rules: -1},
+	} {
+		if _, err := search.New(space, wrong); !errors.Is(err, search.ErrOptions) {
+			t.Errorf("%+v: got %v, want ErrOptions", wrong, err)
+		}
 	}
 }
 

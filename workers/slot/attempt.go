@@ -338,10 +338,20 @@ func (a *Attempt) End(
 			result.Checkpoint, result.Metrics, result.NotFinite = after.Checkpoint, after.Metrics, after.NotFinite
 			result.Took = record.Start + record.Usage.Wall + record.Settle
 		}
+		if a.Task.Stretch != nil {
+			result.Prospect = a.prospect(*a.Task.Stretch)
+		}
 		return result, nil
 	}
 	activity.RecordHeartbeat(context.WithoutCancel(ctx), after) // Temporal's worker sends it before the error
 	return wire.Result{}, err
+}
+
+// prospect looks ahead from where the attempt has come to.
+func (a *Attempt) prospect(stretch predictor.Stretch) *predictor.Prospect {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.trail.Prospect(stretch)
 }
 
 // GiveBack closes an attempt that its venue does not begin and another may: there is no Record of it, and what the next

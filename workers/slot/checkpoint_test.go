@@ -78,8 +78,10 @@ func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
 		if a.State().Checkpoint != task.Resume {
 			t.Errorf("task %s goes on from %v, want %v", task.ID, a.State().Checkpoint, task.Resume)
 		}
-		a.Progress(wire.Progress{Step: 1, Metrics: map[string]float64{"loss": 3}})
-		a.Progress(wire.NewProgress(2, 2, map[string]float64{"loss": 2, "rate": math.NaN()}))
+		for step := 1; step <= 4; step++ { // of five, of fifteen in all
+			a.Progress(wire.Progress{Step: step, Metrics: map[string]float64{"loss": 2 + 1/float64(step)}})
+		}
+		a.Progress(wire.NewProgress(5, 5, map[string]float64{"loss": 2, "rate": math.NaN()}))
 		if string(input) == `"saves"` {
 			a.Checkpoint(own)
 		}
@@ -103,6 +105,9 @@ func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
 	} {
 		asked := task(fmt.Sprint("train-", i))
 		asked.Tells, asked.Resume = c.asks, c.resume
+		if c.asks {
+			asked.Stretch = &predictor.Stretch{Before: 1, To: 3, Most: 9}
+		}
 		result, err := f.Submit(t, stage.Queue(), asked, c.input).Wait(t)
 		if err != nil {
 			t.Fatal(err)
@@ -110,6 +115,10 @@ func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
 		if result.Checkpoint != c.want || (result.Metrics["loss"] == 2) != c.asks ||
 			slices.Equal(result.NotFinite, []string{"rate"}) != c.asks || (result.Took == 61*time.Second) != c.asks {
 			t.Errorf("%+v: got %v, %v, %v and %s", c, result.Checkpoint, result.Metrics, result.NotFinite, result.Took)
+		}
+		if p := result.Prospect; (p != nil) != c.asks || p != nil && (p.Metric != "loss" || p.Value != 2 || p.Low > 2 ||
+			p.Before == nil || *p.Before != 3) {
+			t.Errorf("%+v: its loss is expected to come to %+v", c, p)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 		return outputs, err
 	}
 	like := r.place(stage, "", inputs[shards[0]]) // what one is for, the others most often are
-	r.announce(ctx, like, len(shards))
+	r.announce(ctx, like, len(shards), false)
 	sizes := chunkSizes(len(shards))
 	group, cancel := workflow.WithCancel(ctx)
 	defer cancel()

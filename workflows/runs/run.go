@@ -42,6 +42,9 @@ const (
 	versionCommands = 3
 	// versionResume: a task that a venue gave up goes on at the pool from its checkpoint.
 	versionResume = 3
+	// versionAhead: a tuning has few jobs in flight, is told what curves say of its trials, and goes on from the highest
+	// rung down.
+	versionAhead = 4
 )
 
 // run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is
@@ -123,6 +126,8 @@ type call struct {
 	resume activities.Ref
 	// tells asks for the task's last checkpoint and metrics.
 	tells bool
+	// stretch is which part of a training it does; nil where nobody asks how that ends.
+	stretch *predictor.Stretch
 	// price is what the task is expected to cost at most, where that is known of it; 0 leaves it to what its stage costs.
 	price quantity.Money
 	// unfit is why the task is for the pool only, where that follows from what it is; empty else.
@@ -200,6 +205,14 @@ func (r *run) windowOf(stage string) int {
 	return r.window
 }
 
+// tuningWindow is how many jobs of a tuning are in flight: until the loop says how many keep its slots busy, few.
+func (r *run) tuningWindow(stage string) int {
+	if _, told := r.windows[stage]; !told && r.version >= versionAhead {
+		return min(r.window, predictor.TuningWindow)
+	}
+	return r.windowOf(stage)
+}
+
 // poolSuffix ends the ID under which a task that a venue refused is scheduled again.
 const poolSuffix = ".pool"
 
@@ -263,6 +276,7 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 		PoolOnly: poolOnly, Recommends: c.stage.Recommends,
 		Command: c.stage.Command, Batches: !c.stage.Command, CacheVersion: c.stage.CacheVersion,
 		Traceparent: r.options.Traceparent, Resume: c.resume, Tells: c.tells,
+		Stretch: c.stretch,
 	}
 	if own := strings.TrimSuffix(c.id, poolSuffix); r.version >= versionAccount {
 		reserved := r.reserved(own)
@@ -352,14 +366,15 @@ func (c call) kind() string {
 	return command.InputKind()
 }
 
-// announce tells the loop that tasks like this one will be scheduled from now on.
-func (r *run) announce(ctx workflow.Context, like call, tasks int) {
+// announce tells the loop that tasks like this one will be scheduled from now on, and whether they are those of a tuning.
+func (r *run) announce(ctx workflow.Context, like call, tasks int, tuning bool) {
 	if r.tell == nil || workflow.IsReplaying(ctx) {
 		return
 	}
 	r.tell(predictor.Scheduled{
 		Run: r.id, Stage: r.stageID(like.stage.Name), Expected: tasks, PoolOnly: like.stage.PoolOnly,
-		Declared: like.stage.Declared, Unfit: like.unfit, Batches: !like.stage.Command, At: workflow.Now(ctx),
+		Declared: like.stage.Declared, Unfit: like.unfit, Batches: !like.stage.Command, Tuning: tuning,
+		At: workflow.Now(ctx),
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/search"
 	"github.com/spillway-ml/spillway/workflows/internal/account"
 )
 
@@ -83,9 +84,13 @@ func (r *run) tune(ctx workflow.Context, q TuneRequest) (Tuning, json.RawMessage
 	r.tunings[q.Name]++
 	part := tuningPart{
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Version: r.version, Trace: r.options.Traceparent,
-		First: first, Prices: r.options.Prices, Request: q,
+		First: first, Prices: r.options.Prices,
 	}
-	r.announce(ctx, r.place(q.Stage, "", q.Input), q.Options.Trials)
+	if r.version >= versionAhead {
+		q.Options.Rules = search.Newest
+	}
+	part.Request = q
+	r.announce(ctx, r.place(q.Stage, "", q.Input), q.Options.Trials, r.version >= versionAhead)
 	for {
 		result, err := r.tunePart(ctx, id, part)
 		if err != nil {
@@ -127,7 +132,7 @@ func withOutputs(candidates, earlier []candidate) []candidate {
 func (r *run) tunePart(ctx workflow.Context, id string, part tuningPart) (result tuningResult, err error) {
 	stage := part.Request.Stage
 	part.Account = fmt.Sprintf("%s#%d", id, part.Number)
-	part.Window, part.Priority, part.Deadline = r.windowOf(stage.Name), r.priorities[stage.Name], r.deadline()
+	part.Window, part.Priority, part.Deadline = r.tuningWindow(stage.Name), r.priorities[stage.Name], r.deadline()
 	left := min(part.Request.Options.Trials*part.Request.Options.Rungs()-len(part.Log.Jobs), partJobs)
 	part.Money = r.account.Open(part.Account, stage.Name, max(left, 1), r.quote(stage))
 	candidates := make([]candidate, len(part.Log.Candidates))
@@ -145,7 +150,7 @@ func (r *run) tunePart(ctx workflow.Context, id string, part tuningPart) (result
 	r.tellDeadline(ctx, part.Deadline, child, func() bool { return over })
 	r.tellChunk(ctx, part.Account, child, func() bool { return over })
 	r.steer(ctx, steered{
-		stage: stage.Name, tasks: part.Window, window: func() int { return r.windowOf(stage.Name) },
+		stage: stage.Name, tasks: part.Window, window: func() int { return r.tuningWindow(stage.Name) },
 		priority: part.Priority, over: func() bool { return over },
 	}, child)
 	err = child.Get(ctx, &result)

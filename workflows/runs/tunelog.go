@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/curve"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/search"
 )
@@ -49,6 +52,45 @@ type jobLine struct {
 	Took    int64  `json:"l,omitempty"`
 	Ran     int64  `json:"n,omitempty"`
 	Why     string `json:"w,omitempty"`
+	// Ahead is what the curve of its trial said then; nil where it said nothing.
+	Ahead *aheadLine `json:"p,omitempty"`
+}
+
+// aheadLine is what a curve says of the objective at the end of a training: with nine chances in ten it lies from Low to
+// High. Before is what it was when it had had one part in eta of what it has had now; nil where nobody knows.
+type aheadLine struct {
+	Low    float64  `json:"l"`
+	High   float64  `json:"h"`
+	Before *float64 `json:"b,omitempty"`
+}
+
+// aheadOf is what the prospect of a job's metric says of its objective: nothing where they are not the same, by their
+// name or by their value at the end of the job, or other values of them are better.
+func aheadOf(q TuneRequest, line jobLine, told *predictor.Prospect) *aheadLine {
+	if told == nil || line.End != jobTold {
+		return nil
+	}
+	name := q.Objective[strings.LastIndex(q.Objective, ".")+1:]
+	apart := math.Abs(told.Value - line.Objective)
+	if told.Metric != name && !(apart <= 1e-6*math.Abs(line.Objective)) { // as far as single precision tells them apart
+		return nil
+	}
+	if direction, known := curve.DirectionOf(told.Metric); !known || (direction == curve.Maximise) != q.Options.Maximise {
+		return nil
+	}
+	return &aheadLine{Low: told.Low, High: told.High, Before: told.Before}
+}
+
+// of is the line as a search takes it.
+func (a aheadLine) of(maximise bool) search.Ahead {
+	ahead := search.Ahead{Best: a.Low, Before: math.NaN()}
+	if maximise {
+		ahead.Best = a.High
+	}
+	if a.Before != nil {
+		ahead.Before = *a.Before
+	}
+	return ahead
 }
 
 // ran is how long it ran, or took where nobody told that.
@@ -125,7 +167,12 @@ func (l tuningLog) restore(request TuneRequest) (*search.Search, []search.Job, e
 	taken := 0
 	for report := range reports + 1 {
 		if line, found := ended[report]; found {
-			steps = append(steps, search.Step{Reported: true, Job: line, Objective: l.Jobs[line].reported()})
+			step := search.Step{Reported: true, Job: line, Objective: l.Jobs[line].reported()}
+			if told := l.Jobs[line].Ahead; told != nil {
+				ahead := told.of(request.Options.Maximise)
+				step.Ahead = &ahead
+			}
+			steps = append(steps, step)
 		}
 		for taken < len(l.Jobs) && l.Jobs[taken].After == report {
 			steps = append(steps, search.Step{})
@@ -167,7 +214,7 @@ func (l tuningLog) tuning(
 		t.Spent += line.Spent
 		trial := &t.Trials[job.Trial]
 		trial.Jobs = append(trial.Jobs, told)
-		trial.State, trial.Why = line.stands(job.Rung == s.Rungs()-1, places[job.Trial], ended)
+		trial.State, trial.Why = line.stands(request.Options.Most, job.Rung == s.Rungs()-1, places[job.Trial], ended)
 	}
 	t.Begun = len(t.Trials)
 	for _, trial := range t.Trials {
@@ -181,7 +228,7 @@ func (l tuningLog) tuning(
 }
 
 // stands says what has become of the trial whose newest job is this one, of the last rung or not, and why.
-func (j jobLine) stands(last bool, place search.Place, ended string) (TrialState, string) {
+func (j jobLine) stands(most float64, last bool, place search.Place, ended string) (TrialState, string) {
 	switch j.End {
 	case jobRuns:
 		return TrialRunning, ""
@@ -198,6 +245,9 @@ func (j jobLine) stands(last bool, place search.Place, ended string) (TrialState
 		return TrialFinished, ""
 	case ended == "" && place.GoesOn:
 		return TrialWaiting, ""
+	case place.Out && j.Ahead != nil:
+		return TrialStopped, fmt.Sprintf("rung %d: predicted %.4g to %.4g at %g, and the best so far is %.4g", place.Rung,
+			j.Ahead.Low, j.Ahead.High, most, place.Beyond)
 	}
 	why := fmt.Sprintf("rung %d: %s of %d", place.Rung, ordinal(place.Place), place.Of)
 	switch place.Promoted {

@@ -72,6 +72,57 @@ func TestAnotherTrialIsTheBestWhereOneWithALargeOutputDiverges(t *testing.T) {
 	}
 }
 
+// TestALogKeepsWhatCurvesSay has two of six trials promoted, one of which its curve leaves behind, passes the log on as
+// the parts of a tuning do, and makes the same search again.
+func TestALogKeepsWhatCurvesSay(t *testing.T) {
+	t.Parallel()
+	request := TuneRequest{
+		Stage: wire.Stage{Name: "fit"}, Objective: "loss", Space: search.Space{{Name: "x", Kind: search.Float, High: 1}},
+		Options: search.Options{Trials: 6, Least: 1, Most: 9}, Input: json.RawMessage("{}"), Turns: true,
+	}.WithDefaults()
+	s, err := search.New(request.Space, request.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log tuningLog
+	before := 1.01
+	for reports := 0; ; reports++ {
+		job, found := s.Next()
+		if !found {
+			break
+		}
+		line := jobLine{After: reports, Report: reports + 1, End: jobTold, Objective: float64(job.Trial)}
+		if job.Trial == 1 {
+			line.Ahead = &aheadLine{Low: 0.5, High: 0.75, Before: &before}
+		}
+		log.Jobs = append(log.Jobs, line)
+		if err := s.Report(job.Trial, line.reported()); err != nil {
+			t.Fatal(err)
+		}
+		if line.Ahead != nil {
+			if err := s.Expect(job.Trial, line.Ahead.of(false)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	encoded, err := json.Marshal(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again tuningLog
+	if err := json.Unmarshal(encoded, &again); err != nil {
+		t.Fatal(err)
+	}
+	restored, jobs, err := again.restore(request)
+	if err != nil || !restored.Done() || len(jobs) != 8 { // six, and two more of trial 0
+		t.Fatalf("%d jobs, done %v: %v", len(jobs), err == nil && restored.Done(), err)
+	}
+	trial := again.tuning(request, 0, restored, jobs, EndedDone, time.Time{}).Trials[1]
+	if want := "rung 0: predicted 0.5 to 0.75 at 9, and the best so far is 0"; trial.Why != want {
+		t.Errorf("trial 1 was stopped, and why: %q, want %q", trial.Why, want)
+	}
+}
+
 // TestALogSaysHowItsTrialsStand has nine trials by halving, of which one fails and one diverges, and cuts their log
 // anywhere: what is told of jobs that are over is the same as at the end.
 func TestALogSaysHowItsTrialsStand(t *testing.T) {

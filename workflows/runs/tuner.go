@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/search"
 	"github.com/spillway-ml/spillway/workflows/internal/account"
 )
@@ -260,6 +261,7 @@ func (t *tuner) begin(
 	c := t.r.place(t.q.Stage, task, input)
 	c.resume, c.tells = t.log.Checkpoints[job.Trial].Ref, true
 	c.price = t.r.purse.price(units(job, begun.From))
+	c.stretch = t.stretch(job, begun.From)
 	line := len(t.log.Jobs)
 	begun.Started = workflow.Now(ctx).UnixMilli()
 	t.log.Jobs = append(t.log.Jobs, begun)
@@ -280,6 +282,16 @@ func (t *tuner) begin(
 		}
 	})
 	return nil
+}
+
+// stretch is which part of the training a job does, where its curve may tell that its trial need not go on: nil in the
+// last rung, and of searches that go by no curves.
+func (t *tuner) stretch(job search.Job, from float64) *predictor.Stretch {
+	o := t.q.Options
+	if t.r.version < versionAhead || o.Algorithm != search.ASHA || job.Rung == o.Rungs()-1 {
+		return nil
+	}
+	return &predictor.Stretch{From: from, Before: job.To / float64(o.Eta), To: job.To, Most: o.Most}
 }
 
 // mostFailed is after how many trials that failed, before any told an objective, a tuning fails.
@@ -312,6 +324,11 @@ func (t *tuner) settle(ctx workflow.Context, number int, result wire.Result, err
 	t.count(*line)
 	if err := t.search.Report(job.Trial, line.reported()); err != nil {
 		panic(fmt.Sprintf("report job %d of the tuning: %v", number, err)) // it has run
+	}
+	if line.Ahead = aheadOf(t.q, *line, result.Prospect); line.Ahead != nil {
+		if err := t.search.Expect(job.Trial, line.Ahead.of(t.q.Options.Maximise)); err != nil {
+			panic(fmt.Sprintf("expect of job %d of the tuning: %v", number, err)) // it was reported
+		}
 	}
 	if line.End != jobTold || job.Rung == t.search.Rungs()-1 {
 		delete(t.log.Checkpoints, job.Trial)

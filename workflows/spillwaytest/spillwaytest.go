@@ -89,6 +89,11 @@ func RegisterStages(tb testing.TB, env *testsuite.TestWorkflowEnvironment, stage
 				if answer.Progress != nil {
 					result.Metrics = answer.Progress.Metrics
 				}
+				if task.Stretch != nil && answer.Curve != nil {
+					var trail predictor.Trail
+					trail.Follow(*answer.Curve, predictor.MostTrail)
+					result.Prospect = trail.Prospect(*task.Stretch)
+				}
 			}
 			return result, nil
 		}, activity.RegisterOptions{Name: stage.Name()})

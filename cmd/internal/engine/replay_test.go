@@ -94,6 +94,7 @@ var allForms = map[string]form{
 			nil)(t, e)
 	}},
 	"continued": {predictor.RunSucceeded, continueForm},
+	"tune":      {predictor.RunSucceeded, publishForm("tuned", "a", forms.Input{Number: 9}, nil)},
 	largeForm:   {predictor.RunSucceeded, publishForm("large", "a", forms.Input{Number: 100_000}, nil)},
 }
 

@@ -51,6 +51,29 @@ var (
 	length = workflows.NewStage("length", func(_ context.Context, text string) (int, error) { return len(text), nil })
 )
 
+var descend = workflows.NewStage("descend", descended)
+
+// Descent is the input of the stage that is tuned, Descended its output.
+type Descent struct {
+	X     float64         `json:"x"`
+	Trial workflows.Trial `json:"trial"`
+}
+
+// Descended is how far a trial came.
+type Descended struct {
+	Loss float64 `json:"loss"`
+}
+
+// descended comes nearer to x from epoch to epoch, of twenty steps each, and tells the loss of each step.
+func descended(ctx context.Context, in Descent) (out Descended, err error) {
+	const steps = 20
+	for step := int(in.Trial.From * steps); step < int(in.Trial.To*steps); step++ {
+		out.Loss = in.X + 1/float64(step+1)
+		workflows.Progress(ctx, step+1, map[string]float64{"loss": out.Loss})
+	}
+	return out, workflows.Checkpoint[float64]{}.Save(ctx, in.Trial.To)
+}
+
 func mendUnlessBroken(ctx context.Context, in int) (int, error) {
 	attempt, err := activities.FromContext(ctx)
 	if err != nil {
@@ -71,7 +94,7 @@ func lingerOn(ctx context.Context, _ Input) (int, error) {
 
 // Stages are those of Pipelines.
 func Stages() []runs.AnyStage {
-	return []runs.AnyStage{double, fail, mend, linger, repeat, length}
+	return []runs.AnyStage{double, fail, mend, linger, repeat, length, descend}
 }
 
 // Pipelines are one for each form of run.
@@ -82,7 +105,7 @@ func Pipelines() []runs.AnyPipeline {
 		workflows.NewPipeline("mended", mended), workflows.NewPipeline("lingering", linger.Run),
 		workflows.NewPipeline("steered", steered),
 		workflows.NewPipeline("large", large), workflows.NewPipeline("continued", continued),
-		workflows.NewPipeline("repeated", repeated),
+		workflows.NewPipeline("repeated", repeated), workflows.NewPipeline("tuned", tuned),
 	}
 }
 
@@ -144,6 +167,14 @@ func large(ctx workflow.Context, in Input) (int, error) {
 		sum += one
 	}
 	return sum, err
+}
+
+// tuned tries as many configurations as the input's number, and goes on until all have had all.
+func tuned(ctx workflow.Context, in Input) (Descended, error) {
+	best, err := workflows.Tune(ctx, descend, workflows.Search[Descent, Descended]{
+		Space: workflows.NewSpace("x=0..1"), Loss: "loss", Trials: in.Number, Most: 9, Least: 1, GoOn: true, Seed: 1,
+	})
+	return best.Output, err
 }
 
 // Progress is the state of a run that goes on: how many steps it has taken of how many, and the sum of what they

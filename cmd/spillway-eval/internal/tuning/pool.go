@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/spillway-ml/spillway/predictor/curve"
 	"github.com/spillway-ml/spillway/predictor/search"
 )
 
@@ -65,27 +66,22 @@ func (p Pool) Whole() bool {
 	return best < middle && !math.IsInf(middle, 1)
 }
 
+// Plain is ASHA that is told nothing of curves.
+const Plain = "asha_without_curves"
+
 // Searchers are what searches a pool, by name.
-func Searchers() []string { return []string{"asha", "random", "hyperband"} }
+func Searchers() []string { return []string{"asha", Plain, "random", "hyperband"} }
 
 // Multiples are the budgets, in the most that a trial gets.
 var Multiples = []float64{2, 4, 7}
 
 // Regret is how far the best that a search has seen is from the best there is, as a part of how far the middle one is,
-// at most 1: the mean over random orders of the trials, for each of Multiples. One worker does one job after another.
+// at most 1: the mean over random orders of the trials, for each of Multiples. One worker does one job after another,
+// and ASHA goes on with the next best.
 func (p Pool) Regret(ctx context.Context, searcher string, orders int, seed uint64) ([]float64, error) {
-	best, middle := p.marks()
 	most := p.most()
 	sums := make([]float64, len(Multiples))
-	for order := range orders {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		r := rand.New(rand.NewPCG(seed, uint64(order)))
-		spent, seen, err := p.search(search.Algorithm(searcher), most, r.Perm(len(p.Trials)))
-		if err != nil {
-			return nil, err
-		}
+	err := p.replay(ctx, searcher, orders, seed, true, func(spent, seen []float64) {
 		for i, multiple := range Multiples {
 			found := math.Inf(1)
 			for j, s := range seen {
@@ -93,23 +89,63 @@ func (p Pool) Regret(ctx context.Context, searcher string, orders int, seed uint
 					found = min(found, s)
 				}
 			}
-			sums[i] += max(0, min(1, (found-best)/(middle-best)))
+			sums[i] += p.regret(found)
 		}
-	}
+	})
 	for i := range sums {
 		sums[i] /= float64(orders)
 	}
-	return sums, nil
+	return sums, err
+}
+
+// End is what a search that does not go on has spent when it is done, in the most that a trial gets, and its regret
+// then: the means over random orders.
+func (p Pool) End(ctx context.Context, searcher string, orders int, seed uint64) (spent, regret float64, err error) {
+	err = p.replay(ctx, searcher, orders, seed, false, func(after, seen []float64) {
+		spent += after[len(after)-1] / p.most() / float64(orders)
+		regret += p.regret(slices.Min(seen)) / float64(orders)
+	})
+	return spent, regret, err
+}
+
+func (p Pool) regret(found float64) float64 {
+	best, middle := p.marks()
+	return max(0, min(1, (found-best)/(middle-best)))
+}
+
+// replay does searches over trials in random orders.
+func (p Pool) replay(
+	ctx context.Context, searcher string, orders int, seed uint64, goOn bool, each func(spent, seen []float64),
+) error {
+	told := prospects{}
+	for order := range orders {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r := rand.New(rand.NewPCG(seed, uint64(order)))
+		spent, seen, err := p.search(searcher, goOn, r.Perm(len(p.Trials)), told)
+		if err != nil {
+			return err
+		}
+		each(spent, seen)
+	}
+	return nil
 }
 
 // search runs a search over the trials in an order, and returns each metric that was seen, with what had been spent
 // then. A trial that was recorded to fewer steps keeps its last best metric, and is charged what was recorded.
-func (p Pool) search(algorithm search.Algorithm, most float64, order []int) (spent, seen []float64, err error) {
+func (p Pool) search(searcher string, goOn bool, order []int, told prospects) (spent, seen []float64, err error) {
+	most := p.most()
 	// What is drawn of it does not count: the trial's number is its place in order.
 	which := search.Space{{Name: "trial", Kind: search.Int, High: float64(len(order) - 1)}}
-	s, err := search.New(which, search.Options{
-		Algorithm: algorithm, Trials: len(order), Least: most / 27, Most: most, GoOn: algorithm == search.ASHA,
-	})
+	options := search.Options{
+		Algorithm: search.Algorithm(searcher), Trials: len(order), Least: most / 27, Most: most, Rules: search.Newest,
+	}.WithDefaults()
+	if searcher == Plain {
+		options.Algorithm = search.ASHA
+	}
+	options.GoOn = goOn && options.Algorithm == search.ASHA
+	s, err := search.New(which, options)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -125,6 +161,47 @@ func (p Pool) search(algorithm search.Algorithm, most float64, order []int) (spe
 		if err := s.Report(job.Trial, t.best(job.To)); err != nil {
 			return nil, nil, err
 		}
+		if searcher != string(search.ASHA) {
+			continue
+		}
+		if ahead := told.of(order[job.Trial], t, job, options); ahead != nil {
+			if err := s.Expect(job.Trial, *ahead); err != nil {
+				return nil, nil, err
+			}
+		}
 	}
 	return spent, seen, nil
+}
+
+// prospects are what the curves of trials say at the end of their rungs, by trial and rung: the same in every order.
+type prospects map[[2]int]*search.Ahead
+
+// of is what the points of a job's curve say, as an engine tells it; nil where they say nothing, and of a trial that
+// ended by itself, which gains nothing more and costs nothing.
+func (p prospects) of(number int, t Trial, job search.Job, options search.Options) *search.Ahead {
+	key := [2]int{number, job.Rung}
+	if ahead, known := p[key]; known {
+		return ahead
+	}
+	p[key] = nil
+	if t.last() < job.To {
+		return nil
+	}
+	trail := curve.Trail{Metric: "loss"}
+	for i, step := range t.Steps {
+		if step > job.From && step <= job.To {
+			trail.Points = append(trail.Points, curve.Point{Step: step, Value: t.Values[i]})
+		}
+	}
+	prospect := trail.Prospect(curve.Stretch{
+		From: job.From, Before: job.To / float64(options.Eta), To: job.To, Most: options.Most,
+	})
+	if prospect != nil {
+		ahead := search.Ahead{Best: prospect.Low, Before: math.NaN()}
+		if prospect.Before != nil {
+			ahead.Before = *prospect.Before
+		}
+		p[key] = &ahead
+	}
+	return p[key]
 }
