@@ -143,6 +143,12 @@ measure-training: ## Take the figures of split training: the same result, bubble
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -p 1 -run 'TestMeasure|TheExecutorKeepsTheContract|TestStagesRunAtTheSameTime' ./workers/exec/torch ./workers/exec/gomlx
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestMeasurePredictions' ./workers/training
 
+REPETITIONS := 3
+
+.PHONY: measure-tune-live
+measure-tune-live: ## Tune and train the sample by a uniform allocation and as Spillway allots, in turns: make measure-tune-live REPETITIONS=3. Three minutes on two otherwise idle cores.
+	SPILLWAY_MEASURE=1 SPILLWAY_TUNE_LIVE_REPETITIONS=$(REPETITIONS) go test -count=1 -v -timeout 30m -run 'TestMeasureTuneLive$$' ./cmd/internal/engine
+
 .PHONY: measure-exchange
 measure-exchange: ## Compare predicted with measured epochs of trainings by several workers, over workers, sizes and channels. Ten minutes, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run 'TestMeasureEpochs' ./activities/exchange

@@ -62,8 +62,8 @@ type Worker struct {
 }
 
 // callTime is after how long a call saves its state and ends, so that the next goes on: a function may take it, at
-// every venue, and it has a fifth of its time left to start and to save. A stage with a shorter timeout has a fifth of
-// that left.
+// every venue, and it has a fifth of its time left to start and to save. A stage with a shorter timeout, or a function
+// with a shorter limit, has a fifth of that left.
 const callTime = wire.FunctionTime * 4 / 5
 
 // Train does this worker's part of a training until its end, whoever did the rest; then the model is trained. It

@@ -164,17 +164,31 @@ func (d *slowDescent) Part(ctx context.Context, round, part, parts int) (workflo
 
 func TestACallEndsBeforeTheTimeoutOfItsStage(t *testing.T) {
 	t.Parallel()
-	for timeout, want := range map[time.Duration]int{0: 40, 20 * time.Second: 14} {
+	for name, test := range map[string]struct {
+		timeout, left time.Duration // of the stage, of its function; 0 for no end
+		want          int
+	}{
+		"without an end":              {0, 0, 40},
+		"a stage's timeout":           {20 * time.Second, 0, 14},
+		"a function's time":           {0, 20 * time.Second, 14},
+		"the timeout is the earlier":  {20 * time.Second, 30 * time.Second, 14},
+		"the function's time is that": {30 * time.Second, 20 * time.Second, 14},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			store, err := artifact.Open(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx := activities.NewContext(t.Context(), &activities.Attempt{Store: store, Timeout: timeout})
+			ctx := activities.NewContext(t.Context(), &activities.Attempt{Store: store, Timeout: test.timeout})
+			if test.left > 0 {
+				within, cancel := context.WithTimeout(ctx, test.left)
+				defer cancel()
+				ctx = within
+			}
 			began := time.Now()
 			err = workflows.Worker{Count: 1, Group: "group"}.Train(ctx, workflows.Rounds{Count: 40}, &slowDescent{})
-			if took := time.Since(began); took != time.Duration(want)*time.Second || (err == nil) != (timeout == 0) {
-				t.Errorf("timeout %s: it has ended after %s, %v; want %d s", timeout, took, err, want)
+			if took := time.Since(began); took != time.Duration(test.want)*time.Second || (err == nil) != (test.want == 40) {
+				t.Errorf("%s: it has ended after %s, %v; want %d s", name, took, err, test.want)
 			}
 		})
 	}

@@ -88,7 +88,7 @@ type Job struct {
 	// took where that is more. It is never less than three times as long as a part takes to be computed.
 	Patience time.Duration
 	// Limit is how long this call may take before it saves its state and returns an AgainError; 0 leaves that to the
-	// deadline of the context.
+	// deadline of the context. Four fifths of the time until that, as of a function's invoke, are a limit in any case.
 	Limit time.Duration
 	// State is where an earlier call has stopped; the zero value is the beginning.
 	State Saved
@@ -181,6 +181,10 @@ func train(ctx context.Context, job Job, model Model, room int64) (Told, error) 
 	w := &worker{
 		Job: job, room: room, model: model, attempt: attempt, began: time.Now(), adopted: map[int]bool{},
 		patience: job.Patience,
+	}
+	if end, bounded := ctx.Deadline(); bounded {
+		left := max(time.Until(end)*4/5, 1)
+		w.Limit = min(cmp.Or(w.Limit, left), left)
 	}
 	err = w.train(ctx)
 	if again := (*AgainError)(nil); err != nil && !errors.As(err, &again) {

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		child.ServeFunction(context.Background(), child.NewStages([]runs.AnyStage{score}), store,
+		child.ServeFunction(context.Background(), child.NewStages([]runs.AnyStage{score, regress}), store,
 			slog.New(slog.DiscardHandler))
 		return
 	}
@@ -126,7 +126,7 @@ func (l *live) Invoke(ctx context.Context, name string, payload []byte) (activit
 }
 
 // startLive starts a worker of a local function host; plan is in force when it returns.
-func startLive(t *testing.T, plan predictor.Plan) (*stack, *live) {
+func startLive(t *testing.T, plan predictor.Plan, change ...func(*awslambda.Options)) (*stack, *live) {
 	t.Helper()
 	const secret = "of the functions of this test"
 	dir := t.TempDir()
@@ -141,13 +141,17 @@ func startLive(t *testing.T, plan predictor.Plan) (*stack, *live) {
 		}
 		server.Close()
 	})
-	invoker, err := awslambda.New(t.Context(), awslambda.Options{
+	options := awslambda.Options{
 		Client: lambda.New(lambda.Options{
 			Region: "us-east-1", BaseEndpoint: &server.URL, Retryer: aws.NopRetryer{}, HTTPClient: server.Client(),
 			Credentials: credentials.NewStaticCredentialsProvider(function.AccessKeyID, secret, ""),
 		}, lambda.WithAPIOptions(v4.AddContentSHA256HeaderMiddleware)),
 		Environment: map[string]string{wire.ArtifactsEnvironment: artifact.URL(t.TempDir())},
-	})
+	}
+	for _, one := range change {
+		one(&options)
+	}
+	invoker, err := awslambda.New(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
