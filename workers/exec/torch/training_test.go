@@ -23,7 +23,12 @@ import (
 
 func newExecutor(tb testing.TB, model, data string) *torch.Executor {
 	tb.Helper()
-	e, err := torch.New(torch.Options{Python: torch.RequirePython(tb), Model: "testdata/" + model, Data: data, Repeats: 1})
+	return executorOf(tb, torch.RequirePython(tb), model, data)
+}
+
+func executorOf(tb testing.TB, python, model, data string) *torch.Executor {
+	tb.Helper()
+	e, err := torch.New(torch.Options{Python: python, Model: "testdata/" + model, Data: data, Repeats: 1})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -32,7 +37,17 @@ func newExecutor(tb testing.TB, model, data string) *torch.Executor {
 
 func TestTheExecutorKeepsTheContract(t *testing.T) {
 	t.Parallel()
-	torch.RequirePython(t)
+	keepsTheContract(t, "torch", torch.RequirePython(t))
+}
+
+// TestPyTorch2KeepsTheContract has the version that people have, beside the one that happens to be installed.
+func TestPyTorch2KeepsTheContract(t *testing.T) {
+	t.Parallel()
+	keepsTheContract(t, "torch2", torchtest.Python2(t))
+}
+
+func keepsTheContract(t *testing.T, name, python string) {
+	t.Helper()
 	models := map[string][2]string{
 		"mlp": {"training.py:mlp", "points"}, "batchnorm": {"training.py:batchnorm", "points"},
 		"cnn":         {"training.py:cnn", "images"},
@@ -41,10 +56,10 @@ func TestTheExecutorKeepsTheContract(t *testing.T) {
 	}
 	on, precision := torchtest.Devices(t), torchtest.Precision(t)
 	subject := exectest.Subject{
-		Name: "torch", Dear: true, Precision: precision,
+		Name: name, Dear: true, Precision: precision,
 		New: func(tb testing.TB, model string) spillway.Executor {
 			tb.Helper()
-			return newExecutor(tb, models[model][0], models[model][1])
+			return executorOf(tb, python, models[model][0], models[model][1])
 		},
 		Device: func(part int) spillway.Device { return on[part%len(on)] },
 		Models: []string{"mlp", "batchnorm", "cnn", "transformer", "recurrent", "blocks"},
