@@ -27,8 +27,8 @@ from spillway_runner.source import described
 from spillway_runner.values import tensors
 
 READS = frozenset(
-    "__bool__ __complex__ __contains__ __float__ __index__ __int__ allclose argwhere equal is_nonzero item masked_select "
-    "nonzero numpy tolist unique unique_consecutive".split()
+    "__bool__ __complex__ __contains__ __float__ __index__ __int__ allclose argwhere equal is_nonzero item "
+    "masked_select nonzero numpy tolist unique unique_consecutive".split()
 )  # functions whose result is, or has the shape of, the values of a tensor
 PLAIN = (
     type(None),
@@ -73,7 +73,7 @@ def record(model: Model, placed: Callable[[], str]) -> fx.Graph:
     """The graph of one forward pass of the model on its inputs. placed() is the user's place that is being run."""
     whole: set[nn.Module] = repeated(model.module)
     for module in model.module.modules():
-        config = getattr(module, "config", None)
+        config: Any = getattr(module, "config", None)
         if getattr(config, "use_cache", False):  # of the transformers library: keys and values are kept for generation
             config.use_cache = False
     while True:
@@ -164,13 +164,13 @@ class Recorder(TorchFunctionMode):
             return self.operation(apply_function, (kind, *args), {}, lambda: original(*args))
 
         try:
-            nn.Module.__call__ = call  # type: ignore[method-assign]
-            torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
+            nn.Module.__call__ = call
+            torch.autograd.Function.apply = classmethod(apply)
             torch.jit.is_tracing = lambda: True
             yield
         finally:
-            nn.Module.__call__ = modules  # type: ignore[method-assign]
-            torch.autograd.Function.apply = functions  # type: ignore[method-assign]
+            nn.Module.__call__ = modules
+            torch.autograd.Function.apply = functions
             torch.jit.is_tracing = tracing
 
     def called(self, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -246,7 +246,7 @@ class Recorder(TorchFunctionMode):
         for key, item in items:
             if any(True for _ in tensors(fields(item))):
                 child = self.graph.call_function(operator.getitem, (node, key))
-                child.spillway_item = True  # type: ignore[attr-defined]
+                child.spillway_item = True
                 child.meta["at"] = node.meta.get("at", "")
                 self.name(item, child)
 

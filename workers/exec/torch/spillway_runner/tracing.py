@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
+from functools import partial
 from itertools import zip_longest
 from types import FrameType
 from typing import Any, Callable, Iterator
@@ -127,10 +128,10 @@ def traces(model: Model, sizes: list[int]) -> dict[int, fx.Graph]:
     graph where it does not depend on that, and have the same operations."""
     graph = symbolic(model)
     if graph is not None:
-        return {size: graph for size in sizes}
+        return dict.fromkeys(sizes, graph)
     one, graphs = model.inputs, {}
     for size in sizes:
-        model.inputs = each(one, lambda t, size=size: t.repeat_interleave(size, 0) if t.dim() else t)
+        model.inputs = each(one, partial(repeated, size))
         graphs[size] = record(model, caller)
     model.inputs = one
     few, many = min(sizes), max(sizes)
@@ -143,6 +144,10 @@ def traces(model: Model, sizes: list[int]) -> dict[int, fx.Graph]:
                 f"choose a number of micro-batches that divides the batch, so that all have {many} samples",
             )
     return graphs
+
+
+def repeated(times: int, sample: torch.Tensor) -> torch.Tensor:
+    return sample.repeat_interleave(times, 0) if sample.dim() else sample
 
 
 def symbolic(model: Model) -> fx.Graph | None:

@@ -26,9 +26,9 @@ from spillway_runner.model import Model
 from spillway_runner.parts import Split, add_loss
 from spillway_runner.process import highest, reset_highest, resident, trim, warm_up
 from spillway_runner.recipe import Recipe
+from spillway_runner.recording import recorded
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import Source, described, traced, users
-from spillway_runner.recording import recorded
 from spillway_runner.tracing import Operation, attribute, traces
 from spillway_runner.values import amount, each, shape, shapes, size, tensors
 
@@ -134,7 +134,7 @@ class Part:
         self.keyed = KeyedDropout(request["seed"], self.index)
         self.module, self.sources = split.module(self.index, self.keyed.operation, self.device)
         tied = split.tied()
-        # Trained parameters that later parts read as well, and by the part that trains them, those that this one copies.
+        # Trained parameters that later parts read, too, and by the part that trains them, those that this one copies.
         self.leads = sorted(n for n, parts in tied.items() if parts[0] == self.index)
         self.follows: dict[int, list[str]] = {}
         for name, parts in sorted(tied.items()):

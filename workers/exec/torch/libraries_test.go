@@ -31,7 +31,7 @@ func TestModelsOfLibrariesTrainInParts(t *testing.T) {
 	} {
 		t.Run(c.model, func(t *testing.T) {
 			t.Parallel()
-			e := executorOf(t, python, "library.py:"+c.model, c.data)
+			e := executorOf(t, python, "libraries.py:"+c.model, c.data)
 			whole := libraryLayout()
 			want := train(t, load(t, e, whole), whole, librarySteps)
 			if want[librarySteps-1] >= want[0] {
@@ -51,7 +51,7 @@ func TestModelsOfLibrariesTrainAsPlainPyTorchDoes(t *testing.T) {
 	const loop = `
 import importlib.util, json, sys
 import torch
-spec = importlib.util.spec_from_file_location("library", "testdata/library.py")
+spec = importlib.util.spec_from_file_location("libraries", "testdata/libraries.py")
 library = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(library)
 torch.set_num_threads(1)
@@ -86,7 +86,7 @@ json.dump(losses, sys.stdout)
 			}
 			l := libraryLayout()
 			l.Optimizer = spillway.Optimizer{Kind: spillway.Momentum, LearningRate: 0.005, Momentum: 0.9}
-			closeTo(t, train(t, load(t, executorOf(t, python, "library.py:"+c.model, c.data), l), l, librarySteps), want)
+			closeTo(t, train(t, load(t, executorOf(t, python, "libraries.py:"+c.model, c.data), l), l, librarySteps), want)
 		})
 	}
 }

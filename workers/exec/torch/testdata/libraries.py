@@ -30,7 +30,7 @@ def bert(dropout=0.1):
 
 
 class Tuned(nn.Module):
-    """A ResNet whose batch normalization stays as it was learnt, which its train() sees to, and whose stem is frozen."""
+    """A ResNet whose batch normalization stays as it was learnt, as its train() says; its stem is frozen."""
 
     def __init__(self):
         super().__init__()
