@@ -152,13 +152,15 @@ class Recorder(TorchFunctionMode):
     def patched(self) -> Iterator[None]:
         """Modules and functions of torch.autograd call this; libraries take it for a tracer, which values of tensors
         are hidden from."""
-        modules, functions, tracing = nn.Module.__call__, torch.autograd.Function.apply, torch.jit.is_tracing
+        modules, tracing = nn.Module.__call__, torch.jit.is_tracing
+        functions = inspect.getattr_static(torch.autograd.Function, "apply")
+        inherited = "apply" not in vars(torch.autograd.Function)
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             return self.called(modules, module, args, kwargs)
 
         def apply(kind: Any, *args: Any) -> Any:
-            original = functions.__func__.__get__(None, kind)
+            original = functions.__get__(None, kind)
             if self.inside:
                 return original(*args)
             return self.operation(apply_function, (kind, *args), {}, lambda: original(*args))
@@ -170,7 +172,10 @@ class Recorder(TorchFunctionMode):
             yield
         finally:
             nn.Module.__call__ = modules
-            torch.autograd.Function.apply = functions
+            if inherited:
+                del torch.autograd.Function.apply
+            else:
+                torch.autograd.Function.apply = functions
             torch.jit.is_tracing = tracing
 
     def called(self, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -185,7 +190,7 @@ class Recorder(TorchFunctionMode):
         except (Unfollowed, Refusal):
             raise
         except Exception as error:
-            raise self.unfollowed(described(error)) from error
+            raise self.unfollowed(described(error), error) from error
         finally:
             self.stack.pop()
 
@@ -204,7 +209,7 @@ class Recorder(TorchFunctionMode):
         try:
             value = call()
         except Exception as error:
-            raise self.unfollowed(described(error)) from error
+            raise self.unfollowed(described(error), error) from error
         finally:
             self.inside -= 1
         writes = getattr(target, "__name__", "") == "__setitem__"
@@ -301,8 +306,9 @@ class Recorder(TorchFunctionMode):
             self.attributes[path] = self.graph.create_node("get_attr", path)
         return self.attributes[path]
 
-    def unfollowed(self, why: str) -> Unfollowed:
-        return Unfollowed(why, self.stack[-1] if self.stack else self.root, self.placed())
+    def unfollowed(self, why: str, error: BaseException | None = None) -> Unfollowed:
+        at = self.placed() if error is None else self.model.source.place(error)
+        return Unfollowed(why, self.stack[-1] if self.stack else self.root, at)
 
 
 class Seen(TorchDispatchMode):
