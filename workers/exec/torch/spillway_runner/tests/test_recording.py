@@ -129,10 +129,8 @@ def test_repeated_modules_are_one_operation_and_so_are_those_that_choose(source:
     called = [n.target for n in graph.nodes if n.op == "call_module"]
     assert called == ["layers.0", "layers.1", "layers.2", "choosing", "head"]
     places = [n.meta["at"].rpartition("/")[2] for n in graph.nodes if n.op == "call_module"]
-    lines = Path(made.source.path).read_text().splitlines()
-    assert [lines[int(p.partition(":")[2]) - 1].strip() for p in places[:3]] == [
-        "x = layer(x, mask=mask, scale=0.5)"
-    ] * 3
+    text, want = Path(made.source.path).read_text().splitlines(), "x = layer(x, mask=mask, scale=0.5)"
+    assert [text[int(p.partition(":")[2]) - 1].strip() for p in places[:3]] == [want] * 3
 
 
 def test_parts_of_a_recorded_graph_share_what_is_tied_and_are_made_on_their_device(source: MakeSource) -> None:
