@@ -140,7 +140,7 @@ soak: ## Run many short runs beside many samples, and tell what grows: make soak
 
 .PHONY: measure-training
 measure-training: ## Take the figures of split training: the same result, bubbles, speed beside plain PyTorch, predictions. Half an hour, on an otherwise idle machine.
-	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -p 1 -run 'TestMeasure|TheExecutorKeepsTheContract|TestStagesRunAtTheSameTime' ./workers/exec/torch ./workers/exec/gomlx
+	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -p 1 -run 'TestMeasure|KeepsTheContract|TestStagesRunAtTheSameTime' ./workers/exec/torch ./workers/exec/gomlx
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 60m -run 'TestMeasurePredictions' ./workers/training
 
 REPETITIONS := 3

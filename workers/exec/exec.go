@@ -75,6 +75,18 @@ type Probe struct {
 	Data quantity.Bytes
 	// Working is what each operation of the graph takes while it works; nil where that was not measured.
 	Working []Working
+	// Tied are trained parameters that several operations read and that may be apart all the same.
+	Tied []Tied
+}
+
+// Tied is a trained parameter that several operations read, such as the embedding of a language model that is its head
+// as well. The first part that has one of them trains it. Every other one holds a copy and its gradient; in a step it is
+// sent the copy once and returns the gradient once. Graph counts the parameter where Ops begins.
+type Tied struct {
+	// Ops are indices of the graph's operations, two or more, in its order.
+	Ops []int
+	// Bytes is the size of the parameter.
+	Bytes quantity.Bytes
 }
 
 // Working is what one operation takes of its device's memory while it works, for Samples samples.

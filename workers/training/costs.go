@@ -53,6 +53,7 @@ type model struct {
 	// tensors are those of shape; coloured says that some of its operations must be together.
 	tensors  []graph.Tensor
 	coloured bool
+	tied     []exec.Tied
 	// activations are what each operation keeps by the number of samples, in bytes: copies of parameters in another
 	// precision, and masks that all samples share, do not grow with it.
 	activations []line
@@ -269,7 +270,7 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 	if large.Samples > m.samples {
 		m.shape, m.samples, m.tensors = large.Graph, large.Samples, large.Graph.Tensors()
 		m.activations, m.working = keptBy(small, large), workingOf(small, large)
-		m.data = max(m.data, large.Data)
+		m.data, m.tied = max(m.data, large.Data), large.Tied
 		m.coloured = slices.ContainsFunc(m.shape.Ops, func(op graph.Op) bool { return op.Colour != "" })
 	}
 	few, err := scaled(small)

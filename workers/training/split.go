@@ -266,10 +266,13 @@ func (s setup) price(stages [][]int, devices []exec.Device, microBatches int, by
 	if err != nil {
 		return candidate{}, err
 	}
+	tied := ties(s.model.tied, home, len(stages))
 	for i, ops := range stages {
+		traffic[i].tie = tied[i]
 		made.parts[i] = s.part(ops, devices[i], i, len(stages), microBatches, traffic[i], by)
 		if i+1 < len(stages) {
 			made.parts[i].send = traffic[i].passed * s.machine.toAndFro(devices[i], devices[i+1])
+			made.parts[i].step += tied[i].passed * s.machine.toAndFro(devices[i], devices[i+1])
 		}
 	}
 	result, err := simulate(s.schedule, made.parts, microBatches)
@@ -292,6 +295,7 @@ type traffic struct {
 	passed  float64 // over the border to the next part, those that are passed on included
 	largest float64 // tensor or activation of one of its operations
 	moments         // of models whose operations were measured
+	tie     tie     // of parameters that several parts read, in a step
 }
 
 // traffic follows every tensor from its part to those that read it.
@@ -366,6 +370,11 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 		gradient = max(gradient, float64(op.Parameters))
 		activation += s.model.activations[i].at(each)
 	}
+	p.copied = p.parameters*(1+s.state/parameterBytes) + p.buffer
+	p.buffer += 2 * t.tie.copies
+	if s.model.base > 0 && device.Kind != exec.CUDA {
+		p.buffer += t.tie.lent
+	}
 	performed, rehearsed := s.model.performances[classOf(device)]
 	if whole := float64(performed.small.usage.Parameters); rehearsed && whole > 0 {
 		p.step = performed.small.pace.step*p.parameters/whole + s.machine.call
@@ -393,7 +402,6 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 		fixed += gradient
 	}
 	rest := s.rests[classOf(device)]
-	p.copied = p.parameters*(1+s.state/parameterBytes) + p.buffer
 	stepping := 0.0
 	if device.Kind == exec.CUDA && s.state > 0 {
 		made, seen := s.temporaries[classOf(device)]

@@ -24,6 +24,7 @@ type synthetic struct {
 	held  *quantity.Bytes           // the most that a probe held
 	asked *[]exec.ProbeOptions      // by all probes
 	seen  map[int]exec.Surveyed     // CUDA devices by index
+	tied  []exec.Tied
 }
 
 type syntheticOp struct {
@@ -45,7 +46,7 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 	if s.speed != nil {
 		speed = s.speed(o.Device)
 	}
-	p := exec.Probe{Samples: o.Samples, Model: "a digest", Dataset: 1 << 20, Base: s.base}
+	p := exec.Probe{Samples: o.Samples, Model: "a digest", Dataset: 1 << 20, Base: s.base, Tied: s.tied}
 	if s.asked != nil {
 		*s.asked = append(*s.asked, o)
 	}

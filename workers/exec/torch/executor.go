@@ -81,7 +81,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 	if options.Device.Kind == exec.CUDA {
 		class = graph.Accelerator
 	}
-	g, _, err := found.graph(class)
+	g, _, err := found.graph(class, true)
 	if err != nil {
 		return exec.Probe{}, fmt.Errorf("probe %s: read what was measured: %w", e.options.Model, err)
 	}
@@ -89,6 +89,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 	return exec.Probe{
 		Graph: g, Samples: options.Samples, Forward: found.Forward, Backward: found.Backward, Model: found.Model,
 		Dataset: found.Dataset, Base: found.Base, Data: found.Data, Working: found.working(),
+		Tied: found.tied(),
 	}, nil
 }
 

@@ -66,8 +66,8 @@ type foundHeld struct {
 }
 
 // graph returns the operations with costs on a device class. Parameters and buffers that several operations write
-// colour them all; constants are only read, so each reader holds its own copy.
-func (f findings) graph(class string) (graph.Graph, Report, error) {
+// colour them all, unless parameters are tied; constants are only read, so each reader holds its own copy.
+func (f findings) graph(class string, tied bool) (graph.Graph, Report, error) {
 	report := Report{
 		Python: f.Python, Torch: f.Torch, CUDA: f.CUDA, Device: f.Device, Threads: f.Threads, Batch: f.Batch,
 		Blocks:  f.Blocks,
@@ -95,7 +95,7 @@ func (f findings) graph(class string) (graph.Graph, Report, error) {
 				if h < 0 || h >= len(f.Held) {
 					return graph.Graph{}, Report{}, fmt.Errorf("operation %q holds tensor %d of %d", op.ID, h, len(f.Held))
 				}
-				if !list.written || shared.first(i, h) {
+				if !list.written || shared.first(i, h, tied && list.sum == &made.Parameters) {
 					*list.sum += f.Held[h].Bytes
 				}
 			}
@@ -127,6 +127,25 @@ func (f findings) graph(class string) (graph.Graph, Report, error) {
 	return g, report, nil
 }
 
+// tied are the parameters that several operations read.
+func (f findings) tied() []exec.Tied {
+	readers := make([][]int, len(f.Held))
+	for i, op := range f.Ops {
+		for _, h := range op.Parameters {
+			if h >= 0 && h < len(readers) {
+				readers[h] = append(readers[h], i)
+			}
+		}
+	}
+	var all []exec.Tied
+	for h, ops := range readers {
+		if len(ops) > 1 {
+			all = append(all, exec.Tied{Ops: ops, Bytes: f.Held[h].Bytes})
+		}
+	}
+	return all
+}
+
 // working is what the operations take while they work, in the order of the graph's.
 func (f findings) working() []exec.Working {
 	all := make([]exec.Working, len(f.Ops))
@@ -152,12 +171,16 @@ func newSharing(ops int, held []foundHeld) *sharing {
 	return s
 }
 
-// first reports whether op is the first to hold tensor h; otherwise it joins op with the one that was.
-func (s *sharing) first(op, h int) bool {
+// first reports whether op is the first to hold tensor h; otherwise it joins op with the one that was, unless they may
+// be apart.
+func (s *sharing) first(op, h int, apart bool) bool {
 	owner, known := s.owner[h]
 	if !known {
 		s.owner[h] = op
 		return true
+	}
+	if apart {
+		return false
 	}
 	a, b := s.root(owner), s.root(op)
 	if a == b {

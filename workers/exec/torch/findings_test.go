@@ -36,7 +36,7 @@ func TestOperationsHaveOneColourExactlyWhenParametersLinkThem(t *testing.T) {
 				total += f.Held[h].Bytes
 			}
 		}
-		g, _, err := f.graph(graph.CPU)
+		g, _, err := f.graph(graph.CPU, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestBuffersThatAreOnlyReadBindNobody(t *testing.T) {
 			{ID: "c", Buffers: []int{1}},
 		},
 	}
-	g, _, err := f.graph(graph.Accelerator)
+	g, _, err := f.graph(graph.Accelerator, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func FuzzFindings(f *testing.F) {
 		if json.Unmarshal(text, &found) != nil {
 			return
 		}
-		g, r, err := found.graph(graph.CPU)
+		g, r, err := found.graph(graph.CPU, false)
 		if err != nil {
 			return
 		}

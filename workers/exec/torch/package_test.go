@@ -37,8 +37,18 @@ func pytest(t *testing.T) string {
 
 func TestThePackagePassesItsOwnTests(t *testing.T) {
 	t.Parallel()
+	passesItsOwnTests(t, pytest(t))
+}
+
+func TestThePackagePassesItsOwnTestsWithPyTorch2(t *testing.T) {
+	t.Parallel()
+	passesItsOwnTests(t, torchtest.Python2(t))
+}
+
+func passesItsOwnTests(t *testing.T, python string) {
+	t.Helper()
 	//nolint:gosec // a Python that was looked for
-	cmd := exec.CommandContext(t.Context(), pytest(t), "-B", "-m", "pytest", "-q", "--basetemp", t.TempDir())
+	cmd := exec.CommandContext(t.Context(), python, "-B", "-m", "pytest", "-q", "--basetemp", t.TempDir())
 	// Plugins that happen to be installed would write beside the sources.
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1")
 	if printed, err := cmd.CombinedOutput(); err != nil {

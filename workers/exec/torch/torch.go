@@ -175,7 +175,7 @@ func (r *runner) probe(ctx context.Context, opts Options) (graph.Graph, Report, 
 	if opts.Device == CUDA {
 		class = graph.Accelerator
 	}
-	g, report, err := found.graph(class)
+	g, report, err := found.graph(class, false)
 	if err != nil {
 		return graph.Graph{}, Report{}, fmt.Errorf("read what was measured: %w", err)
 	}

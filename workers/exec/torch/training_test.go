@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,7 +24,12 @@ import (
 
 func newExecutor(tb testing.TB, model, data string) *torch.Executor {
 	tb.Helper()
-	e, err := torch.New(torch.Options{Python: torch.RequirePython(tb), Model: "testdata/" + model, Data: data, Repeats: 1})
+	return executorOf(tb, torch.RequirePython(tb), model, data)
+}
+
+func executorOf(tb testing.TB, python, model, data string) *torch.Executor {
+	tb.Helper()
+	e, err := torch.New(torch.Options{Python: python, Model: "testdata/" + model, Data: data, Repeats: 1})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -32,7 +38,17 @@ func newExecutor(tb testing.TB, model, data string) *torch.Executor {
 
 func TestTheExecutorKeepsTheContract(t *testing.T) {
 	t.Parallel()
-	torch.RequirePython(t)
+	keepsTheContract(t, "torch", torch.RequirePython(t))
+}
+
+// TestPyTorch2KeepsTheContract has the version that people have, beside the one that happens to be installed.
+func TestPyTorch2KeepsTheContract(t *testing.T) {
+	t.Parallel()
+	keepsTheContract(t, "torch2", torchtest.Python2(t))
+}
+
+func keepsTheContract(t *testing.T, name, python string) {
+	t.Helper()
 	models := map[string][2]string{
 		"mlp": {"training.py:mlp", "points"}, "batchnorm": {"training.py:batchnorm", "points"},
 		"cnn":         {"training.py:cnn", "images"},
@@ -41,10 +57,10 @@ func TestTheExecutorKeepsTheContract(t *testing.T) {
 	}
 	on, precision := torchtest.Devices(t), torchtest.Precision(t)
 	subject := exectest.Subject{
-		Name: "torch", Dear: true, Precision: precision,
+		Name: name, Dear: true, Precision: precision,
 		New: func(tb testing.TB, model string) spillway.Executor {
 			tb.Helper()
-			return newExecutor(tb, models[model][0], models[model][1])
+			return executorOf(tb, python, models[model][0], models[model][1])
 		},
 		Device: func(part int) spillway.Device { return on[part%len(on)] },
 		Models: []string{"mlp", "batchnorm", "cnn", "transformer", "recurrent", "blocks"},
@@ -263,7 +279,7 @@ print((model(x).argmax(1) == y).sum().item())`
 	}
 }
 
-// The head of the model has the weights of its embedding, so that both are in one part; what is split off is the loss.
+// The head of the model has the weights of its embedding. What is split off is the loss, or the head as well.
 func TestPyTorchLoadsAModelWithTiedWeights(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, "training.py:tied", "words")
@@ -290,14 +306,16 @@ x, y = training.data("words")
 model.eval()
 print((model(x).argmax(2) == y).float().mean().item())`
 	var want []float64
-	for _, l := range []spillway.Layout{layout(), layout(strings.Join(ops[:last], " "), ops[last])} {
+	for _, l := range []spillway.Layout{
+		layout(), layout(strings.Join(ops[:last], " "), ops[last]),
+		layout(strings.Join(ops[:last-1], " "), strings.Join(ops[last-1:], " ")),
+	} {
 		p := load(t, e, l)
 		losses := train(t, p, l, 60)
 		if want == nil {
 			want = losses
-		} else if diff := cmp.Diff(want, losses); diff != "" {
-			t.Errorf("losses of two parts (-unsplit +split):\n%s", diff)
 		}
+		closeTo(t, losses[:30], want[:30]) // later, rounding that grew is the larger
 		path := filepath.Join(t.TempDir(), "model.pt")
 		if err := p.Write(t.Context(), export(t, p), path); err != nil {
 			t.Fatal(err)
@@ -310,12 +328,58 @@ print((model(x).argmax(2) == y).float().mean().item())`
 			t.Errorf("%s of the next words are right, want more than half; guesses are a thirtieth", printed)
 		}
 	}
-	tied := layout(strings.Join(ops[:last-1], " "), strings.Join(ops[last-1:], " ")) // from the head on
-	if p, err := e.Load(t.Context(), tied); err == nil {
-		t.Error("a split between the embedding and the head that share weights is loaded")
-		if err := p.Close(); err != nil {
-			t.Error(err)
+}
+
+// TestATiedWeightIsClippedAndGoesOnFromACheckpoint has three parts, of which the outer ones share a weight: the norm
+// counts the sum of its gradients, and the state of the optimizer is in one file.
+func TestATiedWeightIsClippedAndGoesOnFromACheckpoint(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t, "training.py:tied", "words")
+	probe, err := e.Probe(t.Context(), spillway.ProbeOptions{Samples: 6, Device: spillway.Device{Threads: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ops []string
+	for _, op := range probe.Graph.Ops {
+		ops = append(ops, op.ID)
+	}
+	middle, last := len(ops)/2, len(ops)-2
+	if len(probe.Tied) != 1 || probe.Graph.Ops[probe.Tied[0].Ops[1]].ID != "head" || probe.Tied[0].Bytes != 30*16*4 {
+		t.Fatalf("the tied parameters are %v", probe.Tied)
+	}
+	split := layout(strings.Join(ops[:middle], " "), strings.Join(ops[middle:last], " "), strings.Join(ops[last:], " "))
+	clipped := func(p spillway.Pipeline, l spillway.Layout, first, steps int64) []float64 {
+		t.Helper()
+		s, err := schedule.OneForwardOneBackward(len(l.Parts), l.MicroBatches, schedule.Options{Recompute: true})
+		if err != nil {
+			t.Fatal(err)
 		}
+		run, err := spillway.NewEngine(p, s, spillway.EngineOptions{Layout: l, ClipNorm: 0.5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var losses []float64
+		for step := first; step < first+steps; step++ {
+			report, err := run.Step(t.Context(), step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			losses = append(losses, report.Loss)
+		}
+		return losses
+	}
+	want := clipped(load(t, e, layout()), layout(), 0, 20)
+	first := load(t, e, split)
+	got := clipped(first, split, 0, 10)
+	paths := export(t, first)
+	for _, l := range []spillway.Layout{layout(), split} {
+		p := load(t, e, l)
+		for _, stage := range p.Stages() {
+			if err := stage.Import(t.Context(), paths); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeTo(t, append(slices.Clone(got), clipped(p, l, 10, 10)...), want)
 	}
 }
 

@@ -65,7 +65,7 @@ class Model:
         self.whole = self.module = made.to(self.device).train()
         self.blocks = self.find_blocks(name)
         if self.blocks is not None:
-            self.module = Chain(self.blocks).to(self.device).train()
+            self.module = Chain(self.blocks).to(self.device)  # of modules that are in their modes
         self.binder = Binder(self.module, self.source)
         self.inputs = self.binder.bind(self.find_inputs(inputs, request), self.device)
         self.batch = next((t.shape[0] for t in tensors(self.inputs) if t.dim()), 0)

@@ -8,6 +8,7 @@ from typing import Any, Callable
 import torch
 from torch import fx, nn
 
+from spillway_runner.recording import rebuilt, recorded
 from spillway_runner.refusal import Refusal
 from spillway_runner.tracing import Operation
 
@@ -89,6 +90,9 @@ class Split:
                     )
             if is_item(node) and len(sources) == 1:
                 owner[node] = owner[sources[0]]
+        for node in reversed(list(owner)):
+            if node.target is rebuilt:  # what it is made of travels instead
+                owner[node] = min((owner[u] for u in node.users if u in owner), default=owner[node])
         last = [n for n in owner if n.name == LOSS]
         if last and owner[last[0]] != len(parts) - 1:
             raise Refusal(
@@ -96,12 +100,26 @@ class Split:
             )
         return owner
 
+    def held(self, part: int) -> dict[int, torch.Tensor]:
+        """What a part holds, by identity."""
+        operations = (Operation(node, self.root) for node, owner in self.owner.items() if owner == part)
+        return {id(t): t for operation in operations for t in operation.all_held()}
+
+    def tied(self) -> dict[str, list[int]]:
+        """The trained parameters that several parts read, by name, with these parts. The first one's optimizer updates
+        it, and the others get it and return its gradients."""
+        readers: dict[str, list[int]] = {}
+        for part in range(len(self.exports)):
+            for identity, tensor in self.held(part).items():
+                if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
+                    readers.setdefault(self.names[identity], []).append(part)
+        return {name: parts for name, parts in readers.items() if len(parts) > 1}
+
     def check_sharing(self) -> None:
-        """Refuses parameters and buffers that several parts would write."""
+        """Refuses buffers that several parts would write."""
         holder: dict[int, int] = {}
         for node, part in self.owner.items():
-            operation = Operation(node, self.root)
-            for tensor in [t for t in operation.held if isinstance(t, nn.Parameter)] + operation.own_buffers:
+            for tensor in Operation(node, self.root).own_buffers:
                 if holder.setdefault(id(tensor), part) != part:
                     raise Refusal(
                         "split",
@@ -115,13 +133,20 @@ class Split:
             n for n in self.graph.nodes if n.op == "placeholder" and any(self.owner.get(u) == part for u in n.users)
         ]
 
-    def module(self, part: int, enter: Callable[[str], None]) -> tuple[fx.GraphModule, list[tuple[Any, Any]]]:
+    def module(
+        self, part: int, enter: Callable[[str], None], device: torch.device
+    ) -> tuple[fx.GraphModule, list[tuple[Any, Any]]]:
         """The module of a part, and where its arguments come from: ("batch", name of the input) or (number of the part,
         number among its exports).
 
-        It returns what later parts read, the last one the loss. enter(name) is called before each operation.
+        It returns what later parts read, the last one the loss. enter(name) is called before each operation. What was
+        recorded on one device is made on another.
         """
         graph, here, sources = fx.Graph(), {}, []
+
+        def there(argument: Any) -> Any:
+            return device if isinstance(argument, torch.device) else argument
+
         own = [n for n in self.graph.nodes if self.owner.get(n) == part]
         for node in own:
             for source in node.all_input_nodes:
@@ -138,6 +163,9 @@ class Split:
         for node in own:
             graph.call_function(enter, (node.name,))
             here[node] = graph.node_copy(node, lambda n: here[n])
+            if recorded(self.graph):
+                here[node].args = fx.node.map_aggregate(here[node].args, there)
+                here[node].kwargs = fx.node.map_aggregate(here[node].kwargs, there)
         last = part == len(self.exports) - 1
         graph.output(
             next(here[n] for n in own if n.name == LOSS) if last else tuple(here[n] for n in self.exports[part])

@@ -89,7 +89,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
 
     with within():
         walk.run(visit)
-    used = {id(p) for row in rows.values() for p in row["parameters"]}
+    used = {id(p) for row in rows.values() for p in row["parameters"] + row["constants"]}
     unused = [readable(n) for n, p in model.module.named_parameters() if id(p) not in used]
     held = number(rows, model.module)
     digest = model.digest()
@@ -224,6 +224,11 @@ def measure_whole(
         raise
 
 
+def trained(tensor: torch.Tensor) -> bool:
+    """Whether an optimizer is given a tensor: neither a buffer nor frozen."""
+    return isinstance(tensor, nn.Parameter) and tensor.requires_grad
+
+
 def account(walk: Walk, cast: Cast) -> Rows:
     """Runs the operations once; the row of each says what it is, holds, keeps, computes and returns."""
     kept = Kept(walk.model.module)
@@ -237,9 +242,9 @@ def account(walk: Walk, cast: Cast) -> Rows:
             "name": readable(operation.title()),
             "kind": operation.kind(),
             "at": operation.node.meta.get("at", ""),
-            "parameters": [t for t in operation.held if isinstance(t, nn.Parameter)],
+            "parameters": [t for t in operation.held if trained(t)],
             "buffers": operation.own_buffers,
-            "constants": [t for t in operation.held if not isinstance(t, nn.Parameter) and id(t) not in module_buffers],
+            "constants": [t for t in operation.held if not trained(t) and id(t) not in module_buffers],
             "shape": shape(value),
             "output_bytes": size(value),
             "activation_bytes": activation,

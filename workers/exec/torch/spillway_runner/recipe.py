@@ -44,9 +44,9 @@ class Recipe:
 
         Without loss() in the file it is the cross entropy where targets are integers (numbers of classes, which are the
         last dimension of output, or the second where only that fits), the mean squared error where they are not, and
-        the output itself where there is no target. Nothing is broadcast. The cross entropy leaves targets of -100 out
-        of its mean, as torch does; where there are some, the loss of a batch depends on how it is cut, since each
-        micro-batch counts by its samples.
+        the output itself where there is no target; of a dict, its "logits", or its "loss". Nothing is broadcast. The
+        cross entropy leaves targets of -100 out of its mean, as torch does; where there are some, the loss of a batch
+        depends on how it is cut, since each micro-batch counts by its samples.
         """
         if self.user_loss is None:
             return default_loss(output, target, self.source)
@@ -217,6 +217,16 @@ class Recipe:
 
 
 def default_loss(output: Any, target: Any, source: Source) -> torch.Tensor:
+    if isinstance(output, dict):  # as of the transformers library
+        wanted = "loss" if target is None else "logits"
+        if not isinstance(output.get(wanted), torch.Tensor):
+            raise Refusal(
+                "loss",
+                f"the model returns {shapes(output)}, without {wanted}",
+                source.path,
+                "give it its labels among the inputs, so that it returns its loss, or define loss(output, target)",
+            )
+        output = output[wanted]
     if target is None:
         return scalar(
             output,

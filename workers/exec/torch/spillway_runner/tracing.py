@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dis
 import inspect
-import linecache
 import sys
+from functools import partial
+from itertools import zip_longest
 from types import FrameType
 from typing import Any, Callable, Iterator
 
@@ -13,9 +14,10 @@ import torch
 from torch import fx, nn
 
 from spillway_runner.model import Block, Chain, Model
+from spillway_runner.recording import record
 from spillway_runner.refusal import Refusal
-from spillway_runner.source import described, users
-from spillway_runner.values import tensors
+from spillway_runner.source import users
+from spillway_runner.values import each, tensors
 
 
 class Unpacked(fx.Proxy):
@@ -118,28 +120,48 @@ def caller() -> str:
 
 def trace(model: Model) -> tuple[fx.Graph, dict[str, Any]]:
     """The graph of operations and the values of its placeholders by name."""
-    placeholders = model.binder.placeholders(model.inputs)
+    return symbolic(model) or record(model, caller), model.binder.placeholders(model.inputs)
+
+
+def traces(model: Model, sizes: list[int]) -> dict[int, fx.Graph]:
+    """The graph for micro-batches of each number of samples; the model's inputs are those of one sample. They are one
+    graph where it does not depend on that, and have the same operations."""
+    graph = symbolic(model)
+    if graph is not None:
+        return dict.fromkeys(sizes, graph)
+    one, graphs = model.inputs, {}
+    for size in sizes:
+        model.inputs = each(one, partial(repeated, size))
+        graphs[size] = record(model, caller)
+    model.inputs = one
+    few, many = min(sizes), max(sizes)
+    for a, b in zip_longest(graphs[few].nodes, graphs[many].nodes):
+        if a is None or b is None or (a.op, a.name) != (b.op, b.name):
+            raise Refusal(
+                "untraceable",
+                f"the model has other operations with {few} samples than with {many}",
+                (a or b).meta.get("at", "") or model.source.path,
+                f"choose a number of micro-batches that divides the batch, so that all have {many} samples",
+            )
+    return graphs
+
+
+def repeated(times: int, sample: torch.Tensor) -> torch.Tensor:
+    return sample.repeat_interleave(times, 0) if sample.dim() else sample
+
+
+def symbolic(model: Model) -> fx.Graph | None:
+    """The graph for inputs of any size, or None where torch.fx cannot follow the model."""
     if isinstance(model.module, Chain):
-        return model.module.graph(len(placeholders)), placeholders
+        return model.module.graph(len(model.binder.placeholders(model.inputs)))
     try:
         graph = Tracer(model.inputs).trace(model.module)
-    except Exception as error:
-        at = model.source.place(error)
-        name, _, line = at.rpartition(":")
-        text = linecache.getline(name, int(line)).strip() if line.isdigit() else ""
-        message = f"the model cannot be traced{f' at `{text}`' if text else ''}: {described(error)}"
-        raise Refusal(
-            "untraceable",
-            message,
-            at,
-            "write that line so that torch.fx can follow it (it may not depend on the values of tensors), "
-            "or define blocks(model) in the file, which returns a list of "
-            "(name, module) that run in turn: each is then one operation",
-        ) from error
+    except Exception:  # of a library's decorators, say, or a choice by the sizes of tensors
+        return None
     for node in list(graph.nodes):
         if node.op == "placeholder" and not node.users:
             graph.erase_node(node)
-    return graph, placeholders
+    return graph
 
 
 def attribute(module: Any, path: str) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Tuple
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from spillway_runner.answers import asynchronous, out_of_memory
 from spillway_runner.arena import TYPE_NAMES, Arena, Place, Slot
@@ -26,10 +26,11 @@ from spillway_runner.model import Model
 from spillway_runner.parts import Split, add_loss
 from spillway_runner.process import highest, reset_highest, resident, trim, warm_up
 from spillway_runner.recipe import Recipe
+from spillway_runner.recording import recorded
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import Source, described, traced, users
-from spillway_runner.tracing import Operation, attribute, trace
-from spillway_runner.values import amount, each, shape, size, tensors
+from spillway_runner.tracing import Operation, attribute, traces
+from spillway_runner.values import amount, each, shape, shapes, size, tensors
 
 Leaf = Tuple[int, int, torch.Tensor]  # part, number of the tensor in its message, tensor of what gets a gradient
 
@@ -75,6 +76,8 @@ class Part:
         self.loan = Slot(self.arena, 0)
         self.build(request, inputs)
         self.slots = [Slot(self.arena, i) for i in range(request["in_flight"])]
+        self.tied_slot = Slot(self.arena, 0)
+        self.tied_replies: dict[int, Slot] = {}  # by the part that trains what their gradients belong to
         # slots of cotangents by the part that they go to, and the number of the slot whose tensors they belong to
         self.replies: dict[tuple[int, int], Slot] = {}
         self.batch_slot = Slot(self.arena, 0)
@@ -115,8 +118,13 @@ class Part:
         """Builds the model on a device, cpu or meta."""
         model = Model(self.source, {**request, "device": device}, inputs)
         self.binder = model.binder
-        graph, _ = trace(model)
-        add_loss(graph, self.loss)
+        spans = [self.span(m) for m in range(self.micro_batches)]
+        graphs = traces(model, sorted({end - begin for begin, end in spans}))
+        for graph in {id(g): g for g in graphs.values()}.values():
+            add_loss(graph, self.loss)
+        size, graph = next(iter(graphs.items()))
+        # What inputs must look like where the graph was made for their shapes.
+        self.shapes = each(model.inputs, lambda t: t.shape[1:]) if recorded(graph) else None
         self.digest, names, held = model.digest(), model.names(), model.held()
         self.keys = [(key, names[id(t)]) for key, t in model.whole.state_dict(keep_vars=True).items() if id(t) in names]
         self.places = {n.name: n.meta.get("at", "") for n in graph.nodes}
@@ -124,8 +132,15 @@ class Part:
         self.shared_inputs = {n.target for part in range(1, self.count) for n in split.placeholders(part)}
         self.reads_batch = self.index > 0 and (self.last or bool(split.placeholders(self.index)))
         self.keyed = KeyedDropout(request["seed"], self.index)
-        self.module, self.sources = split.module(self.index, self.keyed.operation)
-        self.reads = sorted({where for where, _ in self.sources if where != "batch"})
+        self.module, self.sources = split.module(self.index, self.keyed.operation, self.device)
+        tied = split.tied()
+        # Trained parameters that later parts read, too, and by the part that trains them, those that this one copies.
+        self.leads = sorted(n for n, parts in tied.items() if parts[0] == self.index)
+        self.follows: dict[int, list[str]] = {}
+        for name, parts in sorted(tied.items()):
+            if self.index in parts[1:]:
+                self.follows.setdefault(parts[0], []).append(name)
+        self.reads = sorted({where for where, _ in self.sources if where != "batch"} | set(self.follows))
         # What no operation reads is kept by the first part, so that checkpoints and the trained model are whole.
         used = {id(t) for node in split.owner for t in Operation(node, model.module).all_held()}
         spare = {n: t for n, t in held.items() if id(t) not in used} if self.index == 0 else {}
@@ -135,8 +150,10 @@ class Part:
             if part < self.index
             for t in Operation(node, model.module).all_held()
         }
-        # Buffers that are only read; the first part that has one exports it.
-        self.copies = {names[id(t)] for t in self.module.buffers() if id(t) in earlier}
+        # Buffers that are only read, and parameters that another part trains or nobody; the first part that has one
+        # exports it.
+        held_here = (*self.module.parameters(), *self.module.buffers())
+        self.copies = {names[id(t)] for t in held_here if id(t) in earlier}
         self.statistics = {
             names[id(t)]
             for node, part in split.owner.items()
@@ -159,8 +176,15 @@ class Part:
                 }
                 for other in range(1, self.count)
             ]
-        self.module.to(self.device).train()  # parameters stay the same objects, buffers need not
-        self.trained = [(n, p) for n, p in self.parameters.items() if p.requires_grad]
+        self.module.to(self.device)  # parameters stay the same objects, buffers need not
+        self.modules = {size: self.module}
+        for other, graph in graphs.items():
+            if other != size and graph is not graphs[size]:
+                again, _ = Split(graph, model.module, request["parts"], names).module(
+                    self.index, self.keyed.operation, self.device
+                )
+                self.modules[other] = adopt(again, self.module)
+        self.trained = [(n, p) for n, p in self.parameters.items() if p.requires_grad and n not in self.copies]
         self.buffers = {name: attribute(self.module, path) for name, path in paths.items()}
         self.parameters.update((n, t) for n, t in spare.items() if isinstance(t, nn.Parameter))
         self.buffers.update((n, t) for n, t in spare.items() if not isinstance(t, nn.Parameter))
@@ -230,7 +254,7 @@ class Part:
         arguments = [each(a, torch.clone) if i in written else a for i, a in enumerate(arguments)]
         try:
             with self.keyed.micro_batch(flight.step, begin, end - begin), cast:
-                value = self.module(*arguments)
+                value = self.modules.get(end - begin, self.module)(*arguments)
         except Refusal:
             raise
         except Exception as error:
@@ -349,6 +373,7 @@ class Part:
         if not self.slots:
             raise Refusal("order", f"part {self.index}: more micro-batches are in flight than it was loaded for")
         batch, messages = self.batch_of(request), request.get("from") or {}
+        self.follow(messages)
         arguments, leaves = self.receive(batch, messages)
         origins = {int(part): m["slot"] for part, m in messages.items()}
         flight = Flight(request["step"], batch, arguments, leaves, origins)
@@ -362,6 +387,8 @@ class Part:
         else:
             flight.slot = self.slots.pop()
             message = self.send(flight, flight.slot, value)
+            if self.leads and micro_batch == 0:
+                message["tied"] = self.lead()
         if self.recompute:
             flight.outputs = []
         self.flights[micro_batch] = flight
@@ -428,6 +455,8 @@ class Part:
         if flight.slot is not None:
             self.slots.append(flight.slot)
         messages = self.reply(flight)
+        if micro_batch == self.micro_batches - 1:
+            self.return_gradients(messages)
         # What was received may be overwritten when this returns. Who replied has waited for all. The first part, which
         # replies nothing, leaves its device at work.
         if self.index > 0 and not messages:
@@ -442,6 +471,7 @@ class Part:
         sums: dict[int, torch.Tensor] = {}  # by number of the output
         for part in sorted(messages, key=int, reverse=True):
             message = messages[part]
+            self.add_gradients(message.get("tied"))
             for number, *place in message["tensors"]:
                 there = self.arena.tensor(message["at"], message["bytes"], *self.typed(place))
                 t = there.to(self.device, non_blocking=True)
@@ -469,13 +499,52 @@ class Part:
             }
         return messages
 
+    # Parameters that several parts read. The part that trains one sends it with the first micro-batch of a step, and
+    # with the last one the others return the sums of their gradients.
+
+    def lead(self) -> dict[str, Any]:
+        """A message with the parameters of this part that others read."""
+        _, places = self.tied_slot.write([self.parameters[name].detach() for name in self.leads])
+        return {"at": self.tied_slot.at, "bytes": self.tied_slot.count, "tensors": dict(zip(self.leads, places))}
+
+    def follow(self, messages: dict[str, Any]) -> None:
+        """Takes the parameters of other parts from the messages that have them."""
+        for part, names in self.follows.items():
+            message = messages[str(part)].get("tied")
+            for name in names if message else ():
+                there = self.arena.tensor(message["at"], message["bytes"], *self.typed(message["tensors"][name]))
+                self.parameters[name].data.copy_(there)
+
+    def return_gradients(self, messages: dict[int, Any]) -> None:
+        """Adds the gradients of other parts' parameters to the messages that go there, and forgets them."""
+        for part, names in self.follows.items():
+            found = {n: self.parameters[n].grad for n in names}
+            given = {n: g for n, g in found.items() if g is not None}
+            slot = self.tied_replies.setdefault(part, Slot(self.arena, 0))
+            _, places = slot.write(list(given.values()))
+            tied = {"at": slot.at, "bytes": slot.count, "tensors": dict(zip(given, places))}
+            messages.setdefault(part, {"at": 0, "bytes": 0, "tensors": []})["tied"] = tied
+            for name in names:
+                self.parameters[name].grad = None
+
+    def add_gradients(self, message: dict[str, Any] | None) -> None:
+        """Adds what another part returned to the gradients of this part's parameters."""
+        if message is None:
+            return
+        for name, place in message["tensors"].items():
+            there = self.arena.tensor(message["at"], message["bytes"], *self.typed(place))
+            parameter, gradient = self.parameters[name], there.to(self.device, copy=True)
+            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+
     # A step.
 
     def batch(self, request: dict[str, Any]) -> dict[str, Any]:
         """Fetches a batch and returns what other parts read of each micro-batch."""
         assert self.data is not None, "the engine asks the first part alone"
         inputs, target = self.data.batch(request["step"])
-        inputs = self.binder.placeholders(self.binder.bind(inputs, "cpu"))
+        inputs = self.binder.bind(inputs, "cpu")
+        self.check_shapes(inputs, request["step"])
+        inputs = self.binder.placeholders(inputs)
         spans = [self.span(m) for m in range(self.micro_batches)]
 
         def rows(begin: int, end: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -505,6 +574,21 @@ class Part:
                 }
             )
         return {"micro_batches": messages, "samples": samples}
+
+    def check_shapes(self, inputs: dict[str, Any], step: int) -> None:
+        """Refuses a batch of other shapes than the graph was made for."""
+        if self.shapes is None:
+            return
+        for name, value in inputs.items():
+            found = each(value, lambda t: t.shape[1:])
+            if found != self.shapes.get(name):
+                raise Refusal(
+                    "inputs",
+                    f"{name} of step {step} is {shapes(value)}, and the model was traced with samples of "
+                    f"{self.shapes.get(name)}: its graph belongs to them",
+                    self.source.path,
+                    "pad all batches to one length in data(), or define blocks(model), which take any length",
+                )
 
     def rows_of(self, place: Place, begin: int, end: int) -> Place:
         """Where the rows of a micro-batch are in a tensor that was written."""
@@ -550,7 +634,7 @@ class Part:
 
     def snapshot(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         """A copy of what was learnt, and what describes it."""
-        found = {"parameter/" + n: t for n, t in self.parameters.items()}
+        found = {"parameter/" + n: t for n, t in self.parameters.items() if n not in self.copies}
         found.update(("buffer/" + n, t) for n, t in self.buffers.items() if n not in self.copies)
         found.update(self.recipe.optimizer_state(self.optimizer, self.trained))
         metadata = {
@@ -613,8 +697,25 @@ class Part:
         state = self.recipe.optimizer_state(self.optimizer, self.trained)
         return {
             "parameters": sum(map(size, self.parameters.values())),
-            "gradients": sum(size(p) for _, p in self.trained),
+            "gradients": sum(size(self.parameters[n]) for names in self.follows.values() for n in names)
+            + sum(size(p) for _, p in self.trained),
             "optimizer": sum(map(size, state.values())),
             "buffers": sum(map(size, self.buffers.values())),
             "peak": peak,
         }
+
+
+def adopt(module: fx.GraphModule, other: fx.GraphModule) -> fx.GraphModule:
+    """The module with the tensors of another one of the same model where it reads them itself."""
+    for node in module.graph.nodes:
+        if node.op != "get_attr":
+            continue
+        path, _, name = node.target.rpartition(".")
+        try:
+            theirs = attribute(other, node.target)
+        except AttributeError:
+            continue
+        owner = attribute(module, path) if path else module
+        space = next((s for s in (owner._parameters, owner._buffers) if name in s), owner.__dict__)
+        space[name] = theirs
+    return module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from typing import Any, Callable, Iterator
 
 import torch
@@ -14,7 +15,9 @@ def each(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):
-        return {k: each(v, change) for k, v in value.items()} if type(value) is dict else value
+        changed = {k: each(v, change) for k, v in value.items()}
+        # such as what models of the transformers library return, which has its items as fields
+        return changed if type(value) is dict else type(value)(**changed) if is_dataclass(value) else value
     if isinstance(value, (tuple, list)):
         items = [each(v, change) for v in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)

@@ -2,9 +2,15 @@
 package torchtest
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,6 +72,62 @@ func Python(tb testing.TB) string {
 		tb.Fatal("neither python3 nor /usr/bin/python3 has torch, and SPILLWAY_TEST_REQUIRE names it")
 	default:
 		tb.Skip("neither python3 nor /usr/bin/python3 has torch; install python3-torch")
+	}
+	return found
+}
+
+// python2 is a Python that has PyTorch 2 and the libraries of deploy/torch2.txt, or why there is none.
+var python2 = sync.OnceValues(func() (string, error) {
+	if named := os.Getenv("SPILLWAY_TORCH2_PYTHON"); named != "" {
+		const find = "import torch, transformers"
+		//nolint:gosec // whoever runs the tests names it
+		said, err := exec.CommandContext(context.Background(), named, "-B", "-I", "-c", find).CombinedOutput()
+		if err != nil {
+			lines := bytes.Split(bytes.TrimSpace(said), []byte("\n"))
+			return "", fmt.Errorf("SPILLWAY_TORCH2_PYTHON names %s, which does not import torch and transformers: %w: %s",
+				named, err, lines[len(lines)-1])
+		}
+		return named, nil
+	}
+	return made()
+})
+
+// made is the Python of the environment that .ci/torch2 makes of this checkout's list.
+func made() (string, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find deploy/torch2.txt: %w", err)
+	}
+	var pinned []byte
+	for at := here; pinned == nil; at = filepath.Dir(at) {
+		//nolint:gosec // a file of the checkout
+		if pinned, err = os.ReadFile(filepath.Join(at, "deploy", "torch2.txt")); err != nil && at == filepath.Dir(at) {
+			return "", errors.New("no directory above holds deploy/torch2.txt; name a Python with SPILLWAY_TORCH2_PYTHON")
+		}
+	}
+	home, _ := os.UserHomeDir()
+	key := fmt.Sprintf("torch2-%x", sha256.Sum256(pinned))[:len("torch2-")+12]
+	directory := filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(home, ".cache")), "spillway", key)
+	installed, err := os.ReadFile(filepath.Join(directory, "installed.txt")) //nolint:gosec // as it is named above
+	if err != nil || !bytes.Equal(installed, pinned) {
+		return "", fmt.Errorf("PyTorch 2 is not installed in %s; run .ci/torch2, or name a Python with "+
+			"SPILLWAY_TORCH2_PYTHON", directory)
+	}
+	return filepath.Join(directory, "bin", "python"), nil
+}
+
+// Python2 returns a Python that has PyTorch 2, torchvision, transformers, accelerate and lightning, of the versions of
+// deploy/torch2.txt: that of SPILLWAY_TORCH2_PYTHON, or the one that .ci/torch2 made. Without one the test skips, or
+// fails where SPILLWAY_TEST_REQUIRE names torch2.
+func Python2(tb testing.TB) string {
+	tb.Helper()
+	found, err := python2()
+	switch {
+	case err == nil:
+	case slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "torch2"):
+		tb.Fatalf("%v; SPILLWAY_TEST_REQUIRE names torch2", err)
+	default:
+		tb.Skip(err)
 	}
 	return found
 }

@@ -102,7 +102,7 @@ def test_parts_in_turn_compute_what_the_model_does(cut: int, file: Source) -> No
     exports: list[tuple[Any, ...]] = []
     value: Any = None
     for part in range(2):
-        module, sources = made.module(part, enter)
+        module, sources = made.module(part, enter, torch.device("cpu"))
         value = module(*(x if where == "batch" else exports[where][what] for where, what in sources))
         exports.append(value)
     assert torch.equal(value, model.module(x).sum())
@@ -126,9 +126,9 @@ def test_parts_that_do_not_fit_the_graph_are_refused(parts: list[list[str] | Non
     assert caught.value.fields["message"] == message
 
 
-def test_parts_that_share_a_parameter_are_refused(file: Source) -> None:
-    with pytest.raises(Refusal, match="parts 0 and 1 both hold one.weight"):
-        split(file, [["one"], ["relu", "two"]], "tied")
+def test_a_parameter_that_several_parts_read_is_tied_and_the_first_one_s(file: Source) -> None:
+    assert split(file, [["one"], ["relu"], ["two"]], "tied").tied() == {"one.weight": [0, 2]}
+    assert split(file, [["one", "relu", "two"]], "tied").tied() == {}
 
 
 def test_a_digest_is_of_names_shapes_and_types(file: Source) -> None:
