@@ -65,8 +65,8 @@ def size(batch: Any) -> tuple[int, int]:
     """How many samples a batch has, and how many tokens where it says which: its first array counts, whose first
     dimension is that of the samples."""
     tokens = 0
-    if isinstance(batch, Mapping) or hasattr(batch, "items"):
-        ids = dict(batch.items()).get("input_ids")
+    if hasattr(batch, "items"):
+        ids: Any = dict(batch.items()).get("input_ids")
         tokens = int(ids.numel()) if hasattr(ids, "numel") else 0
     for value in _arrays(batch):
         return int(value.shape[0]), tokens
@@ -77,7 +77,7 @@ def _arrays(batch: Any) -> Iterable[Any]:
     if hasattr(batch, "shape"):
         if len(batch.shape) > 0:
             yield batch
-    elif isinstance(batch, Mapping) or hasattr(batch, "items"):
+    elif hasattr(batch, "values"):
         for value in batch.values():
             yield from _arrays(value)
     elif isinstance(batch, (list, tuple)):
