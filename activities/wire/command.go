@@ -90,7 +90,7 @@ type CommandResult struct {
 	NotFinite []string `json:"not_finite,omitempty"`
 }
 
-// ReportEnvironment names the file descriptor's path to which a command writes its reports, one JSON object a line:
+// ReportEnvironment names the pipe to which a command, or what it starts, writes its reports, one JSON object a line:
 //
 //	{"progress": 3, "metrics": {"loss": 0.2}}   a step is done
 //	{"progress": 1200, "of": 5000}              so much of so much is done: steps, rows or bytes
@@ -103,8 +103,10 @@ type CommandResult struct {
 //	{"training": {"steps": 3, "parts": [...]}}  how a split training goes beside its plan; a later line replaces
 //	                                            it (predictor.Training)
 //
-// It is "/dev/fd/4". ResumeEnvironment names the path of the checkpoint of an earlier attempt; it is unset when there
-// is none.
+// Lines of up to 4 KiB that several processes write are not mixed. On a host it is open as descriptor 4 of the command,
+// too. Scripts in Python have a module for it: workers/python.
+//
+// ResumeEnvironment names the path of the checkpoint of an earlier attempt; it is unset when there is none.
 const (
 	ReportEnvironment = "SPILLWAY_REPORT"
 	ResumeEnvironment = "SPILLWAY_RESUME"

@@ -11,7 +11,8 @@
 //	home/    its HOME, so that it does not find the credentials of whoever runs the engine; in place it keeps the user's
 //	tmp/     its TMPDIR
 //	resume/  the checkpoint of the earlier attempt
-//	report/  where a container writes its reports
+//	report/  the named pipe to which it writes its reports
+//	python/  the module spillway, which scripts in Python can import
 //
 // None of this confines the program: it can read what its user can. Limits and namespaces are the business of who
 // starts it.

@@ -151,6 +151,14 @@ func run(t *testing.T, w *command.Workspace, launch command.Launch) ran {
 	if err := program.Start((*exec.Cmd).Start); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan error)
+	go func() {
+		err := program.Command.Wait()
+		if err := program.Ended(); err != nil {
+			t.Error(err)
+		}
+		ended <- err
+	}()
 	r.reported = w.Follow(t.Context(), program.Reports, command.Listener{
 		Progress: func(step, _ int, metrics map[string]float64) {
 			text, err := json.Marshal(map[string]any{"step": step, "metrics": metrics})
@@ -162,8 +170,8 @@ func run(t *testing.T, w *command.Workspace, launch command.Launch) ran {
 		Checkpoint: func(ref activities.Ref) { r.kept = append(r.kept, ref) },
 		Warn:       func(text string) { r.told = append(r.told, "warning: "+text) },
 	})
-	r.err = program.Command.Wait()
-	if err := errors.Join(program.Ended(), program.Reports.Close()); err != nil {
+	r.err = <-ended
+	if err := program.Reports.Close(); err != nil {
 		t.Error(err)
 	}
 	r.output = output.String()
@@ -270,7 +278,8 @@ func TestAProgramIsToldWhoItIsAndNoSecrets(t *testing.T) {
 		"OMP_WAIT_POLICY": "PASSIVE", "GOMAXPROCS": "2", "GOMEMLIMIT": "900",
 		"CUDA_VISIBLE_DEVICES": "2,3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 		"SPILLWAY_RUN": "r1", "SPILLWAY_STAGE": "p/train", "SPILLWAY_TASK": "train-1", "SPILLWAY_ATTEMPT": "2",
-		"SPILLWAY_CPU_MILLI": "1500", "SPILLWAY_MEMORY_BYTES": "1000", "SPILLWAY_REPORT": "/dev/fd/4",
+		"SPILLWAY_CPU_MILLI": "1500", "SPILLWAY_MEMORY_BYTES": "1000", "SPILLWAY_REPORT": filepath.Join(top, "report", "pipe"),
+		"PYTHONPATH": filepath.Join(top, "python"),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)

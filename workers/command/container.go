@@ -13,11 +13,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/python"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -56,15 +56,8 @@ func findEngine(lookup func(string) (string, bool)) (string, error) {
 		"or run the command without an image", ErrProgram, paths)
 }
 
-// prepareContainer makes what only a container needs: a named pipe, as no engine but podman passes descriptors on.
+// prepareContainer makes what only a container needs.
 func (w *Workspace) prepareContainer() error {
-	dir := filepath.Join(w.dir, "report")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return fmt.Errorf("make a pipe for reports: %w", err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		return fmt.Errorf("make a pipe for reports: %w", err)
-	}
 	if err := os.WriteFile(filepath.Join(w.dir, engineFile), []byte(w.engine), 0o600); err != nil {
 		return fmt.Errorf("remember the container: %w", err)
 	}
@@ -73,17 +66,13 @@ func (w *Workspace) prepareContainer() error {
 
 // containerProgram returns the engine's command line.
 func (w *Workspace) containerProgram(launch Launch) (*Program, error) {
-	pipe := filepath.Join(w.dir, "report", "pipe")
-	reports, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	reports, held, err := w.openPipe()
 	if err != nil {
-		return nil, fmt.Errorf("open the pipe for reports: %w", err)
-	}
-	held, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the pipe for reports: %w", err), reports.Close())
+		return nil, err
 	}
 	variables := w.common(launch)
 	variables[wire.ReportEnvironment] = containerRoot + "/report/pipe"
+	variables[python.Variable] = python.Path(variables[python.Variable], containerRoot+"/python")
 	variables["HOME"], variables["TMPDIR"] = containerRoot+"/home", containerRoot+"/tmp"
 	if w.resume != "" {
 		variables[wire.ResumeEnvironment] = path.Join(containerRoot, "resume", filepath.Base(w.resume))
@@ -139,6 +128,7 @@ func (c container) commandLine(lookup func(string) (string, bool)) (arguments, e
 			arguments = append(arguments, "--volume="+dir+":"+containerRoot+"/"+name)
 		}
 	}
+	arguments = append(arguments, "--volume="+filepath.Join(c.workspace, "python")+":"+containerRoot+"/python:ro")
 	if !podman || c.user == 0 {
 		arguments = append(arguments, fmt.Sprintf("--user=%d:%d", c.user, c.group)) // so that its files can be deleted
 	}

@@ -48,10 +48,12 @@ func ExamplePrepare() {
 		fmt.Println(err)
 		return
 	}
+	ended := make(chan error)
+	go func() { ended <- errors.Join(program.Command.Wait(), program.Ended()) }()
 	reported := w.Follow(ctx, program.Reports, command.Listener{
 		Progress: func(step, _ int, metrics map[string]float64) { fmt.Println("step", step, metrics) },
 	})
-	if err := errors.Join(program.Command.Wait(), program.Reports.Close()); err != nil {
+	if err := errors.Join(<-ended, program.Reports.Close()); err != nil {
 		fmt.Println(err)
 		return
 	}

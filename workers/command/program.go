@@ -21,14 +21,13 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/python"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 const (
-	// reportDescriptor is where a program on the host finds the pipe for its reports.
+	// reportDescriptor is where a program on the host finds the pipe for its reports, too.
 	reportDescriptor = 4
-	// reportPath opens that descriptor.
-	reportPath = "/dev/fd/4"
 	// memoryShare is the part of a grant that Go's runtime is told to stay within; the rest is for what it does not count.
 	memoryShare = 0.9
 	// strayGrace is how long reports are read after the program's end.
@@ -70,7 +69,7 @@ type Program struct {
 
 	user   *spawn.User // as whom it runs; nil for this process's
 	theirs []*os.File  // the program's ends, until it is started
-	held   *os.File    // keeps a named pipe from ending before a container has opened it; nil on the host
+	held   *os.File    // keeps the pipe from ending before the program, or what it starts, has opened it
 }
 
 // Start starts the program by start, which sets its limits and calls its Start. Whether that succeeds or not, the
@@ -87,8 +86,9 @@ func (p *Program) Start(start func(*exec.Cmd) error) error {
 	return nil
 }
 
-// Ended says that the program has been waited for, so that Follow ends when it has read what is there, at the latest a
-// second later: a process that the program left may hold the pipe open, and what that one reports is nobody's.
+// Ended says that the program has been waited for. Follow does not end before; it does when it has read what is there,
+// at the latest a second later: a process that the program left may hold the pipe open, and what that one reports is
+// nobody's.
 func (p *Program) Ended() error {
 	err := p.Reports.SetReadDeadline(time.Now().Add(strayGrace))
 	if p.held != nil {
@@ -123,23 +123,37 @@ func (w *Workspace) Program(launch Launch) (*Program, error) {
 		return nil, fmt.Errorf("%w: %w", ErrProgram, err)
 	}
 	awaitUnwritten(path)
-	reports, theirs, err := os.Pipe()
+	reports, held, err := w.openPipe()
 	if err != nil {
-		return nil, fmt.Errorf("make a pipe for reports: %w", err)
+		return nil, err
+	}
+	theirs, err := os.OpenFile(w.pipe(), os.O_WRONLY, 0)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the pipe for reports: %w", err), reports.Close(), held.Close())
 	}
 	nothing, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make a pipe for reports: %w", err), reports.Close(), theirs.Close())
-	}
-	if user := w.options.User; user != nil { // it opens the pipe by its path
-		if err := theirs.Chown(user.UID, user.GID); err != nil {
-			return nil, errors.Join(fmt.Errorf("make a pipe for reports: %w", err), reports.Close(), theirs.Close(),
-				nothing.Close())
-		}
+		return nil, errors.Join(fmt.Errorf("open the pipe for reports: %w", err), reports.Close(), held.Close(),
+			theirs.Close())
 	}
 	cmd := &exec.Cmd{Path: path, Args: w.command.Arguments, Env: spawn.Environment(variables), Dir: w.Directory()}
 	cmd.ExtraFiles = []*os.File{nothing, reportDescriptor - 3: theirs}
-	return &Program{Command: cmd, Reports: reports, user: w.options.User, theirs: []*os.File{nothing, theirs}}, nil
+	return &Program{
+		Command: cmd, Reports: reports, user: w.options.User, theirs: []*os.File{nothing, theirs}, held: held,
+	}, nil
+}
+
+// openPipe opens the pipe for reports to read, and an end that writes nothing.
+func (w *Workspace) openPipe() (reports, held *os.File, err error) {
+	reports, err = os.OpenFile(w.pipe(), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the pipe for reports: %w", err)
+	}
+	held, err = os.OpenFile(w.pipe(), os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("open the pipe for reports: %w", err), reports.Close())
+	}
+	return reports, held, nil
 }
 
 // variables returns the environment on the host: what the host has of a few, what follows from the launch, what the
@@ -157,7 +171,8 @@ func (w *Workspace) variables(launch Launch) map[string]string {
 		values["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID" // the order of nvidia-smi
 		values["CUDA_VISIBLE_DEVICES"] = strings.Join(launch.Devices, ",")
 	}
-	values[wire.ReportEnvironment] = reportPath
+	values[wire.ReportEnvironment] = w.pipe()
+	values[python.Variable] = python.Path(values[python.Variable], w.module())
 	if w.resume != "" {
 		values[wire.ResumeEnvironment] = w.resume
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command/tree"
+	"github.com/spillway-ml/spillway/workers/python"
 )
 
 // workspacePrefix begins the names of workspaces below their root.
@@ -80,10 +81,22 @@ func (w *Workspace) open(ctx context.Context) error {
 		return err
 	}
 	w.dir, w.lock, w.work = dir, lock, filepath.Join(dir, "work")
-	for _, name := range []string{dir, w.work, w.home(), w.temporary()} {
+	for _, name := range []string{dir, w.work, w.home(), w.temporary(), filepath.Dir(w.pipe()), w.module()} {
 		if err := os.Mkdir(name, 0o700); err != nil {
 			return errors.Join(err, discard(ctx, dir, lock))
 		}
+	}
+	if err := errors.Join(python.Write(w.module()), w.makePipe()); err != nil {
+		return errors.Join(err, discard(ctx, dir, lock))
+	}
+	return nil
+}
+
+// makePipe makes the named pipe for reports. A descriptor would not do: no container engine but podman passes one on,
+// and neither do launchers that close all but the standard ones in what they start, such as torchrun.
+func (w *Workspace) makePipe() error {
+	if err := syscall.Mkfifo(w.pipe(), 0o600); err != nil {
+		return fmt.Errorf("make a pipe for reports: %w", err)
 	}
 	return nil
 }
@@ -148,7 +161,7 @@ func (w *Workspace) hand() error {
 	if user == nil {
 		return nil
 	}
-	tops := []string{w.work, w.home(), w.temporary()}
+	tops := []string{w.work, w.home(), w.temporary(), filepath.Dir(w.pipe())}
 	if w.resume != "" {
 		tops = append(tops, filepath.Dir(w.resume))
 	}
@@ -268,6 +281,8 @@ func (w *Workspace) Directory() string {
 
 func (w *Workspace) home() string      { return filepath.Join(w.dir, "home") }
 func (w *Workspace) temporary() string { return filepath.Join(w.dir, "tmp") }
+func (w *Workspace) module() string    { return filepath.Join(w.dir, "python") }
+func (w *Workspace) pipe() string      { return filepath.Join(w.dir, "report", "pipe") }
 
 // Read tells how many artifact bytes the attempt has fetched so far. Code that was in the cache is not fetched.
 func (w *Workspace) Read() quantity.Bytes { return quantity.Bytes(w.store.read.Load()) }

@@ -28,6 +28,8 @@ import nothing_of_this
 """
 from __future__ import annotations
 import os, sys as system; import numpy as np
+import spillway
+from spillway.huggingface import SpillwayCallback
 from torch import (
     nn,  # import this_neither
     optim)

@@ -6,6 +6,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/spillway-ml/spillway/workers/python"
 )
 
 // How much of a program is read: what imports something heavy does so near its beginning, or in one of the files beside
@@ -152,7 +154,7 @@ func (s *scan) module(name string) {
 		s.openPackage(place, rest)
 		return
 	}
-	if !standard[top] {
+	if !standard[top] && top != python.Module { // which each attempt has
 		s.names[top] = true
 	}
 }

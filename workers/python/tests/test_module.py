@@ -1,0 +1,158 @@
+"""What scripts report, read as Spillway reads it: python3 -m unittest discover tests"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent.parent
+
+
+def run(script: str, **variables: str) -> tuple[list[Any], str]:
+    """Runs a script as an attempt would be, and returns what it has reported and printed."""
+    with tempfile.TemporaryDirectory() as work:
+        pipe = os.path.join(work, "pipe")
+        os.mkfifo(pipe)
+        reads = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(HERE), "SPILLWAY_REPORT": pipe, **variables}
+        for name in [name for name, value in environment.items() if value == ""]:
+            del environment[name]
+        command = [sys.executable, "-B", "-c", script]
+        ended = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
+        with open(reads, encoding="utf-8") as reports:
+            told = [json.loads(line) for line in reports]
+    return told, ended.stdout + ended.stderr
+
+
+class Reports(unittest.TestCase):
+    def test_each_function_writes_a_line_of_the_protocol(self) -> None:
+        told, said = run("""
+import os, pathlib, spillway
+spillway.progress(0)
+spillway.progress(3, 10, {"loss": 0.25, "worse": float("nan"), "worst": float("-inf"), "count": True})
+spillway.checkpoint("state.pt")
+spillway.checkpoint(pathlib.Path("/tmp/one"))
+spillway.result(accuracy=0.5, history=[1, float("inf")], names={"a": None}, where=pathlib.Path("x"))
+spillway.no_retry()
+print(os.getcwd(), spillway.resume(), spillway.active())
+""")
+        here = said.split()[0]
+        self.assertEqual(said.split()[1:], ["None", "True"])
+        self.assertEqual(
+            told,
+            [
+                {"progress": 0},
+                {"progress": 3, "of": 10, "metrics": {"loss": 0.25, "worse": "NaN", "worst": "NaN", "count": 1}},
+                {"checkpoint": here + "/state.pt"},
+                {"checkpoint": "/tmp/one"},
+                {"result": {"accuracy": 0.5, "history": [1, None], "names": {"a": None}, "where": "x"}},
+                {"retry": False},
+            ],
+        )
+
+    def test_a_checkpoint_to_go_on_from_is_told(self) -> None:
+        told, said = run("import spillway; print(spillway.resume())", SPILLWAY_RESUME="/there/state.pt")
+        self.assertEqual((told, said.strip()), ([], "/there/state.pt"))
+
+    def test_outside_of_an_attempt_arguments_are_checked_and_nothing_else(self) -> None:
+        script = """
+import spillway
+spillway.progress(1, 2, {"loss": 1})
+spillway.result(a=1)
+spillway.checkpoint("x")
+print(spillway.resume(), spillway.active())
+for wrong in (
+    lambda: spillway.progress(-1), lambda: spillway.progress(1.5), lambda: spillway.progress("many"),
+    lambda: spillway.progress(float("nan")), lambda: spillway.progress(1, 0),
+    lambda: spillway.progress(1, 2, {"loss": "low"}), lambda: spillway.result(a=object()),
+):
+    try:
+        wrong()
+    except (TypeError, ValueError) as why:
+        print(why)
+"""
+        for variables in ({"SPILLWAY_REPORT": ""}, {}):
+            _, said = run(script, **variables)
+            lines = said.splitlines()
+            self.assertEqual(lines[0], f"None {bool(variables) is False}")
+            self.assertEqual(len(lines), 8, said)
+            self.assertIn("done is -1, and not a whole number from 0 on", lines[1])
+            self.assertIn("metrics['loss'] is 'low', and not a number", lines[6])
+
+    def test_lines_of_threads_are_whole(self) -> None:
+        told, said = run("""
+import threading, spillway
+def work(n):
+    for i in range(40):
+        spillway.result(**{"t%d" % n: "x" * 100 + str(i)})
+threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+[t.start() for t in threads]; [t.join() for t in threads]
+""")
+        self.assertEqual((len(told), said), (240, ""))
+        self.assertEqual(
+            {key: n["result"][key][100:] for n in told for key in n["result"]}, {f"t{n}": "39" for n in range(6)}
+        )
+
+    def test_only_the_first_process_of_a_training_speaks(self) -> None:
+        for variables, speaks in (
+            ({"RANK": "0", "LOCAL_RANK": "0"}, True),
+            ({"RANK": "1", "LOCAL_RANK": "1"}, False),
+            ({"RANK": "8", "LOCAL_RANK": "0"}, False),
+            ({"LOCAL_RANK": "1"}, False),
+            ({"SLURM_PROCID": "3"}, False),
+        ):
+            with self.subTest(variables):
+                told, _ = run("import spillway; spillway.progress(1)", **variables)
+                self.assertEqual(told, [{"progress": 1}] if speaks else [])
+
+    def test_what_a_process_forks_or_its_multiprocessing_starts_is_silent_and_what_it_executes_is_not(self) -> None:
+        told, said = run("""
+import multiprocessing, os, subprocess, sys, spillway
+spillway.progress(1)
+for number, how in enumerate(("fork", "spawn"), 10):
+    started = multiprocessing.get_context(how).Process(target=spillway.progress, args=(number,))
+    started.start()
+    started.join()
+child = os.fork()
+if child == 0:
+    spillway.progress(20)
+    os._exit(0)
+os.waitpid(child, 0)
+subprocess.run([sys.executable, "-B", "-c", "import spillway; spillway.progress(2)"], close_fds=True, check=True)
+spillway.progress(3)
+""")
+        self.assertEqual((said, told), ("", [{"progress": 1}, {"progress": 2}, {"progress": 3}]))
+
+    def test_a_process_that_claims_to_be_the_first_speaks_though_it_was_forked(self) -> None:
+        told, said = run("""
+import os, spillway
+from spillway import _line
+child = os.fork()
+if child == 0:
+    _line.claim()
+    spillway.progress(2)
+    os._exit(0)
+os.waitpid(child, 0)
+""")
+        self.assertEqual((said, told), ("", [{"progress": 2}]))
+
+    def test_a_pipe_that_nobody_reads_holds_up_nobody(self) -> None:
+        with tempfile.TemporaryDirectory() as work:
+            pipe = os.path.join(work, "pipe")
+            os.mkfifo(pipe)
+            script = "import spillway; spillway.progress(1); print(spillway.active())"
+            told, said = run(script, SPILLWAY_REPORT=pipe)
+            self.assertEqual((told, said), ([], "False\n"))
+            told, said = run(script, SPILLWAY_REPORT=os.path.join(work, "none"))
+            self.assertIn("open the pipe of reports", said)
+            self.assertIn("False\n", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
