@@ -174,17 +174,21 @@ const (
 	nearby = 0.1
 )
 
-// reaches is when the run reaches a loss.
+// unforeseen is the chance that a loss is reached when no curve tells. A quarter: then never is said as often as it is
+// true, and where all families say never it is as likely as not, as it turned out to be.
+const unforeseen = 0.25
+
+// reaches is when the run reaches a loss. Of what no curve tells, all that is known is that it takes longer than what
+// was seen.
 func (e *ensemble) reaches(loss float64) mass {
+	if len(e.members) == 0 {
+		return lindy()
+	}
 	var raw mass
 	for _, m := range e.members {
 		raw.add(m.ahead(e, loss), m.weight)
 	}
-	if len(e.members) == 0 {
-		// Nothing is known but that it takes longer than what was seen; by Lindy's law (Gott, Nature 1993) it is over
-		// twice as much in one case of two.
-		raw.add(math.Ln2, 1)
-		return raw.spread(func(float64) float64 { return 1 })
-	}
-	return raw.spread(func(u float64) float64 { return math.Hypot(nearby, astray*u) })
+	reaches := raw.spread(func(u float64) float64 { return math.Hypot(nearby, astray*u) })
+	reaches.mix(lindy(), unforeseen)
+	return reaches
 }

@@ -39,9 +39,10 @@ const (
 	doubt    = 0.1
 )
 
-// like compares a run with the earlier ones that had not ended by now.
+// like compares a run with the earlier ones that had not ended by now. None tells of a run that is better than any of
+// them ever was.
 func (w *Workload) like(t trace) likeness {
-	if w.Runs() == 0 {
+	if w.Runs() == 0 || t.lowest() <= w.levels[0] {
 		return likeness{}
 	}
 	now := math.Log(t.last())
@@ -119,7 +120,7 @@ func (l *likeness) reaches(last, loss float64) mass {
 	now, asked := math.Log(last), l.workload.rank(loss)
 	for _, a := range l.analogues {
 		for _, level := range []float64{loss, l.workload.loss(asked - a.gap)} {
-			raw.add(math.Log(a.run.first(level))+a.shift-now, a.weight/2)
+			raw.add(math.Log(a.run.crosses(level))+a.shift-now, a.weight/2)
 		}
 	}
 	return raw.spread(func(u float64) float64 { return between + further*u })
@@ -132,13 +133,9 @@ const apart = 0.1
 var scores3 = [...]float64{-1.2247, 0, 1.2247}
 
 // values are the losses of the analogues at u, or at their ends, and how far they are believed. An analogue that has
-// ended by u tells that it gets no worse from there; how much better, alone tells, and none tells of what is better
-// than all that any earlier run has reached: without that, a run that goes on where shorter ones stopped would get no
-// better, and surely so.
+// ended by u tells that it gets no worse from there; how much better, alone tells: without that, a run that goes on
+// where shorter ones stopped would get no better, and surely so.
 func (l *likeness) values(t trace, u float64, alone *ensemble, into []weighted) (all []weighted, share float64) {
-	if len(l.analogues) == 0 || t.lowest() <= l.workload.levels[0] {
-		return into, 0
-	}
 	var beyond []float64 // by score; nil while none has ended
 	for _, a := range l.analogues {
 		at := math.Log(t.last()) + u - a.shift

@@ -15,6 +15,16 @@ const (
 	cell     = farthest / cells
 )
 
+// lindy is of what takes more than m times as long as what was seen with a chance of 1/m (Lindy's law; Gott, Nature
+// 1993).
+func lindy() mass {
+	m := mass{never: math.Exp(-farthest)}
+	for i := range m.cells {
+		m.cells[i] = math.Exp(-float64(i)*cell) - math.Exp(-float64(i+1)*cell)
+	}
+	return m
+}
+
 // add puts a weight at u, shared by the cells whose middles it lies between: rounding does not move it.
 func (m *mass) add(u, weight float64) {
 	if !(u < farthest) {
@@ -56,12 +66,13 @@ func (m *mass) spread(deviation func(u float64) float64) mass {
 
 func normal(z float64) float64 { return 0.5 * math.Erfc(-z/math.Sqrt2) }
 
-// end moves to never what is after the end of a run, which goes on beyond u with a chance of alive(u).
-func (m *mass) end(alive func(u float64) float64) {
+// end moves to never what is after the end of a run.
+func (m *mass) end(u float64) {
 	for i, w := range m.cells {
-		gone := w * (1 - alive((float64(i)+0.5)*cell))
-		m.cells[i] -= gone
-		m.never += gone
+		if (float64(i)+0.5)*cell > u {
+			m.cells[i] = 0
+			m.never += w
+		}
 	}
 }
 

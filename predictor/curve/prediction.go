@@ -9,8 +9,9 @@ import (
 type Options struct {
 	// Direction says which values are better.
 	Direction Direction
-	// Planned is the step at which the run ends, in the unit of its steps; 0 if that is not known. Then it is taken to
-	// end after any multiple m of the steps seen with a chance of 1 - 1/m (Lindy's law; Gott, Nature 1993).
+	// Planned is the step at which the run ends, in the unit of its steps; 0 if that is not known. Then [Prediction.Final]
+	// takes it to end after any multiple m of the steps seen with a chance of 1 - 1/m (Lindy's law; Gott, Nature 1993),
+	// and [Prediction.Reaches] takes it to be long enough for a level that the run can reach.
 	Planned float64
 	// Earlier is what earlier runs of the same workload were like, in the same direction; nil without any.
 	Earlier *Workload
@@ -65,25 +66,13 @@ func (p *Prediction) Reaches(level float64) Steps {
 	}
 	now := p.trace.last()
 	reaches := p.alone.reaches(loss)
-	if p.options.Planned > 0 {
-		end := math.Log(p.options.Planned / now)
-		within := func(u float64) float64 {
-			if u > end {
-				return 0
-			}
-			return 1
-		}
-		if p.alike.share > 0 {
-			reaches.mix(p.alike.reaches(now, loss), p.alike.share)
-		}
-		reaches.end(within)
-		return Steps{now: now, mass: reaches}
-	}
-	reaches.end(func(u float64) float64 { return math.Exp(-u) })
 	if p.alike.share > 0 {
 		reaches.mix(p.alike.reaches(now, loss), p.alike.share)
 	}
-	return Steps{now: now, mass: reaches}
+	if p.options.Planned > 0 {
+		reaches.end(math.Log(p.options.Planned / now))
+	}
+	return Steps{now: now, every: p.trace.every(), mass: reaches}
 }
 
 // At is the best value when a step is reached, at least the last one seen.

@@ -3,11 +3,14 @@ package curve
 import "math"
 
 // Steps is the distribution of the step at which a level is first reached, in the unit of the run's steps, never
-// included. Its zero value is of a level that was reached at step 0.
+// included. A level is seen to be reached when it is measured: steps that are to come are those of measurements, as far
+// apart as the latest ones. Its zero value is of a level that was reached at step 0.
 type Steps struct {
 	// done is when the level was reached, if it was; then now is 0.
 	done, now float64
-	mass      mass
+	// every is how many steps the latest measurements are apart; 0 where that is not known.
+	every float64
+	mass  mass
 }
 
 // Never is the chance that the run ends before it reaches the level, 0 to 1.
@@ -27,8 +30,20 @@ func (s Steps) Quantile(chance float64) float64 {
 	case s.now == 0:
 		return s.done
 	default:
-		return s.now * math.Exp(s.mass.within(chance))
+		return s.measured(s.mass.within(chance))
 	}
+}
+
+// uneven is by which part of their distance measurements come a little later than others.
+const uneven = 0.01
+
+// measured is the first measurement at u or later, if they go on as far apart as they were.
+func (s Steps) measured(u float64) float64 {
+	step := s.now * math.Exp(u)
+	if !(s.every > 0) || math.IsInf(step, 1) {
+		return step
+	}
+	return s.now + s.every*math.Max(1, math.Ceil((step-s.now)/s.every-uneven))
 }
 
 // Interval holds the step with a chance, above 0 and below 1. Where never is likelier than what is left out above, the
@@ -41,12 +56,11 @@ func (s Steps) Interval(chance float64) (low, high float64) {
 	return s.Quantile(out / 2), s.Quantile(1 - out/2)
 }
 
-// deemedNever is the chance of never from which on never is expected: to give up a run that would have reached its
-// level is taken to cost five times what it costs to go on with one that does not.
-const deemedNever = 5.0 / 6
+// deemedNever is the chance of never above which never is expected: where it is likelier than not.
+const deemedNever = 0.5
 
 // Expected is the step to plan with: the middle of when the level is reached if it is, and +Inf where Never is above
-// 5/6.
+// 1/2. Who would rather wait in vain than give up too soon goes by Never.
 func (s Steps) Expected() float64 {
 	switch {
 	case s.now == 0:
@@ -54,6 +68,6 @@ func (s Steps) Expected() float64 {
 	case s.Never() > deemedNever:
 		return math.Inf(1)
 	default:
-		return s.now * math.Exp(s.mass.within(s.mass.reached()/2))
+		return s.measured(s.mass.within(s.mass.reached() / 2))
 	}
 }

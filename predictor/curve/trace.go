@@ -61,6 +61,22 @@ func noise(losses []float64) float64 {
 	return second[len(second)/2] / 0.6745 / math.Sqrt(6)
 }
 
+// spacings is how many of the latest distances of measurements are looked at.
+const spacings = 8
+
+// every is how many steps the latest measurements are apart, the middle of them; 0 of fewer than two.
+func (t trace) every() float64 {
+	var apart []float64
+	for i := max(1, len(t.steps)-spacings); i < len(t.steps); i++ {
+		apart = append(apart, t.steps[i]-t.steps[i-1])
+	}
+	if len(apart) == 0 {
+		return 0
+	}
+	slices.Sort(apart)
+	return apart[(len(apart)-1)/2]
+}
+
 func (t trace) last() float64 { return t.steps[len(t.steps)-1] }
 
 // lowest is the best loss of all.
@@ -68,6 +84,14 @@ func (t trace) lowest() float64 { return t.best[len(t.best)-1] }
 
 // first is the step at which a loss is first reached; +Inf if it never is.
 func (t trace) first(loss float64) float64 {
+	if i := t.index(loss); i < len(t.best) {
+		return t.steps[i]
+	}
+	return math.Inf(1)
+}
+
+// index is the first point that is as low as a loss, or how many there are.
+func (t trace) index(loss float64) int {
 	low, high := 0, len(t.best)
 	for low < high {
 		if middle := (low + high) / 2; t.best[middle] <= loss {
@@ -76,10 +100,21 @@ func (t trace) first(loss float64) float64 {
 			low = middle + 1
 		}
 	}
-	if low == len(t.best) {
+	return low
+}
+
+// crosses is where a loss is reached between the measurement that shows it and the one before, on the line between
+// them; +Inf if it never is.
+func (t trace) crosses(loss float64) float64 {
+	i := t.index(loss)
+	switch {
+	case i == len(t.best):
 		return math.Inf(1)
+	case i == 0:
+		return t.steps[0]
 	}
-	return t.steps[low]
+	part := (t.best[i-1] - loss) / (t.best[i-1] - t.best[i])
+	return t.steps[i-1] + part*(t.steps[i]-t.steps[i-1])
 }
 
 // from leaves out the points before one.

@@ -183,11 +183,14 @@ func Error(answers []Answer, of string, level float64) float64 {
 	return quantile(errors, level)
 }
 
+// rounded is by which part a step is off that was added up.
+const rounded = 1e-9
+
 // Covered is the part of the answers whose level was reached within our interval for 80 %, or never if that is in it.
 func Covered(answers []Answer) float64 {
 	covered := 0
 	for _, a := range answers {
-		if a.Low <= a.True && a.True <= a.High {
+		if a.Low <= a.True*(1+rounded) && a.True <= a.High*(1+rounded) {
 			covered++
 		}
 	}
