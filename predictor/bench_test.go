@@ -3,6 +3,7 @@ package predictor_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -50,6 +51,35 @@ func BenchmarkDecide(b *testing.B) {
 				b.Fatalf("nothing changed, and yet: %v", reasons(plan))
 			}
 		})
+	}
+}
+
+// BenchmarkDecideForDeadlines has runs of two stages with deadlines, each of which tells of an attempt in every second,
+// with four ticks in it.
+func BenchmarkDecideForDeadlines(b *testing.B) {
+	for _, runs := range []int{1, 10, 100} {
+		for _, undivided := range []bool{false, true} {
+			b.Run(fmt.Sprintf("runs=%d undivided=%v", runs, undivided), func(b *testing.B) {
+				state := twoSteps(quantity.GiB, quantity.GiB)
+				for i := range runs {
+					run := fmt.Sprintf("r-%03d", i)
+					goal := predictor.Goal{Deadline: 3*time.Hour + time.Duration(i)*time.Minute}
+					state = fold(state, started(run, 0, goal), hint(run, "first", 40, 0))
+				}
+				tick := 0
+				b.ReportAllocs()
+				for b.Loop() {
+					now := float64(tick) / 4
+					for i := tick % 4; i < runs; i += 4 {
+						state = predictor.Fold(state, record(fmt.Sprintf("r-%03d", i), "first", tick, now, 2))
+					}
+					snap := roomy(now)
+					snap.Policy.Undivided = undivided
+					_, state = predictor.Decide(state, snap)
+					tick++
+				}
+			})
+		}
 	}
 }
 

@@ -69,8 +69,6 @@ type decider struct {
 	pooled    bool                // both are known
 	plan      plan.Plan
 	waits     *waits // nil until a stage asks
-	// deviations are those of a standard normal distribution by which others are told; nil until one is.
-	deviations []float64
 	// experienced are stages that tell what others may take; nil until one asks.
 	experienced []*memory.Model
 }

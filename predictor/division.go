@@ -2,8 +2,6 @@ package predictor
 
 import (
 	"cmp"
-	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -191,36 +189,19 @@ func (d *decider) spillingTo(w *work, wall float64, r *memory.Run) []whatif.Clas
 	return []whatif.Class{one}
 }
 
-// evenly is how many values stand for a distribution, each as probable as another.
-const evenly = 128
-
-// rests are for how many seconds a run goes on once a stage is done, evenly probable: by the plan, or as earlier runs
-// did.
+// rests are for how many seconds a run goes on once a stage is done: by its plan, or as earlier runs did, each of them
+// as probable as another.
 func (d *decider) rests(r *memory.Run, stage string) []float64 {
-	part, divided := d.partOf(r, stage)
-	if !divided {
-		return d.memory.Rests(r, stage).Values
+	if part, divided := d.partOf(r, stage); divided {
+		return []float64{part.After}
 	}
-	if part.After.Spread == 0 {
-		return []float64{part.After.Certain}
-	}
-	if d.deviations == nil {
-		d.deviations = make([]float64, evenly)
-		for i := range d.deviations {
-			d.deviations[i] = math.Sqrt2 * math.Erfinv((2*float64(i)+1)/evenly-1)
-		}
-	}
-	values := make([]float64, evenly)
-	for i, deviations := range d.deviations {
-		values[i] = part.After.Beyond(deviations)
-	}
-	return values
+	return d.memory.Rests(r, stage).Values
 }
 
 // follows is the middle of that.
 func (d *decider) follows(r *memory.Run, stage string) float64 {
 	if part, divided := d.partOf(r, stage); divided {
-		return part.After.Beyond(0)
+		return part.After
 	}
 	return d.memory.After(r, stage)
 }
@@ -250,7 +231,7 @@ func (d *decider) divided(r *memory.Run, stage string) string {
 	}
 	switch {
 	case len(others) == 0 && mine.Functions == 0:
-		return fmt.Sprintf("what follows needs about %s at the pool", words.Seconds(mine.After.Beyond(0)))
+		return words.Seconds(mine.After) + " are for what follows, at the pool"
 	case len(others) == 0:
 		return "time is bought cheapest here"
 	case mine.Functions == 0:
@@ -270,7 +251,7 @@ func (d *decider) dividedInputs(inputs map[string]float64, run, stage string) {
 		return
 	}
 	inputs["plan_stage_seconds"], inputs["plan_function_slots"] = part.Seconds, float64(part.Functions)
-	inputs["plan_rest_seconds"] = part.After.Beyond(0)
+	inputs["plan_rest_seconds"] = part.After
 	if r.Goal.Deadline > 0 {
 		inputs["plan_in_time_ratio"] = r.Division.InTime
 	}

@@ -74,7 +74,7 @@ func TestADeadlineIsDividedWhereTimeIsCheaper(t *testing.T) {
 		},
 		{
 			"the pool has time for both", dear, cheap, 3 * time.Minute, 0, 0, 0,
-			"the plan leaves it (what follows needs about 41 s at the pool)", "well within",
+			"the plan leaves it (47 s are for what follows, at the pool)", "well within",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {

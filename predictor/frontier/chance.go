@@ -45,15 +45,15 @@ func (f Frontier) Quantile(p Point, probability float64) float64 {
 	return sumOf(f.stages, p.Options, p.Seconds, seconds).Quantile(probability)
 }
 
-// After is how long the job goes on with a point once its stage of this index has ended: the options of the later
+// After is how long a job of such stages goes on with p once that of this index has ended: the options of the later
 // ones, without changes of capacity.
-func (f Frontier) After(p Point, stage int) Sum { return f.later(p, stage, seconds) }
+func (p Point) After(stages [][]Option, stage int) Sum { return p.later(stages, stage, seconds) }
 
 // Costs is what the later ones cost, in picodollars, where what an option costs grows with its time.
-func (f Frontier) Costs(p Point, stage int) Sum { return f.later(p, stage, picodollars) }
+func (p Point) Costs(stages [][]Option, stage int) Sum { return p.later(stages, stage, picodollars) }
 
-func (f Frontier) later(p Point, stage int, of func(Option) float64) Sum {
-	stages, options, medians := f.stages[stage+1:], p.Options[stage+1:], 0.0
+func (p Point) later(stages [][]Option, stage int, of func(Option) float64) Sum {
+	stages, options, medians := stages[stage+1:], p.Options[stage+1:], 0.0
 	for i, option := range options {
 		medians += of(stages[i][option])
 	}
@@ -73,11 +73,10 @@ func (f Frontier) chance(p Point, sum, most float64, of func(Option) float64) fl
 // (Fenton, see Within of a Frontier). The zero value is a certain nothing.
 type Sum struct {
 	// Certain is in seconds or picodollars.
-	Certain float64 `json:"certain,omitempty"`
+	Certain float64
 	// Middle and Spread are the mean and the standard deviation of the logarithm of the rest; there is none where Spread
 	// is 0.
-	Middle float64 `json:"middle,omitempty"`
-	Spread float64 `json:"spread,omitempty"`
+	Middle, Spread float64
 }
 
 // Within is the probability that the sum is at most this much.

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
-	"github.com/spillway-ml/spillway/predictor/frontier"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -32,8 +31,8 @@ type Part struct {
 	Functions int            `json:"functions,omitempty"`
 	Class     quantity.Bytes `json:"class_bytes,omitempty"`
 	Seconds   float64        `json:"seconds"`
-	// After is for how many seconds the run goes on once the stage is done.
-	After frontier.Sum `json:"after"`
+	// After is for how many seconds the run goes on by the plan once the stage is done.
+	After float64 `json:"after"`
 	// Reserved is what its functions must leave of the budget: for what its own tasks take of the pool, and for the stages
 	// after it.
 	Reserved quantity.Money `json:"reserved,omitempty"`

@@ -52,7 +52,7 @@ type Waiting struct {
 	// probable as another: by its plan, or as earlier runs that are alike did; none where nothing is known to follow.
 	Due   float64
 	After []float64
-	// Divided says of a run with a plan where that buys time, so that Left is what it is; empty of others.
+	// Divided says of a run with a plan where that buys time, so that Left and After are what they are; empty of others.
 	Divided string
 	// Part is the part of the tasks that is the run's.
 	Part float64
@@ -178,7 +178,7 @@ func (b Backlog) wish() (picked Choice, keep int) {
 	for i, run := range runs {
 		var odds *chances
 		if run.Limited {
-			odds = wanted.chances(run, run.Goal.Asked())
+			odds = wanted.chances(run, run.asked())
 		}
 		mine := b.bounded(b.byGoal(run, odds), run)
 		mine.Run, mine.odds = run.Run, odds
@@ -250,7 +250,7 @@ func (b Backlog) byDeadline(run Waiting, odds *chances) (choice Choice, needed b
 	asked := ""
 	if !found {
 		asked = fmt.Sprintf(", less than the %s that is asked, which no number of functions meets",
-			words.Percent(run.Goal.Asked()))
+			words.Percent(run.asked()))
 	}
 	reason := fmt.Sprintf("%s, which the pool alone meets with %s; %s in %s for %s, in time with %s%s", left,
 		words.Percent(alone), finishes(n), words.Seconds(b.Duration(n)), b.Price(n), words.Percent(with), asked)
@@ -282,7 +282,7 @@ func (b Backlog) keeps(run Waiting, kept *drawn) int {
 	case goal.Minimise == fact.Latency:
 		return b.Held
 	case run.Limited:
-		n, _ := kept.chances(run, 1-deadlineRelief*(1-goal.Asked())).least()
+		n, _ := kept.chances(run, 1-deadlineRelief*(1-run.asked())).least()
 		return n
 	case goal.Minimise == fact.Cost:
 		return 0
@@ -310,6 +310,18 @@ func (b Backlog) bounded(wanted Choice, run Waiting) Choice {
 		wanted.Slots = n
 	}
 	return wanted
+}
+
+// planned is how often a stage is to be done by when its run's plan has the next one begin: the plan asks for the
+// middle of cases, as the stages after it make up for the others, and it is divided anew before they begin.
+const planned = 0.5
+
+// asked is how often the stage is to be done in time.
+func (w Waiting) asked() float64 {
+	if w.Divided != "" {
+		return planned
+	}
+	return w.Goal.Asked()
 }
 
 // leaves says what the deadline leaves the stage.

@@ -2,6 +2,7 @@ package whatif
 
 import (
 	"math"
+	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/frontier"
@@ -22,8 +23,9 @@ type Division struct {
 type Part struct {
 	// Given is what the plan gives it.
 	Given
-	// After is for how many seconds the run goes on once the stage is done.
-	After frontier.Sum
+	// After is for how many seconds the run goes on by the plan once the stage is done, in the middle of cases but for the
+	// margin that the last stage holds.
+	After float64
 	// Reserved is what its functions must leave of the budget: the price of the pool that it takes itself, as stages
 	// beside it do, and what those after it cost by the plan, or, where that is more, what they cost at least with the
 	// probability that is asked for.
@@ -60,28 +62,89 @@ func Divide(job Job, now map[string]Given) (d Division, known bool) {
 	if err != nil {
 		return Division{}, false
 	}
-	stays := frontier.Stays{Option: r.stays(now), Gain: divisionGain}
-	p, err := frontier.Replan(whole, job.left(), stays)
+	goal := job.left()
+	fastest, affords := f.Fastest(goal.Cost)
+	if !affords {
+		fastest = f.At(f.Len() - 1)
+	}
+	kept, inTime := r.correctable(f, fastest, goal)
+	sure := certain(r.options)
+	whole.Stages = slices.Clone(sure)
+	whole.Stages[0] = pick(sure[0], kept)
+	stays := frontier.Stays{Option: slices.Index(kept, r.stays(now)), Gain: divisionGain}
+	p, err := frontier.Replan(whole, goal, stays)
 	if err != nil {
 		return Division{}, false
 	}
-	d = Division{InTime: p.InTime, InBudget: p.InBudget, Meets: p.Meets}
+	p.Options[0] = kept[p.Options[0]]
+	inBudget := f.Affords(p.Point, goal.Cost)
+	d = Division{InTime: inTime[p.Options[0]], InBudget: inBudget, Meets: p.Meets && inTime[p.Options[0]] >= goal.Confidence}
 	least := f.At(f.Len() - 1)
 	for i, stages := range r.beside {
 		if stages == nil {
 			continue
 		}
 		given := r.steps[i].ways[p.Options[i]].given
-		later := max(f.Costs(p.Point, i).Beyond(0), f.Costs(least, i).Quantile(job.Goal.Asked()))
+		later := max(p.Costs(r.options, i).Beyond(0), least.Costs(r.options, i).Quantile(goal.Confidence))
 		reserved := quantity.Money(math.Min(later, float64(fact.MaxCost)))
 		for _, g := range given {
 			reserved = reserved.Plus(g.pool)
 		}
 		for _, g := range given {
-			d.Parts = append(d.Parts, Part{Given: g, After: f.After(p.Point, i), Reserved: reserved})
+			d.Parts = append(d.Parts, Part{
+				Given: g, After: p.After(sure, i).Quantile(goal.Confidence), Reserved: reserved,
+			})
 		}
 	}
 	return d, true
+}
+
+// correctable are the options of the first stage after which the goal can still be met with the probability asked,
+// where all that follow are hastened as far as they can be; those that are the likeliest where there is none. inTime is
+// that probability of all of them.
+func (r *reading) correctable(f frontier.Frontier, fastest frontier.Point, goal frontier.Goal) (
+	kept []int, inTime []float64,
+) {
+	inTime = make([]float64, len(r.options[0]))
+	most := 0.0
+	for i, option := range r.options[0] {
+		p := fastest
+		p.Options = slices.Clone(fastest.Options)
+		p.Options[0] = i
+		p.Seconds += option.Seconds - r.options[0][fastest.Options[0]].Seconds
+		inTime[i] = f.Within(p, goal.Seconds)
+		most = max(most, inTime[i])
+	}
+	for i, probability := range inTime {
+		if probability >= min(goal.Confidence, most) {
+			kept = append(kept, i)
+		}
+	}
+	return kept, inTime
+}
+
+// certain are options whose times are certain, but for the last: what an earlier stage takes longer than in the middle
+// of cases, those after it can make up for. The margin that each of them held for itself would be bought and not needed.
+func certain(stages [][]frontier.Option) [][]frontier.Option {
+	last := len(stages) - 1
+	for last > 0 && len(stages[last]) == 1 && stages[last][0].Spread == 0 {
+		last--
+	}
+	sure := slices.Clone(stages)
+	for i := range sure[:last] {
+		sure[i] = slices.Clone(sure[i])
+		for k := range sure[i] {
+			sure[i][k].Spread, sure[i][k].Doubt = 0, 0
+		}
+	}
+	return sure
+}
+
+func pick(options []frontier.Option, kept []int) (some []frontier.Option) {
+	for _, i := range kept {
+		some = append(some, options[i])
+	}
+	return some
 }
 
 // left is what is left of the goal, for a plan.
