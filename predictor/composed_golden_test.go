@@ -62,7 +62,7 @@ func (s script) expect(t *testing.T, told *strings.Builder, now predictor.Snapsh
 // scripts are what is played, each for one part of what is decided.
 func scripts() []script {
 	return []script{
-		deadlines(), spills(), withheld(), shares(), sizesThatFollow(), sizesOfDevices(), firstSizes(), windows(),
+		deadlines(), dividedGoals(), spills(), withheld(), shares(), sizesThatFollow(), sizesOfDevices(), firstSizes(), windows(),
 		switchedOff(),
 	}
 }
@@ -142,6 +142,33 @@ func deadlines() script {
 		scriptedRun{id: "thrifty", pipeline: "p", at: 340, goal: predictor.Goal{
 			Deadline: 60 * time.Second, Budget: quantity.USD.Times(0.0005), Minimise: predictor.Cost,
 		}, stages: pipeline},
+	)...)
+}
+
+// dividedGoals has runs whose first stage is dear at functions and whose second is not: with deadlines that are easy,
+// tight, lost and changed, with budgets, and two at once.
+func dividedGoals() script {
+	dear := simple("dear", 24, 1.5)
+	dear.peak = constant(3 * quantity.GiB)
+	pipeline := []load{dear, simple("cheap", 30, 1.5), simple("last", 2, 2)}
+	by := func(seconds float64) predictor.Goal { return predictor.Goal{Deadline: time.Duration(seconds * 1e9)} }
+	budget := func(usd float64) predictor.Goal {
+		return predictor.Goal{Minimise: predictor.Latency, Budget: quantity.USD.Times(usd)}
+	}
+	sure := by(50)
+	sure.Confidence, sure.Budget = 0.99, quantity.USD.Times(0.004)
+	return scripted("divided", 620, append(
+		taught("p", 0, 60, 3, pipeline...),
+		scriptedRun{id: "easy", pipeline: "p", at: 200, goal: by(120), stages: pipeline},
+		scriptedRun{id: "tight", pipeline: "p", at: 260, goal: by(34), stages: pipeline},
+		scriptedRun{id: "lost", pipeline: "p", at: 310, goal: by(6), stages: pipeline},
+		scriptedRun{id: "turned", pipeline: "p", at: 350, goal: by(200), stages: pipeline, changes: map[float64]predictor.Goal{
+			356: by(36), 370: {},
+		}},
+		scriptedRun{id: "paid", pipeline: "p", at: 410, goal: budget(0.004), stages: pipeline},
+		scriptedRun{id: "poor", pipeline: "p", at: 460, goal: budget(0.0004), stages: pipeline},
+		scriptedRun{id: "sure", pipeline: "p", at: 520, goal: sure, stages: pipeline},
+		scriptedRun{id: "beside", pipeline: "p", at: 522, goal: by(70), stages: pipeline},
 	)...)
 }
 

@@ -35,18 +35,18 @@ func (d *decider) divide() {
 	if d.policy.Undivided || d.policy.Static {
 		return
 	}
-	var due, all []*memory.Run
+	all := map[*memory.Run]bool{}
 	for _, w := range d.works {
 		for _, part := range w.stage.Shares {
-			if r := part.Run; r.Known && part.Works() && (r.Goal.Deadline > 0 || r.Goal.Budget > 0) &&
-				!slices.Contains(all, r) {
-				all = append(all, r)
+			if r := part.Run; r.Known && part.Works() && (r.Goal.Deadline > 0 || r.Goal.Budget > 0) {
+				all[r] = true
 			}
 		}
 	}
+	var due []*memory.Run
 	every := min(max(divideLeast, divideEach*fact.Instant(len(all))), divideMost)
 	clock := max(1, d.memory.Clock)
-	for _, r := range all {
+	for r := range all {
 		called, ended := d.memory.Called(r)
 		held := r.Division
 		age := clock - held.At
@@ -55,8 +55,8 @@ func (d *decider) divide() {
 			due = append(due, r)
 		}
 	}
-	slices.SortFunc(due, func(a, b *memory.Run) int {
-		return cmp.Or(cmp.Compare(a.Division.At, b.Division.At), strings.Compare(a.ID, b.ID))
+	slices.SortFunc(due, func(a, b *memory.Run) int { // the age of what was divided for another goal does not count
+		return cmp.Or(cmp.Compare(a.Division.Of(a.Goal), b.Division.Of(b.Goal)), strings.Compare(a.ID, b.ID))
 	})
 	for _, w := range d.works {
 		w.functions = w.stage.Functions // until they are chosen, what others have is not to be had
@@ -93,7 +93,7 @@ func (d *decider) divideRun(r *memory.Run, clock fact.Instant) {
 	for _, part := range divided.Parts {
 		r.Division.Parts = append(r.Division.Parts, memory.Part{
 			Stage: part.Stage, Functions: part.Functions, Class: part.Class, Seconds: part.Seconds, After: part.After,
-			Reserved: part.Reserved,
+			Reserved: part.Reserved, Rest: part.Rest, Costs: part.Costs,
 		})
 	}
 }
@@ -206,6 +206,14 @@ func (d *decider) follows(r *memory.Run, stage string) float64 {
 	return d.memory.After(r, stage)
 }
 
+// followed is where that lies, and what it costs in US dollars.
+func (d *decider) followed(r *memory.Run, stage string) (seconds, costs fact.Interval) {
+	if part, divided := d.partOf(r, stage); divided {
+		return part.Rest, part.Costs
+	}
+	return d.memory.Rests(r, stage).AcrossRuns(), d.memory.LaterCosts(r).AcrossRuns()
+}
+
 func (d *decider) partOf(r *memory.Run, stage string) (part memory.Part, divided bool) {
 	if d.policy.Undivided || r.Goal.Deadline <= 0 && r.Goal.Budget <= 0 {
 		return memory.Part{}, false
@@ -218,6 +226,9 @@ func (d *decider) divided(r *memory.Run, stage string) string {
 	mine, divided := d.partOf(r, stage)
 	if !divided {
 		return ""
+	}
+	if asked := r.Goal.Asked(); r.Goal.Deadline > 0 && r.Division.InTime < asked {
+		return "the likeliest plan meets it with " + words.Percent(r.Division.InTime)
 	}
 	var others []string
 	for _, part := range r.Division.Parts {

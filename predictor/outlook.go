@@ -45,7 +45,12 @@ func (s State) Outlook(run string, goal fact.Goal, snapshot plan.Snapshot) outlo
 
 // rest gathers what is known of the rest of r. The decider has allocated what every stage gets.
 func (d *decider) rest(r *memory.Run) outlook.Rest {
-	left := outlook.Rest{Elapsed: d.now.Since(r.Started), Spent: r.Spent, Later: d.memory.LaterCosts(r).AcrossRuns()}
+	left := outlook.Rest{Elapsed: d.now.Since(r.Started), Spent: r.Spent}
+	if called := len(r.Stages); called > 0 {
+		_, left.Later = d.followed(r, r.Stages[called-1].Name)
+	} else {
+		left.Later = d.memory.LaterCosts(r).AcrossRuns()
+	}
 	alike := len(d.memory.Alike(r))
 	left.Runs = alike
 	var unknown []string
@@ -231,8 +236,8 @@ func (d *decider) course(w *work, run string) (c outlook.Course, known bool) {
 		Offer: o, Stage: st.ID, Held: st.Functions, PoolOnly: float64(w.queued[1]),
 		Idle: max(0, o.Slots-w.running[fact.Pool]),
 		Part: w.parts()[run], Variation: variation, Chosen: w.functions,
-		After: d.memory.Rests(d.memory.Runs[run], st.ID.Name).AcrossRuns(),
 	}
+	c.After, _ = d.followed(d.memory.Runs[run], st.ID.Name)
 	for _, attempt := range d.attemptsOf(st.ID) {
 		age := d.memory.Age(attempt, d.now)
 		if attempt.Venue == fact.Pool {

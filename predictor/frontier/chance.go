@@ -96,15 +96,10 @@ func (s Sum) Within(most float64) float64 {
 
 // Quantile is what the sum is at most with this probability, which is above 0 and below 1.
 func (s Sum) Quantile(probability float64) float64 {
-	return s.Beyond(math.Sqrt2 * math.Erfinv(2*probability-1))
-}
-
-// Beyond is what the sum is where the logarithm of the rest is so many standard deviations above its mean.
-func (s Sum) Beyond(deviations float64) float64 {
 	if s.Spread == 0 {
 		return s.Certain
 	}
-	return s.Certain + math.Exp(s.Middle+s.Spread*deviations)
+	return s.Certain + math.Exp(s.Middle+s.Spread*math.Sqrt2*math.Erfinv(2*probability-1))
 }
 
 // negligible are seconds, or picodollars, that are certain: of what is far less the square is 0.

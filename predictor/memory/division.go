@@ -33,6 +33,10 @@ type Part struct {
 	Seconds   float64        `json:"seconds"`
 	// After is for how many seconds the run goes on by the plan once the stage is done.
 	After float64 `json:"after"`
+	// Rest is for how many seconds it goes on then, and Costs what the stages that follow cost, in US dollars, four times in
+	// five; After has a margin.
+	Rest  fact.Interval `json:"rest_seconds,omitzero"`
+	Costs fact.Interval `json:"costs_usd,omitzero"`
 	// Reserved is what its functions must leave of the budget: for what its own tasks take of the pool, and for the stages
 	// after it.
 	Reserved quantity.Money `json:"reserved,omitempty"`
@@ -40,7 +44,7 @@ type Part struct {
 
 // Part is what the run's division has for a stage, where that is of the goal that it has now.
 func (r *Run) Part(stage string) (part Part, divided bool) {
-	if r.Division.Goal != r.Goal {
+	if r.Division.Of(r.Goal) == 0 {
 		return Part{}, false
 	}
 	i := slices.IndexFunc(r.Division.Parts, func(p Part) bool { return p.Stage == stage })
@@ -48,6 +52,14 @@ func (r *Run) Part(stage string) (part Part, divided bool) {
 		return Part{}, false
 	}
 	return r.Division.Parts[i], true
+}
+
+// Of is when the goal was divided last; 0 where it was not.
+func (d Division) Of(goal fact.Goal) fact.Instant {
+	if d.Goal != goal {
+		return 0
+	}
+	return d.At
 }
 
 // Called is how many stages r has called, and with how many of these it is done.

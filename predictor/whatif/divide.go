@@ -26,6 +26,9 @@ type Part struct {
 	// After is for how many seconds the run goes on by the plan once the stage is done, in the middle of cases but for the
 	// margin that the last stage holds.
 	After float64
+	// Rest is for how many seconds it goes on then, and Costs what the stages that follow cost, in US dollars, four times in
+	// five.
+	Rest, Costs fact.Interval
 	// Reserved is what its functions must leave of the budget: the price of the pool that it takes itself, as stages
 	// beside it do, and what those after it cost by the plan, or, where that is more, what they cost at least with the
 	// probability that is asked for.
@@ -85,7 +88,7 @@ func Divide(job Job, now map[string]Given) (d Division, known bool) {
 			continue
 		}
 		given := r.steps[i].ways[p.Options[i]].given
-		later := max(p.Costs(r.options, i).Beyond(0), least.Costs(r.options, i).Quantile(goal.Confidence))
+		later := max(p.Costs(r.options, i).Quantile(0.5), least.Costs(r.options, i).Quantile(goal.Confidence))
 		reserved := quantity.Money(math.Min(later, float64(fact.MaxCost)))
 		for _, g := range given {
 			reserved = reserved.Plus(g.pool)
@@ -93,10 +96,19 @@ func Divide(job Job, now map[string]Given) (d Division, known bool) {
 		for _, g := range given {
 			d.Parts = append(d.Parts, Part{
 				Given: g, After: p.After(sure, i).Quantile(goal.Confidence), Reserved: reserved,
+				Rest:  interval(p.After(r.options, i), 1),
+				Costs: interval(p.Costs(r.options, i), 1/float64(quantity.USD)),
 			})
 		}
 	}
 	return d, true
+}
+
+// interval is where a sum lies four times in five, times a factor.
+func interval(sum frontier.Sum, factor float64) fact.Interval {
+	return fact.Interval{
+		Low: factor * sum.Quantile(0.1), Mid: factor * sum.Quantile(0.5), High: factor * sum.Quantile(0.9),
+	}
 }
 
 // correctable are the options of the first stage after which the goal can still be met with the probability asked,
