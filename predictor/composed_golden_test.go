@@ -62,8 +62,8 @@ func (s script) expect(t *testing.T, told *strings.Builder, now predictor.Snapsh
 // scripts are what is played, each for one part of what is decided.
 func scripts() []script {
 	return []script{
-		deadlines(), dividedGoals(), spills(), withheld(), shares(), sizesThatFollow(), sizesOfDevices(), firstSizes(), windows(),
-		switchedOff(),
+		deadlines(), dividedGoals(), spills(), withheld(), shares(), sizesThatFollow(), sizesOfDevices(), firstSizes(),
+		windows(), switchedOff(),
 	}
 }
 
@@ -162,9 +162,10 @@ func dividedGoals() script {
 		scriptedRun{id: "easy", pipeline: "p", at: 200, goal: by(120), stages: pipeline},
 		scriptedRun{id: "tight", pipeline: "p", at: 260, goal: by(34), stages: pipeline},
 		scriptedRun{id: "lost", pipeline: "p", at: 310, goal: by(6), stages: pipeline},
-		scriptedRun{id: "turned", pipeline: "p", at: 350, goal: by(200), stages: pipeline, changes: map[float64]predictor.Goal{
-			356: by(36), 370: {},
-		}},
+		scriptedRun{
+			id: "turned", pipeline: "p", at: 350, goal: by(200), stages: pipeline,
+			changes: map[float64]predictor.Goal{356: by(36), 370: {}},
+		},
 		scriptedRun{id: "paid", pipeline: "p", at: 410, goal: budget(0.004), stages: pipeline},
 		scriptedRun{id: "poor", pipeline: "p", at: 460, goal: budget(0.0004), stages: pipeline},
 		scriptedRun{id: "sure", pipeline: "p", at: 520, goal: sure, stages: pipeline},

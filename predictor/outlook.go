@@ -46,11 +46,7 @@ func (s State) Outlook(run string, goal fact.Goal, snapshot plan.Snapshot) outlo
 // rest gathers what is known of the rest of r. The decider has allocated what every stage gets.
 func (d *decider) rest(r *memory.Run) outlook.Rest {
 	left := outlook.Rest{Elapsed: d.now.Since(r.Started), Spent: r.Spent}
-	if called := len(r.Stages); called > 0 {
-		_, left.Later = d.followed(r, r.Stages[called-1].Name)
-	} else {
-		left.Later = d.memory.LaterCosts(r).AcrossRuns()
-	}
+	_, left.Later = d.followed(r, r.LastStage())
 	alike := len(d.memory.Alike(r))
 	left.Runs = alike
 	var unknown []string
@@ -155,7 +151,7 @@ func following(r *memory.Run) string {
 	if len(r.Stages) == 0 {
 		return "its stages"
 	}
-	return "what follows " + r.Stages[len(r.Stages)-1].Name
+	return "what follows " + r.LastStage()
 }
 
 // worksOf lists the stages at which tasks of r wait, are to come or run, in the order in which r called them.
@@ -400,8 +396,8 @@ func (d *decider) shares(w *work) []quantity.Milli {
 	return slices.Compact(shares)
 }
 
-// rooms are what the pool has for a stage whose tasks take wall seconds with a slot as it is: slots with these shares of
-// cores. Prices of a slot on several kinds of hosts are their mean, by slots.
+// rooms are what the pool has for a stage whose tasks take wall seconds with a slot as it is: slots with these shares
+// of cores. Prices of a slot on several kinds of hosts are their mean, by slots.
 func (d *decider) rooms(w *work, shares []quantity.Milli, wall float64, r *memory.Run) (rooms []whatif.Room) {
 	start := 0.0
 	if colds := w.stage.Model.Colds[fact.Pool]; len(colds.Values) > 0 {

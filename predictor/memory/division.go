@@ -33,8 +33,8 @@ type Part struct {
 	Seconds   float64        `json:"seconds"`
 	// After is for how many seconds the run goes on by the plan once the stage is done.
 	After float64 `json:"after"`
-	// Rest is for how many seconds it goes on then, and Costs what the stages that follow cost, in US dollars, four times in
-	// five; After has a margin.
+	// Rest is for how many seconds it goes on then, and Costs what the stages that follow cost, in US dollars, four times
+	// in five; After has a margin.
 	Rest  fact.Interval `json:"rest_seconds,omitzero"`
 	Costs fact.Interval `json:"costs_usd,omitzero"`
 	// Reserved is what its functions must leave of the budget: for what its own tasks take of the pool, and for the stages

@@ -214,6 +214,14 @@ func (r *Run) Whole() bool {
 	return len(r.Calls) > 0
 }
 
+// LastStage is the name of the stage that it called last; empty before the first.
+func (r *Run) LastStage() string {
+	if len(r.Stages) == 0 {
+		return ""
+	}
+	return r.Stages[len(r.Stages)-1].Name
+}
+
 // Told is what was once expected of a run, by which forecasts are judged at its end.
 type Told struct {
 	At     fact.Instant  `json:"at"`

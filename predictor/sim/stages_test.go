@@ -103,13 +103,16 @@ func (p staged) exact(times [][]float64) (frontier.Frontier, error) {
 	return frontier.New(job)
 }
 
-// play lets earlier runs of the pipeline go by at either venue and then one under a goal, and returns what that came to.
+// play lets earlier runs of the pipeline go by at either venue and then one under a goal, and returns what that came
+// to.
 func (p staged) play(ctx context.Context, undivided bool, times [][]float64, goal predictor.Goal, seed uint64) (
 	got came, err error,
 ) {
 	policy := predictor.DefaultPolicy()
 	policy.Undivided = undivided
-	room := quantity.Size{CPU: quantity.Milli(p.cores) * quantity.Core, Memory: quantity.Bytes(p.cores) * 16 * quantity.GiB}
+	room := quantity.Size{
+		CPU: quantity.Milli(p.cores) * quantity.Core, Memory: quantity.Bytes(p.cores) * 16 * quantity.GiB,
+	}
 	agenda := sim.NewAgenda(sim.Options{
 		Start: epoch, Functions: stagedFunctions(), Policy: &policy, Tick: time.Second, Gap: 250 * time.Millisecond,
 		Hosts: []predictor.Host{{
@@ -178,12 +181,12 @@ func (p staged) begin(
 	return call(ctx, 0)
 }
 
-// compared is what runs under a deadline came to: with their goals divided, without, and for who knows what each task
-// takes.
+// compared is what runs under a goal came to: with it divided, without, and for who knows what each task takes.
 type compared struct {
-	runs int
-	met  [2]int
-	cost [3]quantity.Money
+	runs    int
+	met     [2]int
+	cost    [3]quantity.Money
+	seconds [3]float64
 }
 
 const (
@@ -193,13 +196,38 @@ const (
 )
 
 func (c compared) String() string {
-	part := func(i int) float64 { return float64(c.cost[i]) / float64(c.cost[oracle]) }
-	return fmt.Sprintf("%d runs: divided %d in time for %.3f of what who knows all pays, each stage for itself %d for %.3f",
-		c.runs, c.met[divided], part(divided), c.met[whole], part(whole))
+	part := func(k int) string {
+		return fmt.Sprintf("%d meet it, for %.3f times the cost and in %.3f times the time of who knows all", c.met[k],
+			float64(c.cost[k])/float64(c.cost[oracle]), c.seconds[k]/c.seconds[oracle])
+	}
+	return fmt.Sprintf("%d runs; divided %s; each stage for itself %s", c.runs, part(divided), part(whole))
 }
 
-// compare plays drawn pipelines, each with a deadline between the fastest that the oracle could do and the pool alone.
-func compare(t *testing.T, runs int, asked float64) (c compared) {
+// byDeadline is a deadline between the fastest that can be had and the pool alone, and the cheapest that meets it.
+func byDeadline(asked float64) func(frontier.Frontier, *rand.Rand) (predictor.Goal, frontier.Point) {
+	return func(f frontier.Frontier, draw *rand.Rand) (predictor.Goal, frontier.Point) {
+		fastest, _ := f.Pair(0)
+		slowest, _ := f.Pair(f.Len() - 1)
+		deadline := fastest + (0.3+0.7*draw.Float64())*(slowest-fastest) + 2
+		knows, _ := f.Cheapest(deadline)
+		return predictor.Goal{Deadline: time.Duration(deadline * float64(time.Second)), Confidence: asked}, knows
+	}
+}
+
+// byBudget is a budget between what the pool alone and what the fastest costs, for a run that minimises latency, and
+// the fastest within it.
+func byBudget(f frontier.Frontier, draw *rand.Rand) (predictor.Goal, frontier.Point) {
+	_, most := f.Pair(0)
+	_, least := f.Pair(f.Len() - 1)
+	budget := least.Times(1.05) + (most - least).Times(draw.Float64())
+	knows, _ := f.Fastest(budget)
+	return predictor.Goal{Minimise: predictor.Latency, Budget: budget}, knows
+}
+
+// compare plays drawn pipelines, each under a goal.
+func compare(
+	t *testing.T, runs int, drawGoal func(frontier.Frontier, *rand.Rand) (predictor.Goal, frontier.Point),
+) (c compared) {
 	t.Helper()
 	c.runs = runs
 	for i := range runs {
@@ -210,12 +238,8 @@ func compare(t *testing.T, runs int, asked float64) (c compared) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fastest, _ := f.Pair(0)
-		slowest, _ := f.Pair(f.Len() - 1)
-		deadline := fastest + (0.3+0.7*draw.Float64())*(slowest-fastest) + 2
-		knows, _ := f.Cheapest(deadline)
-		c.cost[oracle] += knows.Cost
-		goal := predictor.Goal{Deadline: time.Duration(deadline * float64(time.Second)), Confidence: asked}
+		goal, knows := drawGoal(f, draw)
+		c.cost[oracle], c.seconds[oracle] = c.cost[oracle]+knows.Cost, c.seconds[oracle]+knows.Seconds
 		for k, undivided := range []bool{divided: false, whole: true} {
 			got, err := p.play(t.Context(), undivided, times, goal, uint64(i))
 			if err != nil {
@@ -224,7 +248,8 @@ func compare(t *testing.T, runs int, asked float64) (c compared) {
 			if got.seconds == 0 {
 				t.Fatalf("run %d has not ended", i)
 			}
-			if c.cost[k] += got.cost; got.seconds <= deadline {
+			c.cost[k], c.seconds[k] = c.cost[k]+got.cost, c.seconds[k]+got.seconds
+			if (goal.Deadline == 0 || got.seconds <= goal.Deadline.Seconds()) && (goal.Budget == 0 || got.cost <= goal.Budget) {
 				c.met[k]++
 			}
 		}
@@ -236,19 +261,30 @@ func compare(t *testing.T, runs int, asked float64) (c compared) {
 // four stages that are drawn.
 func TestADividedDeadlineIsMetAsOftenForLess(t *testing.T) {
 	t.Parallel()
-	c := compare(t, 40, 0.9)
+	c := compare(t, 40, byDeadline(0.9))
 	if c.met[divided] < c.met[whole] || c.cost[divided] > c.cost[whole] {
 		t.Errorf("%v; want as many in time, for no more", c)
 	}
 }
 
-// TestDividedDeadlinesAreMeasured prints 200 runs for each of two probabilities that are asked.
-func TestDividedDeadlinesAreMeasured(t *testing.T) {
+// TestADividedBudgetIsKeptMoreOften has budgets that the first stages could spend alone.
+func TestADividedBudgetIsKeptMoreOften(t *testing.T) {
+	t.Parallel()
+	c := compare(t, 25, byBudget)
+	if c.met[divided] < c.met[whole] {
+		t.Errorf("%v; want that as many are kept", c)
+	}
+}
+
+// TestDividedGoalsAreMeasured prints 200 runs for each of two probabilities with which deadlines are asked, and for
+// budgets.
+func TestDividedGoalsAreMeasured(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SPILLWAY_MEASURE") != "1" {
-		t.Skip("measures only with SPILLWAY_MEASURE=1: two minutes")
+		t.Skip("measures only with SPILLWAY_MEASURE=1: three minutes")
 	}
-	for _, asked := range []float64{0.9, 0.99} {
-		t.Logf("asked %v: %v", asked, compare(t, 200, asked))
-	}
+	const runs = 200
+	t.Logf("deadlines, 0.9: %v", compare(t, runs, byDeadline(0.9)))
+	t.Logf("deadlines, 0.99: %v", compare(t, runs, byDeadline(0.99)))
+	t.Logf("budgets: %v", compare(t, runs, byBudget))
 }

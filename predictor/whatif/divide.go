@@ -26,8 +26,8 @@ type Part struct {
 	// After is for how many seconds the run goes on by the plan once the stage is done, in the middle of cases but for the
 	// margin that the last stage holds.
 	After float64
-	// Rest is for how many seconds it goes on then, and Costs what the stages that follow cost, in US dollars, four times in
-	// five.
+	// Rest is for how many seconds it goes on then, and Costs what the stages that follow cost, in US dollars, four times
+	// in five.
 	Rest, Costs fact.Interval
 	// Reserved is what its functions must leave of the budget: the price of the pool that it takes itself, as stages
 	// beside it do, and what those after it cost by the plan, or, where that is more, what they cost at least with the
@@ -80,8 +80,8 @@ func Divide(job Job, now map[string]Given) (d Division, known bool) {
 		return Division{}, false
 	}
 	p.Options[0] = kept[p.Options[0]]
-	inBudget := f.Affords(p.Point, goal.Cost)
-	d = Division{InTime: inTime[p.Options[0]], InBudget: inBudget, Meets: p.Meets && inTime[p.Options[0]] >= goal.Confidence}
+	d = Division{InTime: inTime[p.Options[0]], InBudget: f.Affords(p.Point, goal.Cost)}
+	d.Meets = p.Meets && d.InTime >= goal.Confidence
 	least := f.At(f.Len() - 1)
 	for i, stages := range r.beside {
 		if stages == nil {
@@ -136,7 +136,8 @@ func (r *reading) correctable(f frontier.Frontier, fastest frontier.Point, goal 
 }
 
 // certain are options whose times are certain, but for the last: what an earlier stage takes longer than in the middle
-// of cases, those after it can make up for. The margin that each of them held for itself would be bought and not needed.
+// of cases, those after it can make up for. The margin that each of them held for itself would be bought and seldom
+// needed.
 func certain(stages [][]frontier.Option) [][]frontier.Option {
 	last := len(stages) - 1
 	for last > 0 && len(stages[last]) == 1 && stages[last][0].Spread == 0 {

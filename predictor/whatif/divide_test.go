@@ -84,7 +84,8 @@ func TestADivisionIsTheBestOfAll(t *testing.T) {
 			if after := sum(d.Parts[i+1:], func(g whatif.Given) float64 { return g.Seconds }); math.Abs(p.After-after) > 1e-6 {
 				rt.Fatalf("%v s follow %s, want the %v s of the others", p.After, p.Stage, after)
 			}
-			if later := sum(d.Parts[i+1:], func(g whatif.Given) float64 { return g.Cost * 1e12 }); float64(p.Reserved) < later-3 {
+			later := sum(d.Parts[i+1:], func(g whatif.Given) float64 { return g.Cost * 1e12 })
+			if float64(p.Reserved) < later-3 {
 				rt.Fatalf("%d are kept for what follows %s, want at least the %v of the others", p.Reserved, p.Stage, later)
 			}
 			seconds, cost = seconds+p.Seconds, cost+p.Cost*1e12

@@ -241,12 +241,6 @@ func (s Stage) options() (ways []Given) {
 	if present, possible := s.With(s.Present); s.settled && possible {
 		return []Given{present}
 	}
-	held := 0
-	for _, one := range s.Running {
-		if !one.Function {
-			held++
-		}
-	}
 	for _, class := range s.Classes {
 		if s.spills && len(s.Rooms) > 0 {
 			break
@@ -256,11 +250,8 @@ func (s Stage) options() (ways []Given) {
 		}
 	}
 	for _, room := range s.Rooms {
-		most := min(room.Slots, s.waiting()+held)
-		for _, k := range counts(most) {
-			if k < most && (k < held || s.spills) {
-				continue // they have their slots
-			}
+		slots, most := s.slots(room)
+		for _, k := range slots {
 			add(Given{Slots: k, Size: room.Size}, room, Class{})
 		}
 		if most == 0 {
@@ -273,6 +264,18 @@ func (s Stage) options() (ways []Given) {
 		}
 	}
 	return unbeaten(ways)
+}
+
+// slots are how many slots of a room the stage may have, and how many at most. What runs has its slots.
+func (s Stage) slots(room Room) (numbers []int, most int) {
+	held := 0
+	for _, one := range s.Running {
+		if !one.Function {
+			held++
+		}
+	}
+	most = min(room.Slots, s.waiting()+held)
+	return slices.DeleteFunc(counts(most), func(k int) bool { return k < most && (k < held || s.spills) }), most
 }
 
 // unbeaten leaves those out that another is as fast and as cheap as, and sorts by time.
