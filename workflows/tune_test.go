@@ -910,9 +910,8 @@ func TestATuningTellsHowItStands(t *testing.T) {
 	}
 }
 
-// TestATuningDecidesAheadAsLittleAsItsWindowAllows has jobs take a minute each: with the window of a run of before, all of
-// the 27 trials begin before the first goes on; now one does when four have told, also where the run is told of more
-// slots by then.
+// TestATuningDecidesAheadAsLittleAsItsWindowAllows has jobs take a minute each: with the window of a run of before, all
+// 27 trials begin before the first goes on; now four do, or as many as the run is told to have in flight.
 func TestATuningDecidesAheadAsLittleAsItsWindowAllows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ version, told, want, most int }{

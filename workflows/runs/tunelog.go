@@ -56,8 +56,8 @@ type jobLine struct {
 	Ahead *aheadLine `json:"p,omitempty"`
 }
 
-// aheadLine is what a curve says of the objective at the end of a training: with nine chances in ten it lies from Low to
-// High. Before is what it was when it had had one part in eta of what it has had now; nil where nobody knows.
+// aheadLine is what a curve says of the objective at the end of a training: with nine chances in ten it lies from Low
+// to High. Before is what it was when it had had one part in eta of what it has had now; nil where nobody knows.
 type aheadLine struct {
 	Low    float64  `json:"l"`
 	High   float64  `json:"h"`
