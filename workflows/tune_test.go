@@ -159,11 +159,14 @@ func TestAStageThatReturnsNaNHasDivergedAtOnce(t *testing.T) {
 
 // tuner runs tunings in a test environment in which attempt does the jobs.
 type tuner struct {
+	find func(context.Context, wire.Lookup) ([]*wire.Kept, error) // of results of earlier runs
+
 	env *testsuite.TestWorkflowEnvironment
 
 	mu    sync.Mutex
 	tasks []wire.Task
-	most  quantity.Money // that was spent and reserved at a time
+	keys  map[string]wire.ResultKey // by task
+	most  quantity.Money            // that was spent and reserved at a time
 	spent quantity.Money
 	held  map[string]quantity.Money
 }
@@ -174,7 +177,7 @@ func newTuner(
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	f := &tuner{env: suite.NewTestWorkflowEnvironment(), held: map[string]quantity.Money{}}
+	f := &tuner{env: suite.NewTestWorkflowEnvironment(), held: map[string]quantity.Money{}, keys: map[string]wire.ResultKey{}}
 	f.env.SetTestTimeout(5 * time.Minute)
 	if err := f.env.SetMemoOnStart(map[string]any{
 		runs.GoalMemo:    goal,
@@ -192,6 +195,7 @@ func newTuner(
 		f.mu.Lock()
 		f.tasks = append(f.tasks, task)
 		f.held[task.ID] = task.Reserved
+		f.keys[task.ID] = wire.NewResultKey(task.Stage, task.Command, task.CacheVersion, input)
 		f.most = max(f.most, f.taken())
 		f.mu.Unlock()
 		result, err := attempt(ctx, in, task)
@@ -216,7 +220,7 @@ func (f *tuner) taken() quantity.Money {
 func (f *tuner) run(t *testing.T, s spillway.Search[fitInput, fitted]) (best spillway.Tuned[fitted], err error) {
 	t.Helper()
 	pipeline := tuned(s)
-	ports := runs.Ports{Stages: []runs.AnyStage{fit}}
+	ports := runs.Ports{Stages: []runs.AnyStage{fit}, Find: f.find}
 	f.env.SetWorkerOptions(worker.Options{
 		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
 		DeadlockDetectionTimeout: time.Minute,
@@ -910,9 +914,8 @@ func TestATuningTellsHowItStands(t *testing.T) {
 	}
 }
 
-// TestATuningDecidesAheadAsLittleAsItsWindowAllows has jobs take a minute each: with the window of a run of before, all of
-// the 27 trials begin before the first goes on; now one does when four have told, also where the run is told of more
-// slots by then.
+// TestATuningDecidesAheadAsLittleAsItsWindowAllows has jobs take a minute each: with the window of a run of before, all
+// 27 trials begin before the first goes on; now four do, or as many as the run is told to have in flight.
 func TestATuningDecidesAheadAsLittleAsItsWindowAllows(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ version, told, want, most int }{
@@ -1034,6 +1037,83 @@ func TestATrialThatItsCurveLeavesBehindDoesNotGoOn(t *testing.T) {
 			if out := len(trial.Jobs) == 1; out != c.out || out && (trial.Why != want || trial.State != runs.TrialStopped) {
 				t.Errorf("the other had %d jobs, is %s, and why: %q; want out %v, %q", len(trial.Jobs), trial.State, trial.Why,
 					c.out, want)
+			}
+		})
+	}
+}
+
+// TestARetryOfATuningTakesTheJobsThatWereDone breaks a tuning after some of its jobs and tries the run again: each job
+// is done once, trials go on from the checkpoints that the first run made, and the best is that of an undisturbed one.
+func TestARetryOfATuningTakesTheJobsThatWereDone(t *testing.T) {
+	t.Parallel()
+	var undisturbed spillway.Tuned[fitted]
+	for _, stop := range []int{0, 1, 13, 30, 1000} {
+		t.Run(fmt.Sprint(stop), func(t *testing.T) {
+			var kept memory
+			done := map[string]int{} // how often each job was done, by its trial and rung
+			start := func(run string, most int) *tuner {
+				var f *tuner
+				f = newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, task wire.Task) (wire.Result, error) {
+					kept.mu.Lock()
+					defer kept.mu.Unlock()
+					if len(done) >= most {
+						return wire.Result{}, temporal.NewNonRetryableApplicationError("the disk is full", wire.StageError, nil)
+					}
+					job := fmt.Sprintf("%d/%d", in.Trial.Number, in.Trial.Rung)
+					done[job]++
+					if want := fmt.Sprintf("%d/%d", in.Trial.Number, in.Trial.Rung-1); (in.Trial.Rung > 0) !=
+						(task.Resume.Digest == want) {
+						t.Errorf("run %s: job %s goes on from %q, want %s", run, job, task.Resume.Digest, want)
+					}
+					result := told(fitLoss(in), 1)
+					result.Checkpoint = activities.Ref{Digest: job}
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					kept.kept = append(kept.kept, wire.Kept{
+						Key: f.keys[task.ID], Run: run, Output: result.Output, Cost: 1,
+						Told: &wire.Told{Checkpoint: result.Checkpoint},
+					})
+					return result, nil
+				})
+				return f
+			}
+			first := start("first", stop)
+			if best, err := first.run(t, fitSearch()); stop >= 40 {
+				undisturbed = best
+			} else if err == nil && len(done) != stop {
+				t.Fatalf("%d jobs were done: %v", len(done), err)
+			}
+			had := len(done)
+			second := start("second", 1000)
+			second.find = kept.find
+			if err := second.env.SetMemoOnStart(map[string]any{
+				runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion, Window: 8, RetryOf: "first"},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			best, err := second.run(t, fitSearch())
+			if err != nil {
+				t.Fatal(err)
+			}
+			reused := 0
+			for _, trial := range best.Tuning.Trials {
+				for _, job := range trial.Jobs {
+					if job.Reused == "first" {
+						reused++
+					}
+				}
+			}
+			for job, times := range done {
+				if times != 1 {
+					t.Errorf("job %s was done %d times", job, times)
+				}
+			}
+			if reused > had || reused < had-5 || int(best.Tuning.Spent) != len(second.tasks) {
+				t.Errorf("%d of %d jobs were taken, for %s, and %d were done", reused, had, best.Tuning.Spent, len(second.tasks))
+			}
+			if stop == 1000 && (best.Objective != undisturbed.Objective || best.Trial != undisturbed.Trial) {
+				t.Errorf("trial %d is the best with %g, want %d with %g", best.Trial, best.Objective, undisturbed.Trial,
+					undisturbed.Objective)
 			}
 		})
 	}

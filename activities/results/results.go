@@ -217,8 +217,20 @@ func (r *Results) last(ctx context.Context, stream jetstream.Stream, subject str
 	return &read, nil
 }
 
-// read returns a result with its output; nil when the output is gone.
+// read returns a result with its output; nil when the output is gone, or the checkpoint from which its trial goes on.
 func (r *Results) read(ctx context.Context, kept wire.Kept) (*wire.Kept, error) {
+	if kept.Told != nil && kept.Told.Checkpoint.Digest != "" {
+		content, err := r.store.Open(ctx, kept.Told.Checkpoint.Digest)
+		if errors.Is(err, activities.ErrMissing) {
+			return nil, nil
+		}
+		if err == nil {
+			err = content.Close()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look for the checkpoint of %s: %w", kept.Task, err)
+		}
+	}
 	if kept.Stored.Digest == "" {
 		return &kept, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -266,6 +267,41 @@ func TestALargeOutputIsAnArtifactAndNoResultWhenItIsGone(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"", ""}, find(t, r, lookup)); diff != "" {
 		t.Errorf("an output that is gone (-want +got):\n%s", diff)
+	}
+}
+
+// A job of a tuning is taken with the checkpoint from which its trial goes on, and not without it.
+func TestAResultWhoseCheckpointIsGoneIsNone(t *testing.T) {
+	t.Parallel()
+	r, dir := open(t)
+	store, err := artifact.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkpoint, err := store.Put(t.Context(), strings.NewReader("weights"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := wire.Told{Checkpoint: checkpoint, Metrics: map[string]float64{"loss": 0.25}}
+	for input, one := range map[string]*wire.Told{`1`: &told, `2`: {Checkpoint: activities.Ref{Digest: strings.Repeat(
+		"ab", 32)}}, `3`: {}} {
+		err := r.Keep(t.Context(), wire.Kept{
+			Key: key("train", "b1", input), Run: "first", Stage: "train", Task: "train-0", Output: json.RawMessage(`7`),
+			At: time.Now(), Told: one,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := r.Find(t.Context(), wire.Lookup{
+		Run: "first", For: "second",
+		Keys: []wire.ResultKey{key("train", "b2", `1`), key("train", "b2", `2`), key("train", "b2", `3`)},
+	})
+	if err != nil || len(found) != 3 || found[0] == nil || found[1] != nil || found[2] == nil {
+		t.Fatalf("found %v, %v; want all but the one whose checkpoint is gone", found, err)
+	}
+	if diff := cmp.Diff(&told, found[0].Told); diff != "" {
+		t.Errorf("what the job told (-want +got):\n%s", diff)
 	}
 }
 

@@ -237,6 +237,10 @@ func plainMessages() map[string]any {
 			Version: wire.Version, Key: wire.ResultKey{Content: ref.Digest, Code: "f9310f35b488"}, Run: "digits-0",
 			Stage: "score", Task: "score-17",
 			Output: json.RawMessage(`{"labels":[1,2]}`), Stored: ref, Cost: 5_542_794, Wall: 2 * time.Second, At: at,
+			Told: &wire.Told{
+				Checkpoint: ref, Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"},
+				Prospect: &predictor.Prospect{Metric: "loss", Value: 0.25, Low: 0.125, High: 0.1875, Before: &before},
+			},
 		},
 		"lookup": &wire.Lookup{
 			Run: "digits-0", Shared: true, NotBefore: at, Keys: []wire.ResultKey{{Content: ref.Digest, Code: "f9310f35b488"}},

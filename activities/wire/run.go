@@ -114,6 +114,16 @@ type Kept struct {
 	Cost quantity.Money `json:"cost_picodollars"`
 	Wall time.Duration  `json:"wall_ns"`
 	At   time.Time      `json:"at"`
+	// Told is what its Result told besides where its task asked for that; nil where it did not.
+	Told *Told `json:"told,omitempty"`
+}
+
+// Told is what the Result of a task tells where Task.Tells and Task.Stretch ask for it, as the Result has it.
+type Told struct {
+	Checkpoint activities.Ref      `json:"checkpoint,omitzero"`
+	Metrics    map[string]float64  `json:"metrics,omitempty"`
+	NotFinite  []string            `json:"not_finite,omitempty"`
+	Prospect   *predictor.Prospect `json:"prospect,omitempty"`
 }
 
 // Lookup asks for results that a run may take.

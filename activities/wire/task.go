@@ -85,8 +85,8 @@ type Result struct {
 	Metrics    map[string]float64 `json:"metrics,omitempty"`
 	NotFinite  []string           `json:"not_finite,omitempty"`
 	Took       time.Duration      `json:"took_ns,omitempty"`
-	// Prospect is what the metric of the training has to be expected to come to at its end; nil where Task.Stretch does not
-	// ask for it, or nobody can tell.
+	// Prospect is what the metric of the training has to be expected to come to at its end; nil where Task.Stretch does
+	// not ask for it, or nobody can tell.
 	Prospect *predictor.Prospect `json:"prospect,omitempty"`
 }
 

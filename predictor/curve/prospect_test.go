@@ -28,10 +28,13 @@ func TestAProspectHoldsWhereATrainingEnds(t *testing.T) {
 		want  float64
 	}{
 		"from the beginning": {trailOf("loss", 0, 900, 50, falling), curve.Stretch{Before: 3, To: 9, Most: 27}, end},
-		"from a checkpoint":  {trailOf("loss", 300, 900, 50, falling), curve.Stretch{From: 3, Before: 3, To: 9, Most: 27}, end},
+		"from a checkpoint": {
+			trailOf("loss", 300, 900, 50, falling), curve.Stretch{From: 3, Before: 3, To: 9, Most: 27}, end,
+		},
 		"of an accuracy": {
 			trailOf("val_acc", 0, 900, 50, func(step float64) float64 { return 1 - falling(step) }),
-			curve.Stretch{Before: 3, To: 9, Most: 27}, 1 - end,
+			curve.Stretch{Before: 3, To: 9, Most: 27},
+			1 - end,
 		},
 		"at the end": {trailOf("loss", 0, 2700, 50, falling), curve.Stretch{Before: 9, To: 27, Most: 27}, end},
 	} {

@@ -156,6 +156,7 @@ func (m *State) reused(e fact.Reused) {
 	}
 	if part := m.share(st, e.Run, now); part != nil {
 		part.Reused = min(part.Reused+min(e.Tasks, maxTasks), maxTasks)
+		part.Further = max(0, part.Further-e.Tasks) // a tuning announces its jobs before it knows which it takes
 	}
 }
 

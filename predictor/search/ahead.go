@@ -33,8 +33,8 @@ func (s *Search) Expect(trial int, ahead Ahead) error {
 const slower = 2
 
 // out reports whether a trial that waits is not worth going on: by its curve it would end worse than one that came
-// further stands already, with nineteen chances in twenty, and were it to gain from rung to rung twice as much as in the
-// last one, it would as well. The second is for learning rates that fall at the end, of which a curve shows nothing
+// further stands already, with nineteen chances in twenty, and it would as well were it to gain twice as much from rung
+// to rung as in the last one. The second is for learning rates that fall at the end, of which a curve shows nothing
 // before: of trainings whose curve was flat by then, some ended as the best of their pool. Losses as a power of the
 // steps gain less from rung to rung.
 func (s *Search) out(i int) bool {

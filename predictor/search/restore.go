@@ -83,6 +83,7 @@ func (s *Search) Places() []Place {
 	}
 	done := s.Done()
 	for i, t := range s.trials {
+		told := len(t.objective) > 0 && !math.IsInf(t.objective[len(t.objective)-1], 1)
 		promoted := places[i].Place <= places[i].Of/s.options.Eta
 		if !t.running && promoted && !s.options.GoOn && s.out(i) {
 			best, _ := s.bestAbove(t.rung)
@@ -91,7 +92,7 @@ func (s *Search) Places() []Place {
 			}
 			places[i].Out, places[i].Beyond = true, best
 		}
-		places[i].GoesOn = !done && !places[i].Out && len(t.objective) > 0 && !math.IsInf(t.objective[len(t.objective)-1], 1) && s.waits(i)
+		places[i].GoesOn = !done && !places[i].Out && told && s.waits(i)
 	}
 	return places
 }

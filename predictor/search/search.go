@@ -259,7 +259,8 @@ func (s *Search) mayGoOn(i, rung int) bool {
 }
 
 // nextBest is the best trial that waits and is wanted of the highest rung that has one; by the rules of before, the one
-// that waits at the best place of its rung, as a part of those that came as far, of equal places that of the higher rung.
+// that waits at the best place of its rung, as a part of those that came as far, and of equal places that of the higher
+// rung.
 func (s *Search) nextBest(wanted func(trial int) bool) (trial int, found bool) {
 	best := math.Inf(1)
 	for rung := s.Rungs() - 2; rung >= 0; rung-- {

@@ -329,7 +329,8 @@ func TestASHAGoesOnWithTheNextBest(t *testing.T) {
 	}
 	for _, wrong := range []search.Options{
 		{Trials: 6, Most: 9, GoOn: true, Algorithm: search.BOHB},
-		{Trials: 6, Most: 9, Rules: search.Newest + 1}, {Trials: 6, Most: 9, Rules: -1},
+		{Trials: 6, Most: 9, Rules: search.Newest + 1},
+		{Trials: 6, Most: 9, Rules: -1},
 	} {
 		if _, err := search.New(space, wrong); !errors.Is(err, search.ErrOptions) {
 			t.Errorf("%+v: got %v, want ErrOptions", wrong, err)

@@ -338,20 +338,21 @@ func (a *Attempt) End(
 			result.Checkpoint, result.Metrics, result.NotFinite = after.Checkpoint, after.Metrics, after.NotFinite
 			result.Took = record.Start + record.Usage.Wall + record.Settle
 		}
-		if a.Task.Stretch != nil {
-			result.Prospect = a.prospect(*a.Task.Stretch)
-		}
+		result.Prospect = a.prospect()
 		return result, nil
 	}
 	activity.RecordHeartbeat(context.WithoutCancel(ctx), after) // Temporal's worker sends it before the error
 	return wire.Result{}, err
 }
 
-// prospect looks ahead from where the attempt has come to.
-func (a *Attempt) prospect(stretch predictor.Stretch) *predictor.Prospect {
+// prospect looks ahead from where the attempt has come to; nil where its task does not ask for that.
+func (a *Attempt) prospect() *predictor.Prospect {
+	if a.Task.Stretch == nil {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.trail.Prospect(stretch)
+	return a.trail.Prospect(*a.Task.Stretch)
 }
 
 // GiveBack closes an attempt that its venue does not begin and another may: there is no Record of it, and what the next
@@ -380,6 +381,12 @@ func (a *Attempt) keep(
 		Key: wire.NewResultKey(a.Task.Stage, a.Task.Command, a.Task.CacheVersion, a.input), Run: a.Task.Run,
 		Stage: a.Task.Stage.Name, Task: a.Task.ID,
 		Output: output, Cost: a.State().Spent + ending.Cost, Wall: record.Usage.Wall, At: record.At,
+	}
+	if a.Task.Tells {
+		state := a.State()
+		kept.Told = &wire.Told{
+			Checkpoint: state.Checkpoint, Metrics: state.Metrics, NotFinite: state.NotFinite, Prospect: a.prospect(),
+		}
 	}
 	go func() {
 		defer close(over)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -64,12 +66,21 @@ func TestCheckpointsThatTheServerNeedsNoMoreAreSuperseded(t *testing.T) {
 	}
 }
 
+// keeper keeps results, of one attempt after another.
+type keeper []wire.Kept
+
+func (k *keeper) Keep(_ context.Context, kept wire.Kept) error {
+	*k = append(*k, kept)
+	return nil
+}
+
 // TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks has the task before it in its trial, whose checkpoint it
 // goes on from, and makes one of its own or none.
 func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
 	t.Parallel()
 	f, c := slottest.Start(t)
 	before, own := activities.Ref{Digest: "before", Bytes: 1}, activities.Ref{Digest: "own", Bytes: 1}
+	keep := &keeper{}
 	w := start(t, c, func(ctx context.Context, task wire.Task, input json.RawMessage) (wire.Result, error) {
 		a, err := slot.Begin(ctx, task, input, nil, time.Now())
 		if err != nil {
@@ -88,7 +99,7 @@ func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
 		ending := slot.Ending{Outcome: predictor.Succeeded}
 		record := a.Record(predictor.Pool, "h", ending)
 		record.Queue, record.Start, record.Usage.Wall = time.Hour, time.Second, time.Minute
-		return a.End(ctx, slot.Durable{Recorder: &kept{}}, record, ending, input)
+		return a.End(ctx, slot.Durable{Recorder: &kept{}, Keeper: keep}, record, ending, input)
 	})
 	set(t, w, 1, false)
 	for i, c := range []struct {
@@ -119,6 +130,15 @@ func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
 		if p := result.Prospect; (p != nil) != c.asks || p != nil && (p.Metric != "loss" || p.Value != 2 || p.Low > 2 ||
 			p.Before == nil || *p.Before != 3) {
 			t.Errorf("%+v: its loss is expected to come to %+v", c, p)
+		}
+		var want *wire.Told
+		if c.asks {
+			want = &wire.Told{
+				Checkpoint: result.Checkpoint, Metrics: result.Metrics, NotFinite: result.NotFinite, Prospect: result.Prospect,
+			}
+		}
+		if diff := cmp.Diff(want, (*keep)[i].Told); diff != "" {
+			t.Errorf("%+v: what is kept of that (-want +got):\n%s", c, diff)
 		}
 	}
 }

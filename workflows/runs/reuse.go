@@ -32,6 +32,7 @@ type reused struct {
 	From   string          `json:"from"`
 	Cost   quantity.Money  `json:"cost_picodollars"`
 	Wall   time.Duration   `json:"wall_ns"`
+	Told   *wire.Told      `json:"told,omitempty"`
 }
 
 // inquiry is what the local activity is asked.
@@ -142,7 +143,9 @@ func (e effects) find(ctx context.Context, asked inquiry) (found, error) {
 		kept, _ := e.ports.Find(ctx, lookup) // with an error, those that were found all the same
 		for i, one := range kept[:min(len(kept), len(places))] {
 			if one != nil {
-				answer.Results[places[i]] = &reused{Output: one.Output, From: one.Run, Cost: one.Cost, Wall: one.Wall}
+				answer.Results[places[i]] = &reused{
+					Output: one.Output, From: one.Run, Cost: one.Cost, Wall: one.Wall, Told: one.Told,
+				}
 			}
 		}
 	}

@@ -366,7 +366,7 @@ func (c call) kind() string {
 	return command.InputKind()
 }
 
-// announce tells the loop that tasks like this one will be scheduled from now on, and whether they are those of a tuning.
+// announce tells the loop that tasks like this one will be scheduled from now on, and whether they are a tuning's.
 func (r *run) announce(ctx workflow.Context, like call, tasks int, tuning bool) {
 	if r.tell == nil || workflow.IsReplaying(ctx) {
 		return

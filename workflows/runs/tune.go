@@ -39,8 +39,10 @@ type tuningPart struct {
 	Account  string        `json:"account"` // what the run's account calls the part
 	Prices   *wire.Prices  `json:"prices,omitempty"`
 	Deadline time.Time     `json:"deadline,omitzero"` // of the run
-	Request  TuneRequest   `json:"request"`
-	Log      tuningLog     `json:"log"`
+	// RetryOf is the run that this one tries again: jobs that it has done are taken from it. Empty where it tries none.
+	RetryOf string      `json:"retry_of,omitempty"`
+	Request TuneRequest `json:"request"`
+	Log     tuningLog   `json:"log"`
 }
 
 // tuningResult is what the child workflow returns: its own jobs, and what the log has besides.
@@ -90,6 +92,9 @@ func (r *run) tune(ctx workflow.Context, q TuneRequest) (Tuning, json.RawMessage
 		q.Options.Rules = search.Newest
 	}
 	part.Request = q
+	if r.version >= versionAhead && r.find != nil && !r.continued && r.options.Reuses(q.Stage) {
+		part.RetryOf = r.options.RetryOf
+	}
 	r.announce(ctx, r.place(q.Stage, "", q.Input), q.Options.Trials, r.version >= versionAhead)
 	for {
 		result, err := r.tunePart(ctx, id, part)

@@ -52,12 +52,14 @@ type jobLine struct {
 	Took    int64  `json:"l,omitempty"`
 	Ran     int64  `json:"n,omitempty"`
 	Why     string `json:"w,omitempty"`
+	// Taken is the run that did it, of which this one is a retry; empty where this run did.
+	Taken string `json:"k,omitempty"`
 	// Ahead is what the curve of its trial said then; nil where it said nothing.
 	Ahead *aheadLine `json:"p,omitempty"`
 }
 
-// aheadLine is what a curve says of the objective at the end of a training: with nine chances in ten it lies from Low to
-// High. Before is what it was when it had had one part in eta of what it has had now; nil where nobody knows.
+// aheadLine is what a curve says of the objective at the end of a training: with nine chances in ten it lies from Low
+// to High. Before is what it was when it had had one part in eta of what it has had now; nil where nobody knows.
 type aheadLine struct {
 	Low    float64  `json:"l"`
 	High   float64  `json:"h"`
@@ -199,7 +201,7 @@ func (l tuningLog) tuning(
 		}
 		told := TrialJob{
 			Rung: job.Rung, From: line.From, To: job.To, Task: taskOf(request.Stage.Name, first+i), Spent: line.Spent,
-			StartedAt: time.UnixMilli(line.Started).UTC(),
+			StartedAt: time.UnixMilli(line.Started).UTC(), Reused: line.Taken,
 		}
 		if line.End != jobRuns {
 			told.EndedAt = time.UnixMilli(line.Started + line.Took).UTC()

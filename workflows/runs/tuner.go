@@ -66,7 +66,7 @@ func newTuner(ports Ports, part tuningPart) (*tuner, error) {
 	r := newRun(part.Run, part.Window)
 	r.pipeline, r.app, r.build, r.tell, r.version = part.Pipeline, part.App, part.Build, ports.Tell, part.Version
 	r.priorities[part.Request.Stage.Name] = part.Priority
-	r.options.Traceparent, r.options.Prices = part.Trace, part.Prices
+	r.options.Traceparent, r.options.Prices, r.find = part.Trace, part.Prices, ports.Find
 	left := min(part.Request.Options.Trials*part.Request.Options.Rungs()-len(jobs), partJobs)
 	r.account = account.NewPart(part.Request.Stage.Name, max(left, 1), part.Money)
 	r.purse = newPurse(part.Request.Money)
@@ -75,8 +75,10 @@ func newTuner(ports Ports, part tuningPart) (*tuner, error) {
 		t.log.Checkpoints = map[int]trialCheckpoint{}
 	}
 	for i, line := range t.log.Jobs {
-		r.purse.settle("", line.Spent, units(jobs[i], line.From), line.ran(),
-			line.End == jobTold || line.End == jobDiverged)
+		if line.Taken == "" {
+			r.purse.settle("", line.Spent, units(jobs[i], line.From), line.ran(),
+				line.End == jobTold || line.End == jobDiverged)
+		}
 		t.count(line)
 	}
 	return t, nil
@@ -201,6 +203,9 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 	}
 	after := t.reports // what decided; others may be reported until the job can be paid
 	from := t.log.Checkpoints[job.Trial].At
+	if taken, err := t.take(ctx, job, jobLine{After: after, From: from}); taken || err != nil {
+		return err
+	}
 	task := taskOf(t.q.Stage.Name, t.part.First+len(t.log.Jobs))
 	for {
 		atOnce, inTurn := t.late(ctx, units(job, from))
@@ -227,6 +232,44 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 		}
 	}
 	return t.begin(ctx, group, cancel, job, task, jobLine{After: after, From: from})
+}
+
+// take ends a job by what it told in the run that this one tries again, where that is kept: it costs nothing, and its
+// trial goes on from the checkpoint that it made there. What that run decided need not be decided again in its order:
+// each job is looked up when it is due. An error says that the tuning was cancelled.
+func (t *tuner) take(ctx workflow.Context, job search.Job, line jobLine) (taken bool, err error) {
+	if t.part.RetryOf == "" {
+		return false, nil
+	}
+	input, err := t.q.input(job.Configuration, Turn{Number: job.Trial, Rung: job.Rung, From: line.From, To: job.To})
+	if err != nil {
+		return false, fmt.Errorf("trial %d: %w", job.Trial, err)
+	}
+	stage := t.q.Stage
+	key := wire.NewResultKey(t.r.stageID(stage.Name), stage.Command, stage.CacheVersion, input)
+	kept, err := t.r.lookUp(ctx, inquiry{
+		Lookup: wire.Lookup{Run: t.part.RetryOf, For: t.r.id, Keys: []wire.ResultKey{key}}, Had: []bool{false},
+	})
+	// Engines of before kept no checkpoints with results.
+	if err != nil || t.ended != "" || len(kept) == 0 || kept[0] == nil || kept[0].Told == nil {
+		return t.ended != "", err
+	}
+	one := *kept[0]
+	line.Taken, line.Started = one.From, workflow.Now(ctx).UnixMilli()
+	number := len(t.log.Jobs)
+	t.log.Jobs, t.jobs = append(t.log.Jobs, line), append(t.jobs, job)
+	t.bytes += len(input)
+	t.settle(ctx, number, wire.Result{
+		Output: one.Output, Checkpoint: one.Told.Checkpoint, Metrics: one.Told.Metrics, NotFinite: one.Told.NotFinite,
+		Prospect: one.Told.Prospect,
+	}, nil)
+	if t.r.tell != nil && !workflow.IsReplaying(ctx) {
+		t.r.tell(predictor.Reused{
+			Run: t.r.id, Stage: t.r.stageID(stage.Name), Tasks: 1, From: one.From, Saved: one.Cost, Wall: one.Wall,
+			At: workflow.Now(ctx),
+		})
+	}
+	return true, nil
 }
 
 // late says why a job would end too late even if it ran at once, and why it would if it waited for those under way, which
@@ -306,8 +349,10 @@ func (t *tuner) settle(ctx workflow.Context, number int, result wire.Result, err
 	line.Spent = result.Cost
 	line.Took, line.Ran = workflow.Now(ctx).UnixMilli()-line.Started, result.Took.Milliseconds()
 	line.End, line.Objective, line.Why = t.verdict(result, err)
-	t.r.purse.settle(taskOf(t.q.Stage.Name, t.part.First+number), line.Spent, units(job, line.From),
-		line.ran(), line.End == jobTold || line.End == jobDiverged)
+	if line.Taken == "" {
+		t.r.purse.settle(taskOf(t.q.Stage.Name, t.part.First+number), line.Spent, units(job, line.From),
+			line.ran(), line.End == jobTold || line.End == jobDiverged)
+	}
 	t.bytes += len(result.Output)
 	if line.End == jobUnpaid {
 		why := t.unpaid(taskOf(t.q.Stage.Name, t.part.First+number))

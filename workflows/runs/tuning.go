@@ -155,4 +155,7 @@ type TrialJob struct {
 	Spent     quantity.Money `json:"spent_picodollars"`
 	StartedAt time.Time      `json:"started_at,omitzero"` // when it was scheduled
 	EndedAt   time.Time      `json:"ended_at,omitzero"`
+	// Reused is the run that did it, of which this one is a retry: Task is none of this run's then. Empty where this run
+	// did it.
+	Reused string `json:"reused,omitempty"`
 }
