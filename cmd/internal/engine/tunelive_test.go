@@ -55,8 +55,8 @@ func TestMeasureTuneLive(t *testing.T) {
 	for i := range sides {
 		sides[i].e = startEngine(t, t.TempDir(), app, sides[i].flags...)
 	}
-	t.Log("| repetition | allocation | wall | tuning | training | cost | engine | tasks by functions | best trial | its loss " +
-		"| accuracy |")
+	t.Log("| repetition | allocation | wall | tuning | training | cost | engine | tasks by functions | best trial " +
+		"| its loss | accuracy |")
 	var first liveTuning
 	for n := range repetitions {
 		for i := range sides {
