@@ -8,6 +8,7 @@ import gc
 import json
 import math
 import pickle
+import sys
 import traceback
 from dataclasses import dataclass, field
 from typing import Any, Callable, Tuple
@@ -24,7 +25,7 @@ from spillway_runner.files import FORMAT, Files, replace
 from spillway_runner.forms import flatten, restore
 from spillway_runner.model import Model
 from spillway_runner.parts import Split, add_loss
-from spillway_runner.process import highest, reset_highest, resident, trim, warm_up
+from spillway_runner.process import highest, imported, reset_highest, resident, trim, warm_up
 from spillway_runner.recipe import Recipe
 from spillway_runner.recording import recorded
 from spillway_runner.refusal import Refusal
@@ -116,13 +117,16 @@ class Part:
 
     def compose(self, request: dict[str, Any], inputs: Any, device: str) -> None:
         """Builds the model on a device, cpu or meta."""
+        modules, before = len(sys.modules), resident()
         model = Model(self.source, {**request, "device": device}, inputs)
         self.binder = model.binder
         spans = [self.span(m) for m in range(self.micro_batches)]
         graphs = traces(model, sorted({end - begin for begin, end in spans}))
+        if self.device.type == "cpu":
+            self.base += imported(modules, before, 0 if device == "meta" else sum(map(size, model.held().values())))
         for graph in {id(g): g for g in graphs.values()}.values():
             add_loss(graph, self.loss)
-        size, graph = next(iter(graphs.items()))
+        samples, graph = next(iter(graphs.items()))
         # What inputs must look like where the graph was made for their shapes.
         self.shapes = each(model.inputs, lambda t: t.shape[1:]) if recorded(graph) else None
         self.digest, names, held = model.digest(), model.names(), model.held()
@@ -177,9 +181,9 @@ class Part:
                 for other in range(1, self.count)
             ]
         self.module.to(self.device)  # parameters stay the same objects, buffers need not
-        self.modules = {size: self.module}
+        self.modules = {samples: self.module}
         for other, graph in graphs.items():
-            if other != size and graph is not graphs[size]:
+            if graph is not graphs[samples]:
                 again, _ = Split(graph, model.module, request["parts"], names).module(
                     self.index, self.keyed.operation, self.device
                 )
