@@ -21,7 +21,7 @@ from spillway_runner.arena import TYPE_NAMES, Arena, Place, Slot
 from spillway_runner.data import Data
 from spillway_runner.devices import fitting, mark, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
-from spillway_runner.files import FORMAT, Files, replace
+from spillway_runner.files import FORMAT, Files, check_types, replace
 from spillway_runner.forms import flatten, restore
 from spillway_runner.model import Model
 from spillway_runner.parts import Split, add_loss
@@ -192,6 +192,7 @@ class Part:
         self.buffers = {name: attribute(self.module, path) for name, path in paths.items()}
         self.parameters.update((n, t) for n, t in spare.items() if isinstance(t, nn.Parameter))
         self.buffers.update((n, t) for n, t in spare.items() if not isinstance(t, nn.Parameter))
+        check_types({**self.parameters, **self.buffers})
         self.recipe = Recipe(self.source, request["optimizer"])
         self.optimizer = self.recipe.optimizer(self.trained)
         self.scheduler = self.recipe.scheduler(self.optimizer)
