@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -43,7 +44,9 @@ func TestModelsOfLibrariesTrainInParts(t *testing.T) {
 				t.Errorf("the losses do not fall: %v", want)
 			}
 			parts := libraryLayout(cutBefore(t, e, c.cut)...)
-			closeTo(t, train(t, load(t, e, parts), parts, librarySteps), want)
+			p := load(t, e, parts)
+			closeTo(t, train(t, p, parts, librarySteps), want)
+			loadsAsUsual(t, python, c.model, p)
 		})
 	}
 }
@@ -99,6 +102,36 @@ json.dump(losses, sys.stdout)
 			l.Optimizer = spillway.Optimizer{Kind: spillway.Momentum, LearningRate: 0.005, Momentum: 0.9}
 			closeTo(t, train(t, load(t, executorOf(t, python, model, ""), l), l, int64(compared)), want)
 		})
+	}
+}
+
+// loadsAsUsual writes the model and has plain PyTorch load both of its files.
+func loadsAsUsual(t *testing.T, python, model string, p spillway.Pipeline) {
+	t.Helper()
+	const check = `
+import importlib.util, sys
+import torch
+from safetensors.torch import load_file
+file, function = sys.argv[1].split(":")
+spec = importlib.util.spec_from_file_location("library", "testdata/" + file)
+library = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(library)
+model = getattr(library, function)()
+first = {k: v.clone() for k, v in model.state_dict().items()}
+pickled, plain = torch.load(sys.argv[2] + ".pt", weights_only=True), load_file(sys.argv[2] + ".safetensors")
+assert first.keys() == pickled.keys() == plain.keys()
+for state in (pickled, plain):
+    model.load_state_dict(state, strict=True)
+    assert all(torch.equal(v, pickled[k]) for k, v in model.state_dict().items())
+    assert any(not torch.equal(v, pickled[k]) for k, v in first.items())
+`
+	path := filepath.Join(t.TempDir(), "model")
+	if err := p.Write(t.Context(), export(t, p), path+".pt"); err != nil {
+		t.Fatal(err)
+	}
+	printed, err := exec.CommandContext(t.Context(), python, "-B", "-c", check, model, path).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, printed)
 	}
 }
 

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import json
 import math
+import os
 import pickle
 import sys
 import traceback
@@ -21,7 +22,7 @@ from spillway_runner.arena import TYPE_NAMES, Arena, Place, Slot
 from spillway_runner.data import Data
 from spillway_runner.devices import fitting, mark, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
-from spillway_runner.files import FORMAT, Files, check_types, replace
+from spillway_runner.files import FORMAT, Files, check_types, replace, save
 from spillway_runner.forms import flatten, restore
 from spillway_runner.model import Model
 from spillway_runner.parts import Split, add_loss
@@ -684,7 +685,8 @@ class Part:
         self.optimizer.zero_grad(set_to_none=True)
 
     def write(self, paths: list[str], path: str) -> None:
-        """Makes the state_dict of the unsplit model, as torch.load reads it."""
+        """Makes the state_dict of the unsplit model, as torch.load reads it, and the same beside it as safetensors, which
+        other libraries read, and without pickle. What is tied is in that under each of its names."""
         found = Files(paths, self.digest)
         made, whole = {}, {}
         for key, name in self.keys:
@@ -692,6 +694,7 @@ class Part:
                 made[name] = found.read("parameter/" + name if "parameter/" + name in found.where else "buffer/" + name)
             whole[key] = made[name]
         replace(path, lambda file: torch.save(whole, file))
+        save(os.path.splitext(path)[0] + ".safetensors", whole, {"format": "pt"})
 
     def usage(self) -> dict[str, int]:
         peak = 0
