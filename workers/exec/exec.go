@@ -80,8 +80,8 @@ type Probe struct {
 }
 
 // Tied is a trained parameter that several operations read, such as the embedding of a language model that is its head
-// as well. The first part that has one of them trains it. Every other one holds a copy and its gradient; in a step it is
-// sent the copy once and returns the gradient once. Graph counts the parameter where Ops begins.
+// as well. The first part that has one of them trains it. Every other one holds a copy and its gradient; in a step it
+// is sent the copy once and returns the gradient once. Graph counts the parameter where Ops begins.
 type Tied struct {
 	// Ops are indices of the graph's operations, two or more, in its order.
 	Ops []int
@@ -204,8 +204,8 @@ type Pipeline interface {
 	// Batch returns the inputs and targets of a step, from 0. The same layout has the same batch for the same step,
 	// whatever was asked before. It is called when no stage runs, and what it returned before is no longer used then.
 	Batch(ctx context.Context, step int64) (Batch, error)
-	// Write makes the trained model of exported parts, in the form that its users load: a state_dict for PyTorch. It is
-	// called when no stage runs.
+	// Write makes the trained model of exported parts, in the form that its users load: a state_dict for PyTorch. It may
+	// write the same beside it in other forms, under the same name but for its end. It is called when no stage runs.
 	Write(ctx context.Context, parts []string, path string) error
 	// Close ends every stage. It is called once.
 	Close() error

@@ -371,9 +371,13 @@ func (t *trainer) write(ctx context.Context, last exec.Checkpoint) (string, erro
 	if err != nil {
 		return "", fmt.Errorf("write the model: %w", err)
 	}
-	made := filepath.Join(unfinished, filepath.Base(path))
-	if err = t.pipeline.Write(ctx, last.Paths(), made); err == nil {
-		err = os.Rename(made, path)
+	err = t.pipeline.Write(ctx, last.Paths(), filepath.Join(unfinished, filepath.Base(path)))
+	var forms []os.DirEntry // of the model
+	if err == nil {
+		forms, err = os.ReadDir(unfinished)
+	}
+	for _, form := range forms {
+		err = errors.Join(err, os.Rename(filepath.Join(unfinished, form.Name()), filepath.Join(t.job.Directory, form.Name())))
 	}
 	if err := errors.Join(err, os.RemoveAll(unfinished)); err != nil {
 		return "", fmt.Errorf("write the model: %w", err)

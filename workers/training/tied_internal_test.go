@@ -21,7 +21,9 @@ func TestTiedParametersCostWhatIsHeldAndSent(t *testing.T) {
 		"with one in between": {
 			[]int{0, 1, 2}, []tie{{lent: 2 * size, passed: size}, {passed: size}, {copies: size, lent: 2 * size}},
 		},
-		"not in the first part": {[]int{1, 1, 2}, []tie{{}, {lent: 2 * size, passed: size}, {copies: size, lent: 2 * size}}},
+		"not in the first part": {
+			[]int{1, 1, 2}, []tie{{}, {lent: 2 * size, passed: size}, {copies: size, lent: 2 * size}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -34,7 +36,7 @@ func TestTiedParametersCostWhatIsHeldAndSent(t *testing.T) {
 }
 
 // TestAPlanCutsTiedOperationsApartWhereThatPays has a chain whose two ends read one parameter. A small one is copied for
-// the sake of two devices, and a huge one, whose transfer takes longer than all work, keeps its operations together.
+// the sake of two devices; a huge one, whose transfer takes longer than all work, keeps its operations together.
 func TestAPlanCutsTiedOperationsApartWhereThatPays(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

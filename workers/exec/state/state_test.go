@@ -43,13 +43,13 @@ func Example() {
 	// <nil>
 }
 
-var widths = map[string]int{"F32": 4, "F64": 8, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
+var widths = map[string]int{"F32": 4, "F64": 8, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1, "C64": 8, "I16": 2, "I8": 1}
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	t.Parallel()
 	directory := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		kinds := rapid.SampledFrom([]string{"F32", "F64", "BF16", "F16", "I64", "I32", "U8", "BOOL"})
+		kinds := rapid.SampledFrom([]string{"F32", "F64", "BF16", "F16", "I64", "I32", "U8", "BOOL", "C64", "I16", "I8"})
 		var tensors []state.Tensor
 		var names []string
 		for _, name := range rapid.SliceOfNDistinct(rapid.StringN(1, 20, -1), 0, 6, rapid.ID[string]).Draw(t, "names") {

@@ -95,8 +95,8 @@ func TestAPartThatCannotBeTrainedIsRefusedWithWhatIsWrong(t *testing.T) {
 			[]string{"the loss is in part 0 of 2"},
 		},
 		{
-			"tied weights in two parts", "tied.py:build", "", parts("x linear relu", "linear_1"), "split",
-			[]string{"parts 0 and 1 both hold weight"},
+			"statistics in two parts", "statistics_shared.py:build", "", parts("x norm relu", "norm_1"), "split",
+			[]string{"parts 0 and 1 both hold norm.running_mean"},
 		},
 		{"no such device", "training.py:wrong", "points", func(r map[string]any) {
 			r["device"] = "cuda:7"

@@ -53,7 +53,8 @@ func (p *pipeline) Batch(ctx context.Context, step int64) (exec.Batch, error) {
 	return batch, nil
 }
 
-// Write makes a state_dict with the names of the unsplit model, which load_state_dict takes.
+// Write makes a state_dict with the names of the unsplit model, which load_state_dict takes, and beside it the same in
+// a file .safetensors.
 func (p *pipeline) Write(ctx context.Context, parts []string, path string) error {
 	paths, err := absolute(append([]string{path}, parts...))
 	if err != nil {

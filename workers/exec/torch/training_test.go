@@ -38,16 +38,22 @@ func executorOf(tb testing.TB, python, model, data string) *torch.Executor {
 
 func TestTheExecutorKeepsTheContract(t *testing.T) {
 	t.Parallel()
-	keepsTheContract(t, "torch", torch.RequirePython(t))
+	keepsTheContract(t, "torch", torch.RequirePython(t), "mlp", "batchnorm", "cnn", "transformer", "recurrent", "blocks")
 }
 
-// TestPyTorch2KeepsTheContract has the version that people have, beside the one that happens to be installed.
+// TestPyTorch2KeepsTheContract has the version that people have, beside the one that happens to be installed. Models
+// that show little of the version besides are left to SPILLWAY_MEASURE=1.
 func TestPyTorch2KeepsTheContract(t *testing.T) {
 	t.Parallel()
-	keepsTheContract(t, "torch2", torchtest.Python2(t))
+	python := torchtest.Python2(t)
+	names := []string{"mlp", "transformer", "recurrent"}
+	if os.Getenv("SPILLWAY_MEASURE") == "1" {
+		names = append(names, "batchnorm", "cnn", "blocks")
+	}
+	keepsTheContract(t, "torch2", python, names...)
 }
 
-func keepsTheContract(t *testing.T, name, python string) {
+func keepsTheContract(t *testing.T, name, python string, names ...string) {
 	t.Helper()
 	models := map[string][2]string{
 		"mlp": {"training.py:mlp", "points"}, "batchnorm": {"training.py:batchnorm", "points"},
@@ -63,7 +69,7 @@ func keepsTheContract(t *testing.T, name, python string) {
 			return executorOf(tb, python, models[model][0], models[model][1])
 		},
 		Device: func(part int) spillway.Device { return on[part%len(on)] },
-		Models: []string{"mlp", "batchnorm", "cnn", "transformer", "recurrent", "blocks"},
+		Models: names,
 	}
 	if on[0].Kind == spillway.CUDA { // some of its kernels add in any order
 		subject.Split, subject.FullBatch = 1e-4, 1e-3

@@ -21,6 +21,9 @@ TYPES = {
     "F16": torch.float16,
     "I64": torch.int64,
     "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "C64": torch.complex64,
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
@@ -47,10 +50,8 @@ def replace(path: str, fill: Callable[[BinaryIO], object]) -> None:
         os.close(directory)
 
 
-def save(path: str, found: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
-    """Writes a file of tensors by name."""
-    header: dict[str, Any] = {"__metadata__": metadata}
-    end = 0
+def check_types(found: dict[str, torch.Tensor]) -> None:
+    """Refuses tensors of types that a file cannot hold."""
     for name, t in found.items():
         if t.dtype not in TYPE_CODES:
             raise Refusal(
@@ -58,6 +59,14 @@ def save(path: str, found: dict[str, torch.Tensor], metadata: dict[str, str]) ->
                 f"{name} is of {t.dtype}, which a checkpoint cannot hold",
                 hint=f"use one of {', '.join(str(k) for k in TYPE_CODES)}",
             )
+
+
+def save(path: str, found: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
+    """Writes a file of tensors by name."""
+    check_types(found)
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, t in found.items():
         header[name] = {"dtype": TYPE_CODES[t.dtype], "shape": list(t.shape), "data_offsets": [end, end + size(t)]}
         end += size(t)
     text = json.dumps(header, separators=(",", ":")).encode()

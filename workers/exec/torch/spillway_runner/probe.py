@@ -19,7 +19,7 @@ from spillway_runner.devices import device_name, prepare, room
 from spillway_runner.dropout import KeyedDropout
 from spillway_runner.model import Model, readable, weight
 from spillway_runner.parts import LOSS, add_loss
-from spillway_runner.process import resident, trim, warm_up
+from spillway_runner.process import imported, resident, trim, warm_up
 from spillway_runner.recipe import Recipe
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import Source, described, users
@@ -50,8 +50,11 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         (inputs, target), found["dataset"] = data.example_batch(request["batch"]), data.samples
         trim()
         found["data_bytes"] = max(resident() - found["base"], 0)
+    modules, before = len(sys.modules), resident()
     model = Model(source, {**request, "device": "cpu"} if bench.apart else request, inputs)
     graph, placeholders = trace(model)
+    if device.type == "cpu":
+        found["base"] += imported(modules, before, sum(map(size, model.held().values())))
     if request.get("training"):
         recipe, target = Recipe(source, {}), each(target, lambda t: t.to(device))
 

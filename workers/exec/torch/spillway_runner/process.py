@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
 
 import torch
 from torch import nn
@@ -19,6 +20,15 @@ def resident() -> int:
             return int(file.read().split()[1]) * PAGE
     except OSError:
         return 0
+
+
+def imported(modules: int, before: int, held: int) -> int:
+    """The bytes by which code has grown that was imported since there were so many modules and resident() was before,
+    where held bytes of tensors were made as well. Libraries import a model's code when it is built."""
+    if len(sys.modules) == modules:
+        return 0
+    trim()
+    return max(resident() - before - held, 0)
 
 
 def highest() -> int:

@@ -307,7 +307,9 @@ class Recorder(TorchFunctionMode):
         return self.attributes[path]
 
     def unfollowed(self, why: str, error: BaseException | None = None) -> Unfollowed:
-        at = self.placed() if error is None else self.model.source.place(error)
+        at = "" if error is None else self.model.source.place(error)
+        if not at.rpartition(":")[2].isdigit():  # it is no error of the user's code, which is further up
+            at = self.placed()
         return Unfollowed(why, self.stack[-1] if self.stack else self.root, at)
 
 

@@ -7,7 +7,9 @@ import contextlib
 import gc
 import json
 import math
+import os
 import pickle
+import sys
 import traceback
 from dataclasses import dataclass, field
 from typing import Any, Callable, Tuple
@@ -20,11 +22,11 @@ from spillway_runner.arena import TYPE_NAMES, Arena, Place, Slot
 from spillway_runner.data import Data
 from spillway_runner.devices import fitting, mark, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
-from spillway_runner.files import FORMAT, Files, replace
+from spillway_runner.files import FORMAT, Files, check_types, replace, save
 from spillway_runner.forms import flatten, restore
 from spillway_runner.model import Model
 from spillway_runner.parts import Split, add_loss
-from spillway_runner.process import highest, reset_highest, resident, trim, warm_up
+from spillway_runner.process import highest, imported, reset_highest, resident, trim, warm_up
 from spillway_runner.recipe import Recipe
 from spillway_runner.recording import recorded
 from spillway_runner.refusal import Refusal
@@ -116,13 +118,16 @@ class Part:
 
     def compose(self, request: dict[str, Any], inputs: Any, device: str) -> None:
         """Builds the model on a device, cpu or meta."""
+        modules, before = len(sys.modules), resident()
         model = Model(self.source, {**request, "device": device}, inputs)
         self.binder = model.binder
         spans = [self.span(m) for m in range(self.micro_batches)]
         graphs = traces(model, sorted({end - begin for begin, end in spans}))
+        if self.device.type == "cpu":
+            self.base += imported(modules, before, 0 if device == "meta" else sum(map(size, model.held().values())))
         for graph in {id(g): g for g in graphs.values()}.values():
             add_loss(graph, self.loss)
-        size, graph = next(iter(graphs.items()))
+        samples, graph = next(iter(graphs.items()))
         # What inputs must look like where the graph was made for their shapes.
         self.shapes = each(model.inputs, lambda t: t.shape[1:]) if recorded(graph) else None
         self.digest, names, held = model.digest(), model.names(), model.held()
@@ -177,9 +182,9 @@ class Part:
                 for other in range(1, self.count)
             ]
         self.module.to(self.device)  # parameters stay the same objects, buffers need not
-        self.modules = {size: self.module}
+        self.modules = {samples: self.module}
         for other, graph in graphs.items():
-            if other != size and graph is not graphs[size]:
+            if graph is not graphs[samples]:
                 again, _ = Split(graph, model.module, request["parts"], names).module(
                     self.index, self.keyed.operation, self.device
                 )
@@ -188,6 +193,7 @@ class Part:
         self.buffers = {name: attribute(self.module, path) for name, path in paths.items()}
         self.parameters.update((n, t) for n, t in spare.items() if isinstance(t, nn.Parameter))
         self.buffers.update((n, t) for n, t in spare.items() if not isinstance(t, nn.Parameter))
+        check_types({**self.parameters, **self.buffers})
         self.recipe = Recipe(self.source, request["optimizer"])
         self.optimizer = self.recipe.optimizer(self.trained)
         self.scheduler = self.recipe.scheduler(self.optimizer)
@@ -679,7 +685,8 @@ class Part:
         self.optimizer.zero_grad(set_to_none=True)
 
     def write(self, paths: list[str], path: str) -> None:
-        """Makes the state_dict of the unsplit model, as torch.load reads it."""
+        """Makes the state_dict of the unsplit model, as torch.load reads it, and the same beside it as safetensors, which
+        other libraries read, and without pickle. What is tied is in that under each of its names."""
         found = Files(paths, self.digest)
         made, whole = {}, {}
         for key, name in self.keys:
@@ -687,6 +694,7 @@ class Part:
                 made[name] = found.read("parameter/" + name if "parameter/" + name in found.where else "buffer/" + name)
             whole[key] = made[name]
         replace(path, lambda file: torch.save(whole, file))
+        save(os.path.splitext(path)[0] + ".safetensors", whole, {"format": "pt"})
 
     def usage(self) -> dict[str, int]:
         peak = 0

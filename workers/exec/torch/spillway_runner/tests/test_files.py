@@ -19,6 +19,8 @@ def test_tensors_are_read_as_they_were_written(tmp_path: Path) -> None:
         "c": torch.tensor(7),
         "d": torch.empty(0, 4),
         "e": torch.tensor([1.5], dtype=torch.bfloat16),
+        "g": torch.tensor([1 + 2j, -3j]),
+        "h": torch.tensor([-5], dtype=torch.int8),
     }
     save(first, written, METADATA)
     save(second, {"a": torch.zeros(1), "f": torch.ones(1)}, METADATA)

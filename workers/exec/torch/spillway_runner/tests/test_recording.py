@@ -151,6 +151,7 @@ def test_parts_of_a_recorded_graph_share_what_is_tied_and_are_made_on_their_devi
         (["if x.sum() > 0:", "    return -x", "return x"], "if x.sum() > 0:", "looks at the values of a tensor"),
         (["return x * x.max().item()"], "return x * x.max().item()", "looks at the values of a tensor"),
         (["return x[x > 0.5].sum() + len(x.nonzero())"], "return x", "looks at the values of a tensor"),
+        (["return self.head(x.double())"], "return self.head(x.double())", "dtype"),
         (["y = self.choosing.one(x)", "return y if 1 / int(x.shape[0] * 0) else x"], "return y if", "ZeroDivision"),
     ],
 )

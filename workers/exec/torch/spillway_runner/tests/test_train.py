@@ -11,8 +11,21 @@ import torch
 from spillway_runner import probe, train
 from spillway_runner.arena import Arena
 from spillway_runner.refusal import Refusal
+from spillway_runner.source import Source
 from spillway_runner.train import Part
 
+REQUEST = {
+    "index": 0,
+    "parts": [None],
+    "batch": 4,
+    "micro_batches": 2,
+    "recompute": False,
+    "in_flight": 1,
+    "seed": 3,
+    "optimizer": {},
+    "lent": None,
+    "example": "",
+}
 MODEL = {
     "file": str(Path(__file__).parents[2] / "testdata" / "training.py"),
     "function": "mlp",
@@ -188,3 +201,54 @@ def test_who_is_out_of_a_gpus_memory_is_told_the_layer_and_what_would_fit(
     assert (told["kind"], told["at"]) == ("memory", "model.py:7")
     assert told["hint"].startswith(hint)
     assert told["message"].startswith("part 0 on cuda:1 is out of memory at operation second, with micro-batches of 16")
+
+
+LINES = """
+import torch
+from torch import nn
+
+class Sum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(1, 1)
+        self.register_buffer("turns", torch.ones(1, dtype=%s), persistent=False)
+
+    def forward(self, x):
+        for i in range(int(x.shape[1])):  # torch.fx stops here
+            x = x + i
+        return self.one(x.sum(1, keepdim=True) * self.turns.real.float())
+
+def build():
+    return Sum()
+
+def data():
+    lengths = [3, 5]
+    return [(torch.ones(4, n), torch.ones(4, 1)) for n in lengths]
+"""
+
+
+def part_of(text: str, source: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch) -> Part:
+    monkeypatch.setattr(train, "warm_up", lambda: None)
+    monkeypatch.setattr(train, "Arena", type("Shared", (Within,), {"ranges": {}}))
+    file = source(text)
+    return Part({**MODEL, **REQUEST, "file": file.path, "function": "build", "data": ""})
+
+
+def test_a_batch_of_another_shape_than_the_graph_is_refused(
+    source: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = part_of(LINES % "torch.complex64", source, monkeypatch)
+    part.batch({"step": 0})
+    part.forward({"step": 0, "micro_batch": 0})
+    with pytest.raises(Refusal, match=r"x of step 1 is \(4, 5\), and the model was traced with samples of") as caught:
+        part.batch({"step": 1})
+    assert caught.value.fields["hint"].startswith("pad all batches to one length in data()")
+    found, _ = part.snapshot()
+    assert found["buffer/turns"].dtype == torch.complex64
+
+
+def test_a_buffer_that_no_checkpoint_can_hold_is_refused_before_the_training(
+    source: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Refusal, match="turns is of torch.complex128, which a checkpoint cannot hold"):
+        part_of(LINES % "torch.complex128", source, monkeypatch)

@@ -1,9 +1,7 @@
-"""Models of libraries, small and with random weights, as people have them: nothing in this file knows of Spillway."""
+"""Models of transformers, small and with random weights: nothing in this file knows of Spillway."""
 
 import torch
-import torchvision
 import transformers
-from torch import nn
 
 WORDS, LENGTH = 64, 12
 
@@ -29,33 +27,6 @@ def bert(dropout=0.1):
     return model
 
 
-class Tuned(nn.Module):
-    """A ResNet whose batch normalization stays as it was learnt, as its train() says; its stem is frozen."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = torchvision.models.resnet18(num_classes=4)
-        self.body.conv1.requires_grad_(False)
-
-    def train(self, mode=True):
-        super().train(mode)
-        for module in self.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.eval()
-        return self
-
-    def forward(self, x):
-        return self.body(x)
-
-
-def resnet():
-    return torchvision.models.resnet18(num_classes=4)
-
-
-def tuned():
-    return Tuned()
-
-
 def still_gpt2():
     return gpt2(0.0)
 
@@ -64,11 +35,8 @@ def still_bert():
     return bert(0.0)
 
 
-def data(kind):
+def data():
     generator = torch.Generator().manual_seed(3)
-    if kind == "images":
-        x = torch.randn(24, 3, 32, 32, generator=generator)
-        return x, x.mean((1, 2, 3)).mul(40).long().clamp(-2, 1) + 2
     words = torch.randint(1, WORDS, (24, LENGTH), generator=generator)
     mask = torch.ones_like(words)
     mask[::2, -3:] = 0  # every other sequence is shorter
