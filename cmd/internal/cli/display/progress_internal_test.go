@@ -40,8 +40,8 @@ func TestProgressOfRunningAttemptsIsShownEverywhere(t *testing.T) {
 		"show": Summary(Model{Now: now, Run: run}, s),
 	} {
 		text := strings.Join(lines, "\n")
-		inOneLine := strings.Join(strings.Fields(text), " ")
-		if !strings.Contains(inOneLine, want) || !strings.Contains(text, "step 1,234") || strings.Count(text, " left (") != 1 {
+		said := strings.Contains(strings.Join(strings.Fields(text), " "), want)
+		if !said || !strings.Contains(text, "step 1,234") || strings.Count(text, " left (") != 1 {
 			t.Errorf("%s: want %q, the steps of the other stage, and nothing of the third:\n%s", name, want, text)
 		}
 		if wide := slices.IndexFunc(lines, func(line string) bool { return len(line) >= s.Width }); wide >= 0 {
