@@ -1,6 +1,7 @@
 package predictor_test
 
 import (
+	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -147,6 +148,30 @@ func TestProgressIsToldOfRunningAttempts(t *testing.T) {
 	}
 	if got := state.Progress(after(50)); len(got) != 0 {
 		t.Errorf("of no run: %+v", got)
+	}
+}
+
+// TestRatesAreToldAsTheyWereToldLast has an attempt that tells them with two of its steps, and one metric that is none.
+func TestRatesAreToldAsTheyWereToldLast(t *testing.T) {
+	t.Parallel()
+	state := firstRun(4, 1)
+	for step, metrics := range []map[string]float64{
+		1: {"samples_per_second": 12, "tokens_per_second": 800, "loss": 3},
+		2: {"samples_per_second": 16, "steps_per_second": math.Inf(1), "_per_second": 1, "x_per_second": -1},
+		3: {"loss": 2},
+	} {
+		if step > 0 {
+			sample := told("now", "train", 0, step, 10, float64(step))
+			sample.Metrics = metrics
+			state = fold(state, sample)
+		}
+	}
+	want := map[string]float64{"samples": 16}
+	for name, state := range map[string]predictor.State{"folded": state, "read from a checkpoint": twinOf(t, state)} {
+		got := state.Progress(after(4), "now")["now"]
+		if len(got) != 1 || !maps.Equal(got[0].PerSecond, want) {
+			t.Errorf("%s: got %+v, want %v", name, got, want)
+		}
 	}
 }
 

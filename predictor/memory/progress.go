@@ -2,8 +2,10 @@ package memory
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 )
@@ -31,6 +33,9 @@ type Progress struct {
 	Marked   int          `json:"marked,omitempty"`
 	MarkedAt fact.Instant `json:"marked_at,omitempty"`
 	Paces    float64      `json:"paces,omitempty"`
+	// PerSecond is what it says that it does in a second, by what: samples, tokens; nil where it says nothing. Nothing is
+	// predicted by that.
+	PerSecond map[string]float64 `json:"per_second,omitempty"`
 	// Task is the attempt's task and Number which of its attempts it is, for people; empty where an earlier build has
 	// followed it.
 	Task   string `json:"task,omitempty"`
@@ -93,6 +98,7 @@ func (m *State) progressed(key uint64, e fact.Sampled) {
 			now.Seen = max(now.Seen, at)
 			if e.Step == now.Step {
 				now.total(e.Of)
+				now.rates(e.Metrics)
 			}
 			m.steps[key] = now
 		}
@@ -114,7 +120,36 @@ func (m *State) progressed(key uint64, e fact.Sampled) {
 		now.Task, now.Number = e.Task, e.Attempt
 	}
 	now.total(e.Of)
+	now.rates(e.Metrics)
 	m.steps[key] = now
+}
+
+// rateSuffix ends the names of metrics that are rates, mostRates and mostRateName bound how many are kept, and of which
+// names.
+const (
+	rateSuffix   = "_per_second"
+	mostRates    = 4
+	mostRateName = 64
+)
+
+// rates takes over what the metrics say of how much is done in a second; what was said before stays where they say
+// nothing.
+func (p *Progress) rates(metrics map[string]float64) {
+	var told map[string]float64
+	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+		of, isRate := strings.CutSuffix(name, rateSuffix)
+		if !isRate || of == "" || len(of) > mostRateName || len(told) == mostRates ||
+			!(metrics[name] >= 0 && metrics[name] <= math.MaxFloat64) {
+			continue
+		}
+		if told == nil {
+			told = map[string]float64{}
+		}
+		told[of] = metrics[name]
+	}
+	if told != nil {
+		p.PerSecond = told
+	}
 }
 
 // toDo is how much the attempt will have done when it ends, with how far that may be off: what it says itself, which

@@ -22,6 +22,8 @@ type Progress struct {
 	Of   int `json:"of,omitempty"`
 	// Left is in how many seconds from now it ends; zero where nothing tells.
 	Left fact.Interval `json:"left_seconds,omitzero"`
+	// PerSecond is what it does in a second by its own word, by what: samples, tokens; nil where it does not say.
+	PerSecond map[string]float64 `json:"per_second,omitempty"`
 }
 
 // mostProgress is of how many attempts of a run is told.
@@ -35,7 +37,7 @@ func ProgressOf(m *memory.State, now fact.Instant, runs map[string]bool) map[str
 		if running := one.Attempt; runs[running.Run] && one.Task != "" {
 			found[running.Run] = append(found[running.Run], Progress{
 				Stage: running.Stage.Name, Task: one.Task, Attempt: one.Number, Step: one.Step, Of: one.Of,
-				Left: leftOf(m, running, now),
+				Left: leftOf(m, running, now), PerSecond: one.PerSecond,
 			})
 		}
 	}

@@ -2,8 +2,11 @@ package words
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -22,6 +25,20 @@ func Grouped[Number ~int | ~int64 | ~uint64](n Number) string {
 		text = text[:at] + "," + text[at:]
 	}
 	return text
+}
+
+// PerSecond writes how much is done in a second, by what: "128 samples/s, 4,096 tokens/s", with three digits or as a
+// whole number. Empty where nothing is.
+func PerSecond(counts map[string]float64) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		number := strconv.FormatFloat(counts[name], 'g', 3, 64)
+		if whole := math.Round(counts[name]); whole >= 100 && whole < 1<<53 {
+			number = Grouped(int64(whole))
+		}
+		parts = append(parts, number+" "+strings.ReplaceAll(name, "_", " ")+"/s")
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Waiting writes "1 task waits", "3 tasks wait".

@@ -20,6 +20,21 @@ func TestSecondsHaveTheDigitsThatMatter(t *testing.T) {
 	}
 }
 
+func TestRatesHaveThreeDigits(t *testing.T) {
+	t.Parallel()
+	for want, counts := range map[string]map[string]float64{
+		"":                               nil,
+		"128 samples/s, 4,096 tokens/s":  {"tokens": 4096.4, "samples": 127.6},
+		"99.4 a b/s, 0 x/s, 0.00123 y/s": {"a_b": 99.44, "x": 0, "y": 0.001234},
+		"1e+300 samples/s":               {"samples": 1e300},
+		"100 samples/s":                  {"samples": 99.96},
+	} {
+		if got := words.PerSecond(counts); got != want {
+			t.Errorf("%v is written %q, want %q", counts, got, want)
+		}
+	}
+}
+
 func TestNumbersAgreeWithTheirNouns(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{

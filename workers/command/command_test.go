@@ -278,8 +278,8 @@ func TestAProgramIsToldWhoItIsAndNoSecrets(t *testing.T) {
 		"OMP_WAIT_POLICY": "PASSIVE", "GOMAXPROCS": "2", "GOMEMLIMIT": "900",
 		"CUDA_VISIBLE_DEVICES": "2,3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
 		"SPILLWAY_RUN": "r1", "SPILLWAY_STAGE": "p/train", "SPILLWAY_TASK": "train-1", "SPILLWAY_ATTEMPT": "2",
-		"SPILLWAY_CPU_MILLI": "1500", "SPILLWAY_MEMORY_BYTES": "1000", "SPILLWAY_REPORT": filepath.Join(top, "report", "pipe"),
-		"PYTHONPATH": filepath.Join(top, "python"),
+		"SPILLWAY_CPU_MILLI": "1500", "SPILLWAY_MEMORY_BYTES": "1000",
+		"SPILLWAY_REPORT": filepath.Join(top, "report", "pipe"), "PYTHONPATH": filepath.Join(top, "python"),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)

@@ -86,7 +86,7 @@ func (w *Workspace) open(ctx context.Context) error {
 			return errors.Join(err, discard(ctx, dir, lock))
 		}
 	}
-	if err := errors.Join(python.Write(w.module()), w.makePipe()); err != nil {
+	if err := errors.Join(python.Write(w.module()), python.Seal(w.module()), w.makePipe()); err != nil {
 		return errors.Join(err, discard(ctx, dir, lock))
 	}
 	return nil

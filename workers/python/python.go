@@ -26,19 +26,18 @@ const Module = "spillway"
 // https://docs.python.org/3/using/cmdline.html#envvar-PYTHONPATH
 const Variable = "PYTHONPATH"
 
-// Write writes the module into dir, a directory that there is, in which nobody can write any more then: not by
-// mistake, and a user other than this process's not at all. Whoever has dir on the path of Python can import it.
+// Write writes the module into dir, which is made where it is not there. Whoever has dir on the path of Python can
+// import it, and pip can install it from there.
 func Write(dir string) error {
-	if err := write(dir); err != nil {
+	if err := os.CopyFS(dir, files); err != nil {
 		return fmt.Errorf("write the Python module %s: %w", Module, err)
 	}
 	return nil
 }
 
-func write(dir string) error {
-	if err := os.CopyFS(dir, files); err != nil { // with mode 0666 before umask
-		return err
-	}
+// Seal lets everybody read what Write has written to dir and nobody write there: not by mistake, and a user other than
+// this process's not at all.
+func Seal(dir string) error {
 	var dirs []string
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -55,7 +54,10 @@ func write(dir string) error {
 			err = os.Chmod(name, 0o555) //nolint:gosec // see above
 		}
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("seal the Python module %s: %w", Module, err)
+	}
+	return nil
 }
 
 // Path is the list of directories with dir at its end, so that what a user has there comes first.

@@ -45,7 +45,7 @@ func TestWhatIsWrittenIsImportedAndNotWrittenTo(t *testing.T) {
 			}
 		}
 	})
-	if err := python.Write(dir); err != nil {
+	if err := errors.Join(python.Write(dir), python.Seal(dir)); err != nil {
 		t.Fatal(err)
 	}
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {

@@ -31,14 +31,17 @@ from spillway import _line, _meter
 __all__ = ["SpillwayCallback"]
 
 
+RANDOM = "spillway_random"  # the key in a checkpoint
+
+
 class SpillwayCallback(Callback):
     """Tells Spillway how a training goes, and of its checkpoints. Without Spillway, and in processes whose rank is not
     0, it tells nothing.
 
     Samples are those of the first tensor of each batch, times the number of processes; tokens are counted where a batch
-    has input_ids. Checkpoints keep the states of the random number generators of Python, NumPy and PyTorch of rank 0
-    (which Lightning leaves out), so that a training that goes on from the end of an epoch shuffles and drops out as one
-    that was not interrupted.
+    has input_ids. Checkpoints of a training in one process keep the states of the random number generators of Python,
+    NumPy and PyTorch, which Lightning leaves out: so one that goes on from the end of an epoch shuffles and drops out
+    as if it had not been interrupted.
     """
 
     def __init__(self) -> None:
@@ -46,7 +49,6 @@ class SpillwayCallback(Callback):
         self._save: Any = None
         self._total: int | None = None
         self._values: dict[str, float] = {}
-        self._random: dict[str, Any] | None = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage != "fit" or not trainer.is_global_zero or self._save is not None:
@@ -66,9 +68,6 @@ class SpillwayCallback(Callback):
             self._save = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._random is not None:
-            _set_random(self._random)
-            self._random = None
         if not trainer.is_global_zero:
             return
         _line.claim()
@@ -101,11 +100,14 @@ class SpillwayCallback(Callback):
         if self._values:
             spillway.result(**self._values)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"random": _random()}
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        if trainer.world_size == 1:
+            checkpoint[RANDOM] = _random()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._random = state_dict.get("random")
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Comes before the Trainer draws the order of the next epoch."""
+        if trainer.world_size == 1 and RANDOM in checkpoint:
+            _set_random(checkpoint[RANDOM])
 
     def _tell(self, trainer: Any) -> None:
         """Tells where it is, and those metrics that are not as they were: the others are of earlier steps."""
@@ -125,7 +127,7 @@ def _random() -> dict[str, Any]:
     version, state, gauss = random.getstate()
     found: dict[str, Any] = {"python": [version, list(state), gauss], "torch": torch.get_rng_state()}
     if torch.cuda.is_available():
-        found["cuda"] = torch.cuda.get_rng_state_all()
+        found["cuda"] = torch.cuda.get_rng_state()
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         kind, keys, *rest = numpy.random.get_state()
@@ -137,8 +139,8 @@ def _set_random(found: dict[str, Any]) -> None:
     version, state, gauss = found["python"]
     random.setstate((version, tuple(state), gauss))
     torch.set_rng_state(found["torch"].cpu())
-    if "cuda" in found and torch.cuda.is_available() and len(found["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all([one.cpu() for one in found["cuda"]])
+    if "cuda" in found and torch.cuda.is_available():
+        torch.cuda.set_rng_state(found["cuda"].cpu())
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy" in found:
         kind, keys, *rest = found["numpy"]

@@ -186,6 +186,9 @@ func progressLine(run ledger.RunView, stage ledger.StageView, s Style) string {
 	if said := progressOf(run, stage.Name); said != "" || stage.Step > 0 {
 		parts = append(parts, cmp.Or(said, doneOf(stage.Step, stage.Of)))
 		for _, name := range slices.Sorted(maps.Keys(stage.Metrics)) {
+			if strings.HasSuffix(name, "_per_second") { // what a running attempt says of it is in its progress
+				continue
+			}
 			parts = append(parts, fmt.Sprintf("%s %s", Clean(name), strconv.FormatFloat(stage.Metrics[name], 'g', 4, 64)))
 		}
 	}

@@ -26,14 +26,18 @@ func stageProgress(run ledger.RunView, stage string) (found []predictor.Progress
 	return found
 }
 
-// progressOf says how far the attempt of a stage is that ends last, when that is, and how many others say so: "312 of
-// 1,000 (31%), 4m05s left (3m10s to 5m20s), and 2 others". Empty where none says anything.
+// progressOf says how far the attempt of a stage is that ends last, how fast it goes, when it ends, and how many others
+// say so: "312 of 1,000 (31%), 128 samples/s, 4m05s left (3m10s to 5m20s), and 2 others". Empty where none says
+// anything.
 func progressOf(run ledger.RunView, stage string) string {
 	told := stageProgress(run, stage)
 	if len(told) == 0 {
 		return ""
 	}
 	text := doneOf(told[0].Step, told[0].Of)
+	if rates := words.PerSecond(told[0].PerSecond); rates != "" {
+		text += ", " + Clean(rates)
+	}
 	if left := told[0].Left; known(left) {
 		text += fmt.Sprintf(", %s left (%s to %s)", seconds(left.Mid), seconds(left.Low), seconds(left.High))
 	}

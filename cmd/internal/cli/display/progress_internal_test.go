@@ -22,7 +22,8 @@ func TestProgressOfRunningAttemptsIsShownEverywhere(t *testing.T) {
 		Progress: []predictor.Progress{
 			{
 				Stage: "train", Task: "train-1", Attempt: 1, Step: 312, Of: 1000,
-				Left: predictor.Interval{Low: 190, Mid: 245, High: 320},
+				Left:      predictor.Interval{Low: 190, Mid: 245, High: 320},
+				PerSecond: map[string]float64{"samples": 127.6, "tokens": 4096},
 			},
 			{
 				Stage: "train", Task: "train-0", Attempt: 1, Step: 900, Of: 1000,
@@ -33,13 +34,14 @@ func TestProgressOfRunningAttemptsIsShownEverywhere(t *testing.T) {
 	}
 	now := began.Add(time.Minute)
 	s := Style{Width: 120}
-	const want = "312 of 1,000 (31%), 4m05s left (3m10s to 5m20s), and 1 other"
+	const want = "312 of 1,000 (31%), 128 samples/s, 4,096 tokens/s, 4m05s left (3m10s to 5m20s), and 1 other"
 	for name, lines := range map[string][]string{
 		"top": Top(Overview{Now: now, Runs: []ledger.RunView{run}}, s), "live": Live(Model{Now: now, Run: run}, s),
 		"show": Summary(Model{Now: now, Run: run}, s),
 	} {
 		text := strings.Join(lines, "\n")
-		if !strings.Contains(text, want) || !strings.Contains(text, "step 1,234") || strings.Count(text, " left (") != 1 {
+		said := strings.Contains(strings.Join(strings.Fields(text), " "), want)
+		if !said || !strings.Contains(text, "step 1,234") || strings.Count(text, " left (") != 1 {
 			t.Errorf("%s: want %q, the steps of the other stage, and nothing of the third:\n%s", name, want, text)
 		}
 		if wide := slices.IndexFunc(lines, func(line string) bool { return len(line) >= s.Width }); wide >= 0 {

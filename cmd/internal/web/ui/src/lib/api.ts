@@ -79,6 +79,8 @@ export interface Progress {
   step: number;
   of?: number;
   left_seconds?: Interval;
+  /** What it does in a second by its own word, by what: samples, tokens. */
+  per_second?: Record<string, number>;
 }
 
 /** How the training of a task that runs goes by one of its metrics, and how it is expected to go on. */

@@ -209,5 +209,8 @@ it('progress of running attempts says how far the last is and when it ends', () 
     '312 of 1,000 (31%), 4m05s left (3m10s to 5m20s), and 1 other',
   );
   expect(progressOf([{ stage: 'train', task: 'train-0', attempt: 1, step: 1234 }], 'train')).toBe('step 1,234');
+  expect(progressOf([{ ...train, per_second: { tokens: 4096.4, samples: 127.6, a_b: 0.01234 } }], 'train')).toBe(
+    '312 of 1,000 (31%), 0.0123 a b/s, 128 samples/s, 4,096 tokens/s, 4m05s left (3m10s to 5m20s)',
+  );
   expect([progressOf([train], 'score'), progressOf(undefined, 'train')]).toEqual(['', '']);
 });

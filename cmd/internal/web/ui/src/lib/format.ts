@@ -125,16 +125,27 @@ const doneOf = (step: number, of: number | undefined) =>
     ? `${step.toLocaleString('en')} of ${of.toLocaleString('en')} (${Math.floor((100 * step) / of)}%)`
     : `step ${step.toLocaleString('en')}`;
 
+/** How much is done in a second, by what: "128 samples/s, 4,096 tokens/s". */
+export const perSecond = (counts: Record<string, number> | undefined) =>
+  Object.entries(counts ?? {})
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([name, rate]) => {
+      const whole = Math.round(rate) >= 100 && rate < 2 ** 53;
+      const number = whole ? Math.round(rate).toLocaleString('en') : String(Number(rate.toPrecision(3)));
+      return `${number} ${name.replaceAll('_', ' ')}/s`;
+    })
+    .join(', ');
+
 /**
- * How far the attempt of a stage is that ends last: "312 of 1,000 (31%), 4m05s left (3m10s to 5m20s), and 2 others".
- * Empty where none says anything.
+ * How far the attempt of a stage is that ends last: "312 of 1,000 (31%), 128 samples/s, 4m05s left (3m10s to 5m20s),
+ * and 2 others". Empty where none says anything.
  */
 export function progressOf(told: Progress[] | undefined, stage: string): string {
   const [last, ...others] = (told ?? []).filter((p) => p.stage === stage);
   if (!last) return '';
   const left = last.left_seconds;
   return (
-    doneOf(last.step, last.of) +
+    [doneOf(last.step, last.of), perSecond(last.per_second)].filter(Boolean).join(', ') +
     (isKnown(left) ? `, ${seconds(left.mid)} left (${range(left, seconds)})` : '') +
     (others.length ? `, and ${count(others.length, 'other')}` : '')
   );
