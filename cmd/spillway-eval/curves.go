@@ -51,11 +51,14 @@ Sets (a folder that is absent is skipped, with a note). All are looked at as the
 			seed := flags.Uint64("seed", 1, "`number` that draws the earlier runs")
 			earlier := flags.Int("earlier", 64, "at most so `many` runs of a workload are earlier ones")
 			scored := flags.Int("runs", 20, "at most so `many` runs of a workload are scored")
+			measured := flags.Bool("measured", false, "round up the steps of others to measurements, too, as ours are")
 			return func(ctx context.Context, with common) error {
 				if *earlier < 1 || *scored < 1 {
 					return usageError("--earlier and --runs are 1 or more")
 				}
-				return evaluateCurves(ctx, with, training.Protocol{Seed: *seed, Earlier: *earlier, Scored: *scored})
+				return evaluateCurves(ctx, with, training.Protocol{
+					Seed: *seed, Earlier: *earlier, Scored: *scored, Measured: *measured,
+				})
 			}
 		},
 	}

@@ -24,7 +24,8 @@ type likeness struct {
 
 const (
 	// paceStep and mostPaces say which paces are tried: from a sixtieth to sixty times the steps, as between the smallest
-	// and the largest batch that are used; steps of a seventh are finer than what curves tell apart.
+	// and the largest batch that are used; steps of a seventh are finer than what curves tell apart. Around the same pace,
+	// where runs of one configuration are, there are finer ones.
 	paceStep  = 0.15
 	mostPaces = 28
 	// compared is how many points are compared, evenly over the logarithm of the step.
@@ -38,6 +39,25 @@ const (
 	stranger = 0.1
 	doubt    = 0.1
 )
+
+// fine are the paces that are tried around the same one, as logarithms.
+var fine = [...]float64{-0.1, -0.06, -0.03, 0, 0.03, 0.06, 0.1}
+
+// paces are the logarithms of the paces that are tried, in order, and how much of the logarithm each stands for.
+func paces() (shifts, widths []float64) {
+	for k := -mostPaces; k <= mostPaces; k++ {
+		if k == 0 {
+			shifts = append(shifts, fine[:]...)
+			continue
+		}
+		shifts = append(shifts, float64(k)*paceStep)
+	}
+	for i := range shifts {
+		before, after := max(0, i-1), min(len(shifts)-1, i+1)
+		widths = append(widths, (shifts[after]-shifts[before])/2)
+	}
+	return shifts, widths
+}
 
 // like compares a run with the earlier ones that had not ended by now. None tells of a run that is better than any of
 // them ever was.
@@ -56,11 +76,11 @@ func (w *Workload) like(t trace) likeness {
 		total += weight[i]
 	}
 	l := likeness{workload: w}
+	shifts, widths := paces()
 	var nearestOf []float64
 	for r := range w.runs {
 		run, least := &w.runs[r], math.Inf(1)
-		for k := -mostPaces; k <= mostPaces; k++ {
-			shift := float64(k) * paceStep
+		for k, shift := range shifts {
 			if run.ended(now - shift) {
 				continue
 			}
@@ -70,7 +90,7 @@ func (w *Workload) like(t trace) likeness {
 				a.far += weight[i] * a.gap * a.gap / total
 			}
 			usual := shift / w.paces
-			a.weight = math.Pow(1+usual*usual/3, -2) // of Student, 3 degrees: some workloads have several paces
+			a.weight = widths[k] * math.Pow(1+usual*usual/3, -2) // of Student, 3 degrees: some workloads have several paces
 			least = math.Min(least, a.far)
 			l.analogues = append(l.analogues, a)
 		}

@@ -9,6 +9,25 @@ import (
 // Finish predicts from the points of a run so far the step at which it first reaches a level; +Inf for never.
 type Finish func(seen []curve.Point, direction curve.Direction, level float64) float64
 
+// Measured says the first measurement at or after what is said, if they go on as far apart as the latest eight mostly
+// were.
+func (f Finish) Measured() Finish {
+	return func(seen []curve.Point, direction curve.Direction, level float64) float64 {
+		said := f(seen, direction, level)
+		var apart []float64
+		for i := max(1, len(seen)-8); i < len(seen); i++ {
+			if d := seen[i].Step - seen[i-1].Step; d > 0 {
+				apart = append(apart, d)
+			}
+		}
+		if len(apart) == 0 || math.IsInf(said, 1) {
+			return said
+		}
+		every, now := quantile(apart, 0.5), seen[len(seen)-1].Step
+		return now + every*math.Max(1, math.Ceil((said-now)/every-0.01))
+	}
+}
+
 // form is a family with an offset below the losses: what is above the offset is a line after a change of scales. Of
 // many offsets the one whose errors, relative to what is above it, have the least squares counts.
 type form struct {

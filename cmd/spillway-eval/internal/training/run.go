@@ -71,6 +71,8 @@ type Protocol struct {
 	// Earlier is how many earlier runs there are at most, Scored how many others of a workload are scored at most; both
 	// 1 or more.
 	Earlier, Scored int
+	// Measured has the steps of others, too, rounded up to the run's next measurements.
+	Measured bool
 }
 
 // split is a run that is scored, and the earlier ones.

@@ -79,6 +79,11 @@ func (p Protocol) Replay(ctx context.Context, of Workload, warm bool, into *Aske
 				}
 			}
 		}
+		if p.Measured {
+			for name, finish := range finishes {
+				finishes[name] = finish.Measured()
+			}
+		}
 		if err := ask(s.run, of, workload, Ladder(s.earlier, of.Direction), finishes, into); err != nil {
 			return err
 		}

@@ -48,3 +48,19 @@ func TestFamiliesFindTheirOwnCurves(t *testing.T) {
 		t.Errorf("twice 7 steps is %v", got)
 	}
 }
+
+func TestOthersAreRoundedUpToMeasurements(t *testing.T) {
+	t.Parallel()
+	seen := []curve.Point{{Step: 1}, {Step: 10}, {Step: 20}, {Step: 30}}
+	for _, c := range []struct{ said, want float64 }{
+		{31, 40}, {40, 40}, {40.05, 40}, {41, 50}, {30, 40}, {math.Inf(1), math.Inf(1)},
+	} {
+		said := training.Finish(func([]curve.Point, curve.Direction, float64) float64 { return c.said })
+		if got := said.Measured()(seen, curve.Minimise, 0); got != c.want {
+			t.Errorf("%v is measured at %v, want %v", c.said, got, c.want)
+		}
+	}
+	if got := training.Multiple(2).Measured()(seen[3:], curve.Minimise, 0); got != 60 {
+		t.Errorf("of one measurement, twice 30 is %v", got)
+	}
+}
