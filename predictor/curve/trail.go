@@ -59,11 +59,13 @@ func (t *Trail) add(point Point, most int) (changed bool) {
 	if n := len(t.Points); n > 0 && same(t.Points[n-1].Step, point.Step) && same(t.Points[n-1].Value, point.Value) {
 		return false // looked at again
 	}
-	before := t.Points[:from]
-	if from >= most {
-		before = Thinned(before, most/2, t.Direction())
+	if from < len(t.Points) {
+		t.Points = slices.Clip(t.Points[:from]) // who was given them keeps them as they were
 	}
-	t.Points = append(before, point)
+	if from >= most {
+		t.Points = Thinned(t.Points, most/2, t.Direction())
+	}
+	t.Points = append(t.Points, point)
 	return true
 }
 

@@ -162,8 +162,8 @@ func (c *Condition) check(before Space) error {
 	return nil
 }
 
-// Size is how many configurations a space has, those counted too that differ in what does not exist: at least as many as
-// there are. It is infinite where a range of numbers has no whole ends.
+// Size is how many configurations a space has, those counted too that differ in what does not exist: at least as many
+// as there are. It is infinite where a range of numbers has no whole ends.
 func (s Space) Size() float64 {
 	size := 1.0
 	for _, p := range s {
