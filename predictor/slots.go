@@ -357,8 +357,8 @@ func (d *decider) turnWindows() {
 
 // window is how many tasks of a run's part may be in flight, given how many slots work on its stage. It grows while the
 // run goes on and does not shrink, since a task that was scheduled cannot be taken back; but that of a tuning does,
-// where most of what is in flight waits: what is decided ahead is decided with less known. Twice the slots leave each of them
-// a task when its own ends; a tuning whose window is wider begins all its trials before it promotes the first
+// where most of what is in flight waits: what is decided ahead is decided with less known. Twice the slots leave each
+// of them a task when its own ends; a tuning whose window is wider begins all its trials before it promotes the first
 // (TestATuningDecidesAheadAsLittleAsItsWindowAllows).
 func (d *decider) window(part *memory.Share, window, least, slots int) int {
 	most := d.policy.MaxWindow

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -177,7 +178,9 @@ func newTuner(
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	f := &tuner{env: suite.NewTestWorkflowEnvironment(), held: map[string]quantity.Money{}, keys: map[string]wire.ResultKey{}}
+	f := &tuner{
+		env: suite.NewTestWorkflowEnvironment(), held: map[string]quantity.Money{}, keys: map[string]wire.ResultKey{},
+	}
 	f.env.SetTestTimeout(5 * time.Minute)
 	if err := f.env.SetMemoOnStart(map[string]any{
 		runs.GoalMemo:    goal,
@@ -1048,7 +1051,7 @@ func TestARetryOfATuningTakesTheJobsThatWereDone(t *testing.T) {
 	t.Parallel()
 	var undisturbed spillway.Tuned[fitted]
 	for _, stop := range []int{0, 1, 13, 30, 1000} {
-		t.Run(fmt.Sprint(stop), func(t *testing.T) {
+		t.Run(strconv.Itoa(stop), func(t *testing.T) {
 			var kept memory
 			done := map[string]int{} // how often each job was done, by its trial and rung
 			start := func(run string, most int) *tuner {

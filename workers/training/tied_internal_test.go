@@ -35,8 +35,8 @@ func TestTiedParametersCostWhatIsHeldAndSent(t *testing.T) {
 	}
 }
 
-// TestAPlanCutsTiedOperationsApartWhereThatPays has a chain whose two ends read one parameter. A small one is copied for
-// the sake of two devices; a huge one, whose transfer takes longer than all work, keeps its operations together.
+// TestAPlanCutsTiedOperationsApartWhereThatPays has a chain whose two ends read one parameter. A small one is copied
+// for the sake of two devices; a huge one, whose transfer takes longer than all work, keeps its operations together.
 func TestAPlanCutsTiedOperationsApartWhereThatPays(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

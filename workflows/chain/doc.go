@@ -54,8 +54,8 @@
 // when a step is done, {"result": {...}} with values for later stages, {"checkpoint": "state.pt"} with what another
 // attempt finds at $SPILLWAY_RESUME, and {"retry": false} when that would fail in the same way. One that knows how much
 // there is to do says so, in steps, rows or bytes: {"progress": 1200, "of": 5000}. Its end is predicted by that, also
-// in its first run and where the next input has another number of rows. In Python, spillway.progress(1200, 5000) and the
-// like write these lines, of a module that every attempt finds.
+// in its first run and where the next input has another number of rows. In Python, spillway.progress(1200, 5000) and
+// the like write these lines, of a module that every attempt finds.
 //
 // # Values
 //

@@ -24,34 +24,7 @@ func objectiveOf(name string, command bool, result wire.Result) (float64, error)
 	output := result.Output
 	path := strings.Split(name, ".")
 	if command {
-		var values wire.CommandResult
-		if err := json.Unmarshal(output, &values); err != nil {
-			return 0, fmt.Errorf("%w: decode the result of a command: %w", errNoObjective, err)
-		}
-		if _, found := values.Values[name]; !found {
-			if slices.Contains(values.NotFinite, name) {
-				return math.NaN(), nil
-			}
-			if metric, found := result.Metrics[name]; found {
-				return metric, nil
-			}
-			// A program that finds nothing left to do reports nothing: what an attempt before told last still stands.
-			if slices.Contains(result.NotFinite, name) {
-				return math.NaN(), nil
-			}
-			if len(values.Values)+len(result.Metrics) == 0 {
-				return 0, fmt.Errorf(`%w: it reported nothing: write {"result": {%q: 0.2}}, with what it has come to, to the `+
-					`file that $SPILLWAY_REPORT names`, errNoObjective, name)
-			}
-			return 0, fmt.Errorf("%w: it told no %q: its results are %s, and the metrics of its last progress %s: name one "+
-				"of them as the objective", errNoObjective, name, listed(workflow.DeterministicKeys(values.Values)),
-				listed(workflow.DeterministicKeys(result.Metrics)))
-		}
-		encoded, err := json.Marshal(values.Values[name])
-		if err != nil {
-			return 0, fmt.Errorf("%w: %w", errNoObjective, err)
-		}
-		return numberOf(name, encoded)
+		return objectiveOfCommand(name, output, result)
 	}
 	for i, key := range path {
 		var fields map[string]json.RawMessage
@@ -70,6 +43,37 @@ func objectiveOf(name string, command bool, result wire.Result) (float64, error)
 		output = value
 	}
 	return numberOf(name, output)
+}
+
+// objectiveOfCommand reads the objective of a command: a value of its result, or else a metric of its last progress.
+func objectiveOfCommand(name string, output json.RawMessage, result wire.Result) (float64, error) {
+	var told wire.CommandResult
+	if err := json.Unmarshal(output, &told); err != nil {
+		return 0, fmt.Errorf("%w: decode the result of a command: %w", errNoObjective, err)
+	}
+	value, found := told.Values[name]
+	metric, followed := result.Metrics[name]
+	switch {
+	case found:
+		encoded, err := json.Marshal(value)
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", errNoObjective, err)
+		}
+		return numberOf(name, encoded)
+	case slices.Contains(told.NotFinite, name):
+		return math.NaN(), nil
+	case followed:
+		return metric, nil
+	case slices.Contains(result.NotFinite, name):
+		// A program that finds nothing left to do reports nothing: what an attempt before told last still stands.
+		return math.NaN(), nil
+	case len(told.Values)+len(result.Metrics) == 0:
+		return 0, fmt.Errorf(`%w: it reported nothing: write {"result": {%q: 0.2}}, with what it has come to, to the file `+
+			`that $SPILLWAY_REPORT names, in Python by spillway.result(%s=0.2)`, errNoObjective, name, name)
+	}
+	return 0, fmt.Errorf("%w: it told no %q: its results are %s, and the metrics of its last progress %s: name one of "+
+		"them as the objective", errNoObjective, name, listed(workflow.DeterministicKeys(told.Values)),
+		listed(workflow.DeterministicKeys(result.Metrics)))
 }
 
 func numberOf(name string, value json.RawMessage) (float64, error) {

@@ -85,8 +85,8 @@ func (t Trial) Spent() (sum quantity.Money) {
 }
 
 // Ranked are the trials, the best first: those that told an objective and have neither failed nor diverged since, of a
-// higher rung before those of a lower one, as Best is chosen, of one rung the better objective first; then the others, as
-// they were begun.
+// higher rung before those of a lower one, as Best is chosen, of one rung the better objective first; then the others,
+// as they were begun.
 func (t Tuning) Ranked() []Trial {
 	ranked := slices.Clone(t.Trials)
 	slices.SortStableFunc(ranked, func(a, b Trial) int {

@@ -272,8 +272,8 @@ func (t *tuner) take(ctx workflow.Context, job search.Job, line jobLine) (taken 
 	return true, nil
 }
 
-// late says why a job would end too late even if it ran at once, and why it would if it waited for those under way, which
-// end sooner or later; a tuning without a result goes on.
+// late says why a job would end too late even if it ran at once, and why it would if it waited for those under way,
+// which end sooner or later; a tuning without a result goes on.
 func (t *tuner) late(ctx workflow.Context, units float64) (atOnce, inTurn string) {
 	if len(t.log.Candidates) == 0 {
 		return "", ""

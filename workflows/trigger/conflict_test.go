@@ -160,8 +160,8 @@ func TestAnInputIsCheckedWithoutARun(t *testing.T) {
 		}
 	}
 	for input, want := range map[string]string{
-		`{"epochs":1}`: "", `{"epochs":7}`: "", `{"epochs":-1}`: "must not be negative", `[1]`: "does not fit pipeline digits",
-		`{"epoch":1}`: "it may have epochs", `{`: "not JSON",
+		`{"epochs":1}`: "", `{"epochs":7}`: "", `{"epochs":-1}`: "must not be negative",
+		`[1]`: "does not fit pipeline digits", `{"epoch":1}`: "it may have epochs", `{`: "not JSON",
 	} {
 		err := s.CheckInput(t.Context(), "digits", []byte(input))
 		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), want)) {

@@ -99,8 +99,8 @@ func (t *Trigger) conflict(ctx context.Context, starts []Start) error {
 	return errors.Join(errs...)
 }
 
-// CheckInput refuses an input with which no event starts a run of the pipeline, and starts nothing. It wraps ErrRefused.
-// Of a pipeline that is not served, or whose code does not answer now, nothing is known.
+// CheckInput refuses an input with which no event starts a run of the pipeline, and starts nothing. It wraps
+// ErrRefused. Of a pipeline that is not served, or whose code does not answer now, nothing is known.
 func (t *Trigger) CheckInput(ctx context.Context, pipeline string, body []byte) error {
 	p, served := t.snapshot().pipelines[pipeline]
 	if !served {

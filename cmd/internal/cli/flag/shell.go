@@ -8,7 +8,8 @@ import (
 )
 
 // ShellWords writes words on one line as a shell reads them. What cannot be printed, as a break of a line or what a
-// terminal would obey, is written as an escape between $'...', which POSIX has had since 2024 and bash and zsh for long.
+// terminal would obey, is written as an escape between $'...', which POSIX has had since 2024 and bash and zsh for
+// long.
 func ShellWords(words ...string) string {
 	written := make([]string, len(words))
 	for i, word := range words {

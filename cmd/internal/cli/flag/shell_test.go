@@ -14,7 +14,8 @@ import (
 // words are written as they are shown here.
 var words = map[string]string{
 	"": `''`, "myapp": "myapp", "./apps/a-b_c.d": "./apps/a-b_c.d", "lr=1e-4,x@y:50%+": "lr=1e-4,x@y:50%+",
-	"my app": "'my app'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "~": "'~'", "*": "'*'", `a\b`: `'a\b'`, "{lr}": "'{lr}'",
+	"my app": "'my app'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "~": "'~'", "*": "'*'", `a\b`: `'a\b'`,
+	"{lr}": "'{lr}'",
 	"größe": "'größe'", "a\nb's": `$'a\nb\'s'`, "a\\\n": `$'a\\\n'`, "\x1b[2J9": `$'\033[2J9'`, "\xff7": `$'\3777'`,
 	"a\u202eb": `$'a\342\200\256b'`, "\t": `$'\011'`,
 }
@@ -63,7 +64,8 @@ func TestFlagsAreTypedAsAShellTakesThem(t *testing.T) {
 	set.Bool("quiet", false, "")
 	set.Bool("spill", true, "")
 	set.Int("cpu", 0, "")
-	if err := set.Parse([]string{"--name", "", "--env", "A=b c", "--env", "B=x\ny", "--quiet", "--spill=false"}); err != nil {
+	given := []string{"--name", "", "--env", "A=b c", "--env", "B=x\ny", "--quiet", "--spill=false"}
+	if err := set.Parse(given); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := flag.Typed(set), `--env 'A=b c' --env $'B=x\ny' --name '' --quiet --spill=false`; got != want {
