@@ -15,7 +15,7 @@ import (
 var words = map[string]string{
 	"": `''`, "myapp": "myapp", "./apps/a-b_c.d": "./apps/a-b_c.d", "lr=1e-4,x@y:50%+": "lr=1e-4,x@y:50%+",
 	"my app": "'my app'", "it's": `'it'\''s'`, "$HOME": "'$HOME'", "~": "'~'", "*": "'*'", `a\b`: `'a\b'`,
-	"{lr}": "'{lr}'",
+	"{lr}":  "'{lr}'",
 	"größe": "'größe'", "a\nb's": `$'a\nb\'s'`, "a\\\n": `$'a\\\n'`, "\x1b[2J9": `$'\033[2J9'`, "\xff7": `$'\3777'`,
 	"a\u202eb": `$'a\342\200\256b'`, "\t": `$'\011'`,
 }
