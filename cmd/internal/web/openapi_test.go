@@ -318,7 +318,8 @@ func TestEveryExampleIsAccepted(t *testing.T) {
 			case strings.Contains(path, "{pipeline}"):
 				name = "digits"
 			}
-			status, text := ask(t, server, strings.ToUpper(method), named.ReplaceAllString(path, name), string(body.Example), nil)
+			url := named.ReplaceAllString(path, name)
+			status, text := ask(t, server, strings.ToUpper(method), url, string(body.Example), nil)
 			missing := strings.HasSuffix(path, "/apps") && status == http.StatusNotFound
 			used := strings.HasSuffix(path, "/session") && status == http.StatusUnauthorized
 			if status != http.StatusOK && !missing && !used {

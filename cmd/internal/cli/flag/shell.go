@@ -1,7 +1,6 @@
 package flag
 
 import (
-	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -45,7 +44,7 @@ func escaped(word string) string {
 			out.WriteString(`\n`)
 		case r == utf8.RuneError && size == 1 || isNotPrinted(r):
 			for _, b := range []byte(word[:size]) {
-				fmt.Fprintf(&out, `\%03o`, b)
+				out.Write([]byte{'\\', '0' + b>>6, '0' + b>>3&7, '0' + b&7})
 			}
 		default:
 			out.WriteString(word[:size])
