@@ -21,7 +21,7 @@ const (
 	// and divideMost what that is at least and at most: a hundred runs are divided anew every five seconds. One that tells
 	// nothing keeps its for divideMost.
 	divideEach  = fact.Instant(50 * time.Millisecond)
-	divideLeast = fact.Instant(time.Second)
+	divideLeast = fact.Instant(250 * time.Millisecond)
 	divideMost  = fact.Instant(5 * time.Second)
 	// mostDivided bounds how many runs a tick divides. Those that wait are decided by the division that they have, and
 	// without one by what earlier runs left each stage.
@@ -93,7 +93,7 @@ func (d *decider) divideRun(r *memory.Run, clock fact.Instant) {
 	for _, part := range divided.Parts {
 		r.Division.Parts = append(r.Division.Parts, memory.Part{
 			Stage: part.Stage, Functions: part.Functions, Class: part.Class, Seconds: part.Seconds, After: part.After,
-			Reserved: part.Reserved, Rest: part.Rest, Costs: part.Costs,
+			Hastened: part.Hastened, Reserved: part.Reserved, Rest: part.Rest, Costs: part.Costs,
 		})
 	}
 }

@@ -181,9 +181,9 @@ func TestAGoalIsDividedAnewWhenMoreIsKnown(t *testing.T) {
 		parts  int
 	}{
 		{"it begins", 0, nil, true, 2},
-		{"nothing happens", 0.5, nil, false, 2},
-		{"an attempt ends", 0.6, []predictor.Event{record("r", "first", 0, 0.6, 2)}, false, 2},
-		{"and a second has passed", 1.2, nil, true, 2},
+		{"an attempt ends", 0.2, []predictor.Event{record("r", "first", 0, 0.2, 2)}, false, 2},
+		{"and a quarter of a second has passed", 0.5, nil, true, 2},
+		{"nothing happens", 1.2, nil, false, 2},
 		{
 			"its goal is another", 1.4,
 			[]predictor.Event{predictor.GoalChanged{Run: "r", Goal: predictor.Goal{Deadline: 2 * time.Minute}, At: after(1.4)}},
