@@ -53,8 +53,8 @@ type Waiting struct {
 	Due   float64
 	After []float64
 	// Divided says of a run with a plan where that buys time, so that Left and After are what they are; empty of others.
-	// Planned is how many function slots the plan has for the stage, and Hastened for how many seconds the run goes on once
-	// it is done where what follows is as fast as it can be.
+	// Planned is how many function slots the plan has for the stage, and Hastened for how many seconds the run goes on
+	// once it is done where what follows is as fast as it can be.
 	Divided  string
 	Planned  int
 	Hastened float64
@@ -245,8 +245,8 @@ func (b Backlog) byDeadline(run Waiting, odds *chances) (choice Choice, needed b
 		if n = min(max(run.Planned, b.Held), b.Most); n == 0 {
 			return Choice{Reason: left + ", behind which it is; what follows is hastened"}, true
 		}
-		return Choice{Slots: n, Reason: fmt.Sprintf("%s, behind which it is; %s in %s for %s by the plan, and what follows is "+
-			"hastened", left, finishes(n), words.Seconds(b.Duration(n)), b.Price(n))}, true
+		return Choice{Slots: n, Reason: fmt.Sprintf("%s, behind which it is; %s in %s for %s by the plan, and what follows "+
+			"is hastened", left, finishes(n), words.Seconds(b.Duration(n)), b.Price(n))}, true
 	case max(alone, with) < lost:
 		if n = b.fastest(); n > 0 {
 			return Choice{Slots: n, Reason: fmt.Sprintf("%s, which is lost; %s in %s for %s", left, finishes(n),
