@@ -18,8 +18,8 @@ import (
 
 const (
 	// divideEach is for how long a division is kept while the run tells more, for each run that has a goal, and
-	// divideLeast and divideMost what that is at least and at most: ten runs are divided anew each second, a hundred every five. One
-	// that tells nothing keeps its division for divideMost.
+	// divideLeast and divideMost what that is at least and at most: ten runs are divided anew each second, a
+	// hundred every five. One that tells nothing keeps its division for divideMost.
 	divideEach  = fact.Instant(100 * time.Millisecond)
 	divideLeast = fact.Instant(250 * time.Millisecond)
 	divideMost  = fact.Instant(5 * time.Second)

@@ -93,7 +93,7 @@ func Divide(job Job, now map[string]Given) (d Division, known bool) {
 		later := max(p.Costs(r.options, i).Quantile(0.5), least.Costs(r.options, i).Quantile(goal.Confidence))
 		reserved := quantity.Money(math.Min(later, float64(fact.MaxCost)))
 		for _, g := range given {
-			reserved = reserved.Plus(g.pool)
+			reserved = min(reserved.Plus(g.pool), fact.MaxCost)
 		}
 		for _, g := range given {
 			d.Parts = append(d.Parts, Part{
