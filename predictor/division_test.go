@@ -223,6 +223,26 @@ func TestANewLeaderKeepsTheDivision(t *testing.T) {
 	}
 }
 
+// TestAFrontierTellsWhatADivisionWouldGive asks of the next run what each stage would get at present.
+func TestAFrontierTellsWhatADivisionWouldGive(t *testing.T) {
+	t.Parallel()
+	state := twoSteps(7*quantity.GiB, 300*quantity.MiB)
+	goal := predictor.Goal{Deadline: time.Minute}
+	functions := func(snap predictor.Snapshot) (first, second int) {
+		job := state.ProspectOf(predictor.Coming{App: "app", Pipeline: "p"}, goal, snap)
+		if len(job.Stages) != 2 {
+			t.Fatalf("%q: stages %v", job.Missing, job.Stages)
+		}
+		return job.Stages[0].Present.Functions, job.Stages[1].Present.Functions
+	}
+	if first, second := functions(roomy(0)); first > 1 || second < 1 {
+		t.Errorf("%d functions for the dear stage and %d for the cheap one, want the latter", first, second)
+	}
+	if first, _ := functions(undivided(roomy(0))); first < 2 {
+		t.Errorf("without a plan %d functions for the dear stage, want what earlier runs left it", first)
+	}
+}
+
 // TestAPipelineThatWasIdleForHoursHasAFrontier asks after the stages of its build were forgotten.
 func TestAPipelineThatWasIdleForHoursHasAFrontier(t *testing.T) {
 	t.Parallel()
