@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// divideEach is for how long a division is kept while the run tells more, for each run that has one, and divideLeast
-	// and divideMost what that is at least and at most: a hundred runs are divided anew every five seconds. One that tells
-	// nothing keeps its for divideMost.
-	divideEach  = fact.Instant(50 * time.Millisecond)
-	divideLeast = fact.Instant(time.Second)
+	// divideEach is for how long a division is kept while the run tells more, for each run that has a goal, and
+	// divideLeast and divideMost what that is at least and at most: ten runs are divided anew each second, a
+	// hundred every five. One that tells nothing keeps its division for divideMost.
+	divideEach  = fact.Instant(100 * time.Millisecond)
+	divideLeast = fact.Instant(250 * time.Millisecond)
 	divideMost  = fact.Instant(5 * time.Second)
 	// mostDivided bounds how many runs a tick divides. Those that wait are decided by the division that they have, and
 	// without one by what earlier runs left each stage.
@@ -93,7 +93,7 @@ func (d *decider) divideRun(r *memory.Run, clock fact.Instant) {
 	for _, part := range divided.Parts {
 		r.Division.Parts = append(r.Division.Parts, memory.Part{
 			Stage: part.Stage, Functions: part.Functions, Class: part.Class, Seconds: part.Seconds, After: part.After,
-			Reserved: part.Reserved, Rest: part.Rest, Costs: part.Costs,
+			Hastened: part.Hastened, Reserved: part.Reserved, Rest: part.Rest, Costs: part.Costs,
 		})
 	}
 }

@@ -181,9 +181,9 @@ func TestAGoalIsDividedAnewWhenMoreIsKnown(t *testing.T) {
 		parts  int
 	}{
 		{"it begins", 0, nil, true, 2},
-		{"nothing happens", 0.5, nil, false, 2},
-		{"an attempt ends", 0.6, []predictor.Event{record("r", "first", 0, 0.6, 2)}, false, 2},
-		{"and a second has passed", 1.2, nil, true, 2},
+		{"an attempt ends", 0.2, []predictor.Event{record("r", "first", 0, 0.2, 2)}, false, 2},
+		{"and a quarter of a second has passed", 0.5, nil, true, 2},
+		{"nothing happens", 1.2, nil, false, 2},
 		{
 			"its goal is another", 1.4,
 			[]predictor.Event{predictor.GoalChanged{Run: "r", Goal: predictor.Goal{Deadline: 2 * time.Minute}, At: after(1.4)}},
@@ -220,6 +220,26 @@ func TestANewLeaderKeepsTheDivision(t *testing.T) {
 	}
 	if x, y := divisionOf(t, state), divisionOf(t, twin); len(x.Parts) != 2 || x.At != y.At {
 		t.Errorf("by a checkpoint %+v, want %+v", y, x)
+	}
+}
+
+// TestAFrontierTellsWhatADivisionWouldGive asks of the next run what each stage would get at present.
+func TestAFrontierTellsWhatADivisionWouldGive(t *testing.T) {
+	t.Parallel()
+	state := twoSteps(7*quantity.GiB, 300*quantity.MiB)
+	goal := predictor.Goal{Deadline: time.Minute}
+	functions := func(snap predictor.Snapshot) (first, second int) {
+		job := state.ProspectOf(predictor.Coming{App: "app", Pipeline: "p"}, goal, snap)
+		if len(job.Stages) != 2 {
+			t.Fatalf("%q: stages %v", job.Missing, job.Stages)
+		}
+		return job.Stages[0].Present.Functions, job.Stages[1].Present.Functions
+	}
+	if first, second := functions(roomy(0)); first > 1 || second < 1 {
+		t.Errorf("%d functions for the dear stage and %d for the cheap one, want the latter", first, second)
+	}
+	if first, _ := functions(undivided(roomy(0))); first < 2 {
+		t.Errorf("without a plan %d functions for the dear stage, want what earlier runs left it", first)
 	}
 }
 

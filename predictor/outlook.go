@@ -488,8 +488,11 @@ func (d *decider) demandOf(w *work, wall float64) spill.Demand {
 }
 
 // foresee says what stages would get that have no task yet, as is decided when they are called: slots for all tasks, as
-// far as the pool has them, and as many functions as their backlog is worth then.
+// far as the pool has them, and as many functions as the plan for the goal has, or as their backlog is worth then.
 func (d *decider) foresee(job *whatif.Job, r *memory.Run) {
+	if r.Division.Of(r.Goal) == 0 && !d.policy.Undivided && (r.Goal.Deadline > 0 || r.Goal.Budget > 0) {
+		d.divideRun(r, max(1, d.memory.Clock)) // it has not begun
+	}
 	passed, spent := job.Elapsed, job.Spent
 	for i := range job.Stages {
 		s := &job.Stages[i]
@@ -504,6 +507,9 @@ func (d *decider) foresee(job *whatif.Job, r *memory.Run) {
 				After: []float64{after}, Part: 1, Budget: max(0, r.Goal.Budget-spent),
 			}
 			s.Present = d.wouldGet(d.workNamed(r.App, s.Name), *s, waiting)
+			if part, divided := d.partOf(r, s.Name); divided {
+				s.Present.Functions, s.Present.Class = part.Functions, part.Class
+			}
 		}
 		if comes, possible := s.With(s.Present); possible {
 			passed += comes.Seconds

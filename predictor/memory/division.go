@@ -33,6 +33,8 @@ type Part struct {
 	Seconds   float64        `json:"seconds"`
 	// After is for how many seconds the run goes on by the plan once the stage is done.
 	After float64 `json:"after"`
+	// Hastened is for how many it does where what follows is as fast as it can be.
+	Hastened float64 `json:"hastened,omitempty"`
 	// Rest is for how many seconds it goes on then, and Costs what the stages that follow cost, in US dollars, four times
 	// in five; After has a margin.
 	Rest  fact.Interval `json:"rest_seconds,omitzero"`

@@ -103,6 +103,13 @@ func (d *drawn) chances(run Waiting, asked float64) *chances {
 	return c
 }
 
+// hastened are those of the run where what follows is as fast as it can be.
+func (c *chances) hastened() *chances {
+	run := c.run
+	run.After = []float64{run.Hastened}
+	return c.drawn.chances(run, c.asked)
+}
+
 // prepare smooths the times that were measured.
 func (d *drawn) prepare() {
 	logs, n := d.Scatter.Logs, float64(len(d.Scatter.Logs))

@@ -53,7 +53,11 @@ type Waiting struct {
 	Due   float64
 	After []float64
 	// Divided says of a run with a plan where that buys time, so that Left and After are what they are; empty of others.
-	Divided string
+	// Planned is how many function slots the plan has for the stage, and Hastened for how many seconds the run goes on
+	// once it is done where what follows is as fast as it can be.
+	Divided  string
+	Planned  int
+	Hastened float64
 	// Part is the part of the tasks that is the run's.
 	Part float64
 	// Budget is what is left of the run's budget for functions of the stage; it means nothing where the goal has none.
@@ -237,6 +241,12 @@ func (b Backlog) byDeadline(run Waiting, odds *chances) (choice Choice, needed b
 	left := fmt.Sprintf("%s, with %s", wait, run.leaves())
 	alone, with := odds.met(0), odds.met(n)
 	switch {
+	case max(alone, with) < lost && run.Divided != "" && odds.hastened().met(b.Most) >= lost:
+		if n = min(max(run.Planned, b.Held), b.Most); n == 0 {
+			return Choice{Reason: left + ", behind which it is; what follows is hastened"}, true
+		}
+		return Choice{Slots: n, Reason: fmt.Sprintf("%s, behind which it is; %s in %s for %s by the plan, and what follows "+
+			"is hastened", left, finishes(n), words.Seconds(b.Duration(n)), b.Price(n))}, true
 	case max(alone, with) < lost:
 		if n = b.fastest(); n > 0 {
 			return Choice{Slots: n, Reason: fmt.Sprintf("%s, which is lost; %s in %s for %s", left, finishes(n),
@@ -300,7 +310,14 @@ func (b Backlog) bounded(wanted Choice, run Waiting) Choice {
 	if run.Goal.Budget <= 0 || wanted.Slots == 0 {
 		return wanted
 	}
-	if n := b.affordable(wanted.Slots, run.Budget, run.Part); n < wanted.Slots {
+	n := b.affordable(wanted.Slots, run.Budget, run.Part)
+	if held := min(b.Held, wanted.Slots); run.Divided != "" && n < held {
+		// What is kept by the plan changes with each attempt that ends: what was once given is to be paid as it is expected.
+		if float64(b.Price(held))*run.Part <= float64(run.Budget) {
+			n = held
+		}
+	}
+	if n < wanted.Slots {
 		kept := ""
 		if run.Reserved > 0 {
 			kept = fmt.Sprintf(" besides the %s that the plan keeps for the pool and for what follows", run.Reserved)

@@ -41,6 +41,36 @@ func TestTheGoalOfARunChoosesItsFunctions(t *testing.T) {
 	}{
 		{"a deadline takes the fewest that meet it", nil, Waiting{Goal: deadline, Left: 40, Limited: true}, 1, "left to the"},
 		{"an easy one takes none", nil, Waiting{Goal: deadline, Left: 100, Limited: true}, 0, "well within"},
+		{"one hardly met takes one more", nil, Waiting{Goal: deadline, Left: 34, Limited: true}, 2, "left to the deadline"},
+		{
+			"but not where a plan makes up for it", nil,
+			Waiting{Goal: deadline, Left: 34, Limited: true, Divided: "so"},
+			1, "34 s of the 34 s to the deadline that the plan leaves it (so)",
+		},
+		{
+			"who is behind a plan has what that gives", nil,
+			Waiting{
+				Goal: deadline, Left: 20, Limited: true, Divided: "so", After: []float64{15}, Planned: 3,
+			},
+			3, "behind which it is; 3 function slots finish",
+		},
+		{
+			"who is behind every plan is lost", nil,
+			Waiting{
+				Goal: deadline, Left: 20, Limited: true, Divided: "so", After: []float64{15}, Planned: 3, Hastened: 15,
+			},
+			8, "which is lost",
+		},
+		{
+			"what a plan gave is paid as it is expected", func(b *Backlog) { b.Held, b.Highest = 6, 2 },
+			Waiting{Goal: poor, Budget: quantity.USD.Times(0.0014), Divided: "so"},
+			6, "minimises latency",
+		},
+		{
+			"and given as it may be at most", func(b *Backlog) { b.Highest = 2 },
+			Waiting{Goal: poor, Budget: quantity.USD.Times(0.0014), Divided: "so"},
+			1, "so it is 1 slot",
+		},
 		{"a lost one takes the fastest", nil, Waiting{Goal: deadline, Limited: true}, 8, "which is lost"},
 		{"latency takes all that help", nil, Waiting{Goal: fact.Goal{Minimise: fact.Latency}}, 8, "minimises latency"},
 		{"cost takes none", nil, Waiting{Goal: fact.Goal{Minimise: fact.Cost}}, 0, "minimises cost"},

@@ -26,6 +26,8 @@ type Part struct {
 	// After is for how many seconds the run goes on by the plan once the stage is done, in the middle of cases but for the
 	// margin that the last stage holds.
 	After float64
+	// Hastened is for how many it does where the stages after it are as fast as they can be within the budget.
+	Hastened float64
 	// Rest is for how many seconds it goes on then, and Costs what the stages that follow cost, in US dollars, four times
 	// in five.
 	Rest, Costs fact.Interval
@@ -91,13 +93,14 @@ func Divide(job Job, now map[string]Given) (d Division, known bool) {
 		later := max(p.Costs(r.options, i).Quantile(0.5), least.Costs(r.options, i).Quantile(goal.Confidence))
 		reserved := quantity.Money(math.Min(later, float64(fact.MaxCost)))
 		for _, g := range given {
-			reserved = reserved.Plus(g.pool)
+			reserved = min(reserved.Plus(g.pool), fact.MaxCost)
 		}
 		for _, g := range given {
 			d.Parts = append(d.Parts, Part{
 				Given: g, After: p.After(sure, i).Quantile(goal.Confidence), Reserved: reserved,
-				Rest:  interval(p.After(r.options, i), 1),
-				Costs: interval(p.Costs(r.options, i), 1/float64(quantity.USD)),
+				Hastened: fastest.After(r.options, i).Quantile(0.5),
+				Rest:     interval(p.After(r.options, i), 1),
+				Costs:    interval(p.Costs(r.options, i), 1/float64(quantity.USD)),
 			})
 		}
 	}
