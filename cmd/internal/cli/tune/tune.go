@@ -81,9 +81,11 @@ soon as it is, by halving, hyperband and bohb once all have come as far. It goes
 {"checkpoint": "FILE"}, at $SPILLWAY_RESUME, on whatever host; without one it begins anew, and
 {from} is 0. A command without {to} is run whole by every trial, with values drawn at random.
 
-A loss that is no number is a result: the trial diverged. Trials that fail are told and left out.
-What the best trial made or changed is brought back. --time and --money bound the tuning, --deadline
-and --budget the whole run: what was best so far is then the result. Ctrl-C cancels it.
+A loss that is no number is a result: the trial diverged. Trials that fail are told and left out. By
+asha a trial does not go on either whose curve, where the objective is among the metrics of its
+progress, ends worse than another stands already. What the best trial made or changed is brought
+back. --time and --money bound the tuning, --deadline and --budget the whole run: what was best so
+far is then the result. Ctrl-C cancels it; retry then goes on from the jobs that were done.
 
 The exit code is 0 when a best trial was found, 1 when there is none or it was cancelled, and 2 when
 the space, the command or a flag is wrong: nothing is started then.`,
@@ -307,7 +309,11 @@ func conclude(
 			}
 		}
 	}
-	t.Note("%s; `spillway show %s` lists its trials", display.CommandEnd(model.Run), model.Run.Run)
+	more := fmt.Sprintf("`spillway show %s` lists its trials", model.Run.Run)
+	if !succeeded {
+		more += fmt.Sprintf(", and `spillway retry %s` goes on from the jobs that were done", model.Run.Run)
+	}
+	t.Note("%s; %s", display.CommandEnd(model.Run), more)
 	if advice := display.CommandAdvice(model.Run); advice != "" {
 		t.Note("%s", advice)
 	}

@@ -193,12 +193,13 @@ func TestATuningThatWasCancelledSaysWhatWasBest(t *testing.T) {
 	state := t.TempDir()
 	play(t, clitest.StartStack(t, state), predictor.RunCancelled)
 	dir := clitest.Directory(t, map[string]string{"train.py": "x"})
-	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "tune", "--state", state, "--code", dir, "--quiet",
+	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "tune", "--state", state, "--code", dir,
 		"--trials", "3", "--most", "9", "--least", "3", "--space", "lr=0..1.0", "--", "python", "train.py", "{lr}", "{to}")
 	if code != cli.ExitFailure {
 		t.Errorf("got exit %d, want 1: %s", code, stderr)
 	}
 	clitest.Contains(t, "standard output", stdout, "tuning train was cancelled", "loss 0.125 by trial 1")
+	clitest.Contains(t, "standard error", stderr, "`spillway retry train-event-1` goes on from the jobs that were done")
 	if _, err := os.Stat(filepath.Join(dir, "model")); err == nil {
 		t.Error("files of a run that was cancelled are brought back")
 	}
