@@ -88,17 +88,21 @@ func (w Worker) Train(ctx context.Context, rounds Rounds, model Model) error {
 	}, model)
 	activities.Log(ctx).InfoContext(ctx, "worker ends", "worker", w.Number, "workers", w.Count, "rounds", told.Rounds,
 		"parts", told.Parts, "skipped", told.Skipped, "computing", told.Computing, "exchanging", told.Exchanging)
+	if err == nil && told.Rounds == 0 { // others have done it all
+		w.tell(ctx, rounds, exchange.Told{Done: rounds.Count})
+	}
 	return err
 }
 
-// tell reports how the training goes, of which follows where its next tasks run.
+// tell reports how the training goes, of which follows where its next tasks run, and how long they take.
 func (w Worker) tell(ctx context.Context, rounds Rounds, told exchange.Told) {
-	n := float64(told.Rounds)
+	n := float64(max(told.Rounds, 1))
 	activities.Trained(ctx, predictor.Training{
 		Model: "a vector", Executor: "workers", ModelBytes: quantity.Bytes(told.Bytes), Workers: w.Count,
 		Steps: int64(told.Done), TotalSteps: int64(rounds.Count),
 		StepSeconds:     (told.Computing + told.Exchanging).Seconds() / n,
 		ExchangeSeconds: told.Exchanging.Seconds() / n,
+		Computed:        min(float64(told.Parts)/(float64(rounds.Count)*float64(w.Count)), 1),
 		Parts:           []predictor.TrainingPart{{Device: "cpu-0", Kind: "cpu", Threads: runtime.GOMAXPROCS(0)}},
 	})
 }

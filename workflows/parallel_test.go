@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/exchange"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows"
 	"github.com/spillway-ml/spillway/workflows/app"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
@@ -192,4 +193,30 @@ func TestACallEndsBeforeTheTimeoutOfItsStage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAWorkerTellsHowMuchOfATrainingItHasComputed: the first of two is alone and does all of it, the second finds it
+// done, and tells that it has done no step.
+func TestAWorkerTellsHowMuchOfATrainingItHasComputed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, err := artifact.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for number, want := range []predictor.Training{
+			{Workers: 2, Steps: 5, TotalSteps: 5, Computed: 1}, {Workers: 2, Steps: 5, TotalSteps: 5},
+		} {
+			var told predictor.Training
+			ctx := activities.NewContext(t.Context(), &activities.Attempt{
+				Store: store, Trained: func(training predictor.Training) { told = training },
+			})
+			err := workflows.Worker{Number: number, Count: 2, Group: "group"}.Train(ctx, workflows.Rounds{Count: 5},
+				&slowDescent{})
+			if err != nil || told.Workers != want.Workers || told.Steps != want.Steps || told.TotalSteps != want.TotalSteps ||
+				told.Computed != want.Computed || (told.StepSeconds > 0) != (want.Computed > 0) || told.Validate() != nil {
+				t.Errorf("worker %d: %v, got %+v, want %+v", number, err, told, want)
+			}
+		}
+	})
 }

@@ -45,6 +45,9 @@ type Training struct {
 	// and 1 are one. ExchangeSeconds is how long of a step they exchange it, a mean.
 	Workers         int     `json:"workers,omitempty"`
 	ExchangeSeconds float64 `json:"exchange_seconds,omitempty"`
+	// Computed is how much of all parts of all steps the attempt has computed, from 0 to 1: one over Workers where each
+	// does its own, and all where one does the work of the others. With a step's time known and at 0 nobody told.
+	Computed float64 `json:"computed,omitempty"`
 	// Parts are in the order in which a sample passes them.
 	Parts []TrainingPart `json:"parts"`
 	// Alternatives are the plans that were not chosen.
@@ -89,6 +92,29 @@ type TrainingAlternative struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// leastOwn is how much of its own part of a training an attempt has to have computed for its run time to tell how long
+// the part takes: below, most of that time was its start.
+const leastOwn = 0.1
+
+// OwnPart is how long a worker's own part of a training takes, by an attempt that ran for so long, and of how many
+// workers it has computed the part: others may not have been there. It is none where others have computed nearly all of
+// its own, which says nothing of how long it takes.
+func (t *Training) OwnPart(ran time.Duration) (own time.Duration, workers int) {
+	switch {
+	case t == nil || t.Workers <= 1:
+		return ran, 1
+	case t.StepSeconds <= 0: // it has done no step
+		return 0, 0
+	case !(t.Computed > 0): // an earlier build told
+		return ran, 1
+	}
+	parts := t.Computed * float64(t.Workers)
+	if parts < leastOwn {
+		return 0, 0
+	}
+	return time.Duration(float64(ran) / parts), max(1, int(math.Round(parts)))
+}
+
 // Validate says what is wrong with a Training that somebody outside has told: a number that is negative or not finite,
 // or more than anybody reads.
 func (t Training) Validate() error {
@@ -106,6 +132,8 @@ func (t Training) Validate() error {
 		return fmt.Errorf("%d workers: give 0 to %d", t.Workers, maxTrainingWorkers)
 	case !duration(t.ExchangeSeconds):
 		return fmt.Errorf("an exchange of %g s: it must be between 0 and %g", t.ExchangeSeconds, maxStepSeconds)
+	case !(t.Computed >= 0 && t.Computed <= 1):
+		return fmt.Errorf("%g of a training is computed: it is a part of it, from 0 to 1", t.Computed)
 	case !(t.Bubble >= 0 && t.Bubble <= 1):
 		return fmt.Errorf("a bubble of %g: it is a part of time, from 0 to 1", t.Bubble)
 	case len(t.Parts) > maxTrainingParts:

@@ -21,9 +21,10 @@ import (
 // whenever the same events are folded to something else. oldestCheckpoint is the oldest version that Restore reads:
 // forecasts of version 2 do not say what they rest on, nor how probable it is that they miss the goal,
 // attempts before version 4 not which GPUs they had, stages before version 5 not how much there was to do, decisions
-// before version 6 not what they rejected, and attempts before version 7 not how the metric of their training went.
+// before version 6 not what they rejected, attempts before version 7 not how the metric of their training went, and
+// trainings before version 8 not how much of one a worker has computed.
 const (
-	CheckpointVersion = 7
+	CheckpointVersion = 8
 	oldestCheckpoint  = 2
 )
 

@@ -20,6 +20,7 @@ type Detail struct {
 	looks    []look
 	waiting  []timeline.Attempt
 	features map[*stage][]string
+	together map[string]bool // stages by whose tasks several workers trained one model
 }
 
 // Detail returns what the attempts of a run did. It takes little time, however many there are.
@@ -31,7 +32,7 @@ func (l *Ledger) Detail(run string) (detail *Detail, known bool) {
 	return &Detail{
 		course: timeline.Run{EventAt: a.eventAt, StartedAt: a.startedAt, EndedAt: a.endedAt}, state: a.state,
 		attempts: a.detail.attempts.snapshot(), looks: slices.Clone(a.detail.looks), waiting: a.waiting(),
-		features: a.features(),
+		features: a.features(), together: a.together(),
 	}, true
 }
 

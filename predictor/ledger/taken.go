@@ -66,7 +66,9 @@ func (d *Detail) takenBy(attempts []timeline.Attempt) (stage predictor.TakenStag
 	}
 	n := max(1, float64(stage.Tasks))
 	stage.Mean, stage.Cores = walls/n, cores/n
-	stage.Spread = math.Sqrt(max(0, squares/n-logs/n*logs/n))
+	if !d.together[stage.Stage] { // workers do each other's work: each takes as long as all do in the mean
+		stage.Spread = math.Sqrt(max(0, squares/n-logs/n*logs/n))
+	}
 	stage.Slots, stage.Functions = atOnce(begun[0], ended[0]), atOnce(begun[1], ended[1])
 	stage.Seconds, stage.Cost = max(0, stage.End-stage.Start), cost.USD()
 	return stage
@@ -92,4 +94,15 @@ func atOnce(begun, ended []time.Time) (most int) {
 		most = max(most, i+1-over)
 	}
 	return most
+}
+
+// together are the stages by whose tasks several workers trained one model.
+func (a *account) together() map[string]bool {
+	found := map[string]bool{}
+	for _, kept := range a.detail.trainings {
+		if kept.Training.Workers > 1 {
+			found[kept.Stage] = true
+		}
+	}
+	return found
 }

@@ -67,3 +67,40 @@ func TestARunIsTakenStageByStage(t *testing.T) {
 		t.Errorf("report: %+v", report)
 	}
 }
+
+// TestWorkersOfATrainingAreTakenAlike: one did the work of all three in a minute, and two found it done. That is 20 s
+// for each, and not a minute for one in three.
+func TestWorkersOfATrainingAreTakenAlike(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	l := ledger.New()
+	l.Apply(predictor.RunStarted{Run: "r", Pipeline: "p", App: "app", Build: "b1", At: begin})
+	id := predictor.StageID{App: "app", Build: "b1", Name: "together"}
+	for worker, wall := range []time.Duration{time.Minute, time.Millisecond, time.Millisecond} {
+		at, task := begin.Add(time.Minute+time.Duration(worker)*time.Second), fmt.Sprint("together-", worker)
+		told := &predictor.Training{Executor: "workers", Workers: 3, Steps: 600, TotalSteps: 600}
+		if worker == 0 {
+			told.StepSeconds, told.Computed = 0.1, 1
+		}
+		l.Apply(predictor.AttemptStarted{
+			Run: "r", Stage: id, Task: task, Attempt: 1, Venue: predictor.Pool, At: at.Add(-wall),
+		})
+		l.Apply(predictor.Record{
+			Run: "r", Stage: id, Task: task, Attempt: 1, Venue: predictor.Pool, Outcome: predictor.Succeeded, At: at,
+			ScheduledAt: begin, Usage: quantity.Usage{Wall: wall}, Training: told,
+		})
+	}
+	l.Apply(predictor.RunEnded{Run: "r", State: predictor.RunSucceeded, At: begin.Add(2 * time.Minute)})
+	view, _ := l.Run("r")
+	detail, known := l.Detail("r")
+	if !known {
+		t.Fatal("the run is not known")
+	}
+	stage := detail.Taken(view).Stages[0]
+	if stage.Tasks != 3 || math.Abs(stage.Mean-20) > 0.01 || stage.Spread != 0 {
+		t.Errorf("got %+v, want 20 s for each of three", stage)
+	}
+	if trainings, _ := l.Trainings("r"); len(trainings) != 1 || trainings[0].Task != "together-0" {
+		t.Errorf("trainings: got %+v, want that of the one who trained", trainings)
+	}
+}

@@ -48,8 +48,12 @@ func (l *Ledger) Trainings(run string) (trainings []TrainingView, known bool) {
 	return trainings, true
 }
 
-// train keeps what an attempt tells of its training. A sample that comes after the Record tells nothing.
+// train keeps what an attempt tells of its training. A sample that comes after the Record tells nothing, and a worker
+// who has found the work of all done has nothing to tell.
 func (l *Ledger) train(a *account, told TrainingView) {
+	if told.Training.Workers > 1 && told.Training.StepSeconds <= 0 {
+		return
+	}
 	for _, kept := range a.detail.trainings {
 		if kept.Stage != told.Stage || kept.Task != told.Task || kept.Outcome != "" && kept.Attempt != told.Attempt {
 			continue

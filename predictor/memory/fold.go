@@ -284,7 +284,10 @@ func (m *State) charge(st *Stage, e fact.Record, now fact.Instant) {
 	part := m.share(st, e.Run, now)
 	if e.Outcome == fact.Succeeded {
 		part.Done = min(part.Done+1, maxTasks)
-		part.Load.took(e.Usage.Wall, e.Usage.Input)
+		own, workers := e.Training.OwnPart(e.Usage.Wall)
+		for range workers {
+			part.Load.took(own, e.Usage.Input)
+		}
 	}
 	cost := min(max(0, e.Cost), fact.MaxCost)
 	part.Cost = min(part.Cost+cost, fact.MaxCost)

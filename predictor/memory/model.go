@@ -152,7 +152,7 @@ func (m *Model) learn(e fact.Record, resized bool, now fact.Instant) {
 		m.Rates.Push(float64(rate), maxRates)
 		m.Counted = m.Counted || e.Usage.Throttled > 0 || e.Usage.Active > 0
 	}
-	if wall := e.Usage.Wall; wall > 0 && wall <= fact.MaxWall {
+	if wall, _ := e.Training.OwnPart(e.Usage.Wall); wall > 0 && wall <= fact.MaxWall {
 		m.took(e, resized, wall.Seconds())
 		if rate := e.Usage.CPURate(); !resized && e.Venue == fact.Pool && rate <= fact.MaxRate {
 			m.Tries.Add(usage.Try{

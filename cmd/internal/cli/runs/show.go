@@ -198,8 +198,8 @@ func untold(err error) bool {
 	return ok && (refused.Status == http.StatusNotFound || refused.Status == http.StatusGone)
 }
 
-// trainingLines tell of each stage that trains a split model what the plan of its latest attempt said beside what came.
-// The peak is that of the fullest part.
+// trainingLines tell of each stage that trains how its latest attempt goes: of a split model what the plan said beside
+// what came, with the peak of the fullest part; of several workers what their exchange takes.
 func trainingLines(trainings []ledger.TrainingView) (lines []string) {
 	latest := map[string]predictor.Training{}
 	for _, view := range trainings { // in the order in which they were first heard of
@@ -207,6 +207,10 @@ func trainingLines(trainings []ledger.TrainingView) (lines []string) {
 	}
 	for _, stage := range slices.Sorted(maps.Keys(latest)) {
 		training := latest[stage]
+		if training.Workers > 1 {
+			lines = append(lines, togetherLine(stage, training))
+			continue
+		}
 		var predicted, peak quantity.Bytes
 		for _, part := range training.Parts {
 			predicted, peak = max(predicted, part.PredictedPeakBytes), max(peak, part.PeakBytes)
@@ -221,6 +225,21 @@ func trainingLines(trainings []ledger.TrainingView) (lines []string) {
 			besides(float64(predicted), float64(peak), func(bytes float64) string { return quantity.Bytes(bytes).String() })))
 	}
 	return lines
+}
+
+// togetherLine tells of a training by several workers, each of which has the whole model.
+func togetherLine(stage string, training predictor.Training) string {
+	line := fmt.Sprintf("  training  %s: %d workers, step %d/%d", display.CleanLine(stage), training.Workers,
+		training.Steps, training.TotalSteps)
+	if training.StepSeconds <= 0 {
+		return line + "; how long one takes is not measured yet"
+	}
+	line += fmt.Sprintf("; a step takes %s, %s of it to exchange", stepTime(training.StepSeconds),
+		stepTime(training.ExchangeSeconds))
+	if training.ModelBytes > 0 {
+		line += " " + training.ModelBytes.String() + " from each"
+	}
+	return line
 }
 
 // besides writes what came beside what was predicted, and by how much it differs.

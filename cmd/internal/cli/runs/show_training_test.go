@@ -50,3 +50,31 @@ func TestShowTellsOfEachTrainingWhatWasPredictedAndWhatCame(t *testing.T) {
 		t.Errorf("later: got\n%s\nwant one line with %q", out, want)
 	}
 }
+
+func TestShowTellsHowSeveralWorkersTrain(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	stack := clitest.StartStack(t, state, clitest.ServedDigits)
+	at := time.Now()
+	stack.Apply("r", predictor.RunStarted{Run: "r", Pipeline: "digits", App: "digits", Build: "0123456789ab", At: at})
+	for _, test := range []struct {
+		step, exchange float64
+		want           string
+	}{
+		{0, 0, "fit: 3 workers, step 7/660; how long one takes is not measured yet\n"},
+		{0.0652, 0.0081, "fit: 3 workers, step 7/660; a step takes 65.2 ms, 8.1 ms of it to exchange 228 KiB from each\n"},
+	} {
+		stack.Apply("r", predictor.Sampled{
+			Run: "r", Stage: predictor.StageID{App: "digits", Build: "0123456789ab", Name: "fit"}, Task: "fit-0",
+			Attempt: 1, Venue: predictor.Pool, At: at,
+			Training: &predictor.Training{
+				Executor: "workers", Workers: 3, ModelBytes: 228 * quantity.KiB, Steps: 7, TotalSteps: 660,
+				StepSeconds: test.step, ExchangeSeconds: test.exchange, Parts: []predictor.TrainingPart{{Device: "cpu-0"}},
+			},
+		})
+		code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "show", "r", "--state", state)
+		if code != 0 || !strings.Contains(stdout, test.want) {
+			t.Errorf("show: %d %s, got\n%s\nwant %q", code, stderr, stdout, test.want)
+		}
+	}
+}

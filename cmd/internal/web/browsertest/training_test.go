@@ -112,6 +112,22 @@ func TestATrainingIsShownBesideItsPlan(t *testing.T) {
 			`c.querySelector('[aria-label^="loss by step"]'))`)
 	evaluate[bool](b, `(document.querySelector('.training summary').click(), true)`)
 	b.Until(`document.querySelector('.training').textContent.includes('slower than 0.82 s')`)
+
+	// One by several workers, each of which has the whole model, has no plan of parts.
+	e.Apply("digits-trained", predictor.Sampled{
+		Run: "digits-trained", Stage: stage("together"), Task: "together-0", Attempt: 1, Venue: predictor.Pool,
+		Host: "workstation", At: now, Training: &predictor.Training{
+			Executor: "workers", Workers: 3, ModelBytes: 228 * quantity.KiB, Steps: 7, TotalSteps: 660, StepSeconds: 0.0652,
+			ExchangeSeconds: 0.0081, Parts: []predictor.TrainingPart{{Device: "cpu-0", Kind: "cpu", Threads: 1}},
+		},
+	})
+	together := `[...document.querySelectorAll('.training')].find((t) => t.textContent.includes('together-0'))`
+	for _, text := range []string{
+		"65.2 ms", "nothing was predicted", "7/660", "3each computes a part", "8.1 ms", "for 228 KiB from each",
+	} {
+		b.Until(fmt.Sprintf("%s?.textContent.includes(%q)", together, text))
+	}
+	b.Until(fmt.Sprintf("!/Bubble|Schedule|Peak memory/.test(%s.textContent)", together))
 	for _, width := range []int64{1440, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.look(width, scheme)

@@ -401,6 +401,7 @@ export interface Arriving {
 /** What the plan of a split training said beside what came; what is not measured yet is left out. */
 export interface Training {
   model: string;
+  model_bytes?: number;
   executor: string;
   schedule: string;
   batch: number;
@@ -410,6 +411,8 @@ export interface Training {
   predicted_step_seconds: number;
   step_seconds?: number;
   bubble?: number;
+  workers?: number;
+  exchange_seconds?: number;
   parts: TrainingPart[] | null;
   alternatives?: {
     partitions: number;
