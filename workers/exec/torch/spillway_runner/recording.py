@@ -139,7 +139,7 @@ class Recorder(TorchFunctionMode):
         for name, value in inputs.items():
             if any(True for _ in tensors(value)):
                 self.name(value, self.graph.placeholder(name))
-        with self.patched(), self.seen, self, torch.no_grad():
+        with kept(self.root), self.patched(), self.seen, self, torch.no_grad():
             value = self.root(**inputs)
             self.graph.output(self.argument(value))
         for node in reversed(list(self.graph.nodes)):
@@ -329,6 +329,22 @@ class Seen(TorchDispatchMode):
     def has(self, tensor: torch.Tensor) -> bool:
         made = self.made.get(id(tensor))
         return made is not None and made() is tensor
+
+
+@contextlib.contextmanager
+def kept(root: nn.Module) -> Iterator[None]:
+    """Leaves buffers as they were, such as running statistics: what is run within is no step of a training."""
+    held = [(module._buffers, dict(module._buffers)) for module in root.modules()]
+    values = [(b, b.detach().clone()) for b in root.buffers()]
+    try:
+        yield
+    finally:
+        for now, before in held:
+            now.update(before)
+        with torch.no_grad():
+            for buffer, value in values:
+                if buffer._version > 0:
+                    buffer.copy_(value)
 
 
 def fields(value: Any) -> Any:

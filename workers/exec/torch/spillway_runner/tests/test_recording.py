@@ -53,7 +53,7 @@ class Whole(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.ModuleList(Block() for _ in range(3))
-        self.choosing, self.head = Choosing(), nn.Linear(3, 3)
+        self.choosing, self.head, self.norm = Choosing(), nn.Linear(3, 3), nn.BatchNorm1d(2)
         self.head.weight = self.layers[0].inner.weight
         self.register_buffer("places", torch.arange(6.0).view(1, 2, 3))
 
@@ -174,6 +174,17 @@ def test_what_leaves_an_operation_by_another_way_is_refused(source: MakeSource) 
     made.inputs = inputs(2)
     with pytest.raises(Refusal, match="made in a way that cannot be noted, or within a module"):
         trace(made)
+
+
+def test_a_recording_is_no_step_of_a_training(source: MakeSource) -> None:
+    made = model(source, "return self.norm(x)")
+    made.inputs = inputs(4)
+    before = {name: buffer.clone() for name, buffer in made.module.named_buffers()}
+    graph, _ = trace(made)
+    assert [n.target for n in graph.nodes if n.op == "call_module"] == ["norm"]
+    assert all(torch.equal(buffer, before[name]) for name, buffer in made.module.named_buffers())
+    made.run()
+    assert not torch.equal(made.module.norm.running_mean, before["norm.running_mean"])
 
 
 def test_patches_end_with_the_recording(source: MakeSource) -> None:
