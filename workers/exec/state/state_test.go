@@ -43,7 +43,9 @@ func Example() {
 	// <nil>
 }
 
-var widths = map[string]int{"F32": 4, "F64": 8, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1, "C64": 8, "I16": 2, "I8": 1}
+var widths = map[string]int{
+	"F32": 4, "F64": 8, "BF16": 2, "F16": 2, "C64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
+}
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	t.Parallel()

@@ -43,6 +43,7 @@ class Model:
     def __init__(self, source: Source, request: dict[str, Any], inputs: Any = None) -> None:
         """inputs are examples in place of those that the file gives."""
         self.source, self.device = source, torch.device(request["device"])
+        self.half = request.get("precision") == "bfloat16"  # products are computed in it
         name = request["function"]
         seed = request.get("seed", 0)
         torch.manual_seed(seed)

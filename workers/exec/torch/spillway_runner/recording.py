@@ -13,6 +13,7 @@ import dataclasses
 import inspect
 import linecache
 import operator
+import random
 import weakref
 from typing import Any, Callable, Iterator
 
@@ -21,6 +22,7 @@ from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from spillway_runner.arrays import numpy
 from spillway_runner.model import Model
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import described
@@ -30,6 +32,8 @@ READS = frozenset(
     "__bool__ __complex__ __contains__ __float__ __index__ __int__ allclose argwhere equal is_nonzero item "
     "masked_select nonzero numpy tolist unique unique_consecutive".split()
 )  # functions whose result is, or has the shape of, the values of a tensor
+SIZES = frozenset("__len__ nelement numel shape size".split())  # functions and properties that tell how large one is
+CHOOSING = ("__getitem__", "index.Tensor")  # the second is what torch 1.13 tells of x[mask]
 PLAIN = (
     type(None),
     bool,
@@ -131,6 +135,8 @@ class Recorder(TorchFunctionMode):
             self.paths.setdefault(id(held), name)
         self.names = {id(m): n for n, m in self.root.named_modules()}
         self.attributes: dict[str, fx.Node] = {}  # by path
+        self.unsized: set[int] = set()  # identities of tensors whose sizes depend on the values of others
+        self.drawn: Any = None  # the state of the generators that are not torch's, where nothing was drawn
         self.stack: list[nn.Module] = []  # modules that are being followed
         self.inside = 0  # an operation
 
@@ -139,7 +145,10 @@ class Recorder(TorchFunctionMode):
         for name, value in inputs.items():
             if any(True for _ in tensors(value)):
                 self.name(value, self.graph.placeholder(name))
-        with self.patched(), self.seen, self, torch.no_grad():
+        self.drawn = generators()
+        # Modules that keep out of autocast do so where it is on.
+        cast = torch.autocast("cpu", dtype=torch.bfloat16) if self.model.half else contextlib.nullcontext()
+        with kept(self.root), torch.enable_grad(), cast, self.patched(), self.seen, self:
             value = self.root(**inputs)
             self.graph.output(self.argument(value))
         for node in reversed(list(self.graph.nodes)):
@@ -165,7 +174,15 @@ class Recorder(TorchFunctionMode):
                 return original(*args)
             return self.operation(apply_function, (kind, *args), {}, lambda: original(*args))
 
+        enter = torch.autocast.__enter__
+
+        def entered(cast: Any) -> Any:
+            if not self.inside:
+                raise self.unfollowed("it chooses the precision of products, which a graph does not tell")
+            return enter(cast)
+
         try:
+            torch.autocast.__enter__ = entered
             nn.Module.__call__ = call
             torch.autograd.Function.apply = classmethod(apply)
             torch.jit.is_tracing = lambda: True
@@ -177,6 +194,7 @@ class Recorder(TorchFunctionMode):
             else:
                 torch.autograd.Function.apply = functions
             torch.jit.is_tracing = tracing
+            torch.autocast.__enter__ = enter
 
     def called(self, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
         name = self.names.get(id(module))
@@ -186,7 +204,9 @@ class Recorder(TorchFunctionMode):
             return self.operation(name, args, kwargs, lambda: original(module, *args, **kwargs))
         self.stack.append(module)
         try:
-            return original(module, *args, **kwargs)
+            value = original(module, *args, **kwargs)
+            self.check_generators()
+            return value
         except (Unfollowed, Refusal):
             raise
         except Exception as error:
@@ -199,25 +219,44 @@ class Recorder(TorchFunctionMode):
         if self.inside:
             return func(*args, **given)
         title = getattr(func, "__name__", "")
+        if title == "_set_grad_enabled":
+            return func(*args, **given)
         if title in READS and any(id(t) in self.nodes for t in tensors((args, given))):
             raise self.unfollowed(f"{title} looks at the values of a tensor, which differ from batch to batch")
+        asked = func.__self__.__name__ if title == "__get__" else title
+        if asked in SIZES and any(id(t) in self.unsized for t in tensors((args, given))):
+            raise self.unfollowed(f"{asked} of a tensor that was chosen by values, which differs from batch to batch")
         return self.operation(func, args, given, lambda: func(*args, **given))
 
     def operation(self, target: Any, args: Any, kwargs: Any, call: Callable[[], Any]) -> Any:
         """Runs one operation and notes it, unless it makes no tensor and writes none."""
+        self.check_generators()
+        if not torch.is_grad_enabled():
+            raise self.unfollowed("gradients are switched off there, which a graph does not tell")
         self.inside += 1
         try:
-            value = call()
+            with torch.no_grad():  # what the operations keep is not wanted
+                value = call()
         except Exception as error:
             raise self.unfollowed(described(error), error) from error
         finally:
             self.inside -= 1
+            self.drawn = generators()
         writes = getattr(target, "__name__", "") == "__setitem__"
         if not writes and not any(True for _ in tensors(fields(value))):
             return value
         # What it reads is looked up before what it returns is named: both are one tensor where it writes in place.
         self.name(value, self.node(target, self.argument(args), self.argument(kwargs)))
+        given = list(tensors((args, kwargs)))
+        choosing = getattr(target, "__name__", "") in CHOOSING
+        masked = choosing and any(t.dtype is torch.bool for t in given[1:])
+        if masked or any(id(t) in self.unsized for t in given):
+            self.unsized.update(id(t) for t in tensors(fields(value)) if t.dim())
         return value
+
+    def check_generators(self) -> None:
+        if generators() != self.drawn:
+            raise self.unfollowed("it draws random numbers from another generator than torch's, anew in each step")
 
     def node(self, target: Any, args: Any, kwargs: Any) -> fx.Node:
         name = getattr(target, "__name__", "")
@@ -313,6 +352,12 @@ class Recorder(TorchFunctionMode):
         return Unfollowed(why, self.stack[-1] if self.stack else self.root, at)
 
 
+def generators() -> Any:
+    """The states of Python's generator and of numpy's."""
+    state = None if numpy is None else numpy.random.get_state()
+    return random.getstate(), state and (state[2], state[1].tobytes())
+
+
 class Seen(TorchDispatchMode):
     """Knows the tensors that were made while it is active, also where nothing else tells of them."""
 
@@ -329,6 +374,22 @@ class Seen(TorchDispatchMode):
     def has(self, tensor: torch.Tensor) -> bool:
         made = self.made.get(id(tensor))
         return made is not None and made() is tensor
+
+
+@contextlib.contextmanager
+def kept(root: nn.Module) -> Iterator[None]:
+    """Leaves buffers as they were, such as running statistics: what is run within is no step of a training."""
+    held = [(module._buffers, dict(module._buffers)) for module in root.modules()]
+    values = [(b, b.detach().clone()) for b in root.buffers()]
+    try:
+        yield
+    finally:
+        for now, before in held:
+            now.update(before)
+        with torch.no_grad():
+            for buffer, value in values:
+                if buffer._version > 0:
+                    buffer.copy_(value)
 
 
 def fields(value: Any) -> Any:

@@ -685,8 +685,8 @@ class Part:
         self.optimizer.zero_grad(set_to_none=True)
 
     def write(self, paths: list[str], path: str) -> None:
-        """Makes the state_dict of the unsplit model, as torch.load reads it, and the same beside it as safetensors, which
-        other libraries read, and without pickle. What is tied is in that under each of its names."""
+        """Makes the state_dict of the unsplit model, as torch.load reads it, and the same beside it as safetensors, for
+        which nobody needs pickle. What is tied is in that under each of its names."""
         found = Files(paths, self.digest)
         made, whole = {}, {}
         for key, name in self.keys:

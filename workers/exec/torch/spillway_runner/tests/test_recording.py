@@ -47,13 +47,23 @@ class Choosing(nn.Module):
         self.one = nn.Linear(3, 3)
 
     def forward(self, x):
-        return self.one(x) if x.abs().sum() >= 0 else x
+        with torch.no_grad():
+            chosen = x.abs().sum() >= 0
+        return self.one(x) if chosen else x
+
+class Careful(nn.Module):
+    def forward(self, x):
+        if torch.is_autocast_cpu_enabled():
+            with torch.autocast("cpu", enabled=False):
+                return x @ x.mT
+        return x @ x.mT
 
 class Whole(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.ModuleList(Block() for _ in range(3))
-        self.choosing, self.head = Choosing(), nn.Linear(3, 3)
+        self.choosing, self.head, self.norm = Choosing(), nn.Linear(3, 3), nn.BatchNorm1d(2)
+        self.careful = Careful()
         self.head.weight = self.layers[0].inner.weight
         self.register_buffer("places", torch.arange(6.0).view(1, 2, 3))
 
@@ -151,6 +161,10 @@ def test_parts_of_a_recorded_graph_share_what_is_tied_and_are_made_on_their_devi
         (["if x.sum() > 0:", "    return -x", "return x"], "if x.sum() > 0:", "looks at the values of a tensor"),
         (["return x * x.max().item()"], "return x * x.max().item()", "looks at the values of a tensor"),
         (["return x[x > 0.5].sum() + len(x.nonzero())"], "return x", "looks at the values of a tensor"),
+        (["y = x[x > 0.5]", "return y.sum() / y.shape[0]"], "return y.sum()", "chosen by values"),
+        (["import random", "return x * random.random()"], "", "random numbers from another generator"),
+        (["with torch.no_grad():", "    return self.head(x)"], "return self.head(x)", "gradients are switched off"),
+        (["with torch.autocast('cpu'):", "    return self.head(x)"], "with torch.autocast", "precision of products"),
         (["return self.head(x.double())"], "return self.head(x.double())", "dtype"),
         (["y = self.choosing.one(x)", "return y if 1 / int(x.shape[0] * 0) else x"], "return y if", "ZeroDivision"),
     ],
@@ -163,8 +177,26 @@ def test_what_the_model_itself_chooses_by_values_is_refused_with_its_line(
     with pytest.raises(Refusal) as caught:
         trace(made)
     assert caught.value.fields["kind"] == "untraceable"
-    assert f"`{text}" in caught.value.fields["message"] and why in caught.value.fields["message"]
+    assert text == "" or f"`{text}" in caught.value.fields["message"] and why in caught.value.fields["message"]
     assert "blocks(model)" in caught.value.fields["hint"]
+
+
+def test_values_may_choose_what_nobody_asks_the_size_of(source: MakeSource) -> None:
+    made = model(source, "return (x[x > 0.5] * 2).sum() / x.shape[0]")
+    made.inputs = inputs(2)
+    graph, _ = trace(made)
+    other = {"x": torch.rand(2, 2, 3), "keep": torch.ones(2)}
+    assert torch.equal(run(made, graph, other), made.module(**other))
+
+
+@pytest.mark.parametrize(("half", "called"), [(False, ["head"]), (True, ["careful", "head"])])
+def test_a_module_that_keeps_out_of_autocast_is_one_operation(
+    half: bool, called: list[str], source: MakeSource
+) -> None:
+    made = model(source, "self.careful(x)", "return self.head(x)")
+    made.inputs, made.half = inputs(2), half
+    graph, _ = trace(made)
+    assert [n.target for n in graph.nodes if n.op == "call_module"] == called
 
 
 def test_what_leaves_an_operation_by_another_way_is_refused(source: MakeSource) -> None:
@@ -174,6 +206,17 @@ def test_what_leaves_an_operation_by_another_way_is_refused(source: MakeSource) 
     made.inputs = inputs(2)
     with pytest.raises(Refusal, match="made in a way that cannot be noted, or within a module"):
         trace(made)
+
+
+def test_a_recording_is_no_step_of_a_training(source: MakeSource) -> None:
+    made = model(source, "return self.norm(x)")
+    made.inputs = inputs(4)
+    before = {name: buffer.clone() for name, buffer in made.module.named_buffers()}
+    graph, _ = trace(made)
+    assert [n.target for n in graph.nodes if n.op == "call_module"] == ["norm"]
+    assert all(torch.equal(buffer, before[name]) for name, buffer in made.module.named_buffers())
+    made.run()
+    assert not torch.equal(made.module.norm.running_mean, before["norm.running_mean"])
 
 
 def test_patches_end_with_the_recording(source: MakeSource) -> None:
