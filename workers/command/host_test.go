@@ -300,7 +300,8 @@ func TestAnImageIsRunByTheEngineOfTheHost(t *testing.T) {
 	w, err := command.Prepare(t.Context(), h.Options, wire.Command{
 		Arguments: []string{
 			"sh", "-c",
-			`echo "$TOKEN $PYTHONPATH"; echo '{"progress": 3}' >$SPILLWAY_REPORT; echo '{"checkpoint": "/work/model"}' >$SPILLWAY_REPORT`,
+			`echo "$TOKEN $PYTHONPATH"; echo '{"progress": 3}' >$SPILLWAY_REPORT
+			echo '{"checkpoint": "/work/model"}' >$SPILLWAY_REPORT`,
 		},
 		Image: "example/image:1", Files: []wire.CommandFile{{Path: "model", Artifact: h.put(t, "w")}},
 		Environment: map[string]string{"TOKEN": "t0ken", "CUDA_VISIBLE_DEVICES": "0,1,2"},
@@ -356,7 +357,8 @@ func TestAnImageIsRunByTheEngineOfTheHost(t *testing.T) {
 	for _, want := range []string{
 		"--cpus=1.500", "--memory=1073741824 --memory-swap=1073741824", "--device=nvidia.com/gpu=1", "--env=TOKEN ",
 		"--env=HOME=/spillway/home", "--env=NVIDIA_VISIBLE_DEVICES ",
-		"--workdir=/work", ":/spillway/python:ro ", "pull --quiet example/image:1", "inspect --format={{.State.OOMKilled}} spillway-attempt-",
+		"--workdir=/work", ":/spillway/python:ro ", "pull --quiet example/image:1",
+		"inspect --format={{.State.OOMKilled}} spillway-attempt-",
 		"rm --force --volumes spillway-attempt-",
 	} {
 		if !strings.Contains(string(commands), want) {
