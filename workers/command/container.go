@@ -57,11 +57,39 @@ func findEngine(lookup func(string) (string, bool)) (string, error) {
 }
 
 // prepareContainer makes what only a container needs.
-func (w *Workspace) prepareContainer() error {
+func (w *Workspace) prepareContainer(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(w.dir, engineFile), []byte(w.engine), 0o600); err != nil {
 		return fmt.Errorf("remember the container: %w", err)
 	}
-	return nil
+	if _, chosen := w.command.Environment[python.Variable]; chosen {
+		return nil
+	}
+	var err error
+	w.imagePath, err = imagePath(ctx, w.engine, w.command.Image)
+	return err
+}
+
+// imagePath is where Python looks for modules first in the containers of an image: a variable that is given to a
+// container replaces the image's. An image that is not there is fetched, as it would be when the container starts; what
+// cannot be fetched is told then.
+func imagePath(ctx context.Context, program, image string) (string, error) {
+	variables, err := imageVariables(ctx, program, image)
+	if err != nil {
+		//nolint:gosec // findEngine chose it
+		_ = spawn.Run(exec.CommandContext(ctx, program, "pull", "--quiet", image))
+		variables, _ = imageVariables(ctx, program, image)
+	}
+	for line := range strings.Lines(variables) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), python.Variable+"="); found {
+			return value, nil
+		}
+	}
+	return "", context.Cause(ctx)
+}
+
+// imageVariables are the variables of an image that is there, one a line.
+func imageVariables(ctx context.Context, program, image string) (string, error) {
+	return engine(ctx, program, "image", "inspect", "--format={{range .Config.Env}}{{println .}}{{end}}", image)
 }
 
 // containerProgram returns the engine's command line.
@@ -72,7 +100,7 @@ func (w *Workspace) containerProgram(launch Launch) (*Program, error) {
 	}
 	variables := w.common(launch)
 	variables[wire.ReportEnvironment] = containerRoot + "/report/pipe"
-	variables[python.Variable] = python.Path(variables[python.Variable], containerRoot+"/python")
+	variables[python.Variable] = python.Path(cmp.Or(variables[python.Variable], w.imagePath), containerRoot+"/python")
 	variables["HOME"], variables["TMPDIR"] = containerRoot+"/home", containerRoot+"/tmp"
 	if w.resume != "" {
 		variables[wire.ResumeEnvironment] = path.Join(containerRoot, "resume", filepath.Base(w.resume))

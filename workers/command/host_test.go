@@ -267,6 +267,8 @@ const engineScript = `#!/bin/sh
 echo "$@" >>%[1]s
 case $1 in
 inspect) echo true; exit;;
+image) test -e %[1]s.pulled && printf 'PATH=/bin\nPYTHONPATH=/app\n'; exit;;
+pull) touch %[1]s.pulled; exit;;
 rm) exit;;
 esac
 while [ $# -gt 0 ]; do
@@ -298,7 +300,8 @@ func TestAnImageIsRunByTheEngineOfTheHost(t *testing.T) {
 	w, err := command.Prepare(t.Context(), h.Options, wire.Command{
 		Arguments: []string{
 			"sh", "-c",
-			`echo "$TOKEN"; echo '{"progress": 3}' >$SPILLWAY_REPORT; echo '{"checkpoint": "/work/model"}' >$SPILLWAY_REPORT`,
+			`echo "$TOKEN $PYTHONPATH"; echo '{"progress": 3}' >$SPILLWAY_REPORT
+			echo '{"checkpoint": "/work/model"}' >$SPILLWAY_REPORT`,
 		},
 		Image: "example/image:1", Files: []wire.CommandFile{{Path: "model", Artifact: h.put(t, "w")}},
 		Environment: map[string]string{"TOKEN": "t0ken", "CUDA_VISIBLE_DEVICES": "0,1,2"},
@@ -337,8 +340,8 @@ func TestAnImageIsRunByTheEngineOfTheHost(t *testing.T) {
 	if diff := cmp.Diff([]string{"step 3", "w"}, <-done); diff != "" {
 		t.Errorf("reported (-want +got):\n%s", diff)
 	}
-	if out.String() != "t0ken\n" {
-		t.Errorf("output: got %q, want the token", out.String())
+	if out.String() != "t0ken /app:/spillway/python\n" {
+		t.Errorf("output: got %q, want the token, and the image's modules before ours", out.String())
 	}
 	killed, err := w.OutOfMemory(t.Context())
 	if err != nil || !killed {
@@ -354,7 +357,8 @@ func TestAnImageIsRunByTheEngineOfTheHost(t *testing.T) {
 	for _, want := range []string{
 		"--cpus=1.500", "--memory=1073741824 --memory-swap=1073741824", "--device=nvidia.com/gpu=1", "--env=TOKEN ",
 		"--env=HOME=/spillway/home", "--env=NVIDIA_VISIBLE_DEVICES ",
-		"--workdir=/work", "inspect --format={{.State.OOMKilled}} spillway-attempt-",
+		"--workdir=/work", ":/spillway/python:ro ", "pull --quiet example/image:1",
+		"inspect --format={{.State.OOMKilled}} spillway-attempt-",
 		"rm --force --volumes spillway-attempt-",
 	} {
 		if !strings.Contains(string(commands), want) {

@@ -33,10 +33,12 @@ type Workspace struct {
 	work    string // the tree in which the program runs: below dir, or in place
 	resume  string // path of the checkpoint; empty when there is none
 	engine  string // path of the container engine; empty on the host
-	lock    *os.File
-	python  *cached // its environment; nil when it has none
-	before  tree.Snapshot
-	store   *countingStore
+	// imagePath is the PYTHONPATH of the container's image.
+	imagePath string
+	lock      *os.File
+	python    *cached // its environment; nil when it has none
+	before    tree.Snapshot
+	store     *countingStore
 	// notFinite are the metrics without a finite value of the last step that Follow has read.
 	notFinite []string
 
@@ -190,7 +192,7 @@ func (w *Workspace) prepareRuntime(ctx context.Context) (err error) {
 	case w.command.Image != "":
 		w.engine, err = findEngine(w.options.lookup())
 		if err == nil {
-			err = w.prepareContainer()
+			err = w.prepareContainer(ctx)
 		}
 	case w.command.Requirements.Digest != "":
 		w.python, err = w.environmentFor(ctx, w.command.Requirements)

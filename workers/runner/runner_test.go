@@ -23,6 +23,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/command/commandtest"
 	"github.com/spillway-ml/spillway/workers/command/tree"
 	"github.com/spillway-ml/spillway/workers/runner"
 )
@@ -444,5 +445,25 @@ func TestACheckpointThatIsNotStoredInTimeLeavesTimeForOutputs(t *testing.T) {
 	if err := json.Unmarshal(answer.Output, &result); err != nil || answer.Error != nil ||
 		result.Outputs["out"].Artifact.Digest == "" {
 		t.Errorf("got %+v and %s, %v; want the output", answer.Error, answer.Output, err)
+	}
+}
+
+func TestAScriptInPythonFindsTheModuleByWhichItReports(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		commandtest.Skip(t, "python", err)
+	}
+	answer := open(t).run(t, wire.Command{Arguments: []string{"python3", "-B", "-c", `
+import spillway
+spillway.progress(3, 10, {"loss": float("nan"), "samples_per_second": 5})
+spillway.result(accuracy=0.5)
+`}})
+	want := &wire.Progress{
+		Step: 3, Of: 10, Metrics: map[string]float64{"samples_per_second": 5}, NotFinite: []string{"loss"},
+	}
+	if diff := cmp.Diff(want, answer.Progress); diff != "" || answer.Error != nil {
+		t.Errorf("progress (-want +got):\n%s\n%+v", diff, answer.Error)
+	}
+	if !strings.Contains(string(answer.Output), `"accuracy":0.5`) {
+		t.Errorf("got %s, want the result", answer.Output)
 	}
 }

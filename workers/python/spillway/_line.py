@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import sys
 import threading
@@ -79,4 +78,5 @@ def _speaks() -> bool:
         rank = os.environ.get(name)
         if rank:
             return rank == "0"
-    return multiprocessing.parent_process() is None
+    started = sys.modules.get("multiprocessing.process")  # which all that it starts have
+    return started is None or started.parent_process() is None

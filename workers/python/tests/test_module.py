@@ -129,6 +129,19 @@ spillway.progress(3)
 """)
         self.assertEqual((said, told), ("", [{"progress": 1}, {"progress": 2}, {"progress": 3}]))
 
+    def test_a_worker_of_a_data_loader_is_silent_though_it_has_the_rank_of_its_parent(self) -> None:
+        told, said = run(
+            """
+import sys, types, spillway
+sys.modules["torch.utils.data"] = data = types.ModuleType("torch.utils.data")
+for worker in (None, object(), None):
+    data.get_worker_info = lambda: worker
+    spillway.progress(1)
+""",
+            RANK="0",
+        )
+        self.assertEqual((said, told), ("", [{"progress": 1}, {"progress": 1}]))
+
     def test_a_process_that_claims_to_be_the_first_speaks_though_it_was_forked(self) -> None:
         told, said = run("""
 import os, spillway
@@ -152,6 +165,54 @@ os.waitpid(child, 0)
             told, said = run(script, SPILLWAY_REPORT=os.path.join(work, "none"))
             self.assertIn("open the pipe of reports", said)
             self.assertIn("False\n", said)
+
+
+class Rates(unittest.TestCase):
+    def test_rates_are_those_of_the_last_seconds_and_a_total_that_cannot_be_is_left_out(self) -> None:
+        told, said = run("""
+from spillway import _meter
+now = 100.0
+meter = _meter.Meter(lambda: now)
+meter.begin()
+meter.tell(0, 10, {})
+assert not meter.due()
+now, meter.samples = 104.0, 40
+assert meter.due()
+meter.tell(4, 10, {"loss": 1})
+for second in range(105, 200):  # ten times as fast
+    now, meter.samples, meter.tokens = float(second), meter.samples + 100, meter.tokens + 800
+    rates = meter.rates()
+meter.tell(11, 10, {})
+meter.tell(12, -1, {})
+""")
+        self.assertEqual(said, "")
+        fast = {"samples_per_second": 100, "tokens_per_second": 800}
+        self.assertEqual(
+            told,
+            [
+                {"progress": 0, "of": 10},
+                {"progress": 4, "of": 10, "metrics": {"loss": 1, "samples_per_second": 10}},
+                {"progress": 11, "metrics": fast},
+                {"progress": 12, "metrics": fast},
+            ],
+        )
+
+    def test_a_batch_has_as_many_samples_as_its_first_array_has_rows(self) -> None:
+        told, said = run("""
+from spillway import _meter
+class Array:
+    def __init__(self, *shape):
+        self.shape = shape
+    def numel(self):
+        return self.shape[0] * self.shape[1]
+print(_meter.size({"input_ids": Array(8, 32), "labels": Array(8)}))
+print(_meter.size((Array(4, 2), [Array(9)])))
+print(_meter.size(["a", (Array(), Array(5, 5))]))
+print(_meter.size(None))
+print(_meter.numbers({"loss": 0.5, "text": "x", "none": None, "count": 3}))
+""")
+        self.assertEqual(told, [])
+        self.assertEqual(said.splitlines(), ["(8, 256)", "(4, 0)", "(5, 0)", "(0, 0)", "{'loss': 0.5, 'count': 3.0}"])
 
 
 if __name__ == "__main__":
