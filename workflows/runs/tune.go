@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/search"
 	"github.com/spillway-ml/spillway/workflows/internal/account"
@@ -52,6 +53,29 @@ type tuningResult struct {
 	At    time.Time      `json:"at"`
 	Spent quantity.Money `json:"spent_picodollars"`
 	Price account.Price  `json:"price,omitzero"`
+	// Taken is what was taken from the run that this one tries again and is not told yet. The run tells it: Temporal
+	// refuses the end of a child that a signal comes in before, and all that it has done goes for nothing and is done
+	// anew, which tells it twice.
+	Taken taken `json:"taken,omitzero"`
+}
+
+// taken are jobs that were taken from the run that this one tries again.
+type taken struct {
+	Tasks int            `json:"tasks"`
+	From  string         `json:"from"`
+	Saved quantity.Money `json:"saved_picodollars"`
+	Wall  time.Duration  `json:"wall_ns"`
+}
+
+// tellTaken tells the loop of jobs of a stage that were taken; nothing of none.
+func (r *run) tellTaken(ctx workflow.Context, stage string, of taken) {
+	if of.Tasks == 0 || r.tell == nil || workflow.IsReplaying(ctx) {
+		return
+	}
+	r.tell(predictor.Reused{
+		Run: r.id, Stage: r.stageID(stage), Tasks: of.Tasks, From: of.From, Saved: of.Saved, Wall: of.Wall,
+		At: workflow.Now(ctx),
+	})
 }
 
 const (
@@ -165,6 +189,7 @@ func (r *run) tunePart(ctx workflow.Context, id string, part tuningPart) (result
 		cost, told = spendingOf(err)
 	}
 	r.account.Close(part.Account, cost.Spent, cost.Price, told)
+	r.tellTaken(ctx, stage.Name, result.Taken)
 	return result, err
 }
 

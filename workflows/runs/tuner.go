@@ -48,6 +48,7 @@ type tuner struct {
 	log     tuningLog
 	running int
 	turn    time.Duration // how long the job that ended last waited for each of those that were under way before it
+	reused  taken         // what was taken since it was told last
 	reports int
 	bytes   int // of inputs and outputs in this part
 	told    int // jobs that told an objective, or diverged
@@ -142,7 +143,7 @@ func (t *tuner) run(ctx workflow.Context) (tuningResult, error) {
 	if t.err != nil {
 		return tuningResult{}, t.withCost(t.err, cost)
 	}
-	result := tuningResult{Log: t.log, Ended: t.ended, At: t.endedAt, Spent: cost.Spent, Price: cost.Price}
+	result := tuningResult{Log: t.log, Ended: t.ended, At: t.endedAt, Spent: cost.Spent, Price: cost.Price, Taken: t.reused}
 	result.Log.Jobs = t.log.Jobs[before:]
 	return result, nil
 }
@@ -237,7 +238,7 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 // take ends a job by what it told in the run that this one tries again, where that is kept: it costs nothing, and its
 // trial goes on from the checkpoint that it made there. What that run decided need not be decided again in its order:
 // each job is looked up when it is due. An error says that the tuning was cancelled.
-func (t *tuner) take(ctx workflow.Context, job search.Job, line jobLine) (taken bool, err error) {
+func (t *tuner) take(ctx workflow.Context, job search.Job, line jobLine) (found bool, err error) {
 	if t.part.RetryOf == "" {
 		return false, nil
 	}
@@ -263,12 +264,8 @@ func (t *tuner) take(ctx workflow.Context, job search.Job, line jobLine) (taken 
 		Output: one.Output, Checkpoint: one.Told.Checkpoint, Metrics: one.Told.Metrics, NotFinite: one.Told.NotFinite,
 		Prospect: one.Told.Prospect,
 	}, nil)
-	if t.r.tell != nil && !workflow.IsReplaying(ctx) {
-		t.r.tell(predictor.Reused{
-			Run: t.r.id, Stage: t.r.stageID(stage.Name), Tasks: 1, From: one.From, Saved: one.Cost, Wall: one.Wall,
-			At: workflow.Now(ctx),
-		})
-	}
+	t.reused.Tasks++
+	t.reused.From, t.reused.Saved, t.reused.Wall = one.From, t.reused.Saved.Plus(one.Cost), t.reused.Wall+one.Wall
 	return true, nil
 }
 
@@ -305,6 +302,8 @@ func (t *tuner) begin(
 	c.resume, c.tells = t.log.Checkpoints[job.Trial].Ref, true
 	c.price = t.r.purse.price(units(job, begun.From))
 	c.stretch = t.stretch(job, begun.From)
+	t.r.tellTaken(ctx, t.q.Stage.Name, t.reused)
+	t.reused = taken{}
 	line := len(t.log.Jobs)
 	begun.Started = workflow.Now(ctx).UnixMilli()
 	t.log.Jobs = append(t.log.Jobs, begun)

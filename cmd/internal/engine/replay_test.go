@@ -95,7 +95,20 @@ var allForms = map[string]form{
 	}},
 	"continued": {predictor.RunSucceeded, continueForm},
 	"tune":      {predictor.RunSucceeded, publishForm("tuned", "a", forms.Input{Number: 9}, nil)},
-	largeForm:   {predictor.RunSucceeded, publishForm("large", "a", forms.Input{Number: 100_000}, nil)},
+	"tune-again": {predictor.RunSucceeded, func(t *testing.T, e *testEngine) string {
+		t.Helper()
+		first := e.wait(publishForm("tuned", "b", forms.Input{Number: 6}, nil)(t, e), formLimit)
+		retried, err := e.client.Retry(t.Context(), first.Run, web.Retry{})
+		if err != nil || first.State != predictor.RunSucceeded {
+			t.Fatalf("retry a tuning that has %s: %v", first.State, err)
+		}
+		if view := e.wait(retried.Run, formLimit); len(view.Stages) != 1 || view.Stages[0].Reused.Tasks != 18 ||
+			view.Stages[0].Scheduled != 0 {
+			t.Errorf("the retry of a tuning of six trials in three rungs: %+v; want that all of its jobs are taken", view.Stages)
+		}
+		return retried.Run
+	}},
+	largeForm: {predictor.RunSucceeded, publishForm("large", "a", forms.Input{Number: 100_000}, nil)},
 }
 
 // largeForm is the form whose payloads are too large for a history, and its history too large to be kept here.
