@@ -143,7 +143,9 @@ func (t *tuner) run(ctx workflow.Context) (tuningResult, error) {
 	if t.err != nil {
 		return tuningResult{}, t.withCost(t.err, cost)
 	}
-	result := tuningResult{Log: t.log, Ended: t.ended, At: t.endedAt, Spent: cost.Spent, Price: cost.Price, Taken: t.reused}
+	result := tuningResult{
+		Log: t.log, Ended: t.ended, At: t.endedAt, Spent: cost.Spent, Price: cost.Price, Taken: t.reused,
+	}
 	result.Log.Jobs = t.log.Jobs[before:]
 	return result, nil
 }
