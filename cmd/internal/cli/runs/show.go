@@ -229,12 +229,8 @@ func trainingLines(trainings []ledger.TrainingView) (lines []string) {
 
 // togetherLine tells of a training by several workers, each of which has the whole model.
 func togetherLine(stage string, training predictor.Training) string {
-	line := fmt.Sprintf("  training  %s: %d workers, step %d/%d", display.CleanLine(stage), training.Workers,
-		training.Steps, training.TotalSteps)
-	if training.StepSeconds <= 0 {
-		return line + "; how long one takes is not measured yet"
-	}
-	line += fmt.Sprintf("; a step takes %s, %s of it to exchange", stepTime(training.StepSeconds),
+	line := fmt.Sprintf("  training  %s: %d workers, step %d/%d; a step takes %s, %s of it to exchange",
+		display.CleanLine(stage), training.Workers, training.Steps, training.TotalSteps, stepTime(training.StepSeconds),
 		stepTime(training.ExchangeSeconds))
 	if training.ModelBytes > 0 {
 		line += " " + training.ModelBytes.String() + " from each"
