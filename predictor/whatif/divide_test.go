@@ -1,6 +1,7 @@
 package whatif_test
 
 import (
+	"encoding/json"
 	"math"
 	"testing"
 	"time"
@@ -140,5 +141,26 @@ func TestNothingIsDividedWithoutAGoal(t *testing.T) {
 	job.Goal, job.Missing = fact.Goal{Deadline: time.Minute}, "how long a task takes is not known"
 	if d, known := whatif.Divide(job, nil); known {
 		t.Errorf("what is not known is divided into %+v", d.Parts)
+	}
+}
+
+// TestWhatIsToldOfADivisionIsNumbers has stages of which so little is known that a sum of their prices overflows, and
+// not yet one of their times: a division is kept with what is known of the run, and no encoder takes what is no number.
+func TestWhatIsToldOfADivisionIsNumbers(t *testing.T) {
+	t.Parallel()
+	for doubt := 1.0; doubt < 21; doubt += 0.05 {
+		job := twoStages()
+		job.Goal = fact.Goal{Deadline: time.Minute}
+		for i := range job.Stages {
+			s := &job.Stages[i]
+			s.Doubt, s.Rooms[0].Hour, s.Classes[0].Task = doubt, 100*quantity.USD, quantity.USD
+		}
+		d, known := whatif.Divide(job, nil)
+		if !known || len(d.Parts) != len(job.Stages) {
+			t.Errorf("with a doubt of %g nothing is divided", doubt)
+		}
+		if _, err := json.Marshal(d); err != nil {
+			t.Errorf("with a doubt of %g: %v", doubt, err)
+		}
 	}
 }

@@ -335,5 +335,9 @@ func apart(a, b quantity.Size) float64 {
 
 // option is a way as the frontier has it.
 func (g Given) option() frontier.Option {
-	return frontier.Option{Seconds: g.Seconds, Cost: g.price, Spread: g.spread}
+	return frontier.Option{Seconds: g.Seconds, Cost: g.price, Spread: min(g.spread, mostSpread)}
 }
+
+// mostSpread is how far times may lie apart at most, as a standard deviation of their logarithm: by a factor of twenty
+// thousand. What is wider tells nothing more, and the variances of sums of prices would overflow from 18 on.
+const mostSpread = 10
