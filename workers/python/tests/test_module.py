@@ -155,6 +155,18 @@ os.waitpid(child, 0)
 """)
         self.assertEqual((said, told), ("", [{"progress": 2}]))
 
+    def test_a_handler_of_a_signal_reports_while_its_own_thread_does(self) -> None:
+        told, said = run("""
+import os, signal, spillway
+from spillway import _line
+signal.alarm(20)  # rather than for ever
+signal.signal(signal.SIGTERM, lambda *_: spillway.checkpoint("/state"))
+with _line._lock:
+    os.kill(os.getpid(), signal.SIGTERM)
+spillway.progress(1)
+""")
+        self.assertEqual((said, told), ("", [{"checkpoint": "/state"}, {"progress": 1}]))
+
     def test_a_pipe_that_nobody_reads_holds_up_nobody(self) -> None:
         with tempfile.TemporaryDirectory() as work:
             pipe = os.path.join(work, "pipe")
@@ -209,10 +221,15 @@ print(_meter.size({"input_ids": Array(8, 32), "labels": Array(8)}))
 print(_meter.size((Array(4, 2), [Array(9)])))
 print(_meter.size(["a", (Array(), Array(5, 5))]))
 print(_meter.size(None))
+class Named:  # what users name such fields has another meaning there
+    items, values, shape = Array(3), Array(3), "wide"
+print(_meter.size(Named()))
+print(_meter.size({}))
+print(_meter.size(None))
 print(_meter.numbers({"loss": 0.5, "text": "x", "none": None, "count": 3}))
 """)
         self.assertEqual(told, [])
-        self.assertEqual(said.splitlines(), ["(8, 256)", "(4, 0)", "(5, 0)", "(0, 0)", "{'loss': 0.5, 'count': 3.0}"])
+        self.assertEqual(said.splitlines(), ["(8, 256)", "(4, 0)", "(5, 0)", *["(0, 0)"] * 3, "{'loss': 0.5, 'count': 3.0}"])
 
 
 if __name__ == "__main__":
