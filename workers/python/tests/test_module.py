@@ -224,12 +224,32 @@ print(_meter.size(None))
 class Named:  # what users name such fields has another meaning there
     items, values, shape = Array(3), Array(3), "wide"
 print(_meter.size(Named()))
-print(_meter.size({}))
-print(_meter.size(None))
 print(_meter.numbers({"loss": 0.5, "text": "x", "none": None, "count": 3}))
 """)
         self.assertEqual(told, [])
-        self.assertEqual(said.splitlines(), ["(8, 256)", "(4, 0)", "(5, 0)", *["(0, 0)"] * 3, "{'loss': 0.5, 'count': 3.0}"])
+        self.assertEqual(
+            said.splitlines(), ["(8, 256)", "(4, 0)", "(5, 0)", *["(0, 0)"] * 2, "{'loss': 0.5, 'count': 3.0}"]
+        )
+
+    def test_a_model_whose_hooks_see_no_named_arguments_is_trained_and_counted_by_what_the_arguments_say(self) -> None:
+        told, said = run("""
+import sys, types
+sys.modules["transformers"] = transformers = types.ModuleType("transformers")
+transformers.TrainerCallback = object
+from spillway.huggingface import SpillwayCallback
+class Model:  # as those of torch 1.13
+    def register_forward_pre_hook(self, hook):
+        raise AssertionError("it is given positional arguments alone")
+arguments = types.SimpleNamespace(world_size=1, train_batch_size=8, gradient_accumulation_steps=2, output_dir="out")
+state = types.SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=3)
+callback = SpillwayCallback()
+callback.on_train_begin(arguments, state, None, model=Model())
+state.global_step = 1
+callback.on_step_end(arguments, state, None)
+callback.on_train_end(arguments, state, None)
+print(callback._meter.samples)
+""")
+        self.assertEqual((said, [line["progress"] for line in told]), ("16\n", [0, 1]))
 
 
 if __name__ == "__main__":
