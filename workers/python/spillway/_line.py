@@ -14,7 +14,7 @@ RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK
 
 _speaker = os.getpid()  # who imported this, or has claimed to speak
 _claimed = False
-_lock = threading.Lock()
+_lock = threading.RLock()  # a handler of a signal may report while its thread does
 _pipe: int | None = None  # None until it is opened; -1 where there is none, or nobody reads
 
 
@@ -23,7 +23,7 @@ def claim() -> None:
     or spawned without a variable that says so."""
     global _speaker, _claimed, _lock
     if not _claimed or _speaker != os.getpid():
-        _speaker, _claimed, _lock = os.getpid(), True, threading.Lock()
+        _speaker, _claimed, _lock = os.getpid(), True, threading.RLock()
 
 
 def ready() -> bool:

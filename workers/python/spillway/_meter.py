@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import abc, deque
 from typing import Any, Callable, Iterable, Mapping
 
 import spillway
@@ -64,20 +64,19 @@ class Meter:
 def size(batch: Any) -> tuple[int, int]:
     """How many samples a batch has, and how many tokens where it says which: its first array counts, whose first
     dimension is that of the samples."""
-    tokens = 0
-    if hasattr(batch, "items"):
-        ids: Any = dict(batch.items()).get("input_ids")
-        tokens = int(ids.numel()) if hasattr(ids, "numel") else 0
+    ids: Any = batch.get("input_ids") if isinstance(batch, abc.Mapping) else None
+    tokens = int(ids.numel()) if hasattr(ids, "numel") else 0
     for value in _arrays(batch):
         return int(value.shape[0]), tokens
     return 0, tokens
 
 
 def _arrays(batch: Any) -> Iterable[Any]:
-    if hasattr(batch, "shape"):
-        if len(batch.shape) > 0:
+    shape = getattr(batch, "shape", None)
+    if isinstance(shape, tuple):
+        if len(shape) > 0:
             yield batch
-    elif hasattr(batch, "values"):
+    elif isinstance(batch, abc.Mapping):
         for value in batch.values():
             yield from _arrays(value)
     elif isinstance(batch, (list, tuple)):

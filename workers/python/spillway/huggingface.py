@@ -35,8 +35,8 @@ SETTINGS = ("learning_rate", "grad_norm")
 class SpillwayCallback(TrainerCallback):
     """Tells Spillway how a training goes, and of its checkpoints. Without Spillway, and in processes whose rank is not
     0, it tells nothing. Samples and tokens are those that the model is given while it trains, padding included, times
-    the number of processes; of a model that torch.compile has compiled they are not counted one by one, and samples are
-    as many as the arguments say."""
+    the number of processes; of a model that torch.compile has compiled, and before torch 2.0, they are not counted one by
+    one, and samples are as many as the arguments say."""
 
     def __init__(self) -> None:
         self._meter = _meter.Meter()
@@ -55,7 +55,10 @@ class SpillwayCallback(TrainerCallback):
         self._meter.begin()
         model = more.get("model")
         if model is not None and self._hook is None and not getattr(args, "torch_compile", False):
-            self._hook = model.register_forward_pre_hook(self._count, with_kwargs=True)
+            try:
+                self._hook = model.register_forward_pre_hook(self._count, with_kwargs=True)
+            except (AttributeError, TypeError):  # torch before 2.0, whose hooks see no named arguments
+                self._hook = None
         self._meter.tell(state.global_step, state.max_steps, {})
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:

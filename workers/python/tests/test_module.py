@@ -155,6 +155,18 @@ os.waitpid(child, 0)
 """)
         self.assertEqual((said, told), ("", [{"progress": 2}]))
 
+    def test_a_handler_of_a_signal_reports_while_its_own_thread_does(self) -> None:
+        told, said = run("""
+import os, signal, spillway
+from spillway import _line
+signal.alarm(20)  # rather than for ever
+signal.signal(signal.SIGTERM, lambda *_: spillway.checkpoint("/state"))
+with _line._lock:
+    os.kill(os.getpid(), signal.SIGTERM)
+spillway.progress(1)
+""")
+        self.assertEqual((said, told), ("", [{"checkpoint": "/state"}, {"progress": 1}]))
+
     def test_a_pipe_that_nobody_reads_holds_up_nobody(self) -> None:
         with tempfile.TemporaryDirectory() as work:
             pipe = os.path.join(work, "pipe")
@@ -209,10 +221,35 @@ print(_meter.size({"input_ids": Array(8, 32), "labels": Array(8)}))
 print(_meter.size((Array(4, 2), [Array(9)])))
 print(_meter.size(["a", (Array(), Array(5, 5))]))
 print(_meter.size(None))
+class Named:  # what users name such fields has another meaning there
+    items, values, shape = Array(3), Array(3), "wide"
+print(_meter.size(Named()))
 print(_meter.numbers({"loss": 0.5, "text": "x", "none": None, "count": 3}))
 """)
         self.assertEqual(told, [])
-        self.assertEqual(said.splitlines(), ["(8, 256)", "(4, 0)", "(5, 0)", "(0, 0)", "{'loss': 0.5, 'count': 3.0}"])
+        self.assertEqual(
+            said.splitlines(), ["(8, 256)", "(4, 0)", "(5, 0)", *["(0, 0)"] * 2, "{'loss': 0.5, 'count': 3.0}"]
+        )
+
+    def test_a_model_whose_hooks_see_no_named_arguments_is_trained_and_counted_by_what_the_arguments_say(self) -> None:
+        told, said = run("""
+import sys, types
+sys.modules["transformers"] = transformers = types.ModuleType("transformers")
+transformers.TrainerCallback = object
+from spillway.huggingface import SpillwayCallback
+class Model:  # as those of torch 1.13
+    def register_forward_pre_hook(self, hook):
+        raise AssertionError("it is given positional arguments alone")
+arguments = types.SimpleNamespace(world_size=1, train_batch_size=8, gradient_accumulation_steps=2, output_dir="out")
+state = types.SimpleNamespace(is_world_process_zero=True, global_step=0, max_steps=3)
+callback = SpillwayCallback()
+callback.on_train_begin(arguments, state, None, model=Model())
+state.global_step = 1
+callback.on_step_end(arguments, state, None)
+callback.on_train_end(arguments, state, None)
+print(callback._meter.samples)
+""")
+        self.assertEqual((said, [line["progress"] for line in told]), ("16\n", [0, 1]))
 
 
 if __name__ == "__main__":
