@@ -35,8 +35,8 @@ SETTINGS = ("learning_rate", "grad_norm")
 class SpillwayCallback(TrainerCallback):
     """Tells Spillway how a training goes, and of its checkpoints. Without Spillway, and in processes whose rank is not
     0, it tells nothing. Samples and tokens are those that the model is given while it trains, padding included, times
-    the number of processes; of a model that torch.compile has compiled, and before torch 2.0, they are not counted one by
-    one, and samples are as many as the arguments say."""
+    the number of processes; of a model that torch.compile has compiled, and before torch 2.0, they are not counted one
+    by one, and samples are as many as the arguments say."""
 
     def __init__(self) -> None:
         self._meter = _meter.Meter()
