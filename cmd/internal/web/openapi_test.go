@@ -318,8 +318,8 @@ func TestEveryExampleIsAccepted(t *testing.T) {
 			case strings.Contains(path, "{pipeline}"):
 				name = "digits"
 			}
-			target := named.ReplaceAllString(path, name)
-			status, text := ask(t, server, strings.ToUpper(method), target, string(body.Example), nil)
+			address := named.ReplaceAllString(path, name)
+			status, text := ask(t, server, strings.ToUpper(method), address, string(body.Example), nil)
 			missing := strings.HasSuffix(path, "/apps") && status == http.StatusNotFound
 			used := strings.HasSuffix(path, "/session") && status == http.StatusUnauthorized
 			if status != http.StatusOK && !missing && !used {
