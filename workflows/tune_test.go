@@ -1122,6 +1122,92 @@ func TestARetryOfATuningTakesTheJobsThatWereDone(t *testing.T) {
 	}
 }
 
+// TestARetryOfATuningDoesJobsAnewThatToldNoObjective tries a run again whose jobs told another metric: the code that
+// tells this one is new.
+func TestARetryOfATuningDoesJobsAnewThatToldNoObjective(t *testing.T) {
+	t.Parallel()
+	f := newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, _ wire.Task) (wire.Result, error) {
+		return told(fitLoss(in), 1), nil
+	})
+	f.find = func(_ context.Context, lookup wire.Lookup) (all []*wire.Kept, err error) {
+		for range lookup.Keys {
+			all = append(all, &wire.Kept{Run: "first", Output: json.RawMessage(`{"accuracy":1}`), Told: &wire.Told{}})
+		}
+		return all, nil
+	}
+	if err := f.env.SetMemoOnStart(map[string]any{
+		runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion, Window: 8, RetryOf: "first"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	best, err := f.run(t, fitSearch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, trial := range best.Tuning.Trials {
+		if trial.State == runs.TrialFailed || trial.Jobs[0].Reused != "" {
+			t.Errorf("trial %d is %s: %q, taken from %q", trial.Number, trial.State, trial.Why, trial.Jobs[0].Reused)
+		}
+	}
+}
+
+// TestARetryOfATuningGoesByCurvesOfTheSameTraining takes jobs of a tuning whose trials end at nine: what their curves
+// say counts where those of the other tuning do, too.
+func TestARetryOfATuningGoesByCurvesOfTheSameTraining(t *testing.T) {
+	t.Parallel()
+	for most, out := range map[float64]bool{9: true, 27: false} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			t.Parallel()
+			var kept memory
+			search := fitSearch()
+			search.Trials, search.Most, search.Least = 6, 9, 1
+			start := func(run string) *tuner {
+				var f *tuner
+				f = newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, task wire.Task) (wire.Result, error) {
+					turn, loss := in.Trial, 1.0
+					if n := turn.Number; n == 2 || n == 3 {
+						loss = []float64{0.3, 0.4}[n-2] - 0.1*float64(turn.Rung)
+					}
+					result, told := told(loss, 1), wire.Told{}
+					if task.Stretch != nil {
+						stretch, before := *task.Stretch, 0.41
+						stretch.Most = most
+						told.Stretch = &stretch
+						if turn.Number == 3 && run == "first" {
+							told.Prospect = &predictor.Prospect{Metric: "loss", Value: loss, Low: 0.35, High: 0.38, Before: &before}
+							result.Prospect = told.Prospect
+						}
+					}
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					kept.mu.Lock()
+					defer kept.mu.Unlock()
+					kept.kept = append(kept.kept, wire.Kept{Key: f.keys[task.ID], Run: run, Output: result.Output, Told: &told})
+					return result, nil
+				})
+				options := wire.RunOptions{Version: wire.WorkflowVersion, Window: 1}
+				if run != "first" {
+					f.find, options.RetryOf = kept.find, "first"
+				}
+				if err := f.env.SetMemoOnStart(map[string]any{runs.OptionsMemo: options}); err != nil {
+					t.Fatal(err)
+				}
+				return f
+			}
+			for _, run := range []string{"first", "second"} {
+				best, err := start(run).run(t, search)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := out || run == "first"
+				if trial := best.Tuning.Trials[3]; (len(trial.Jobs) == 1) != want {
+					t.Errorf("run %s: a trial had %d jobs: %q; want it out %v", run, len(trial.Jobs), trial.Why, want)
+				}
+			}
+		})
+	}
+}
+
 // TestATuningThatIsCancelledBeginsNoOtherJob cancels the run while jobs are under way.
 func TestATuningThatIsCancelledBeginsNoOtherJob(t *testing.T) {
 	t.Parallel()

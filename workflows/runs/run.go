@@ -47,6 +47,10 @@ const (
 	versionAhead = 4
 )
 
+// rulesAhead are the [search.Options] Rules of tunings from versionAhead on: a newer engine, whose newest are others,
+// restores them.
+const rulesAhead = 1
+
 // run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is
 // needed.
 type run struct {

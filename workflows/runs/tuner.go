@@ -258,14 +258,20 @@ func (t *tuner) take(ctx workflow.Context, job search.Job, line jobLine) (found 
 		return t.ended != "", err
 	}
 	one := *kept[0]
+	result := wire.Result{
+		Output: one.Output, Checkpoint: one.Told.Checkpoint, Metrics: one.Told.Metrics, NotFinite: one.Told.NotFinite,
+	}
+	if end, _, _ := t.verdict(result, nil); end == jobFailed {
+		return false, nil // the code may be another now, or the objective
+	}
+	if stretch := t.stretch(job, line.From); stretch != nil && one.Told.Stretch != nil && *stretch == *one.Told.Stretch {
+		result.Prospect = one.Told.Prospect
+	}
 	line.Taken, line.Started = one.From, workflow.Now(ctx).UnixMilli()
 	number := len(t.log.Jobs)
 	t.log.Jobs, t.jobs = append(t.log.Jobs, line), append(t.jobs, job)
 	t.bytes += len(input)
-	t.settle(ctx, number, wire.Result{
-		Output: one.Output, Checkpoint: one.Told.Checkpoint, Metrics: one.Told.Metrics, NotFinite: one.Told.NotFinite,
-		Prospect: one.Told.Prospect,
-	}, nil)
+	t.settle(ctx, number, result, nil)
 	t.reused.Tasks++
 	t.reused.From, t.reused.Saved, t.reused.Wall = one.From, t.reused.Saved.Plus(one.Cost), t.reused.Wall+one.Wall
 	return true, nil
@@ -317,7 +323,7 @@ func (t *tuner) begin(
 		result, err := t.r.runWithin(ctx, c)
 		t.settle(ctx, line, result, err)
 		t.running--
-		if result.Took > 0 && before > 0 {
+		if t.log.Jobs[line].Ran > 0 && before > 0 {
 			t.turn = t.log.Jobs[line].waited() / time.Duration(before)
 		}
 		if t.told == 0 && t.failed >= min(mostFailed, t.q.Options.Trials) && t.ended == "" {
@@ -348,7 +354,10 @@ const maxWhy = 300
 func (t *tuner) settle(ctx workflow.Context, number int, result wire.Result, err error) {
 	job, line := t.jobs[number], &t.log.Jobs[number]
 	line.Spent = result.Cost
-	line.Took, line.Ran = workflow.Now(ctx).UnixMilli()-line.Started, result.Took.Milliseconds()
+	line.Took = workflow.Now(ctx).UnixMilli() - line.Started
+	if t.r.version >= versionAhead {
+		line.Ran = result.Took.Milliseconds()
+	}
 	line.End, line.Objective, line.Why = t.verdict(result, err)
 	if line.Taken == "" {
 		t.r.purse.settle(taskOf(t.q.Stage.Name, t.part.First+number), line.Spent, units(job, line.From),
