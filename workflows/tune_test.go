@@ -1151,6 +1151,36 @@ func TestARetryOfATuningDoesJobsAnewThatToldNoObjective(t *testing.T) {
 	}
 }
 
+// TestARetryOfATuningSendsWhatItTakesInPieces takes jobs with outputs of 60 KB, which are there at once: the server
+// takes no workflow task of more than 4 MiB.
+func TestARetryOfATuningSendsWhatItTakesInPieces(t *testing.T) {
+	t.Parallel()
+	const large = 60 << 10
+	f := newTuner(t, spillway.Goal{}, func(context.Context, fitInput, wire.Task) (wire.Result, error) {
+		return told(1, 1), nil
+	})
+	answered := 0
+	f.find = func(_ context.Context, lookup wire.Lookup) (all []*wire.Kept, err error) {
+		answered++
+		output := fmt.Sprintf(`{"loss":%d,"text":%q}`, answered, strings.Repeat("a", large))
+		return []*wire.Kept{{Run: "first", Output: json.RawMessage(output), Told: &wire.Told{}}}, nil
+	}
+	pieces := 0
+	f.env.SetOnTimerScheduledListener(func(string, time.Duration) { pieces++ })
+	if err := f.env.SetMemoOnStart(map[string]any{
+		runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion, Window: 8, RetryOf: "first"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.run(t, fitSearch()); err != nil {
+		t.Fatal(err)
+	}
+	if most := answered * large / (2 << 20); len(f.tasks) > 0 || pieces < most {
+		t.Errorf("%d jobs of %d bytes were taken in %d pieces, and %d done; want %d pieces at least", answered, large,
+			pieces+1, len(f.tasks), most+1)
+	}
+}
+
 // TestARetryOfATuningGoesByCurvesOfTheSameTraining takes jobs of a tuning whose trials end at nine: what their curves
 // say counts where those of the other tuning do, too.
 func TestARetryOfATuningGoesByCurvesOfTheSameTraining(t *testing.T) {
