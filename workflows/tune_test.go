@@ -161,6 +161,7 @@ func TestAStageThatReturnsNaNHasDivergedAtOnce(t *testing.T) {
 // tuner runs tunings in a test environment in which attempt does the jobs.
 type tuner struct {
 	find func(context.Context, wire.Lookup) ([]*wire.Kept, error) // of results of earlier runs
+	tell func(predictor.Event)
 
 	env *testsuite.TestWorkflowEnvironment
 
@@ -223,7 +224,7 @@ func (f *tuner) taken() quantity.Money {
 func (f *tuner) run(t *testing.T, s spillway.Search[fitInput, fitted]) (best spillway.Tuned[fitted], err error) {
 	t.Helper()
 	pipeline := tuned(s)
-	ports := runs.Ports{Stages: []runs.AnyStage{fit}, Find: f.find}
+	ports := runs.Ports{Stages: []runs.AnyStage{fit}, Find: f.find, Tell: f.tell}
 	f.env.SetWorkerOptions(worker.Options{
 		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
 		DeadlockDetectionTimeout: time.Minute,
@@ -1119,6 +1120,32 @@ func TestARetryOfATuningTakesTheJobsThatWereDone(t *testing.T) {
 					undisturbed.Objective)
 			}
 		})
+	}
+}
+
+// TestTasksOfATuningAreToldAsSuch has no need of their announcement, which may be lost. Tunings of before have the
+// windows of Maps.
+func TestTasksOfATuningAreToldAsSuch(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[int]bool{3: false, wire.WorkflowVersion: true} {
+		f := newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, _ wire.Task) (wire.Result, error) {
+			return told(fitLoss(in), 1), nil
+		})
+		tasks := 0
+		f.tell = func(event predictor.Event) {
+			if e, is := event.(predictor.Scheduled); is && e.Tasks > 0 {
+				if tasks += e.Tasks; e.Tuning != want {
+					t.Errorf("version %d: a task is told as a tuning's: %v", version, e.Tuning)
+				}
+			}
+		}
+		options := wire.RunOptions{Version: version, Window: 8}
+		if err := f.env.SetMemoOnStart(map[string]any{runs.OptionsMemo: options}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.run(t, fitSearch()); err != nil || tasks < 27 {
+			t.Errorf("version %d: %d tasks were told: %v", version, tasks, err)
+		}
 	}
 }
 

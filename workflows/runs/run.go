@@ -323,7 +323,7 @@ func (r *run) hint(ctx workflow.Context, c call) {
 		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
 		Input: c.inputBytes(), Declared: c.stage.Declared,
 		Program: program.name, Imports: program.imports, Kind: c.kind(), Fixed: program.image || c.stage.Recommends,
-		Unfit: c.unfit, Batches: !c.stage.Command, At: workflow.Now(ctx),
+		Unfit: c.unfit, Batches: !c.stage.Command, Tuning: c.tells && r.version >= versionAhead, At: workflow.Now(ctx),
 	})
 }
 
