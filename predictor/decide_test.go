@@ -170,6 +170,32 @@ func TestTheWindowOfATuningIsTwiceItsSlots(t *testing.T) {
 	}
 }
 
+// TestATuningIsKnownByItsTasks has one whose announcement was lost, and one whose stage was mapped before.
+func TestATuningIsKnownByItsTasks(t *testing.T) {
+	t.Parallel()
+	scheduled := hint("r", "score", predictor.TuningWindow, 1)
+	scheduled.Tuning = true
+	for name, before := range map[string][]predictor.Event{
+		"nothing": nil,
+		"a Map": {
+			predictor.Scheduled{Run: "r", Stage: stageNamed("score"), Expected: 1, At: after(0)}, hint("r", "score", 1, 0),
+			record("r", "score", 0, 1, 1),
+		},
+	} {
+		state := fold(learn(predictor.State{}, "score", 10, 1), started("r", 0, predictor.Goal{}))
+		for i, event := range before {
+			state = predictor.Fold(state, event)
+			if i == 1 {
+				_, state = predictor.Decide(state, laptop(0.5, 40))
+			}
+		}
+		plan, _ := predictor.Decide(predictor.Fold(state, scheduled), laptop(1, 40))
+		if len(plan.Windows) != 1 || plan.Windows[0].Tasks != 2*predictor.TuningWindow {
+			t.Errorf("after %s a tuning with a slot for each of its tasks has the windows %+v", name, plan.Windows)
+		}
+	}
+}
+
 func TestATermStartsItsTicksAnew(t *testing.T) {
 	t.Parallel()
 	var state predictor.State

@@ -119,6 +119,20 @@ func TestABudgetIsKeptForWhatFollows(t *testing.T) {
 	}
 }
 
+// TestAStageIsPaidBeforeWhatFollowsWhereThePoolTakesNoTask has no host, and a budget that pays for one of two stages.
+func TestAStageIsPaidBeforeWhatFollowsWhereThePoolTakesNoTask(t *testing.T) {
+	t.Parallel()
+	snap := roomy(0)
+	snap.Hosts = nil
+	const budget = 4 * quantity.USD / 1000
+	state := fold(twoSteps(2*quantity.GiB, 2*quantity.GiB),
+		started("r", 0, predictor.Goal{Budget: budget}), hint("r", "first", 40, 0))
+	got, _ := predictor.Decide(state, snap)
+	if n := slots(got, "first", predictor.Function); n < 1 {
+		t.Errorf("%d function slots, and nobody does the tasks:\n%s", n, strings.Join(reasons(got), "\n"))
+	}
+}
+
 // TestWithoutAGoalNothingIsDivided has a run without a goal, and one whose pipeline has not run.
 func TestWithoutAGoalNothingIsDivided(t *testing.T) {
 	t.Parallel()

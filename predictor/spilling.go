@@ -214,12 +214,14 @@ func (d *decider) backlog(w *work, o spill.Offer, limit int) spill.Backlog {
 		part := w.stage.Shares[id]
 		left, limited := d.timeLeft(w.stage, part)
 		mine, _ := d.partOf(part.Run, w.stage.ID.Name)
+		budget := max(0, part.Run.Goal.Budget-part.Run.Spent-d.committed[id])
+		reserved := min(mine.Reserved, budget)
 		b.Runs = append(b.Runs, spill.Waiting{
 			Run: id, Goal: part.Run.Goal, Left: max(left, 0), Limited: limited, Part: parts[id],
 			Due:      (part.Run.Goal.Deadline - time.Duration(d.now-part.Run.Started)).Seconds(),
 			After:    d.rests(part.Run, w.stage.ID.Name),
-			Budget:   max(0, part.Run.Goal.Budget-part.Run.Spent-d.committed[id]-mine.Reserved),
-			Reserved: mine.Reserved, Divided: d.divided(part.Run, w.stage.ID.Name), Planned: mine.Functions,
+			Budget:   budget - reserved,
+			Reserved: reserved, Divided: d.divided(part.Run, w.stage.ID.Name), Planned: mine.Functions,
 			Hastened: mine.Hastened,
 		})
 	}

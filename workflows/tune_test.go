@@ -161,6 +161,7 @@ func TestAStageThatReturnsNaNHasDivergedAtOnce(t *testing.T) {
 // tuner runs tunings in a test environment in which attempt does the jobs.
 type tuner struct {
 	find func(context.Context, wire.Lookup) ([]*wire.Kept, error) // of results of earlier runs
+	tell func(predictor.Event)
 
 	env *testsuite.TestWorkflowEnvironment
 
@@ -223,7 +224,7 @@ func (f *tuner) taken() quantity.Money {
 func (f *tuner) run(t *testing.T, s spillway.Search[fitInput, fitted]) (best spillway.Tuned[fitted], err error) {
 	t.Helper()
 	pipeline := tuned(s)
-	ports := runs.Ports{Stages: []runs.AnyStage{fit}, Find: f.find}
+	ports := runs.Ports{Stages: []runs.AnyStage{fit}, Find: f.find, Tell: f.tell}
 	f.env.SetWorkerOptions(worker.Options{
 		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
 		DeadlockDetectionTimeout: time.Minute,
@@ -1117,6 +1118,148 @@ func TestARetryOfATuningTakesTheJobsThatWereDone(t *testing.T) {
 			if stop == 1000 && (best.Objective != undisturbed.Objective || best.Trial != undisturbed.Trial) {
 				t.Errorf("trial %d is the best with %g, want %d with %g", best.Trial, best.Objective, undisturbed.Trial,
 					undisturbed.Objective)
+			}
+		})
+	}
+}
+
+// TestTasksOfATuningAreToldAsSuch has no need of their announcement, which may be lost. Tunings of before have the
+// windows of Maps.
+func TestTasksOfATuningAreToldAsSuch(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[int]bool{3: false, wire.WorkflowVersion: true} {
+		f := newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, _ wire.Task) (wire.Result, error) {
+			return told(fitLoss(in), 1), nil
+		})
+		tasks := 0
+		f.tell = func(event predictor.Event) {
+			if e, is := event.(predictor.Scheduled); is && e.Tasks > 0 {
+				if tasks += e.Tasks; e.Tuning != want {
+					t.Errorf("version %d: a task is told as a tuning's: %v", version, e.Tuning)
+				}
+			}
+		}
+		options := wire.RunOptions{Version: version, Window: 8}
+		if err := f.env.SetMemoOnStart(map[string]any{runs.OptionsMemo: options}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.run(t, fitSearch()); err != nil || tasks < 27 {
+			t.Errorf("version %d: %d tasks were told: %v", version, tasks, err)
+		}
+	}
+}
+
+// TestARetryOfATuningDoesJobsAnewThatToldNoObjective tries a run again whose jobs told another metric: the code that
+// tells this one is new.
+func TestARetryOfATuningDoesJobsAnewThatToldNoObjective(t *testing.T) {
+	t.Parallel()
+	f := newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, _ wire.Task) (wire.Result, error) {
+		return told(fitLoss(in), 1), nil
+	})
+	f.find = func(_ context.Context, lookup wire.Lookup) (all []*wire.Kept, err error) {
+		for range lookup.Keys {
+			all = append(all, &wire.Kept{Run: "first", Output: json.RawMessage(`{"accuracy":1}`), Told: &wire.Told{}})
+		}
+		return all, nil
+	}
+	if err := f.env.SetMemoOnStart(map[string]any{
+		runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion, Window: 8, RetryOf: "first"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	best, err := f.run(t, fitSearch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, trial := range best.Tuning.Trials {
+		if trial.State == runs.TrialFailed || trial.Jobs[0].Reused != "" {
+			t.Errorf("trial %d is %s: %q, taken from %q", trial.Number, trial.State, trial.Why, trial.Jobs[0].Reused)
+		}
+	}
+}
+
+// TestARetryOfATuningSendsWhatItTakesInPieces takes jobs with outputs of 60 KB, which are there at once: the server
+// takes no workflow task of more than 4 MiB.
+func TestARetryOfATuningSendsWhatItTakesInPieces(t *testing.T) {
+	t.Parallel()
+	const large = 60 << 10
+	f := newTuner(t, spillway.Goal{}, func(context.Context, fitInput, wire.Task) (wire.Result, error) {
+		return told(1, 1), nil
+	})
+	answered := 0
+	f.find = func(_ context.Context, lookup wire.Lookup) (all []*wire.Kept, err error) {
+		answered++
+		output := fmt.Sprintf(`{"loss":%d,"text":%q}`, answered, strings.Repeat("a", large))
+		return []*wire.Kept{{Run: "first", Output: json.RawMessage(output), Told: &wire.Told{}}}, nil
+	}
+	pieces := 0
+	f.env.SetOnTimerScheduledListener(func(string, time.Duration) { pieces++ })
+	if err := f.env.SetMemoOnStart(map[string]any{
+		runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion, Window: 8, RetryOf: "first"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.run(t, fitSearch()); err != nil {
+		t.Fatal(err)
+	}
+	if most := answered * large / (2 << 20); len(f.tasks) > 0 || pieces < most {
+		t.Errorf("%d jobs of %d bytes were taken in %d pieces, and %d done; want %d pieces at least", answered, large,
+			pieces+1, len(f.tasks), most+1)
+	}
+}
+
+// TestARetryOfATuningGoesByCurvesOfTheSameTraining takes jobs of a tuning whose trials end at nine: what their curves
+// say counts where those of the other tuning do, too.
+func TestARetryOfATuningGoesByCurvesOfTheSameTraining(t *testing.T) {
+	t.Parallel()
+	for most, out := range map[float64]bool{9: true, 27: false} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			t.Parallel()
+			var kept memory
+			search := fitSearch()
+			search.Trials, search.Most, search.Least = 6, 9, 1
+			start := func(run string) *tuner {
+				var f *tuner
+				f = newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, task wire.Task) (wire.Result, error) {
+					turn, loss := in.Trial, 1.0
+					if n := turn.Number; n == 2 || n == 3 {
+						loss = []float64{0.3, 0.4}[n-2] - 0.1*float64(turn.Rung)
+					}
+					result, told := told(loss, 1), wire.Told{}
+					if task.Stretch != nil {
+						stretch, before := *task.Stretch, 0.41
+						stretch.Most = most
+						told.Stretch = &stretch
+						if turn.Number == 3 && run == "first" {
+							told.Prospect = &predictor.Prospect{Metric: "loss", Value: loss, Low: 0.35, High: 0.38, Before: &before}
+							result.Prospect = told.Prospect
+						}
+					}
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					kept.mu.Lock()
+					defer kept.mu.Unlock()
+					kept.kept = append(kept.kept, wire.Kept{Key: f.keys[task.ID], Run: run, Output: result.Output, Told: &told})
+					return result, nil
+				})
+				options := wire.RunOptions{Version: wire.WorkflowVersion, Window: 1}
+				if run != "first" {
+					f.find, options.RetryOf = kept.find, "first"
+				}
+				if err := f.env.SetMemoOnStart(map[string]any{runs.OptionsMemo: options}); err != nil {
+					t.Fatal(err)
+				}
+				return f
+			}
+			for _, run := range []string{"first", "second"} {
+				best, err := start(run).run(t, search)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := out || run == "first"
+				if trial := best.Tuning.Trials[3]; (len(trial.Jobs) == 1) != want {
+					t.Errorf("run %s: a trial had %d jobs: %q; want it out %v", run, len(trial.Jobs), trial.Why, want)
+				}
 			}
 		})
 	}

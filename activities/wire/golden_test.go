@@ -240,6 +240,7 @@ func plainMessages() map[string]any {
 			Told: &wire.Told{
 				Checkpoint: ref, Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"},
 				Prospect: &predictor.Prospect{Metric: "loss", Value: 0.25, Low: 0.125, High: 0.1875, Before: &before},
+				Stretch:  &predictor.Stretch{From: 1, Before: 1, To: 3, Most: 27},
 			},
 		},
 		"lookup": &wire.Lookup{

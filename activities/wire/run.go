@@ -120,10 +120,12 @@ type Kept struct {
 
 // Told is what the Result of a task tells where Task.Tells and Task.Stretch ask for it, as the Result has it.
 type Told struct {
-	Checkpoint activities.Ref      `json:"checkpoint,omitzero"`
-	Metrics    map[string]float64  `json:"metrics,omitempty"`
-	NotFinite  []string            `json:"not_finite,omitempty"`
-	Prospect   *predictor.Prospect `json:"prospect,omitempty"`
+	Checkpoint activities.Ref     `json:"checkpoint,omitzero"`
+	Metrics    map[string]float64 `json:"metrics,omitempty"`
+	NotFinite  []string           `json:"not_finite,omitempty"`
+	// Prospect is of the training that Stretch is a part of.
+	Prospect *predictor.Prospect `json:"prospect,omitempty"`
+	Stretch  *predictor.Stretch  `json:"stretch,omitempty"`
 }
 
 // Lookup asks for results that a run may take.

@@ -163,8 +163,8 @@ type Scheduled struct {
 	Unfit string `json:"unfit,omitempty"`
 	// further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
 	Expected int `json:"expected,omitempty"`
-	// Tuning says, where tasks are announced, that they are those of a tuning, which decides what the next one does when
-	// another ends: the fewer wait, the more it knows.
+	// Tuning says that the tasks are those of a tuning, which decides what the next one does when another ends: the fewer
+	// wait, the more it knows.
 	Tuning bool      `json:"tuning,omitempty"`
 	At     time.Time `json:"at"`
 }

@@ -110,7 +110,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 	part.Load.Inputs.add(tasks, e.Input)
 	part.Queued[queue] = min(part.Queued[queue]+tasks, maxTasks)
 	part.Scheduled = min(part.Scheduled+tasks, maxTasks)
-	if e.Expected > 0 {
+	if e.Expected > 0 || e.Tuning { // an announcement may be lost
 		part.Tuning = e.Tuning
 	}
 	part.Further = min(max(0, part.Further-tasks)+min(max(0, e.Expected), maxTasks), maxTasks)

@@ -165,7 +165,7 @@ type Share struct {
 	Window    int            `json:"window,omitempty"`  // what the run was told last, as is Priority; 0 for the default
 	Priority  int            `json:"priority,omitempty"`
 	Steered   bool           `json:"steered,omitempty"`  // the run was told a window that is not the default
-	Tuning    bool           `json:"tuning,omitempty"`   // what the run announced last are tasks of a tuning
+	Tuning    bool           `json:"tuning,omitempty"`   // what the run told of last are tasks of a tuning
 	Declined  bool           `json:"declined,omitempty"` // that nothing spills was already told
 
 	Run *Run `json:"-"`

@@ -61,7 +61,7 @@ type Waiting struct {
 	// Part is the part of the tasks that is the run's.
 	Part float64
 	// Budget is what is left of the run's budget for functions of the stage; it means nothing where the goal has none.
-	// Reserved is what a plan keeps besides, for the pool and for what follows.
+	// Reserved is what a plan keeps of it besides, for the pool and for what follows.
 	Budget, Reserved quantity.Money
 }
 
@@ -315,6 +315,16 @@ func (b Backlog) bounded(wanted Choice, run Waiting) Choice {
 		// What is kept by the plan changes with each attempt that ends: what was once given is to be paid as it is expected.
 		if float64(b.Price(held))*run.Part <= float64(run.Budget) {
 			n = held
+		}
+	}
+	if n == 0 && run.Reserved > 0 && b.Never(0) {
+		// Nothing follows before these tasks are done, and nobody else does them.
+		n = min(b.affordable(wanted.Slots, run.Budget+run.Reserved, run.Part), max(1, run.Planned))
+		if n > 0 {
+			wanted.Slots = n
+			wanted.Reason += fmt.Sprintf("; the plan keeps %s for what follows, which pays for these tasks first, as the pool "+
+				"takes none, so it is %s", run.Reserved, words.Count(n, "slot"))
+			return wanted
 		}
 	}
 	if n < wanted.Slots {

@@ -71,6 +71,21 @@ func TestTheGoalOfARunChoosesItsFunctions(t *testing.T) {
 			Waiting{Goal: poor, Budget: quantity.USD.Times(0.0014), Divided: "so"},
 			1, "so it is 1 slot",
 		},
+		{
+			"what follows cannot be paid first where nobody else takes the tasks", func(b *Backlog) { b.Wait = NoPool },
+			Waiting{Goal: poor, Reserved: quantity.USD.Times(0.002), Divided: "so", Planned: 2},
+			2, "which pays for these tasks first, as the pool takes none",
+		},
+		{
+			"but where all that is left does not pay for them", func(b *Backlog) { b.Wait = NoPool },
+			Waiting{Goal: poor, Reserved: quantity.USD.Times(0.0014), Divided: "so", Planned: 2},
+			0, "so it is 0 slots",
+		},
+		{
+			"and what follows is kept where the pool takes them", nil,
+			Waiting{Goal: poor, Reserved: quantity.USD.Times(0.002), Divided: "so", Planned: 2},
+			0, "that the plan keeps",
+		},
 		{"a lost one takes the fastest", nil, Waiting{Goal: deadline, Limited: true}, 8, "which is lost"},
 		{"latency takes all that help", nil, Waiting{Goal: fact.Goal{Minimise: fact.Latency}}, 8, "minimises latency"},
 		{"cost takes none", nil, Waiting{Goal: fact.Goal{Minimise: fact.Cost}}, 0, "minimises cost"},

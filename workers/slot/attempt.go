@@ -386,6 +386,7 @@ func (a *Attempt) keep(
 		state := a.State()
 		kept.Told = &wire.Told{
 			Checkpoint: state.Checkpoint, Metrics: state.Metrics, NotFinite: state.NotFinite, Prospect: a.prospect(),
+			Stretch: a.Task.Stretch,
 		}
 	}
 	go func() {

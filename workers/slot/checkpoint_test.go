@@ -135,6 +135,7 @@ func TestAResultTellsTheCheckpointAndTheMetricsWhereItsTaskAsks(t *testing.T) {
 		if c.asks {
 			want = &wire.Told{
 				Checkpoint: result.Checkpoint, Metrics: result.Metrics, NotFinite: result.NotFinite, Prospect: result.Prospect,
+				Stretch: asked.Stretch,
 			}
 		}
 		if diff := cmp.Diff(want, (*keep)[i].Told); diff != "" {

@@ -47,6 +47,10 @@ const (
 	versionAhead = 4
 )
 
+// rulesAhead are the [search.Options] Rules of tunings from versionAhead on: a newer engine, whose newest are others,
+// restores them.
+const rulesAhead = 1
+
 // run is what the SDK remembers of the run that a workflow is, or is a part of. Workflow code owns it: no lock is
 // needed.
 type run struct {
@@ -319,7 +323,7 @@ func (r *run) hint(ctx workflow.Context, c call) {
 		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
 		Input: c.inputBytes(), Declared: c.stage.Declared,
 		Program: program.name, Imports: program.imports, Kind: c.kind(), Fixed: program.image || c.stage.Recommends,
-		Unfit: c.unfit, Batches: !c.stage.Command, At: workflow.Now(ctx),
+		Unfit: c.unfit, Batches: !c.stage.Command, Tuning: c.tells && r.version >= versionAhead, At: workflow.Now(ctx),
 	})
 }
 

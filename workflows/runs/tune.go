@@ -13,7 +13,6 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/predictor/search"
 	"github.com/spillway-ml/spillway/workflows/internal/account"
 )
 
@@ -113,7 +112,7 @@ func (r *run) tune(ctx workflow.Context, q TuneRequest) (Tuning, json.RawMessage
 		First: first, Prices: r.options.Prices,
 	}
 	if r.version >= versionAhead {
-		q.Options.Rules = search.Newest
+		q.Options.Rules = rulesAhead
 	}
 	part.Request = q
 	if r.version >= versionAhead && r.find != nil && !r.continued && r.options.Reuses(q.Stage) {

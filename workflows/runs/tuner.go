@@ -51,6 +51,7 @@ type tuner struct {
 	reused  taken         // what was taken since it was told last
 	reports int
 	bytes   int // of inputs and outputs in this part
+	unsaved int // of what was looked up since the history was last sent to the server
 	told    int // jobs that told an objective, or diverged
 	failed  int // those that failed for good
 	failure string
@@ -237,6 +238,13 @@ func (t *tuner) step(ctx, group workflow.Context, cancel func()) error {
 	return t.begin(ctx, group, cancel, job, task, jobLine{After: after, From: from})
 }
 
+// mostUnsaved is how many bytes of what is looked up one workflow task has about at most: it is all sent to the server
+// at its end, which takes 4 MiB. lookedUp is about what a look-up comes to besides the output that it finds.
+const (
+	mostUnsaved = 1 << 20
+	lookedUp    = 1 << 10
+)
+
 // take ends a job by what it told in the run that this one tries again, where that is kept: it costs nothing, and its
 // trial goes on from the checkpoint that it made there. What that run decided need not be decided again in its order:
 // each job is looked up when it is due. An error says that the tuning was cancelled.
@@ -248,24 +256,40 @@ func (t *tuner) take(ctx workflow.Context, job search.Job, line jobLine) (found 
 	if err != nil {
 		return false, fmt.Errorf("trial %d: %w", job.Trial, err)
 	}
+	if t.unsaved >= mostUnsaved {
+		t.unsaved = 0
+		if err := workflow.Sleep(ctx, time.Millisecond); err != nil || t.ended != "" { // what ends a workflow task
+			return t.ended != "", err
+		}
+	}
 	stage := t.q.Stage
 	key := wire.NewResultKey(t.r.stageID(stage.Name), stage.Command, stage.CacheVersion, input)
 	kept, err := t.r.lookUp(ctx, inquiry{
 		Lookup: wire.Lookup{Run: t.part.RetryOf, For: t.r.id, Keys: []wire.ResultKey{key}}, Had: []bool{false},
 	})
+	t.unsaved += lookedUp
+	if len(kept) > 0 && kept[0] != nil {
+		t.unsaved += len(kept[0].Output)
+	}
 	// Engines of before kept no checkpoints with results.
 	if err != nil || t.ended != "" || len(kept) == 0 || kept[0] == nil || kept[0].Told == nil {
 		return t.ended != "", err
 	}
 	one := *kept[0]
+	result := wire.Result{
+		Output: one.Output, Checkpoint: one.Told.Checkpoint, Metrics: one.Told.Metrics, NotFinite: one.Told.NotFinite,
+	}
+	if end, _, _ := t.verdict(result, nil); end == jobFailed {
+		return false, nil // the code may be another now, or the objective
+	}
+	if stretch := t.stretch(job, line.From); stretch != nil && one.Told.Stretch != nil && *stretch == *one.Told.Stretch {
+		result.Prospect = one.Told.Prospect
+	}
 	line.Taken, line.Started = one.From, workflow.Now(ctx).UnixMilli()
 	number := len(t.log.Jobs)
 	t.log.Jobs, t.jobs = append(t.log.Jobs, line), append(t.jobs, job)
 	t.bytes += len(input)
-	t.settle(ctx, number, wire.Result{
-		Output: one.Output, Checkpoint: one.Told.Checkpoint, Metrics: one.Told.Metrics, NotFinite: one.Told.NotFinite,
-		Prospect: one.Told.Prospect,
-	}, nil)
+	t.settle(ctx, number, result, nil)
 	t.reused.Tasks++
 	t.reused.From, t.reused.Saved, t.reused.Wall = one.From, t.reused.Saved.Plus(one.Cost), t.reused.Wall+one.Wall
 	return true, nil
@@ -317,7 +341,7 @@ func (t *tuner) begin(
 		result, err := t.r.runWithin(ctx, c)
 		t.settle(ctx, line, result, err)
 		t.running--
-		if result.Took > 0 && before > 0 {
+		if t.log.Jobs[line].Ran > 0 && before > 0 {
 			t.turn = t.log.Jobs[line].waited() / time.Duration(before)
 		}
 		if t.told == 0 && t.failed >= min(mostFailed, t.q.Options.Trials) && t.ended == "" {
@@ -348,7 +372,10 @@ const maxWhy = 300
 func (t *tuner) settle(ctx workflow.Context, number int, result wire.Result, err error) {
 	job, line := t.jobs[number], &t.log.Jobs[number]
 	line.Spent = result.Cost
-	line.Took, line.Ran = workflow.Now(ctx).UnixMilli()-line.Started, result.Took.Milliseconds()
+	line.Took = workflow.Now(ctx).UnixMilli() - line.Started
+	if t.r.version >= versionAhead {
+		line.Ran = result.Took.Milliseconds()
+	}
 	line.End, line.Objective, line.Why = t.verdict(result, err)
 	if line.Taken == "" {
 		t.r.purse.settle(taskOf(t.q.Stage.Name, t.part.First+number), line.Spent, units(job, line.From),
