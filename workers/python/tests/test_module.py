@@ -134,13 +134,14 @@ spillway.progress(3)
             """
 import sys, types, spillway
 sys.modules["torch.utils.data"] = data = types.ModuleType("torch.utils.data")
+spillway.progress(0)  # while another thread is still importing it
 for worker in (None, object(), None):
     data.get_worker_info = lambda: worker
     spillway.progress(1)
 """,
             RANK="0",
         )
-        self.assertEqual((said, told), ("", [{"progress": 1}, {"progress": 1}]))
+        self.assertEqual((said, told), ("", [{"progress": 0}, {"progress": 1}, {"progress": 1}]))
 
     def test_a_process_that_claims_to_be_the_first_speaks_though_it_was_forked(self) -> None:
         told, said = run("""
@@ -250,6 +251,28 @@ callback.on_train_end(arguments, state, None)
 print(callback._meter.samples)
 """)
         self.assertEqual((said, [line["progress"] for line in told]), ("16\n", [0, 1]))
+
+    def test_checkpoints_of_a_second_trainer_are_told_where_the_first_one_failed(self) -> None:
+        told, said = run("""
+import sys, types
+for name in ("torch", "lightning", "lightning.pytorch"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["lightning.pytorch"].Callback = object
+from spillway.lightning import SpillwayCallback
+class Trainer:
+    is_global_zero = True
+    def save_checkpoint(self, filepath, weights_only=False):
+        open(filepath, "w").close()
+callback = SpillwayCallback()
+failed, second = Trainer(), Trainer()
+callback.setup(failed, None, "fit")  # and of one that fails Lightning calls no teardown
+callback.setup(second, None, "fit")
+callback.setup(second, None, "fit")
+second.save_checkpoint("/dev/null")
+callback.teardown(second, None, "fit")
+second.save_checkpoint("/dev/null")
+""")
+        self.assertEqual((said, told), ("", [{"checkpoint": "/dev/null"}]))
 
 
 if __name__ == "__main__":
