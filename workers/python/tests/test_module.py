@@ -35,7 +35,7 @@ class Reports(unittest.TestCase):
         told, said = run("""
 import os, pathlib, spillway
 spillway.progress(0)
-spillway.progress(3, 10, {"loss": 0.25, "worse": float("nan"), "worst": float("-inf"), "count": True})
+spillway.progress(3, 10, {"loss": 0.25, "worse": float("nan"), "worst": float("-inf"), "count": True, "big": 10**400})
 spillway.checkpoint("state.pt")
 spillway.checkpoint(pathlib.Path("/tmp/one"))
 spillway.result(accuracy=0.5, history=[1, float("inf")], names={"a": None}, where=pathlib.Path("x"))
@@ -48,7 +48,11 @@ print(os.getcwd(), spillway.resume(), spillway.active())
             told,
             [
                 {"progress": 0},
-                {"progress": 3, "of": 10, "metrics": {"loss": 0.25, "worse": "NaN", "worst": "NaN", "count": 1}},
+                {
+                    "progress": 3,
+                    "of": 10,
+                    "metrics": {"loss": 0.25, "worse": "NaN", "worst": "NaN", "count": 1, "big": "NaN"},
+                },
                 {"checkpoint": here + "/state.pt"},
                 {"checkpoint": "/tmp/one"},
                 {"result": {"accuracy": 0.5, "history": [1, None], "names": {"a": None}, "where": "x"}},
@@ -225,7 +229,7 @@ print(_meter.size(None))
 class Named:  # what users name such fields has another meaning there
     items, values, shape = Array(3), Array(3), "wide"
 print(_meter.size(Named()))
-print(_meter.numbers({"loss": 0.5, "text": "x", "none": None, "count": 3}))
+print(_meter.numbers({"loss": 0.5, "text": "x", "none": None, "count": 3, "big": 10**400}))
 """)
         self.assertEqual(told, [])
         self.assertEqual(
