@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -83,6 +84,9 @@ func (w *Workspace) Follow(ctx context.Context, r io.Reader, listener Listener) 
 	var keeping sync.WaitGroup
 	checkpoints := make(chan string, 1)
 	keeping.Go(func() { f.keep(ctx, checkpoints) })
+	if pipe, ok := r.(*os.File); ok {
+		r = &lateReader{File: pipe, ctx: ctx, left: maxLate}
+	}
 	lines := bufio.NewReaderSize(r, 64<<10)
 	for ctx.Err() == nil {
 		line, tooLong, err := readLine(lines)
@@ -97,6 +101,37 @@ func (w *Workspace) Follow(ctx context.Context, r io.Reader, listener Listener) 
 	close(checkpoints)
 	keeping.Wait()
 	return f.reported
+}
+
+// maxLate is how much is read after a deadline, which is the most that Linux lets a pipe hold.
+const maxLate = 1 << 20
+
+// lateReader reads a pipe. What is in it when its deadline has passed is read all the same, such as a result: this
+// process may have had no time before.
+type lateReader struct {
+	*os.File
+	ctx  context.Context //nolint:containedctx // of Follow, which makes it and ends before it
+	left int
+}
+
+// Read reads what there is, and waits for more until the deadline.
+func (r *lateReader) Read(p []byte) (int, error) {
+	n, err := r.File.Read(p)
+	if !errors.Is(err, os.ErrDeadlineExceeded) || r.ctx.Err() != nil || r.left == 0 {
+		return n, err
+	}
+	raw, openErr := r.SyscallConn()
+	if openErr != nil {
+		return n, err
+	}
+	controlErr := raw.Control(func(fd uintptr) { // its end that is here never waits
+		n, _ = syscall.Read(int(fd), p[:min(len(p), r.left)]) //nolint:gosec // a descriptor is small
+	})
+	if controlErr != nil || n <= 0 {
+		return 0, err
+	}
+	r.left -= n
+	return n, nil
 }
 
 // readLine reads one line without its end. Of a line that is too long the rest is read and dropped.

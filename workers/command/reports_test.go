@@ -3,6 +3,7 @@ package command_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -383,6 +385,35 @@ func TestAStrayProcessThatHoldsThePipeDoesNotHoldFollow(t *testing.T) {
 	}
 	kill := exec.CommandContext(context.WithoutCancel(t.Context()), "kill", "-9", strings.TrimSpace(out.String()))
 	if err := kill.Run(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhatWasReportedBeforeTheEndIsReadHoweverLate has a process that comes to reading only after a second, as on a
+// host whose cores others have.
+func TestWhatWasReportedBeforeTheEndIsReadHoweverLate(t *testing.T) {
+	t.Parallel()
+	w := newHost(t).prepare(t, wire.Command{Arguments: sh(`echo '{"progress": 1}' >&4; echo '{"result": {"a": 1}}' >&4`)},
+		activities.Ref{})
+	program, err := w.Program(command.Launch{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Start((*exec.Cmd).Start); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(program.Command.Wait(), program.Ended()); err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Reports.SetReadDeadline(time.Unix(1, 0)); err != nil { // for a second to have passed
+		t.Fatal(err)
+	}
+	reported := w.Follow(t.Context(), program.Reports, command.Listener{})
+	want := command.Reported{Values: map[string]any{"a": json.Number("1")}, Lines: 2}
+	if diff := cmp.Diff(want, reported); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
+	}
+	if err := program.Reports.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/spillway-ml/spillway/activities"
@@ -35,6 +36,38 @@ func TestAnotherUserRunsNothingInPlaceAndNoContainer(t *testing.T) {
 	if _, err := command.Prepare(t.Context(), h.Options, wire.Command{Arguments: []string{"true"}},
 		activities.Ref{}); err == nil {
 		t.Error("pip would run as this process's user")
+	}
+}
+
+// TestAttackTheUserOfAProgramPutsNothingInPlaceOfThePipe looks at who has what: the engine opens the pipe by its path,
+// while programs of other attempts run as the same user.
+func TestAttackTheUserOfAProgramPutsNothingInPlaceOfThePipe(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root has programs run as another user")
+	}
+	h := newHost(t)
+	h.User = &spawn.User{Name: "guest", UID: 4711, GID: 4712}
+	h.Assist = func(*exec.Cmd) error { return errors.New("nothing is prepared") }
+	w := h.prepare(t, wire.Command{Arguments: []string{"true"}}, activities.Ref{})
+	top := filepath.Dir(w.Directory())
+	for name, want := range map[string]struct {
+		uid, gid uint32
+		mode     os.FileMode
+	}{
+		"report":      {0, 4712, os.ModeDir | 0o710},
+		"report/pipe": {4711, 4712, os.ModeNamedPipe | 0o600},
+		"python":      {0, 0, os.ModeDir | 0o555},
+	} {
+		info, err := os.Lstat(filepath.Join(top, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		of, known := info.Sys().(*syscall.Stat_t)
+		if !known || of.Uid != want.uid || of.Gid != want.gid || info.Mode() != want.mode {
+			t.Errorf("%s has mode %s and is of %d:%d, want %s of %d:%d", name, info.Mode(), of.Uid, of.Gid, want.mode,
+				want.uid, want.gid)
+		}
 	}
 }
 

@@ -163,7 +163,8 @@ func (w *Workspace) hand() error {
 	if user == nil {
 		return nil
 	}
-	tops := []string{w.work, w.home(), w.temporary(), filepath.Dir(w.pipe())}
+	// Not the directory of the pipe: who can put something else in its place has this process open that.
+	tops := []string{w.work, w.home(), w.temporary(), w.pipe()}
 	if w.resume != "" {
 		tops = append(tops, filepath.Dir(w.resume))
 	}
@@ -175,7 +176,7 @@ func (w *Workspace) hand() error {
 			return fmt.Errorf("give the workspace to %s: %w", user.Name, err)
 		}
 	}
-	return user.Admit(0o710, w.options.Root, w.dir)
+	return user.Admit(0o710, w.options.Root, w.dir, filepath.Dir(w.pipe()))
 }
 
 // waitForForks waits until children that are being forked have executed their programs. Until then they have open what

@@ -6,22 +6,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spillway-ml/spillway/workers/command/commandtest"
 	"github.com/spillway-ml/spillway/workers/python"
 )
 
-// interpreter returns a Python, or skips the test; where SPILLWAY_TEST_REQUIRE names python, it fails the test.
+// interpreter returns a Python.
 func interpreter(t *testing.T) string {
 	t.Helper()
 	found, err := exec.LookPath("python3")
-	if err != nil && slices.Contains(strings.Split(os.Getenv("SPILLWAY_TEST_REQUIRE"), ","), "python") {
-		t.Fatal("python3 is not installed, and SPILLWAY_TEST_REQUIRE names python")
-	}
 	if err != nil {
-		t.Skip("python3 is not installed")
+		commandtest.Skip(t, "python", err)
 	}
 	return found
 }

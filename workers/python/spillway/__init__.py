@@ -102,6 +102,8 @@ def _number(name: str, value: Any) -> float | str:
     """A number as the protocol has it: those that JSON has not are the text NaN."""
     try:
         number = float(value)
+    except OverflowError:
+        return "NaN"
     except (TypeError, ValueError, RuntimeError) as why:
         raise TypeError(f"{name} is {value!r:.80}, and not a number") from why
     return number if math.isfinite(number) else "NaN"

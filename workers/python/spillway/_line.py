@@ -71,12 +71,13 @@ def _speaks() -> bool:
         return False
     if _claimed:
         return True
-    data = sys.modules.get("torch.utils.data")
-    if data is not None and data.get_worker_info() is not None:
+    # Modules are among these before they are imported whole.
+    worker = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
+    if worker is not None and worker() is not None:
         return False
     for name in RANKS:
         rank = os.environ.get(name)
         if rank:
             return rank == "0"
-    started = sys.modules.get("multiprocessing.process")  # which all that it starts have
-    return started is None or started.parent_process() is None
+    parent = getattr(sys.modules.get("multiprocessing.process"), "parent_process", None)  # all that it starts have one
+    return parent is None or parent() is None

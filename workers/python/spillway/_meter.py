@@ -90,6 +90,6 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float]:
     for name, value in values.items():
         try:
             found[str(name)] = float(value)
-        except (TypeError, ValueError, RuntimeError):
+        except (TypeError, ValueError, RuntimeError, OverflowError):
             continue
     return found

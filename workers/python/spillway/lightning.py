@@ -46,14 +46,13 @@ class SpillwayCallback(Callback):
 
     def __init__(self) -> None:
         self._meter = _meter.Meter()
-        self._save: Any = None
         self._total: int | None = None
         self._values: dict[str, float] = {}
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        if stage != "fit" or not trainer.is_global_zero or self._save is not None:
+        if stage != "fit" or not trainer.is_global_zero or "save_checkpoint" in vars(trainer):
             return
-        self._save = save = trainer.save_checkpoint
+        save = trainer.save_checkpoint
 
         def saved(filepath: Any, weights_only: Any = None, *rest: Any, **named: Any) -> None:
             save(filepath, weights_only, *rest, **named)
@@ -63,9 +62,7 @@ class SpillwayCallback(Callback):
         trainer.save_checkpoint = saved
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        if self._save is not None:
-            del trainer.save_checkpoint  # the method itself is found again
-            self._save = None
+        vars(trainer).pop("save_checkpoint", None)  # the method itself is found again
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if not trainer.is_global_zero:

@@ -35,7 +35,7 @@ class Reports(unittest.TestCase):
         told, said = run("""
 import os, pathlib, spillway
 spillway.progress(0)
-spillway.progress(3, 10, {"loss": 0.25, "worse": float("nan"), "worst": float("-inf"), "count": True})
+spillway.progress(3, 10, {"loss": 0.25, "worse": float("nan"), "worst": float("-inf"), "count": True, "big": 10**400})
 spillway.checkpoint("state.pt")
 spillway.checkpoint(pathlib.Path("/tmp/one"))
 spillway.result(accuracy=0.5, history=[1, float("inf")], names={"a": None}, where=pathlib.Path("x"))
@@ -48,7 +48,11 @@ print(os.getcwd(), spillway.resume(), spillway.active())
             told,
             [
                 {"progress": 0},
-                {"progress": 3, "of": 10, "metrics": {"loss": 0.25, "worse": "NaN", "worst": "NaN", "count": 1}},
+                {
+                    "progress": 3,
+                    "of": 10,
+                    "metrics": {"loss": 0.25, "worse": "NaN", "worst": "NaN", "count": 1, "big": "NaN"},
+                },
                 {"checkpoint": here + "/state.pt"},
                 {"checkpoint": "/tmp/one"},
                 {"result": {"accuracy": 0.5, "history": [1, None], "names": {"a": None}, "where": "x"}},
@@ -134,13 +138,14 @@ spillway.progress(3)
             """
 import sys, types, spillway
 sys.modules["torch.utils.data"] = data = types.ModuleType("torch.utils.data")
+spillway.progress(0)  # while another thread is still importing it
 for worker in (None, object(), None):
     data.get_worker_info = lambda: worker
     spillway.progress(1)
 """,
             RANK="0",
         )
-        self.assertEqual((said, told), ("", [{"progress": 1}, {"progress": 1}]))
+        self.assertEqual((said, told), ("", [{"progress": 0}, {"progress": 1}, {"progress": 1}]))
 
     def test_a_process_that_claims_to_be_the_first_speaks_though_it_was_forked(self) -> None:
         told, said = run("""
@@ -224,7 +229,7 @@ print(_meter.size(None))
 class Named:  # what users name such fields has another meaning there
     items, values, shape = Array(3), Array(3), "wide"
 print(_meter.size(Named()))
-print(_meter.numbers({"loss": 0.5, "text": "x", "none": None, "count": 3}))
+print(_meter.numbers({"loss": 0.5, "text": "x", "none": None, "count": 3, "big": 10**400}))
 """)
         self.assertEqual(told, [])
         self.assertEqual(
@@ -250,6 +255,28 @@ callback.on_train_end(arguments, state, None)
 print(callback._meter.samples)
 """)
         self.assertEqual((said, [line["progress"] for line in told]), ("16\n", [0, 1]))
+
+    def test_checkpoints_of_a_second_trainer_are_told_where_the_first_one_failed(self) -> None:
+        told, said = run("""
+import sys, types
+for name in ("torch", "lightning", "lightning.pytorch"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["lightning.pytorch"].Callback = object
+from spillway.lightning import SpillwayCallback
+class Trainer:
+    is_global_zero = True
+    def save_checkpoint(self, filepath, weights_only=False):
+        open(filepath, "w").close()
+callback = SpillwayCallback()
+failed, second = Trainer(), Trainer()
+callback.setup(failed, None, "fit")  # and of one that fails Lightning calls no teardown
+callback.setup(second, None, "fit")
+callback.setup(second, None, "fit")
+second.save_checkpoint("/dev/null")
+callback.teardown(second, None, "fit")
+second.save_checkpoint("/dev/null")
+""")
+        self.assertEqual((said, told), ("", [{"checkpoint": "/dev/null"}]))
 
 
 if __name__ == "__main__":
