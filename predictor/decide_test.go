@@ -178,7 +178,8 @@ func TestATuningIsKnownByItsTasks(t *testing.T) {
 	for name, before := range map[string][]predictor.Event{
 		"nothing": nil,
 		"a Map": {
-			predictor.Scheduled{Run: "r", Stage: stageNamed("score"), Expected: 1, At: after(0)}, hint("r", "score", 1, 0),
+			predictor.Scheduled{Run: "r", Stage: stageNamed("score"), Expected: 1, At: after(0)},
+			hint("r", "score", 1, 0),
 			record("r", "score", 0, 1, 1),
 		},
 	} {

@@ -1187,7 +1187,7 @@ func TestARetryOfATuningSendsWhatItTakesInPieces(t *testing.T) {
 		return told(1, 1), nil
 	})
 	answered := 0
-	f.find = func(_ context.Context, lookup wire.Lookup) (all []*wire.Kept, err error) {
+	f.find = func(context.Context, wire.Lookup) (all []*wire.Kept, err error) {
 		answered++
 		output := fmt.Sprintf(`{"loss":%d,"text":%q}`, answered, strings.Repeat("a", large))
 		return []*wire.Kept{{Run: "first", Output: json.RawMessage(output), Told: &wire.Told{}}}, nil
