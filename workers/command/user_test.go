@@ -49,7 +49,18 @@ func TestAttackTheUserOfAProgramPutsNothingInPlaceOfThePipe(t *testing.T) {
 	h := newHost(t)
 	h.User = &spawn.User{Name: "guest", UID: 4711, GID: 4712}
 	h.Assist = func(*exec.Cmd) error { return errors.New("nothing is prepared") }
-	w := h.prepare(t, wire.Command{Arguments: []string{"true"}}, activities.Ref{})
+	temporary := filepath.Clean(os.TempDir())
+	if err := h.User.Reaches(temporary); err != nil {
+		t.Skip(err)
+	}
+	for dir := filepath.Dir(h.Root); dir != temporary; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // so that the user passes
+			t.Fatal(err)
+		}
+	}
+	w := h.prepare(t, wire.Command{Arguments: sh(
+		`echo '{"progress": 1}' >"$SPILLWAY_REPORT"; rm -f "$SPILLWAY_REPORT"; echo '{"progress": 2}' >>"$SPILLWAY_REPORT"`,
+	)}, activities.Ref{})
 	top := filepath.Dir(w.Directory())
 	for name, want := range map[string]struct {
 		uid, gid uint32
@@ -68,6 +79,23 @@ func TestAttackTheUserOfAProgramPutsNothingInPlaceOfThePipe(t *testing.T) {
 			t.Errorf("%s has mode %s and is of %d:%d, want %s of %d:%d", name, info.Mode(), of.Uid, of.Gid, want.mode,
 				want.uid, want.gid)
 		}
+	}
+	program, err := w.Program(command.Launch{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	program.Command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4711, Gid: 4712}}
+	if err := program.Start((*exec.Cmd).Start); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(program.Command.Wait(), program.Ended()); err != nil {
+		t.Error(err)
+	}
+	if reported := w.Follow(t.Context(), program.Reports, command.Listener{}); reported.Lines != 2 {
+		t.Errorf("%d lines are read, want 2", reported.Lines)
+	}
+	if err := program.Reports.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

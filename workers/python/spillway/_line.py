@@ -77,7 +77,7 @@ def _speaks() -> bool:
         return False
     for name in RANKS:
         rank = os.environ.get(name)
-        if rank:
+        if rank and (name != "RANK" or os.environ.get("WORLD_SIZE")):  # alone it may be that of a LoRA, say
             return rank == "0"
     parent = getattr(sys.modules.get("multiprocessing.process"), "parent_process", None)  # all that it starts have one
     return parent is None or parent() is None

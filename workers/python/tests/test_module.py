@@ -107,7 +107,9 @@ threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
         for variables, speaks in (
             ({"RANK": "0", "LOCAL_RANK": "0"}, True),
             ({"RANK": "1", "LOCAL_RANK": "1"}, False),
-            ({"RANK": "8", "LOCAL_RANK": "0"}, False),
+            ({"RANK": "8", "LOCAL_RANK": "0", "WORLD_SIZE": "16"}, False),
+            ({"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "16"}, True),
+            ({"RANK": "8"}, True),
             ({"LOCAL_RANK": "1"}, False),
             ({"SLURM_PROCID": "3"}, False),
         ):
