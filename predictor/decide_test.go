@@ -175,24 +175,32 @@ func TestATuningIsKnownByItsTasks(t *testing.T) {
 	t.Parallel()
 	scheduled := hint("r", "score", predictor.TuningWindow, 1)
 	scheduled.Tuning = true
-	for name, before := range map[string][]predictor.Event{
-		"nothing": nil,
-		"a Map": {
+	wide := []predictor.Event{hint("r", "score", 40, 0)}
+	for task := range 40 {
+		wide = append(wide, record("r", "score", task, 1, 1))
+	}
+	for name, c := range map[string]struct {
+		want   int
+		before []predictor.Event
+	}{
+		"nothing":                   {2 * predictor.TuningWindow, nil},
+		"a Map that was told of it": {2 * 40, wide}, // of whose slots none has gone yet
+		"a Map": {2 * predictor.TuningWindow, []predictor.Event{
 			predictor.Scheduled{Run: "r", Stage: stageNamed("score"), Expected: 1, At: after(0)},
 			hint("r", "score", 1, 0),
 			record("r", "score", 0, 1, 1),
-		},
+		}},
 	} {
 		state := fold(learn(predictor.State{}, "score", 10, 1), started("r", 0, predictor.Goal{}))
-		for i, event := range before {
+		for i, event := range c.before {
 			state = predictor.Fold(state, event)
-			if i == 1 {
+			if i <= 1 { // its tasks wait
 				_, state = predictor.Decide(state, laptop(0.5, 40))
 			}
 		}
 		plan, _ := predictor.Decide(predictor.Fold(state, scheduled), laptop(1, 40))
-		if len(plan.Windows) != 1 || plan.Windows[0].Tasks != 2*predictor.TuningWindow {
-			t.Errorf("after %s a tuning with a slot for each of its tasks has the windows %+v", name, plan.Windows)
+		if len(plan.Windows) != 1 || plan.Windows[0].Tasks != c.want {
+			t.Errorf("after %s a tuning of four tasks has the windows %+v, want %d", name, plan.Windows, c.want)
 		}
 	}
 }

@@ -333,9 +333,6 @@ func (d *decider) turnWindows() {
 				least = min(plan.TuningWindow, least)
 			}
 			before, priority := cmp.Or(part.Window, least), cmp.Or(part.Priority, priorityUsual)
-			if part.Tuning && !part.Steered {
-				before = least // the window is that of a Map before it, and was never told
-			}
 			part.Window = d.window(part, max(before, least), least, slots)
 			part.Priority = d.priority(w, part, priority)
 			changed := part.Window != before || part.Priority != priority

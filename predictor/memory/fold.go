@@ -110,8 +110,10 @@ func (m *State) scheduled(e fact.Scheduled) {
 	part.Load.Inputs.add(tasks, e.Input)
 	part.Queued[queue] = min(part.Queued[queue]+tasks, maxTasks)
 	part.Scheduled = min(part.Scheduled+tasks, maxTasks)
-	if e.Expected > 0 || e.Tuning { // an announcement may be lost
-		part.Tuning = e.Tuning
+	if (e.Expected > 0 || e.Tuning) && part.Tuning != e.Tuning { // an announcement may be lost
+		if part.Tuning = e.Tuning; e.Tuning {
+			part.Window = 0 // it has few, whatever a Map before it had
+		}
 	}
 	part.Further = min(max(0, part.Further-tasks)+min(max(0, e.Expected), maxTasks), maxTasks)
 }
