@@ -1149,6 +1149,32 @@ func TestTasksOfATuningAreToldAsSuch(t *testing.T) {
 	}
 }
 
+// TestATuningOfBeforeGoesByHowLongItsJobsTook has jobs that take a minute, and of which hosts tell that they ran for a
+// second: another one has time by that, and none by what runs of before go by, whoever replays them.
+func TestATuningOfBeforeGoesByHowLongItsJobsTook(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[int]int{3: 1, wire.WorkflowVersion: 2} {
+		f := newTuner(t, spillway.Goal{}, nil)
+		options := wire.RunOptions{Version: version, Window: 1}
+		if err := f.env.SetMemoOnStart(map[string]any{runs.OptionsMemo: options}); err != nil {
+			t.Fatal(err)
+		}
+		result := told(1, 5)
+		result.Took = time.Second
+		f.env.OnActivity(fit.Name(), mock.Anything, mock.Anything, mock.Anything).Return(result, nil).
+			AfterFn(func() time.Duration { return time.Minute })
+		search := fitSearch()
+		search.Time = 90 * time.Second
+		best, err := f.run(t, search)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if best.Tuning.Begun != want || best.Tuning.Ended != runs.EndedTime {
+			t.Errorf("version %d: %d jobs were begun until %s, want %d", version, best.Tuning.Begun, best.Tuning.Ended, want)
+		}
+	}
+}
+
 // TestARetryOfATuningDoesJobsAnewThatToldNoObjective tries a run again whose jobs told another metric: the code that
 // tells this one is new.
 func TestARetryOfATuningDoesJobsAnewThatToldNoObjective(t *testing.T) {
