@@ -446,7 +446,7 @@ func (s State) ProspectAfter(run Taken, goal fact.Goal, snapshot plan.Snapshot) 
 			Stage: taken.Stage, Tasks: taken.Tasks, Mean: taken.Mean, Spread: taken.Spread, Start: taken.Start, End: taken.End,
 		}
 		last = max(last, taken.End)
-		d.prospect(&job, d.workNamed(run.App, taken.Stage), left, taken.Cores, nil)
+		d.prospect(&job, d.workNamed(run.App, taken.Stage), left, taken.Cores, taken.Size.DeviceClass, nil)
 		if known := len(job.Stages); known > 0 && job.Stages[known-1].Name == taken.Stage {
 			job.Stages[known-1].Present = taken.Given
 		}
@@ -481,10 +481,10 @@ func (d *decider) prospects(job whatif.Job, r *memory.Run) whatif.Job {
 	for _, one := range left {
 		i := slices.IndexFunc(works, func(w *work) bool { return one.Called && w.stage.ID.Name == one.Stage })
 		if i >= 0 {
-			d.prospect(&job, works[i], one, 0, r)
+			d.prospect(&job, works[i], one, 0, "", r)
 			continue
 		}
-		d.prospect(&job, d.workNamed(r.App, one.Stage), one, 0, r)
+		d.prospect(&job, d.workNamed(r.App, one.Stage), one, 0, "", r)
 	}
 	d.lack(&job, "of which no attempt has ended yet")
 	if job.Missing == "" {

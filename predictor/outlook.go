@@ -282,18 +282,26 @@ func (d *decider) attemptsOf(id fact.StageID) []memory.Attempt {
 }
 
 // prospect adds what is left of a stage and what it can be given to a job; r is the run that goes on, nil for one that
-// has ended. Cores is with how many left.Mean was measured, 0 where tasks of either venue tell it.
-func (d *decider) prospect(job *whatif.Job, w *work, left outlook.Left, cores float64, r *memory.Run) {
+// has ended. Cores is with how many left.Mean was measured, 0 where tasks of either venue tell it, and device on which
+// class of GPU, empty where that is not known.
+func (d *decider) prospect(
+	job *whatif.Job, w *work, left outlook.Left, cores float64, device string, r *memory.Run,
+) {
 	if w == nil || !w.taking.known && !(left.Mean > 0 && cores > 0) {
 		job.Unknown = append(job.Unknown, left.Stage)
 		return
 	}
 	s, wall := d.leftOf(w, left, cores, r)
-	s.Rooms = d.rooms(w, d.shares(w), wall, r)
+	if cores == 0 && left.Mean > 0 && len(w.stage.Model.Devices[w.size.DeviceClass].Values) > 0 {
+		device = w.size.DeviceClass // earlier runs asked for it, too, as far as anybody knows
+	}
+	s.Devices, s.Untried = d.devices(w, wall, device, r)
+	s.Rooms = d.rooms(w, d.shares(w), d.here(w, wall, device), r)
+	job.ValueOfTime = d.policy.ValueOfTime
 	if s.Refused = string(d.unfit(w)); s.Refused == "" && d.functions.Enabled && !d.policy.Static {
 		s.Classes, s.Refused = d.classes(w, wall, r)
 	}
-	if len(s.Rooms)+len(s.Classes) == 0 && s.Tasks > 0 {
+	if len(s.Rooms)+len(s.Devices)+len(s.Classes) == 0 && s.Tasks > 0 {
 		job.Missing = cmp.Or(job.Missing, "no host has room for a task of "+left.Stage+", and no function can run it")
 	}
 	job.Stages = append(job.Stages, s)
@@ -399,33 +407,12 @@ func (d *decider) shares(w *work) []quantity.Milli {
 // rooms are what the pool has for a stage whose tasks take wall seconds with a slot as it is: slots with these shares
 // of cores. Prices of a slot on several kinds of hosts are their mean, by slots.
 func (d *decider) rooms(w *work, shares []quantity.Milli, wall float64, r *memory.Run) (rooms []whatif.Room) {
-	start := 0.0
-	if colds := w.stage.Model.Colds[fact.Pool]; len(colds.Values) > 0 {
-		start = colds.Quantile(0.5)
-	}
-	speed, others := w.stage.Model.Speed(), d.others(r)
+	speed := w.stage.Model.Speed()
 	for _, share := range shares {
 		slot := w.size
 		slot.CPU = share
-		seconds := max(wall*speed.Slower(w.size.CPU.Cores(), share.Cores()), 0.001)
-		room := whatif.Room{Size: slot, Start: start, Seconds: seconds}
-		for i, host := range d.hosts {
-			capacity := host.For(slot)
-			for _, other := range others {
-				if len(other.placed) > i {
-					held, n := other.size, other.placed[i]
-					capacity = capacity.Minus(quantity.Size{
-						CPU: held.CPU * quantity.Milli(n), Memory: held.Memory * quantity.Bytes(n), GPU: held.GPU * quantity.Milli(n),
-					})
-				}
-			}
-			fit := min(max(0, roomOf(capacity, slot)), host.Has(slot), plan.MaxSlots)
-			room.Hour = room.Hour.Plus(pricing.Host{PerHour: host.PricePerHour, Capacity: host.Capacity}.
-				For(slot, time.Hour).Times(float64(fit)))
-			room.Slots += fit
-		}
+		room := d.roomWith(w, slot, wall*speed.Slower(w.size.CPU.Cores(), share.Cores()), r)
 		if room.Slots > 0 {
-			room.Hour = room.Hour.Times(1 / float64(room.Slots))
 			rooms = append(rooms, room)
 		}
 	}
@@ -433,6 +420,102 @@ func (d *decider) rooms(w *work, shares []quantity.Milli, wall float64, r *memor
 	return slices.DeleteFunc(slices.Clone(rooms), func(room whatif.Room) bool {
 		return usual >= 0 && room.Size != w.size && !room.Helps(rooms[usual])
 	})
+}
+
+// roomWith is what the pool has of slots of a size, with which tasks take so many seconds.
+func (d *decider) roomWith(w *work, slot quantity.Size, seconds float64, r *memory.Run) whatif.Room {
+	room := whatif.Room{Size: slot, Seconds: max(seconds, 0.001)}
+	if colds := w.stage.Model.Colds[fact.Pool]; len(colds.Values) > 0 {
+		room.Start = colds.Quantile(0.5)
+	}
+	others := d.others(r)
+	for i, host := range d.hosts {
+		capacity := host.For(slot)
+		for _, other := range others {
+			if len(other.placed) > i {
+				held, n := other.size, other.placed[i]
+				capacity = capacity.Minus(quantity.Size{
+					CPU: held.CPU * quantity.Milli(n), Memory: held.Memory * quantity.Bytes(n), GPU: held.GPU * quantity.Milli(n),
+				})
+			}
+		}
+		fit := min(max(0, roomOf(capacity, slot)), host.Has(slot), plan.MaxSlots)
+		room.Hour = room.Hour.Plus(pricing.Host{PerHour: host.PricePerHour, Capacity: host.Capacity}.
+			For(slot, time.Hour).Times(float64(fit)))
+		room.Slots += fit
+	}
+	if room.Slots > 0 {
+		room.Hour = room.Hour.Times(1 / float64(room.Slots))
+	}
+	return room
+}
+
+// deviceClass is which class of GPUs the slots of a stage are of, and which other classes hosts have of which a slot
+// could be, sorted. It is empty where a slot has none, or is of whichever class is free; then others are all of them.
+func (d *decider) deviceClass(w *work) (class string, others []string) {
+	if w.size.WholeGPUs() == 0 {
+		return w.size.DeviceClass, nil
+	}
+	for _, host := range d.hosts {
+		for _, device := range host.Devices() {
+			slot := w.size
+			slot.DeviceClass = device.Class
+			if device.Class != "" && host.Has(slot) > 0 {
+				others = append(others, device.Class)
+			}
+		}
+	}
+	slices.Sort(others)
+	others = slices.Compact(others)
+	if class = w.size.DeviceClass; class == "" && len(others) == 1 {
+		class = others[0]
+	}
+	return class, slices.DeleteFunc(others, func(other string) bool { return other == class })
+}
+
+// here is how many seconds a task takes on GPUs of the class that the stage has, where it takes wall seconds on those
+// of the class device, or of all on which its latest attempts ran. These differ where it ran on several.
+func (d *decider) here(w *work, wall float64, device string) float64 {
+	model := w.stage.Model
+	if len(model.Devices) < 2 {
+		return wall
+	}
+	if class, _ := d.deviceClass(w); class != "" {
+		if seconds, known := model.OnDevice(class, device, wall, w.size.CPU); known {
+			return seconds
+		}
+	}
+	return wall
+}
+
+// devices are what the pool has for a stage on GPUs of other classes than it has, whatever it asks for, and the classes
+// of which nothing is known: its own, too, where it has only run on others. Wall and device are those of here.
+func (d *decider) devices(
+	w *work, wall float64, device string, r *memory.Run,
+) (rooms []whatif.Room, untried []string) {
+	model := w.stage.Model
+	class, others := d.deviceClass(w)
+	if class != "" && len(model.Devices) > 0 { // its times are those of others
+		others = append(others, class)
+	}
+	for _, other := range others {
+		if len(model.Devices[other].Values) == 0 {
+			untried = append(untried, other)
+			continue
+		}
+		if other == class {
+			continue
+		}
+		slot := w.size
+		slot.DeviceClass = other
+		seconds, known := model.OnDevice(other, device, wall, slot.CPU)
+		if room := d.roomWith(w, slot, seconds, r); known && room.Slots > 0 {
+			room.Apart = w.size.DeviceClass != ""
+			rooms = append(rooms, room)
+		}
+	}
+	slices.Sort(untried)
+	return rooms, untried
 }
 
 // left is how many function slots, and how many cores of a local venue, the stages leave r at which it has no task.

@@ -2,6 +2,8 @@ package predictor_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -267,5 +269,110 @@ func TestWhatOthersHoldWhereTheRunIsDoneIsNotOnOffer(t *testing.T) {
 	}
 	if a, b := most(0), most(300); a != 4 || b >= a || b < 1 {
 		t.Errorf("%d slots alone, %d beside another run; want 4 and fewer", a, b)
+	}
+}
+
+// onGPU is an attempt of "train" on a GPU of a class.
+func onGPU(run string, task int, at, wall float64, class string) predictor.Record {
+	r := record(run, "train", task, at, wall)
+	r.Grant = quantity.Size{
+		CPU: quantity.Core, Memory: quantity.GiB, GPU: quantity.Core, GPUMemory: 40 * quantity.GiB, DeviceClass: class,
+	}
+	return r
+}
+
+// equipped are one host for each of these classes, with two GPUs each, at so many dollars an hour.
+func equipped(now float64, price map[string]quantity.Money) predictor.Snapshot {
+	snap := laptop(now, 16)
+	snap.Hosts = nil
+	for _, class := range slices.Sorted(maps.Keys(price)) {
+		room := quantity.Size{
+			CPU: 16 * quantity.Core, Memory: 256 * quantity.GiB, GPU: 2 * quantity.Core, GPUMemory: 160 * quantity.GiB,
+			DeviceClass: class,
+		}
+		snap.Hosts = append(snap.Hosts, predictor.Host{
+			ID: class, Capacity: room, Free: room, PricePerHour: price[class] * quantity.USD,
+		})
+	}
+	return snap
+}
+
+// TestTheBestClassOfGPUIsToldBeforeItIsApplied has attempts of 30 s on a100 and of 12 s on h200, which costs twice as
+// much, and a run that asks for a100.
+func TestTheBestClassOfGPUIsToldBeforeItIsApplied(t *testing.T) {
+	t.Parallel()
+	learned := func(classes map[string]float64) (state predictor.State) {
+		for i := range 8 {
+			for k, class := range slices.Sorted(maps.Keys(classes)) {
+				state = predictor.Fold(state, onGPU("earlier", 10*i+k, -1000+float64(10*i+k), classes[class], class))
+			}
+		}
+		past := hint("past", "train", 1, -200)
+		past.Declared = quantity.Size{GPU: quantity.Core, DeviceClass: "a100"}
+		now := hint("r", "train", 8, 1)
+		now.Declared = past.Declared
+		return fold(state, started("past", -200, predictor.Goal{}), past, onGPU("past", 0, -130, classes["a100"], "a100"),
+			predictor.RunEnded{Run: "past", State: predictor.RunSucceeded, At: after(-120)},
+			started("r", 0, predictor.Goal{}), now)
+	}
+	price := map[string]quantity.Money{"a100": 4, "h200": 8, "l4": 1}
+	both := learned(map[string]float64{"a100": 30, "h200": 12})
+	var again predictor.State
+	if err := json.Unmarshal(encode(t, both), &again); err != nil {
+		t.Fatal(err)
+	}
+	for name, state := range map[string]predictor.State{"folded": both, "read": again} {
+		job := state.Prospect("r", predictor.Goal{}, equipped(1, price))
+		if s := job.Stages[0]; len(s.Rooms) == 0 || len(s.Devices) != 1 || math.Abs(s.Rooms[0].Seconds-30) > 1 ||
+			math.Abs(s.Devices[0].Seconds-12) > 0.4 || s.Devices[0].Slots != 2 {
+			t.Fatalf("%s: a task has %+v and %+v, want 30 s on a100 and 12 s on h200", name, s.Rooms, s.Devices)
+		}
+		a := whatif.Of(job)
+		if !a.Known || len(a.Devices) != 1 || len(a.Devices[0].Others) != 1 || a.Devices[0].Best != "h200" {
+			t.Fatalf("%s: known %v %q, compared %+v", name, a.Known, a.Why, a.Devices)
+		}
+		present, best := a.Devices[0].Present, a.Devices[0].Others[0]
+		if math.Abs(best.Seconds/present.Seconds-0.4) > 0.01 || present.Size.DeviceClass != "a100" ||
+			math.Abs(best.Cost/present.Cost-0.8) > 0.01 {
+			t.Errorf("%s: all take %v s for %v with %s, and %v s for %v with %s; want 0.4 of the time for 0.8 of the cost",
+				name, present.Seconds, present.Cost, present.Gets(), best.Seconds, best.Cost, best.Gets())
+		}
+		said := strings.Join(a.Sentences, "\n")
+		for _, want := range []string{"on h200 train would take 5", "on a100", "train takes on l4 is not known"} {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: said %q, want %q", name, said, want)
+			}
+		}
+		if a.Points[0].Stages[0].Size.DeviceClass != "h200" {
+			t.Errorf("%s: the fastest has %s", name, a.Points[0].Gets)
+		}
+		plan, _ := predictor.Decide(state, equipped(1, price))
+		for _, placed := range plan.Placements {
+			if placed.Slots > 0 && placed.Host != "a100" {
+				t.Errorf("%s: who asks for a100 has a slot on %s", name, placed.Host)
+			}
+		}
+	}
+	renewed := hint("r", "train", 1, 2)
+	renewed.Declared = quantity.Size{GPU: quantity.Core, DeviceClass: "l4"}
+	moved := whatif.Of(fold(both, renewed).Prospect("r", predictor.Goal{}, equipped(2, price)))
+	if len(moved.Devices) != 1 || moved.Devices[0].Best != "" || !slices.Equal(moved.Devices[0].Untried, []string{"l4"}) {
+		t.Errorf("of a stage that asks for a class on which it never ran is said %+v", moved.Devices)
+	}
+	alone := whatif.Of(learned(map[string]float64{"a100": 30}).Prospect("r", predictor.Goal{}, equipped(1, price)))
+	if len(alone.Devices) != 1 || !slices.Equal(alone.Devices[0].Untried, []string{"h200", "l4"}) ||
+		len(alone.Devices[0].Others) > 0 {
+		t.Errorf("of classes that were never tried is said %+v", alone.Devices)
+	}
+	ended := whatif.Of(again.ProspectAfter(predictor.Taken{
+		Run: "e", App: "app", Pipeline: "p", Seconds: 120,
+		Stages: []predictor.TakenStage{{
+			Given: whatif.Given{Stage: "train", Tasks: 8, Slots: 2, Seconds: 120, Size: onGPU("e", 0, 0, 1, "a100").Grant},
+			End:   120, Mean: 30, Cores: 1,
+		}},
+	}, predictor.Goal{}, equipped(0, price)))
+	if len(ended.Devices) != 1 || ended.Devices[0].Best != "h200" ||
+		math.Abs(ended.Devices[0].Others[0].Seconds-48) > 1 || math.Abs(ended.Devices[0].Present.Seconds-120) > 1 {
+		t.Errorf("of a run that has ended is said %+v", ended.Devices)
 	}
 }

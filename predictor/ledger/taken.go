@@ -39,7 +39,7 @@ func (d *Detail) Taken(of RunView) predictor.Taken {
 func (d *Detail) takenBy(attempts []timeline.Attempt) (stage predictor.TakenStage) {
 	var logs, squares, cores, walls float64
 	var begun, ended [2][]time.Time
-	cost := quantity.Money(0)
+	cost, mixed := quantity.Money(0), false
 	stage.Stage, stage.Start = attempts[0].Stage, math.Inf(1)
 	for _, one := range attempts {
 		cost = cost.Plus(one.Cost)
@@ -53,6 +53,7 @@ func (d *Detail) takenBy(attempts []timeline.Attempt) (stage predictor.TakenStag
 			at = 1
 			stage.Class = max(stage.Class, one.Grant.Memory)
 		} else {
+			mixed = mixed || len(begun[0]) > 0 && one.Grant.DeviceClass != stage.Size.DeviceClass
 			stage.Size = one.Grant
 		}
 		begun[at], ended[at] = append(begun[at], one.StartedAt), append(ended[at], one.EndedAt)
@@ -63,6 +64,9 @@ func (d *Detail) takenBy(attempts []timeline.Attempt) (stage predictor.TakenStag
 		wall := one.Wall.Seconds()
 		walls, logs, squares = walls+wall, logs+math.Log(wall), squares+math.Log(wall)*math.Log(wall)
 		cores += coresOf(one)
+	}
+	if mixed { // what tasks took is that of no class of GPU
+		stage.Size.DeviceClass = ""
 	}
 	n := max(1, float64(stage.Tasks))
 	stage.Mean, stage.Cores = walls/n, cores/n

@@ -231,7 +231,8 @@ func (m *State) recorded(e fact.Record) {
 	running, known := m.Attempts[key]
 	m.ran(running, -1)
 	m.throttled(e)
-	m.exposed(e, cmp.Or(e.Grant.DeviceClass, m.Grants[key].DeviceClass, st.Slot.DeviceClass))
+	device := cmp.Or(e.Grant.DeviceClass, m.Grants[key].DeviceClass, st.Slot.DeviceClass)
+	m.exposed(e, device)
 	held, told := m.Grants[key]
 	resized := held.Resized || told && e.Grant.CPU > 0 && e.Grant.CPU != held.CPU
 	m.over(key)
@@ -240,6 +241,7 @@ func (m *State) recorded(e fact.Record) {
 	}
 	m.begun(e.Run, e.Queue)
 	st.Model.learn(e, resized, now)
+	st.Model.onDevice(e, device, resized)
 	st.Unfit.learn(e, now)
 	if st.Live != nil {
 		st.Live.Peak = 0 // what has ended is known

@@ -61,14 +61,17 @@ type Model struct {
 	// Checkpoints are how many each attempt had made when it ended, from the first on that made one.
 	Checkpoints usage.Series `json:"checkpoints,omitzero"`
 	// some host tells how long its limits of CPU hold attempts back
-	Counted     bool                        `json:"counted,omitempty"`
-	Walls       map[fact.Venue]usage.Times  `json:"walls"` // of successes
-	Colds       map[fact.Venue]usage.Series `json:"colds"` // seconds to start a child or an environment
-	WallError   usage.Series                `json:"wall_error"`
-	WallWidth   float64                     `json:"wall_width,omitempty"` // see usage.Widened
-	MemoryError usage.Series                `json:"memory_error"`
-	Steps       usage.Series                `json:"steps,omitzero"`      // that attempts had reported when they ended
-	Trainings   []fact.Training             `json:"trainings,omitempty"` // the newest first
+	Counted bool                        `json:"counted,omitempty"`
+	Walls   map[fact.Venue]usage.Times  `json:"walls"` // of successes
+	Colds   map[fact.Venue]usage.Series `json:"colds"` // seconds to start a child or an environment
+	// Devices are the run times at the pool by the class of the GPU that attempts held, of at most maxDevices classes; nil
+	// where none held one.
+	Devices     map[string]usage.Times `json:"devices,omitempty"`
+	WallError   usage.Series           `json:"wall_error"`
+	WallWidth   float64                `json:"wall_width,omitempty"` // see usage.Widened
+	MemoryError usage.Series           `json:"memory_error"`
+	Steps       usage.Series           `json:"steps,omitzero"`      // that attempts had reported when they ended
+	Trainings   []fact.Training        `json:"trainings,omitempty"` // the newest first
 	// Curves are how its metric went in tasks that succeeded, the newest last.
 	Curves []Curve `json:"curves,omitempty"`
 	// Planned is what a running attempt tells of its training while Trainings is empty.

@@ -19,6 +19,7 @@ func (a *Answer) say() {
 	if text := a.Verdict(); text != "" {
 		a.Sentences = append(a.Sentences, text)
 	}
+	a.sayDevices()
 }
 
 // left is what is left of the time and the cost of a point.

@@ -31,6 +31,10 @@ type Stage struct {
 	Rooms   []Room
 	Classes []Class
 	Refused string
+	// Devices are what the pool has for it on GPUs of other classes than it has now, one for each class of which it is
+	// known how long its tasks take there, sorted by class; Untried are the classes of which that is not known.
+	Devices []Room
+	Untried []string
 	// Present is what it gets, or would get, as things are decided now.
 	Present Given
 
@@ -59,6 +63,8 @@ type Room struct {
 	Seconds, Start float64
 	// Hour is the price of a slot.
 	Hour quantity.Money
+	// Apart says that no attempt that runs has one of these slots, since it asks for another class of device.
+	Apart bool
 }
 
 // Helps reports whether a task is faster with a slot of r than with one of usual, or cheaper, by more than what the
@@ -168,6 +174,9 @@ func (s Stage) try(g Given, room Room, class Class) (Given, bool) {
 	slices.Sort(pool)
 	slices.Sort(functions)
 	started := max(0, g.Slots-len(pool))
+	if room.Apart {
+		started, pool = g.Slots, nil
+	}
 	for _, left := range pool[:min(len(pool), g.Slots)] {
 		queue.Add(1, makespan.Slot{Free: left, Takes: room.Seconds, Kind: atPool})
 	}
@@ -263,14 +272,29 @@ func (s Stage) options() (ways []Given) {
 			}
 		}
 	}
+	for _, room := range s.otherDevices() {
+		slots, _ := s.slots(room)
+		for _, k := range slots {
+			add(Given{Slots: k, Size: room.Size}, room, Class{})
+		}
+	}
 	return unbeaten(ways)
+}
+
+// otherDevices are those on which a task is faster or cheaper than with the slots that it has now.
+func (s Stage) otherDevices() []Room {
+	if len(s.Rooms) == 0 {
+		return s.Devices
+	}
+	usual, _ := s.find(s.Present)
+	return slices.DeleteFunc(slices.Clone(s.Devices), func(room Room) bool { return !room.Helps(usual) })
 }
 
 // slots are how many slots of a room the stage may have, and how many at most. What runs has its slots.
 func (s Stage) slots(room Room) (numbers []int, most int) {
 	held := 0
 	for _, one := range s.Running {
-		if !one.Function {
+		if !one.Function && !room.Apart {
 			held++
 		}
 	}
@@ -301,7 +325,7 @@ func unbeaten(ways []Given) (kept []Given) {
 // no slots of the size, or functions none of the class, the nearest stand for them.
 func (s Stage) With(g Given) (comes Given, possible bool) {
 	room, class := s.find(g)
-	if len(s.Rooms) == 0 {
+	if len(s.Rooms)+len(s.Devices) == 0 {
 		g.Slots = 0
 	}
 	if len(s.Classes) == 0 {
@@ -312,7 +336,7 @@ func (s Stage) With(g Given) (comes Given, possible bool) {
 
 // find is the room and the class that a plan names; the nearest in cores where the pool has none of the size.
 func (s Stage) find(g Given) (room Room, class Class) {
-	for i, one := range s.Rooms {
+	for i, one := range slices.Concat(s.Rooms, s.Devices) {
 		if i == 0 || apart(one.Size, g.Size) < apart(room.Size, g.Size) {
 			room = one
 		}

@@ -28,6 +28,9 @@ type Job struct {
 	Spent   quantity.Money
 	After   float64
 	Goal    fact.Goal
+	// ValueOfTime is what an hour of earlier finish is worth where the goal does not say, by which classes of devices are
+	// compared; where it is 0 the cheapest is the best.
+	ValueOfTime quantity.Money
 	// Measured is what a run that has ended took and cost; nil of others.
 	Measured *Point
 	At       time.Time
@@ -61,8 +64,10 @@ type Answer struct {
 	Cheaper *Point `json:"half_the_cost,omitempty"`
 	// Promise is what becomes of the goal; nil without a deadline and a budget.
 	Promise *Promise `json:"promise,omitempty"`
-	// Sentences say it to people: what twice as fast would cost, what half the money would take, and whether the goal can
-	// be met.
+	// Devices compare the classes of GPUs for each stage that could have others than it has; none for the other stages.
+	Devices []Devices `json:"devices,omitempty"`
+	// Sentences say it to people: what twice as fast would cost, what half the money would take, whether the goal can be
+	// met, and which class of GPU would be best where that is another one.
 	Sentences []string `json:"sentences"`
 }
 
@@ -237,6 +242,10 @@ func divide(group []Stage) {
 		stage := &group[i]
 		part := stage.work() / max(whole, 1e-12)
 		stage.Rooms, stage.Classes = slices.Clone(stage.Rooms), slices.Clone(stage.Classes)
+		stage.Devices = slices.Clone(stage.Devices)
+		for k := range stage.Devices {
+			stage.Devices[k].Slots = max(1, int(math.Round(part*float64(stage.Devices[k].Slots))))
+		}
 		for k := range stage.Rooms {
 			stage.Rooms[k].Slots = max(1, int(math.Round(part*float64(stage.Rooms[k].Slots))))
 		}
@@ -384,6 +393,13 @@ func (r *reading) tell(a *Answer) {
 		a.Cheaper = new(r.point(r.At(max(cheaper, first))))
 	}
 	a.Promise = r.promise()
+	for _, stages := range r.beside {
+		for _, stage := range stages {
+			if one, some := stage.compare(r.job.Goal.Minimise, r.job.ValueOfTime); some {
+				a.Devices = append(a.Devices, one)
+			}
+		}
+	}
 }
 
 // nearly is within which part two times, or two costs, are the same: what is a hundredth cheaper and takes three times
