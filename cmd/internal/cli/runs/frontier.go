@@ -38,7 +38,10 @@ one that has ended, what it could have come to by what its tasks were measured t
 pipeline, what the next run of it will come to by its earlier ones, with the pool to itself.
 
 The ways are: each number of slots of the pool, of each size at which the stage's speed is known,
-each number of functions of each memory class, and both together. They are combined exactly.
+each number of functions of each memory class, and both together. They are combined exactly. A stage
+that uses GPUs could also have those of each other class that hosts have and on which tasks of it
+have ended, whatever it asks for; the best is said where it is another one than it has, and classes
+on which it has never run are named.
 Times are the middle of what may come; what a slot of the pool costs is its part of its host's price
 while it works, as spillway cost counts it. Stages that nobody has seen are unknown, and so is then
 the frontier.
