@@ -67,11 +67,14 @@ type sizedTime struct{ seconds, input float64 }
 // sized are run times as they would be with so many cores, with the inputs as far as these are known.
 func (m *Model) sized(times usage.Times, cpu quantity.Milli) []sizedTime {
 	brought := times.At(cpu.Cores(), m.Speed())
-	column := slices.Index(brought.Names, usage.InputBytes)
+	var inputs []float64
+	if column := slices.Index(brought.Names, usage.InputBytes); column >= 0 && column < len(brought.Columns) {
+		inputs = brought.Columns[column]
+	}
 	sized := make([]sizedTime, len(brought.Values))
 	for i, seconds := range brought.Values {
-		if sized[i].seconds = seconds; column >= 0 && i < len(brought.Columns[column]) {
-			sized[i].input = brought.Columns[column][i]
+		if sized[i].seconds = seconds; i < len(inputs) {
+			sized[i].input = inputs[i]
 		}
 	}
 	return sized

@@ -319,6 +319,11 @@ func jobs(rt *rapid.T) whatif.Job {
 			one.Hour = quantity.Money(rapid.Int64Range(0, 1e12).Draw(rt, "hour"))
 			s.Rooms = append(s.Rooms, one)
 		}
+		for _, class := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a100", "h200"}), 0, 2, rapid.ID).
+			Draw(rt, "devices") {
+			s.Devices = append(s.Devices, on(class, rapid.IntRange(1, 40).Draw(rt, "there are"),
+				rapid.Float64Range(0.001, 100).Draw(rt, "on it"), quantity.Money(rapid.Int64Range(0, 1e8).Draw(rt, "for"))))
+		}
 		for range rapid.IntRange(0, 2).Draw(rt, "classes") {
 			s.Classes = append(s.Classes, class(rapid.IntRange(1, 900).Draw(rt, "functions"),
 				rapid.Float64Range(0.001, 100).Draw(rt, "there"), rapid.Float64Range(0, 3).Draw(rt, "cold"),
