@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 // took is an attempt of app/train that succeeded on a GPU of a class.
 func took(task int, class string, seconds float64, input quantity.Bytes) fact.Record {
 	return fact.Record{
-		Run: "r", Stage: fact.StageID{App: "app", Name: "train", Build: "b"}, Task: fmt.Sprint(task), Attempt: 1,
+		Run: "r", Stage: fact.StageID{App: "app", Name: "train", Build: "b"}, Task: strconv.Itoa(task), Attempt: 1,
 		Venue: fact.Pool, Outcome: fact.Succeeded, At: time.Unix(int64(1000+task), 0),
 		Grant: quantity.Size{CPU: quantity.Core, Memory: quantity.GiB, GPU: quantity.Core, DeviceClass: class},
 		Usage: quantity.Usage{Wall: time.Duration(seconds * float64(time.Second)), PeakMemory: quantity.GiB, Input: input},

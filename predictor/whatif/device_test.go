@@ -39,32 +39,38 @@ func TestTheBestClassOfDevicesIsTold(t *testing.T) {
 		says     string
 	}{
 		{
-			"faster and cheaper", []whatif.Room{on("h200", 4, 4, 5)},
+			"faster and cheaper",
+			[]whatif.Room{on("h200", 4, 4, 5)},
 			"", quantity.USD, "h200", "on h200 score would take 8 s for",
 		},
 		{"slower and dearer", []whatif.Room{on("l4", 4, 30, 2)}, "", quantity.USD, "", ""},
 		{"the same but for a hundredth", []whatif.Room{on("h100", 4, 9.9, 3)}, "", quantity.USD, "", ""},
 		{
-			"faster and dearer where time is what counts", []whatif.Room{on("h200", 4, 5, 9)},
+			"faster and dearer where time is what counts",
+			[]whatif.Room{on("h200", 4, 5, 9)},
 			fact.Latency, 0, "h200", "on h200 score would take 10 s for",
 		},
 		{"and where money is", []whatif.Room{on("h200", 4, 5, 9)}, fact.Cost, quantity.USD, "", ""},
 		{
-			"the cheaper of two where money is what counts", []whatif.Room{on("h200", 4, 5, 9), on("l4", 4, 20, 1)},
+			"the cheaper of two where money is what counts",
+			[]whatif.Room{on("h200", 4, 5, 9), on("l4", 4, 20, 1)},
 			fact.Cost, 0, "l4", "on l4 score would take 40 s for",
 		},
 		{
-			"time is worth more than what it costs", []whatif.Room{on("h200", 4, 5, 9)},
+			"time is worth more than what it costs",
+			[]whatif.Room{on("h200", 4, 5, 9)},
 			"", quantity.USD, "h200", "instead of 20 s for",
 		},
 		{"time is worth less", []whatif.Room{on("h200", 4, 5, 9*micro)}, "", quantity.USD / 1000, "", ""},
 		{
-			"hosts have fewer of it", []whatif.Room{on("h200", 2, 2, 5)},
+			"hosts have fewer of it",
+			[]whatif.Room{on("h200", 2, 2, 5)},
 			fact.Latency, 0, "h200", "on a100, with 2 slots instead of 4",
 		},
 		{
 			"as fast with a quarter of the slots is not better",
-			[]whatif.Room{on("h200", 1, 2.5, 5)}, fact.Latency, 0, "", "",
+			[]whatif.Room{on("h200", 1, 2.5, 5)},
+			fact.Latency, 0, "", "",
 		},
 	} {
 		job := onDevices(row.others...)
