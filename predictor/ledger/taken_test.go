@@ -104,3 +104,35 @@ func TestWorkersOfATrainingAreTakenAlike(t *testing.T) {
 		t.Errorf("trainings: got %+v, want that of the one who trained", trainings)
 	}
 }
+
+// TestWhatRanOnSeveralClassesOfGPUIsOfNone has two tasks, on GPUs of these classes: what they took in the mean is what
+// neither class makes of one.
+func TestWhatRanOnSeveralClassesOfGPUIsOfNone(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	for want, classes := range map[string][2]string{"a100": {"a100", "a100"}, "": {"a100", "h200"}} {
+		l := ledger.New()
+		l.Apply(predictor.RunStarted{Run: "r", Pipeline: "p", App: "app", Build: "b1", At: begin})
+		id := predictor.StageID{App: "app", Build: "b1", Name: "train"}
+		for i, class := range classes {
+			grant := quantity.Size{CPU: quantity.Core, GPU: quantity.Core, DeviceClass: class}
+			at, task := begin.Add(time.Duration(i)*time.Minute), fmt.Sprint("train-", i)
+			l.Apply(predictor.AttemptStarted{
+				Run: "r", Stage: id, Task: task, Attempt: 1, Venue: predictor.Pool, Host: class, At: at, Grant: grant,
+			})
+			l.Apply(predictor.Record{
+				Run: "r", Stage: id, Task: task, Attempt: 1, Venue: predictor.Pool, Host: class, Outcome: predictor.Succeeded,
+				At: at.Add(time.Minute), ScheduledAt: at, Usage: quantity.Usage{Wall: time.Minute}, Grant: grant,
+			})
+		}
+		l.Apply(predictor.RunEnded{Run: "r", State: predictor.RunSucceeded, At: begin.Add(3 * time.Minute)})
+		view, _ := l.Run("r")
+		detail, known := l.Detail("r")
+		if !known {
+			t.Fatal("the run is not known")
+		}
+		if got := detail.Taken(view).Stages[0].Size; got.DeviceClass != want || got.GPU != quantity.Core {
+			t.Errorf("on %v: %+v, want the class %q", classes, got, want)
+		}
+	}
+}
