@@ -301,7 +301,7 @@ func (d *decider) prospect(
 	if s.Refused = string(d.unfit(w)); s.Refused == "" && d.functions.Enabled && !d.policy.Static {
 		s.Classes, s.Refused = d.classes(w, wall, r)
 	}
-	if len(s.Rooms)+len(s.Devices)+len(s.Classes) == 0 && s.Tasks > 0 {
+	if len(s.Rooms)+len(s.Classes) == 0 && s.Tasks > 0 {
 		job.Missing = cmp.Or(job.Missing, "no host has room for a task of "+left.Stage+", and no function can run it")
 	}
 	job.Stages = append(job.Stages, s)

@@ -67,6 +67,11 @@ func worth(g Given, minimise fact.Objective, hour quantity.Money) float64 {
 
 // sayDevices says which class of GPU would be best where that is another one, and of which nothing is known.
 func (a *Answer) sayDevices() {
+	if a.Elsewhere != nil {
+		other := *a
+		other.Promise = a.Elsewhere
+		a.Sentences = append(a.Sentences, "on other GPUs than it asks for "+other.Verdict())
+	}
 	for _, d := range a.Devices {
 		now := d.Present.Size.DeviceClass
 		if now == "" {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -126,5 +127,28 @@ func TestClassesOfDevicesThatWereNeverTriedAreNamed(t *testing.T) {
 	}
 	if a := whatif.Of(twoStages()); len(a.Devices) > 0 {
 		t.Errorf("stages without GPUs are compared: %+v", a.Devices)
+	}
+}
+
+// TestAPromiseIsMadeWithTheDevicesThatAreAskedFor has a deadline that only another class meets: nobody would give that.
+func TestAPromiseIsMadeWithTheDevicesThatAreAskedFor(t *testing.T) {
+	t.Parallel()
+	for deadline, want := range map[time.Duration][2]bool{
+		25 * time.Second: {true, false}, 10 * time.Second: {false, true}, 5 * time.Second: {false, false},
+	} {
+		job := onDevices(on("h200", 4, 4, 1))
+		job.Goal.Deadline = deadline
+		a := whatif.Of(job)
+		if a.Promise == nil || a.Promise.Met != want[0] || (a.Elsewhere != nil) != want[1] {
+			t.Errorf("%v: promised %+v, elsewhere %+v, want met %v and %v", deadline, a.Promise, a.Elsewhere, want[0], want[1])
+			continue
+		}
+		if class := a.Promise.Plan.Stages[0].Size.DeviceClass; class != "a100" {
+			t.Errorf("%v: the plan is for %s, and a100 is asked for", deadline, class)
+		}
+		says := "on other GPUs than it asks for the deadline of 10 s is met in 100 % of cases for $"
+		if said := strings.Join(a.Sentences, "\n"); strings.Contains(said, says) != want[1] {
+			t.Errorf("%v: said %q", deadline, said)
+		}
 	}
 }

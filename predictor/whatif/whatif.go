@@ -62,8 +62,10 @@ type Answer struct {
 	// most half of what is yet to be spent, both within the ends of Points; nil where there is none.
 	Faster  *Point `json:"twice_as_fast,omitempty"`
 	Cheaper *Point `json:"half_the_cost,omitempty"`
-	// Promise is what becomes of the goal; nil without a deadline and a budget.
-	Promise *Promise `json:"promise,omitempty"`
+	// Promise is what becomes of the goal with the classes of GPUs that stages ask for; nil without a deadline and a
+	// budget. Elsewhere is what would become of it with others, where only these meet it; nil otherwise.
+	Promise   *Promise `json:"promise,omitempty"`
+	Elsewhere *Promise `json:"promise_elsewhere,omitempty"`
 	// Devices compare the classes of GPUs for each stage that could have others than it has; none for the other stages.
 	Devices []Devices `json:"devices,omitempty"`
 	// Sentences say it to people: what twice as fast would cost, what half the money would take, whether the goal can be
@@ -392,13 +394,38 @@ func (r *reading) tell(a *Answer) {
 	if cheaper := r.from(toSpend / 2); cheaper < r.Len() && toSpend > 0 {
 		a.Cheaper = new(r.point(r.At(max(cheaper, first))))
 	}
-	a.Promise = r.promise()
+	a.promise(r)
 	for _, stages := range r.beside {
 		for _, stage := range stages {
 			if one, some := stage.compare(r.job.Goal.Minimise, r.job.ValueOfTime); some {
 				a.Devices = append(a.Devices, one)
 			}
 		}
+	}
+}
+
+// promise says what becomes of the goal with what stages ask for: that is what an engine can give them.
+func (a *Answer) promise(r *reading) {
+	a.Promise = r.promise()
+	asked := r.job
+	asked.Stages = slices.Clone(asked.Stages)
+	others := false
+	for i := range asked.Stages {
+		others = others || len(asked.Stages[i].Devices) > 0
+		asked.Stages[i].Devices = nil
+	}
+	if a.Promise == nil || !others {
+		return
+	}
+	own := asked.read()
+	whole, err := frontier.New(frontier.Job{Stages: own.options})
+	if err != nil {
+		return
+	}
+	own.Frontier = whole
+	with := a.Promise
+	if a.Promise = own.promise(); with.Met && !a.Promise.Met {
+		a.Elsewhere = with
 	}
 }
 

@@ -2,6 +2,7 @@ package whatif_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -361,7 +362,8 @@ func TestWhatIsReadOffIsOfTheFrontier(t *testing.T) {
 		}
 		first, last := a.Points[0], a.Points[len(a.Points)-1]
 		read := map[string]*whatif.Point{"faster": a.Faster, "cheaper": a.Cheaper}
-		if a.Promise != nil {
+		others := slices.ContainsFunc(job.Stages, func(s whatif.Stage) bool { return len(s.Devices) > 0 })
+		if a.Promise != nil && !others { // it is made without these
 			read["promise"] = &a.Promise.Plan
 		}
 		for name, p := range read {
