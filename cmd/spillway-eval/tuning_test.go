@@ -20,7 +20,9 @@ func TestTuningIsEvaluated(t *testing.T) {
 	data := recordedTrials(t, 20)
 	ask := func() string {
 		var out bytes.Buffer
-		args := []string{"tuning", "--data", data, "--budgets", "1", "--orders", "5", "--jobs", "1", "--episodes", "500", "--json"}
+		args := []string{
+			"tuning", "--data", data, "--budgets", "1", "--orders", "5", "--jobs", "1", "--episodes", "500", "--json",
+		}
 		if code := run(t.Context(), args, &out, io.Discard); code != exitDone {
 			t.Fatalf("exit code %d: %s", code, out.String())
 		}
@@ -65,7 +67,11 @@ func TestTuningIsEvaluated(t *testing.T) {
 		}
 	}
 	for _, wrong := range [][]string{
-		{"--budgets", "0"}, {"--orders", "0"}, {"--jobs", "0"}, {"--noise", "1"}, {"--noise", "-0.1"},
+		{"--budgets", "0"},
+		{"--orders", "0"},
+		{"--jobs", "0"},
+		{"--noise", "1"},
+		{"--noise", "-0.1"},
 		{"--episodes", "0"},
 	} {
 		args := append([]string{"tuning", "--data", data}, wrong...)

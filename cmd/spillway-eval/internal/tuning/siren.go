@@ -10,11 +10,11 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// agent is in the style of Siren (Wang, Niu and Li, Distributed Machine Learning with a Serverless Architecture, INFOCOM
-// 2019), whose code is not published: a policy that chooses how a stage is run when it comes to it, and that is learned
-// from episodes of the job in simulation. Where Siren's is a network, this one is linear: in each stage workers, memory
-// and store are drawn by themselves, each with the probabilities exp(l)/sum(exp(l)) of logits l = bias + slope*room,
-// where room says what is left of the budget.
+// agent is in the style of Siren (Wang, Niu and Li, Distributed Machine Learning with a Serverless Architecture,
+// INFOCOM 2019), whose code is not published: a policy that chooses how a stage is run when it comes to it, and that is
+// learned from episodes of the job in simulation. Where Siren's is a network, this one is linear: in each stage workers,
+// memory and store are drawn by themselves, each with the probabilities exp(l)/sum(exp(l)) of logits
+// l = bias + slope*room, where room says what is left of the budget.
 type agent struct {
 	shape  []int      // how many workers, memories and stores there are to choose from: their product is all options
 	logits [][]linear // of each stage, those of each of the shape one after the other
@@ -26,12 +26,16 @@ type linear struct{ bias, slope float64 }
 // reinforcement learning, 1992, https://doi.org/10.1007/BF00992696) with the mean of a batch as baseline. An episode is
 // worth minus the logarithm of its seconds, and less where it costs more than the budget (budgeted.worth): in all that
 // there is between slow and fast by the penalty, and for all that there is between cheap and dear by the excess. With a
-// rate of a tenth of this one, or other penalties, the plans of 10,000 episodes were slower or more often too dear.
+// rate of a tenth of this one, or other penalties, the plans of 10,000 episodes were slower or more often too dear. The
+// entropy of its choices is worth something as well, less and less (Williams and Peng, Function optimization using
+// connectionist reinforcement learning algorithms, 1991): without, it settles on what it met first. Advantages are in
+// standard deviations of the batch.
 const (
 	episodesInBatch = 32
 	learningRate    = 2.0
 	penalty         = 0.2
 	excess          = 4.0
+	entropyWeight   = 0.2
 )
 
 // budgeted is a job with a budget, as an agent sees it.
@@ -200,7 +204,7 @@ func learn(
 			worths[i] = b.worth(&batch[i])
 			keep(&batch[i])
 		}
-		a.reinforce(batch[:n], worths[:n])
+		a.reinforce(batch[:n], worths[:n], entropyWeight*(1-float64(done)/float64(episodes)))
 		done += n
 	}
 	last := a.newEpisode()
@@ -209,8 +213,9 @@ func learn(
 	return a, plan, found
 }
 
-// reinforce makes what was worth more than the mean likelier, by standard deviations.
-func (a *agent) reinforce(batch []episode, worths []float64) {
+// reinforce makes what was worth more than the mean likelier, by standard deviations, and all choices more alike by
+// this weight of their entropy.
+func (a *agent) reinforce(batch []episode, worths []float64, entropyWeight float64) {
 	mean, square := 0.0, 0.0
 	for _, worth := range worths {
 		mean += worth / float64(len(worths))
@@ -218,27 +223,43 @@ func (a *agent) reinforce(batch []episode, worths []float64) {
 	for _, worth := range worths {
 		square += (worth - mean) * (worth - mean) / float64(len(worths))
 	}
-	if square == 0 {
-		return
+	deviation := math.Sqrt(square)
+	if deviation == 0 {
+		deviation = 1 // all were worth the same
 	}
+	rate := learningRate / float64(len(worths))
 	for i, worth := range worths {
-		step := learningRate * (worth - mean) / math.Sqrt(square) / float64(len(worths))
+		advantage := (worth - mean) / deviation
 		for s, logits := range a.logits {
 			from, room := 0, batch[i].rooms[s]
 			for d, n := range a.shape {
-				for c := range n {
-					gradient := -batch[i].chances[s][from+c]
+				chances := batch[i].chances[s][from : from+n]
+				whole := entropy(chances)
+				for c, chance := range chances {
+					gradient := -chance * advantage
 					if c == batch[i].choices[s][d] {
-						gradient++
+						gradient += advantage
 					}
-					logits[from+c].bias += step * gradient
-					logits[from+c].slope += step * gradient * room
+					gradient -= entropyWeight * chance * (math.Log(max(chance, tiny)) + whole)
+					logits[from+c].bias += rate * gradient
+					logits[from+c].slope += rate * gradient * room
 				}
 				from += n
 			}
 		}
 	}
 }
+
+// entropy is that of a choice.
+func entropy(chances []float64) (sum float64) {
+	for _, chance := range chances {
+		sum -= chance * math.Log(max(chance, tiny))
+	}
+	return sum
+}
+
+// tiny stands for a chance of none, of which there is no logarithm.
+const tiny = 1e-300
 
 // policy is what the agent does by itself, with a job of as many stages: the likeliest each time.
 func (a *agent) policy(stages [][]frontier.Option, budget quantity.Money) (plan []int, found bool) {

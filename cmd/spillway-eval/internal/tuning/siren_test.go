@@ -73,8 +73,7 @@ func TestNoAgentIsFasterThanTheOptimum(t *testing.T) {
 	}
 }
 
-// What an agent has learned of a small job is what it does by itself, and nearly the optimum: one that only tried plans
-// by chance, or learned nothing, would end with something else.
+// What an agent has learned of a small job is what it does by itself, and is the optimum, or nearly so.
 func TestAnAgentLearnsTheOptimumOfASmallJob(t *testing.T) {
 	t.Parallel()
 	var gaps, before []float64
@@ -84,7 +83,7 @@ func TestAnAgentLearnsTheOptimumOfASmallJob(t *testing.T) {
 		b := newBudgeted(stages, 0)
 		budget := quantity.Money(b.least[0] + (b.dearest[0]-b.least[0])*(0.2+0.6*r.Float64()))
 		best, _ := exhaustive(stages, budget)
-		learner, plan, found := learn(r, []int{3, 2}, stages, budget, 5000)
+		learner, plan, found := learn(r, []int{6}, stages, budget, 20_000)
 		if !found {
 			t.Fatalf("seed %d: no plan with %v", seed, budget)
 		}
@@ -99,12 +98,11 @@ func TestAnAgentLearnsTheOptimumOfASmallJob(t *testing.T) {
 			seconds, _ := sum(stages, own)
 			return seconds/best - 1
 		}
-		gaps, before = append(gaps, gap(learner)), append(before, gap(newAgent([]int{3, 2}, 3)))
+		gaps, before = append(gaps, gap(learner)), append(before, gap(newAgent([]int{6}, 3)))
 	}
-	slices.Sort(gaps)
 	slices.Sort(before)
-	t.Logf("the policies are longer by %.3f, and before by %.3f", gaps, before)
-	if gaps[10] > 0.05 || before[10] < 0.3 {
-		t.Errorf("policies are longer by %.3f, and before by %.3f", gaps, before)
+	if slices.Max(gaps) > 0.02 || before[10] < 0.3 {
+		t.Errorf("policies are longer than the optimum by %.3f, want .02 at most, and before they learn by %.3f", gaps,
+			before)
 	}
 }
