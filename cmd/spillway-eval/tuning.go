@@ -92,7 +92,7 @@ func evaluateTuning(ctx context.Context, world tuning.World, orders, jobs int, w
 		reportTuning(with.report, done)
 		episodes, learning = episodes+done.Episodes, learning+done.Learning
 	}
-	_, _ = fmt.Fprintf(with.notes, "policies in the style of Siren learned from %d episodes in %.1f s, on one core each\n",
+	_, _ = fmt.Fprintf(with.notes, "policies in the style of Siren learned from %d episodes in %.1f s\n",
 		episodes, learning.Seconds())
 	for _, confidence := range []float64{0.9, 0.99} {
 		goals := tuning.Goals{Seed: world.Seed, Noise: world.Noise, Confidence: confidence}
