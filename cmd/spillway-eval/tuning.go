@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"gonum.org/v1/gonum/stat"
 
@@ -33,6 +34,8 @@ that does little else; 3,000 functions at once, 3 s to start.
 Against uniform (the best allocation that all rungs share), equal (each rung the same part of the budget), greedy,
 lambdaml (10 workers of 3,008 MB, at what that takes), and held cluster (hosts of one size from the start to the end,
 at what each size takes and costs that no other beats), where ours may take functions or hosts, or functions only.
+siren is in the style of Siren: the best plan of --episodes in which a policy learns the job with its budget, by policy
+gradient; siren offline is what policies do that learned the same kind of job of the four other models.
 Published figures are those of the paper against its own baselines, of other models.
 
 Jobs of 16 to 256 trials and then a training until its loss is low enough, with deadlines and budgets anywhere between
@@ -59,6 +62,7 @@ the validation metric so far) by one worker, in random orders, for 2, 4 and 7 ti
 			flags.IntVar(&orders, "orders", 40, "how `many` random orders of each pool")
 			flags.IntVar(&jobs, "jobs", 200, "how `many` jobs are given a deadline, and a budget")
 			flags.IntVar(&world.Budgets, "budgets", 20, "how `many` budgets for each model")
+			flags.IntVar(&world.Episodes, "episodes", 10_000, "how `many` a policy in the style of Siren learns from")
 			flags.Float64Var(&world.Noise, "noise", 0.1, "`part` by which profiles are off")
 			return func(ctx context.Context, with common) error { return evaluateTuning(ctx, world, orders, jobs, with) }
 		},
@@ -73,6 +77,9 @@ func evaluateTuning(ctx context.Context, world tuning.World, orders, jobs int, w
 		return usageError(fmt.Sprintf("%d budgets with noise %g: give at least one, and 0 to less than 1", world.Budgets,
 			world.Noise))
 	}
+	if world.Episodes < 1 {
+		return usageError(fmt.Sprintf("%d episodes: give at least one", world.Episodes))
+	}
 	names := tuning.Jobs()
 	cases, err := each(ctx, len(names), func(ctx context.Context, i int) (tuning.Case, error) {
 		return world.Replay(ctx, names[i])
@@ -80,9 +87,13 @@ func evaluateTuning(ctx context.Context, world tuning.World, orders, jobs int, w
 	if err != nil {
 		return err
 	}
+	episodes, learning := 0, time.Duration(0)
 	for _, done := range cases {
 		reportTuning(with.report, done)
+		episodes, learning = episodes+done.Episodes, learning+done.Learning
 	}
+	_, _ = fmt.Fprintf(with.notes, "policies in the style of Siren learned from %d episodes in %.1f s\n",
+		episodes, learning.Seconds())
 	for _, confidence := range []float64{0.9, 0.99} {
 		goals := tuning.Goals{Seed: world.Seed, Noise: world.Noise, Confidence: confidence}
 		if err := evaluateGoals(ctx, goals, jobs, with.report); err != nil {

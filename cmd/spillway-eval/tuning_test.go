@@ -20,7 +20,9 @@ func TestTuningIsEvaluated(t *testing.T) {
 	data := recordedTrials(t, 20)
 	ask := func() string {
 		var out bytes.Buffer
-		args := []string{"tuning", "--data", data, "--budgets", "1", "--orders", "5", "--jobs", "1", "--json"}
+		args := []string{
+			"tuning", "--data", data, "--budgets", "1", "--orders", "5", "--jobs", "1", "--episodes", "500", "--json",
+		}
 		if code := run(t.Context(), args, &out, io.Discard); code != exitDone {
 			t.Fatalf("exit code %d: %s", code, out.String())
 		}
@@ -58,14 +60,19 @@ func TestTuningIsEvaluated(t *testing.T) {
 	for _, want := range []string{
 		"16 trials, right profiles", "4096 trials against uniform", "training against equal",
 		"256 trials against held cluster", "study 3, 7R",
-		"budgets to be kept with 0.99",
+		"budgets to be kept with 0.99", "4096 trials against siren", "training against siren offline",
 	} {
 		if !cases[want] {
 			t.Errorf("no case %q in %v", want, cases)
 		}
 	}
 	for _, wrong := range [][]string{
-		{"--budgets", "0"}, {"--orders", "0"}, {"--jobs", "0"}, {"--noise", "1"}, {"--noise", "-0.1"},
+		{"--budgets", "0"},
+		{"--orders", "0"},
+		{"--jobs", "0"},
+		{"--noise", "1"},
+		{"--noise", "-0.1"},
+		{"--episodes", "0"},
 	} {
 		args := append([]string{"tuning", "--data", data}, wrong...)
 		if code := run(t.Context(), args, io.Discard, io.Discard); code != exitUsage {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/frontier"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -20,6 +21,8 @@ type World struct {
 	// Budgets is how many budgets each job is given, spread evenly between the cheapest and the fastest point of its
 	// frontier, in their logarithms.
 	Budgets int
+	// Episodes is how many of each job, with each budget, a policy in the style of Siren learns from; at least 1.
+	Episodes int
 }
 
 // Saving is how much less Spillway's plan takes, or costs, than another's within the same budget, or time: parts of 1.
@@ -45,11 +48,17 @@ type Case struct {
 	Against map[string]*Saving
 	// Greedy is how much longer the plan of exchanges takes than the exact optimum.
 	Greedy []float64
+	// Episodes are those that policies learned from, and Learning how long that took.
+	Episodes int
+	Learning time.Duration
 }
 
 // finest is what is taken as exact where enumeration is not possible: a frontier no two points of which differ by more
 // than about a part in ten thousand.
 const finest = 1 << 16
+
+// sirens is added to the number of a model, so that what agents draw is not what profiles are drawn with.
+const sirens = 2000
 
 // Jobs are the names of what can be replayed.
 func Jobs() []string {
@@ -68,6 +77,7 @@ func (w World) Replay(ctx context.Context, name string) (Case, error) {
 	}
 	done := Case{Name: name, Against: map[string]*Saving{}}
 	all := allocations()
+	var learned []*trained
 	for number, m := range models {
 		if err := ctx.Err(); err != nil {
 			return Case{}, err
@@ -83,7 +93,8 @@ func (w World) Replay(ctx context.Context, name string) (Case, error) {
 			return Case{}, err
 		}
 		r := rand.New(rand.NewPCG(w.Seed, uint64(number)))
-		for _, budget := range w.budgets(exact) {
+		budgets := w.budgets(exact)
+		for _, budget := range budgets {
 			done.compare(job.Stages, ours, exact, budget)
 			seconds, cost, err := w.perform(r, m, stages, all, budget)
 			if err != nil {
@@ -98,7 +109,11 @@ func (w World) Replay(ctx context.Context, name string) (Case, error) {
 		if err := done.compareHeld(m, stages, all, ours, exact); err != nil {
 			return Case{}, err
 		}
+		t := &trained{stages: job.Stages, ours: ours, exact: exact, budgets: budgets}
+		done.siren(rand.New(rand.NewPCG(w.Seed, uint64(number)+sirens)), t, w.Episodes)
+		learned = append(learned, t)
 	}
+	done.offline(learned)
 	return done, nil
 }
 
@@ -130,16 +145,24 @@ func (c *Case) compare(stages [][]frontier.Option, ours, exact frontier.Frontier
 	c.Exact = append(c.Exact, max(0, plan.Seconds/best.Seconds-1))
 	for name, policy := range policies {
 		theirs, found := policy(stages, budget)
-		if !found {
-			c.saving(name).None++
-			continue // a policy that finds no plan saves nobody anything
-		}
-		seconds, cost := sum(stages, theirs)
-		c.against(name, ours, exact, seconds, seconds, budget, cost)
-		if name == "greedy" {
+		c.planned(name, stages, ours, exact, budget, theirs, found)
+		if name == "greedy" && found {
+			seconds, _ := sum(stages, theirs)
 			c.Greedy = append(c.Greedy, max(0, seconds/best.Seconds-1))
 		}
 	}
+}
+
+// planned compares with the plan of a policy for a budget, if it found one: none saves nobody anything.
+func (c *Case) planned(
+	name string, stages [][]frontier.Option, ours, exact frontier.Frontier, budget quantity.Money, plan []int, found bool,
+) {
+	if !found {
+		c.saving(name).None++
+		return
+	}
+	seconds, cost := sum(stages, plan)
+	c.against(name, ours, exact, seconds, seconds, budget, cost)
 }
 
 // usual compares with the plan of who does not choose, at what that takes and costs.

@@ -53,10 +53,15 @@ type store struct {
 
 var stores = []store{{"s3", 0, 65e6, 0.08, 0}, {"cache", 1, 630e6, 0.01, 0.02}}
 
+var (
+	workerCounts = []int{1, 2, 4, 7, 10, 15, 20, 35, 50, 75, 100, 200}
+	memories     = []float64{1769, 3008, 5308, 7076, 10240} // MB
+)
+
 // allocations are those that can be chosen.
 func allocations() (all []allocation) {
-	for _, workers := range []int{1, 2, 4, 7, 10, 15, 20, 35, 50, 75, 100, 200} {
-		for _, memory := range []float64{1769, 3008, 5308, 7076, 10240} {
+	for _, workers := range workerCounts {
+		for _, memory := range memories {
 			for _, store := range stores {
 				all = append(all, allocation{workers, memory, store})
 			}
@@ -64,6 +69,9 @@ func allocations() (all []allocation) {
 	}
 	return all
 }
+
+// allocationShape is how many workers, memories and stores there are, in the order of allocations.
+func allocationShape() []int { return []int{len(workerCounts), len(memories), len(stores)} }
 
 // usual is what LambdaML is run with where nobody chooses: 10 workers of 3,008 MB and S3.
 const usualWorkers, usualMemory = 10, 3008
