@@ -12,8 +12,8 @@ import (
 
 // agent is in the style of Siren (Wang, Niu and Li, Distributed Machine Learning with a Serverless Architecture,
 // INFOCOM 2019), whose code is not published: a policy that chooses how a stage is run when it comes to it, and that is
-// learned from episodes of the job in simulation. Where Siren's is a network, this one is linear: in each stage workers,
-// memory and store are drawn by themselves, each with the probabilities exp(l)/sum(exp(l)) of logits
+// learned from episodes of the job in simulation. Where Siren's is a network, this one is linear: in each stage
+// workers, memory and store are drawn by themselves, each with the probabilities exp(l)/sum(exp(l)) of logits
 // l = bias + slope*room, where room says what is left of the budget.
 type agent struct {
 	shape  []int      // how many workers, memories and stores there are to choose from: their product is all options
