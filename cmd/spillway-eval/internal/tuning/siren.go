@@ -23,13 +23,13 @@ type agent struct {
 type linear struct{ bias, slope float64 }
 
 // How an agent learns: REINFORCE (Williams, Simple statistical gradient-following algorithms for connectionist
-// reinforcement learning, 1992, https://doi.org/10.1007/BF00992696) with the mean of a batch as baseline. An episode is
-// worth minus the logarithm of its seconds, and less where it costs more than the budget (budgeted.worth): in all that
-// there is between slow and fast by the penalty, and for all that there is between cheap and dear by the excess. With a
-// rate of a tenth of this one, or other penalties, the plans of 10,000 episodes were slower or more often too dear. The
-// entropy of its choices is worth something as well, less and less (Williams and Peng, Function optimization using
-// connectionist reinforcement learning algorithms, 1991): without, it settles on what it met first. Advantages are in
-// standard deviations of the batch.
+// reinforcement learning, 1992, https://doi.org/10.1007/BF00992696) with the mean of a batch as baseline and advantages
+// in its standard deviations. An episode is worth -log(seconds); where it costs more than the budget, less by
+// penalty*log(slow/fast) + excess*log(cost/budget)*max(1, log(slow/fast)/log(dearest/least)), so that a job whose plans
+// cost nearly the same is held to its budget as well. The entropy of each choice is worth entropyWeight at first and
+// nothing in the end (Williams and Peng, Function optimization using connectionist reinforcement learning algorithms,
+// 1991): without, an agent settles on what it met first. With a rate of a twentieth, or other penalties, the plans of
+// 10,000 episodes were slower or more often too dear.
 const (
 	episodesInBatch = 32
 	learningRate    = 2.0
