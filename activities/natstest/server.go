@@ -108,21 +108,22 @@ func StartOn(tb testing.TB, dir string) *Server {
 // Restart starts a server that was stopped.
 func (s *Server) Restart() {
 	s.tb.Helper()
-	running, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true,
-		CustomClientAuthentication: &s.users, JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 256 << 20,
-	})
-	if err != nil {
-		s.tb.Fatal(err)
-	}
-	running.Start()
-	if !running.ReadyForConnections(Patience) {
-		s.tb.Fatal("NATS is not ready")
+	running := s.start()
+	for begun := time.Now(); !running.ReadyForConnections(portPatience); running = s.start() {
+		if running.Addr() != nil && running.ReadyForConnections(Patience) {
+			break
+		}
+		running.Shutdown()
+		running.WaitForShutdown()
+		if time.Since(begun) > Patience {
+			s.tb.Fatalf("NATS is not ready; the port that it had is %d", s.port)
+		}
 	}
 	proxy := natsaccess.New(running, nil)
 	s.users.mu.Lock()
 	s.users.proxy = proxy
 	for name, known := range s.users.known {
+		var err error
 		if known.release, err = proxy.Admit(name, known.app); err != nil {
 			s.tb.Fatal(err)
 		}
@@ -131,6 +132,23 @@ func (s *Server) Restart() {
 	s.users.mu.Unlock()
 	s.running = running
 	s.port = running.Addr().(*net.TCPAddr).Port
+}
+
+// portPatience is for how long a server may have no port. One that is stopped leaves its own to whoever asks the system
+// for any, and a server that cannot have it neither tries again nor says so.
+const portPatience = 3 * time.Second
+
+func (s *Server) start() *server.Server {
+	s.tb.Helper()
+	running, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true,
+		CustomClientAuthentication: &s.users, JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 256 << 20,
+	})
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	running.Start()
+	return running
 }
 
 // Stop stops the server; one that is stopped stays so.
