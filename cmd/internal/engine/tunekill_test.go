@@ -117,12 +117,7 @@ func TestATuningByCommandGoesOnAfterAKill(t *testing.T) {
 					return err == nil && len(view.Stages) > 0 && view.Stages[0].Done >= done
 				})
 				kill(e)
-				killed := time.Now()
-				e = startEngine(t, state, "")
-				ready := time.Now()
-				e.until("a task begins after the kill", func() bool { return e.begunAfter(run, killed) })
-				t.Logf("kill %d: ready after %.1f s, at work %.1f s after that", n+1, ready.Sub(killed).Seconds(),
-					time.Since(ready).Seconds())
+				e = goesOn(t, state, run, n)
 			}
 			result := succeed[chain.Result](e, run, patience)
 			tunings, err := e.client.Tunings(t.Context(), run)
@@ -222,12 +217,7 @@ func TestATrainingBySeveralWorkersGoesOnAfterAKill(t *testing.T) {
 			for n, steps := range []int64{20, 60} { // of 110
 				e.until(fmt.Sprintf("%d steps are done", steps), func() bool { return e.steps(run) >= steps })
 				kill(e)
-				killed := time.Now()
-				e = startEngine(t, state, "")
-				ready := time.Now()
-				e.until("a task begins after the kill", func() bool { return e.begunAfter(run, killed) })
-				t.Logf("kill %d: ready after %.1f s, at work %.1f s after that", n+1, ready.Sub(killed).Seconds(),
-					time.Since(ready).Seconds())
+				e = goesOn(t, state, run, n)
 			}
 			got := succeed[digits.Report](e, run, patience)
 			if math.Abs(got.Loss/want.Loss-1) > 1e-5 || got.Accuracy != want.Accuracy || got.Epochs != want.Epochs {
@@ -253,4 +243,17 @@ func (e *testEngine) steps(run string) (most int64) {
 		most = max(most, view.Training.Steps)
 	}
 	return most
+}
+
+// goesOn starts an engine where one was killed just now, for the kill of this number from 0 on, and waits until a task
+// of the run begins.
+func goesOn(t *testing.T, state, run string, number int) *testEngine {
+	t.Helper()
+	killed := time.Now()
+	e := startEngine(t, state, "")
+	ready := time.Now()
+	e.until("a task begins after the kill", func() bool { return e.begunAfter(run, killed) })
+	t.Logf("kill %d: ready after %.1f s, at work %.1f s after that", number+1, ready.Sub(killed).Seconds(),
+		time.Since(ready).Seconds())
+	return e
 }

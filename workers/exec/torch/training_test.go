@@ -285,18 +285,24 @@ print((model(x).argmax(1) == y).sum().item())`
 	}
 }
 
-// The head of the model has the weights of its embedding. What is split off is the loss, or the head as well.
-func TestPyTorchLoadsAModelWithTiedWeights(t *testing.T) {
-	t.Parallel()
-	e := newExecutor(t, "training.py:tied", "words")
+// probedTied is a model whose head has the weights of its embedding, with the names of its operations in their order.
+func probedTied(t *testing.T) (e *torch.Executor, probe spillway.Probe, ops []string) {
+	t.Helper()
+	e = newExecutor(t, "training.py:tied", "words")
 	probe, err := e.Probe(t.Context(), spillway.ProbeOptions{Samples: 6, Device: spillway.Device{Threads: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ops []string
 	for _, op := range probe.Graph.Ops {
 		ops = append(ops, op.ID)
 	}
+	return e, probe, ops
+}
+
+// The head of the model has the weights of its embedding. What is split off is the loss, or the head as well.
+func TestPyTorchLoadsAModelWithTiedWeights(t *testing.T) {
+	t.Parallel()
+	e, _, ops := probedTied(t)
 	last := len(ops) - 1
 	const check = `import sys, torch
 sys.path.insert(0, "testdata")
@@ -340,15 +346,7 @@ print((model(x).argmax(2) == y).float().mean().item())`
 // counts the sum of its gradients, and the state of the optimizer is in one file.
 func TestATiedWeightIsClippedAndGoesOnFromACheckpoint(t *testing.T) {
 	t.Parallel()
-	e := newExecutor(t, "training.py:tied", "words")
-	probe, err := e.Probe(t.Context(), spillway.ProbeOptions{Samples: 6, Device: spillway.Device{Threads: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ops []string
-	for _, op := range probe.Graph.Ops {
-		ops = append(ops, op.ID)
-	}
+	e, probe, ops := probedTied(t)
 	middle, last := len(ops)/2, len(ops)-2
 	if len(probe.Tied) != 1 || probe.Graph.Ops[probe.Tied[0].Ops[1]].ID != "head" || probe.Tied[0].Bytes != 30*16*4 {
 		t.Fatalf("the tied parameters are %v", probe.Tied)
