@@ -52,6 +52,17 @@ type planned struct {
 	dataset  int
 	// checkpoint is how long one holds the training up.
 	checkpoint time.Duration
+	// setup and choice are what it was chosen by.
+	setup  setup
+	choice choice
+}
+
+// of makes a plan of a choice.
+func (s setup) of(c choice, job Job) planned {
+	return planned{
+		training: c.training(s, job), layout: c.best.layout(s, job), dataset: s.model.dataset,
+		checkpoint: s.checkpoint(c.best), setup: s, choice: c,
+	}
 }
 
 func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
@@ -99,10 +110,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		job.Logger.WarnContext(ctx, "the limits of this attempt leave less memory than parts on GPUs take of the host "+
 			"while a checkpoint is copied; give the stage more memory", "needed", needs, "left", p.limit)
 	}
-	return planned{
-		training: c.training(s, job), layout: c.best.layout(s, job), dataset: p.model.dataset,
-		checkpoint: s.checkpoint(c.best),
-	}, nil
+	return s.of(c, job), nil
 }
 
 // stateBytes is what an optimizer keeps for each parameter; that of the model, which nobody named, is taken for Adam.
@@ -173,6 +181,9 @@ type choice struct {
 	others  []candidate                     // the best of every other number of parts
 	unfit   []predictor.TrainingAlternative // those numbers of parts that do not fit
 	fastest float64                         // the shortest step of all, in seconds
+	fitting []candidate                     // all that fit, one for each number of parts and of micro-batches
+	trials  int                             // layouts that were tried, see trial.go; 0 where all is as it was priced
+	priced  float64                         // what the step of the best was priced at before its trial, in seconds
 }
 
 // tried is the best split into one number of parts.
@@ -180,8 +191,9 @@ type tried struct {
 	fits    candidate // without parts where none does
 	closest candidate // of those that do not fit; without parts where there are none
 	by      correction
-	used    int   // past trainings that corrected it
-	err     error // why the last one that is none is none
+	used    int         // past trainings that corrected it
+	err     error       // why the last one that is none is none
+	fitting []candidate // all that fit, one for each number of micro-batches
 }
 
 // try prices the splits into one number of parts.
@@ -201,8 +213,11 @@ func (s setup) try(ctx context.Context, job Job, devices []exec.Device) (tried, 
 			if made.parts != nil && (t.closest.parts == nil || made.better(t.closest)) {
 				t.closest = made
 			}
-		case t.fits.parts == nil || made.seconds < t.fits.seconds:
-			t.fits = made
+		default:
+			t.fitting = append(t.fitting, made)
+			if t.fits.parts == nil || made.seconds < t.fits.seconds {
+				t.fits = made
+			}
 		}
 	}
 	return t, nil
@@ -226,6 +241,7 @@ func (s setup) choose(ctx context.Context, job Job, devices deviceSet, numbers [
 		switch {
 		case one.fits.parts != nil:
 			all, fitting = append(all, one), append(fitting, one.fits)
+			c.fitting = append(c.fitting, one.fitting...)
 		case one.closest.parts != nil:
 			excess, device := one.closest.over()
 			c.unfit = append(c.unfit, one.closest.alternative(
@@ -420,10 +436,32 @@ func (c choice) reason(job Job) string {
 		}
 		fmt.Fprintf(&b, "; %d of them compute activations again, %s", n, why)
 	}
+	if c.trials > 0 {
+		fmt.Fprintf(&b, "; tried%s: a step took %v where %v was priced", among(c.trials), rounded(c.best.seconds),
+			rounded(c.priced))
+	}
 	if c.used > 0 {
 		fmt.Fprintf(&b, "; corrected by %d past trainings: time times %.2f, memory times %.2f", c.used, c.by.time, c.by.peak)
 	}
 	return b.String()
+}
+
+// among says how many layouts were tried.
+func among(trials int) string {
+	if trials == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" as one of %d layouts", trials)
+}
+
+// rounded is a time for people, to three digits.
+func rounded(seconds float64) time.Duration {
+	d := time.Duration(seconds * float64(time.Second))
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
 }
 
 func recomputing(c candidate) int {

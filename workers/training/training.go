@@ -92,7 +92,7 @@ const (
 
 // Observer is told how a training goes. Its functions are called one at a time; nil ones are not.
 type Observer struct {
-	// Planned is told once, before anything is loaded, and Progressed after steps, at most every tenth of a second and
+	// Planned is told once, before the training begins, and Progressed after steps, at most every tenth of a second and
 	// after the last.
 	Planned    func(predictor.Training)
 	Progressed func(Progress)
