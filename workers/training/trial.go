@@ -143,13 +143,12 @@ func (s setup) showed(c candidate, came showing) candidate {
 // the best did. A choice of which nothing was tried to the end stays as it is.
 func (c choice) after(s setup, candidates []candidate, shown []showing) choice {
 	var fitting, all []candidate
-	var priced []float64
 	for i, one := range candidates {
 		if shown[i].err != nil || shown[i].seconds <= 0 {
 			continue
 		}
 		made := s.showed(one, shown[i])
-		all, priced = append(all, made), append(priced, one.seconds)
+		all = append(all, made)
 		if made.short() == 0 {
 			fitting = append(fitting, made)
 		}
@@ -163,7 +162,7 @@ func (c choice) after(s setup, candidates []candidate, shown []showing) choice {
 	slices.SortStableFunc(fitting, func(a, b candidate) int { return cmp.Compare(a.seconds, b.seconds) })
 	next := c
 	next.best, next.trials = fewest(fitting), len(candidates)
-	next.priced = priced[slices.IndexFunc(all, next.best.alike)]
+	next.priced = candidates[slices.IndexFunc(candidates, next.best.alike)].seconds
 	ratio := 1.0
 	if next.priced > 0 {
 		ratio = next.best.seconds / next.priced
