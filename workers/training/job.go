@@ -26,6 +26,8 @@ type deviceSet struct {
 	// own says that they are this process's CPUs, which can be joined; devices that the caller names are taken as they
 	// are.
 	own bool
+	// seen is what is known of CUDA devices, by ID, once they were looked at.
+	seen map[string]exec.Surveyed
 }
 
 // of returns the devices of k parts.

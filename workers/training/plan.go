@@ -38,6 +38,9 @@ func Plan(ctx context.Context, job Job) (predictor.Training, exec.Layout, error)
 	if err != nil {
 		return predictor.Training{}, exec.Layout{}, fmt.Errorf("plan the training: %w", err)
 	}
+	if devices, err = surveyedFor(ctx, job, devices); err != nil {
+		return predictor.Training{}, exec.Layout{}, fmt.Errorf("plan the training: %w", err)
+	}
 	made, err := plan(ctx, job, devices)
 	if err != nil {
 		return predictor.Training{}, exec.Layout{}, fmt.Errorf("plan the training: %w", err)
@@ -52,19 +55,35 @@ type planned struct {
 	dataset  int
 	// checkpoint is how long one holds the training up.
 	checkpoint time.Duration
-	// setup and choice are what it was chosen by.
+	// wishes are what it was made for, and devices what was there.
+	wishes  wishes
+	devices deviceSet
+	// reused says that it was kept by a checkpoint; setup and choice are what it was chosen by where it was not.
+	reused bool
 	setup  setup
 	choice choice
 }
 
-// of makes a plan of a choice.
-func (s setup) of(c choice, job Job) planned {
-	return planned{
-		training: c.training(s, job), layout: c.best.layout(s, job), dataset: s.model.dataset,
-		checkpoint: s.checkpoint(c.best), setup: s, choice: c,
-	}
+// by returns the plan of a choice instead.
+func (p planned) by(c choice, job Job) planned {
+	p.choice, p.training, p.layout = c, c.training(p.setup, job), c.best.layout(p.setup, job)
+	p.checkpoint = p.setup.checkpoint(c.best)
+	return p
 }
 
+// surveyedFor looks at those of the devices that parts can have, where they are CUDA devices; it leaves out the others.
+func surveyedFor(ctx context.Context, job Job, devices deviceSet) (deviceSet, error) {
+	if devices.own {
+		return devices, nil
+	}
+	numbers := partNumbers(job.Partitions, len(devices.all))
+	most := numbers[len(numbers)-1] // no device is touched that no part can have
+	var err error
+	devices.all, devices.seen, err = surveyed(ctx, job.Executor, devices.all[:most], job.Precision)
+	return devices, err
+}
+
+// plan decides for devices that were looked at.
 func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	s := setup{batch: job.Batch, schedule: job.Schedule, recompute: job.Recompute, state: stateBytes(job.Optimizer)}
 	s.copies = copiesBeside
@@ -79,13 +98,6 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		p.limit = max(left, 1)
 	}
 	numbers := partNumbers(job.Partitions, len(devices.all))
-	var err error
-	var seen map[string]exec.Surveyed
-	if most := numbers[len(numbers)-1]; !devices.own { // no device is touched that no part can have
-		if devices.all, seen, err = surveyed(ctx, job.Executor, devices.all[:most], job.Precision); err != nil {
-			return planned{}, err
-		}
-	}
 	for _, k := range numbers {
 		on := devices.of(k)
 		for _, d := range on {
@@ -101,7 +113,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	}
 	s.learn()
 	s.machine = measureMachine(p.model.base > 0)
-	s.machine.seen = seen
+	s.machine.seen = devices.seen
 	c, err := s.choose(ctx, job, devices, numbers)
 	if err != nil {
 		return planned{}, err
@@ -110,7 +122,8 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		job.Logger.WarnContext(ctx, "the limits of this attempt leave less memory than parts on GPUs take of the host "+
 			"while a checkpoint is copied; give the stage more memory", "needed", needs, "left", p.limit)
 	}
-	return s.of(c, job), nil
+	made := planned{setup: s, dataset: s.model.dataset}
+	return made.by(c, job), nil
 }
 
 // stateBytes is what an optimizer keeps for each parameter; that of the model, which nobody named, is taken for Adam.
@@ -455,14 +468,17 @@ func among(trials int) string {
 }
 
 // rounded is a time for people, to three digits.
-func rounded(seconds float64) time.Duration {
-	d := time.Duration(seconds * float64(time.Second))
+func rounded(s float64) time.Duration {
+	d := seconds(s)
 	unit := time.Duration(1)
 	for d/unit >= 1000 {
 		unit *= 10
 	}
 	return d.Round(unit)
 }
+
+// seconds is a time of so many.
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func recomputing(c candidate) int {
 	n := 0

@@ -91,8 +91,14 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 // plan decides how to train, and tries that where it is worth it: then the pipeline may be loaded. It ends with ctx; a
 // pipeline lives as long as life.
 func (t *trainer) plan(ctx, life context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
-	if t.planned, err = planToResume(ctx, t.job, devices, from); err != nil {
+	if devices, err = surveyedFor(ctx, t.job, devices); err != nil {
 		return err
+	}
+	if from == nil || !t.again(ctx, life, devices, *from) {
+		if t.planned, err = planToResume(ctx, t.job, devices, from); err != nil {
+			return err
+		}
+		t.planned.wishes, t.planned.devices = wishesOf(t.job, devices), devices
 	}
 	t.training = t.planned.training
 	if err := t.begin(from); err != nil {

@@ -218,6 +218,9 @@ func (c choice) smaller(tried []candidate) []candidate {
 // ctx; pipelines live as long as life.
 func (t *trainer) trials(ctx, life context.Context, left int64, from *exec.Checkpoint) (planned, exec.Pipeline, error) {
 	made, log := t.planned, t.job.Logger
+	if made.reused {
+		return made, t.pipeline, nil
+	}
 	next := made.setup.contenders(made.choice, left)
 	if len(next) == 0 {
 		return made, nil, nil
@@ -259,7 +262,7 @@ func (t *trainer) trials(ctx, life context.Context, left int64, from *exec.Check
 	if chosen.trials == 0 {
 		return made, nil, nil
 	}
-	after := made.setup.of(chosen, t.job)
+	after := made.by(chosen, t.job)
 	if came := shown[slices.IndexFunc(candidates, chosen.best.alike)]; came.copying > 0 {
 		after.checkpoint = came.copying
 	}
