@@ -163,12 +163,24 @@ func TestAPlanThatCannotBeUsedIsMadeAnew(t *testing.T) {
 		change func(plan map[string]any) any
 		says   string
 	}{
-		"there is none":        {func(map[string]any) any { return nil }, "the checkpoint keeps none"},
-		"it is another thing":  {func(map[string]any) any { return []int{1} }, "that of the checkpoint cannot be read"},
-		"it has no parts":      {func(p map[string]any) any { p["parts"] = nil; return p }, contradicts},
-		"a device is twice":    {func(p map[string]any) any { part(p, 0)["device"] = part(p, 1)["device"]; return p }, contradicts},
-		"a device is not one":  {func(p map[string]any) any { part(p, 0)["device"] = -1; return p }, contradicts},
-		"the model is another": {func(p map[string]any) any { part(p, 1)["ops"] = []string{"loss"}; return p }, "is in no part"},
+		"there is none":       {func(map[string]any) any { return nil }, "the checkpoint keeps none"},
+		"it is another thing": {func(map[string]any) any { return []int{1} }, "that of the checkpoint cannot be read"},
+		"it has no parts": {func(p map[string]any) any {
+			p["parts"] = nil
+			return p
+		}, contradicts},
+		"a device is there twice": {func(p map[string]any) any {
+			part(p, 0)["device"] = part(p, 1)["device"]
+			return p
+		}, contradicts},
+		"a device is none": {func(p map[string]any) any {
+			part(p, 0)["device"] = -1
+			return p
+		}, contradicts},
+		"the model is another one": {func(p map[string]any) any {
+			part(p, 1)["ops"] = []string{"loss"}
+			return p
+		}, "is in no part"},
 	} {
 		again := job
 		again.Resume, again.Steps = rewritten(t, first.Checkpoint, c.change), tooShort+2

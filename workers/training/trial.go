@@ -213,9 +213,9 @@ func (c choice) smaller(tried []candidate) []candidate {
 }
 
 // trials tries the layouts of a plan that are worth it, and returns the plan as it is by what came. Where the one that
-// won is loaded, its pipeline is returned with the state of its first step; the caller loads any other. Trials that fail
-// are passed over, and where all do, the plan stays as it was: the training itself tells why. The error is what ended
-// ctx; pipelines live as long as life.
+// won is loaded, its pipeline is returned with the state of its first step; the caller loads any other. Trials that
+// fail are passed over, and where all do, the plan stays as it was: the training itself tells why. The error is what
+// ended ctx; pipelines live as long as life.
 func (t *trainer) trials(ctx, life context.Context, left int64, from *exec.Checkpoint) (planned, exec.Pipeline, error) {
 	made, log := t.planned, t.job.Logger
 	if made.reused {

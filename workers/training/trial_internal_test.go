@@ -56,8 +56,8 @@ func TestWhatComesNearTheBestIsTriedAndTheBestIsLast(t *testing.T) {
 			}, far, [][2]int{{1, 2}, {2, 4}, {1, 1}},
 		},
 		"other micro-batches where there is nothing else": {
-			[]candidate{priced(2, 4, 1, 0, anywhere), priced(2, 8, 1.1, 0, anywhere), priced(2, 16, 1.26, 0, anywhere)}, far,
-			[][2]int{{2, 8}, {2, 4}},
+			[]candidate{priced(2, 4, 1, 0, anywhere), priced(2, 8, 1.1, 0, anywhere), priced(2, 16, 1.26, 0, anywhere)},
+			far, [][2]int{{2, 8}, {2, 4}},
 		},
 		"a training that is shorter than a few trials": {[]candidate{priced(1, 1, 1, 0, anywhere)}, 24, nil},
 		"one that is just long enough":                 {[]candidate{priced(1, 1, 1, 0, anywhere)}, 25, [][2]int{{1, 1}}},
@@ -214,7 +214,8 @@ func TestTheCopyOfACheckpointThatATrialMadeIsInItsPeak(t *testing.T) {
 	if got := s.showed(c, came).parts[0]; got.peak != 80 || got.most != 110 {
 		t.Errorf("a peak of 80 without a copy is %v, and %v with it; want 110", got.peak, got.most)
 	}
-	if !came.exceeds(s, c) || (showing{err: errors.New("no")}).exceeds(s, c) || !(showing{err: exec.ErrMemory}).exceeds(s, c) {
+	full, other := showing{err: exec.ErrMemory}, showing{err: errors.New("it fails")}
+	if !came.exceeds(s, c) || !full.exceeds(s, c) || other.exceeds(s, c) {
 		t.Error("what takes too much is what ran out of memory, and what held more than its device has")
 	}
 }

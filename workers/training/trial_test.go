@@ -197,7 +197,8 @@ from torch import nn
 def model():
     torch.manual_seed(1)
     return nn.Sequential(
-        nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
+        nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2),
+        nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
 
 def optimizer(parameters):
     return torch.optim.AdamW(parameters, lr=0.01)
@@ -237,7 +238,7 @@ func TestATrialLeavesNoTraceInWhatTorchTrains(t *testing.T) {
 func TestALayoutThatRunsOutOfMemoryInItsTrialIsPassedOver(t *testing.T) {
 	t.Parallel()
 	on := &loads{Executor: exectest.Reference(exectest.Options{})}
-	on.refuse = func(layout exec.Layout) error {
+	on.refuse = func(exec.Layout) error {
 		if len(on.layouts) == 1 { // the first one that is tried
 			return exec.ErrMemory
 		}
