@@ -56,8 +56,9 @@ func TestWhatComesNearTheBestIsTriedAndTheBestIsLast(t *testing.T) {
 			}, far, [][2]int{{1, 2}, {2, 4}, {1, 1}},
 		},
 		"other micro-batches where there is nothing else": {
-			[]candidate{priced(2, 4, 1, 0, anywhere), priced(2, 8, 1.1, 0, anywhere), priced(2, 16, 1.26, 0, anywhere)},
-			far, [][2]int{{2, 8}, {2, 4}},
+			[]candidate{
+				priced(2, 4, 1, 0, anywhere), priced(2, 8, 1.1, 0, anywhere), priced(2, 16, 1.26, 0, anywhere),
+			}, far, [][2]int{{2, 8}, {2, 4}},
 		},
 		"a training that is shorter than a few trials": {[]candidate{priced(1, 1, 1, 0, anywhere)}, 24, nil},
 		"one that is just long enough":                 {[]candidate{priced(1, 1, 1, 0, anywhere)}, 25, [][2]int{{1, 1}}},
