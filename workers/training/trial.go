@@ -30,9 +30,9 @@ const (
 	// triedShare is the part of the steps to come that trials may take: below that, knowing better does not pay.
 	triedShare = 0.2
 	// leastTriedSteps and mostTriedSteps are how many steps are measured of each, after one that allocates; between them,
-	// as many as are done in triedFor.
+	// as many as their share leaves and as are done in triedFor.
 	leastTriedSteps = 3
-	mostTriedSteps  = 8
+	mostTriedSteps  = 64
 	triedFor        = time.Second
 	// written is how fast a checkpoint is taken to be brought to the disk, in bytes a second.
 	written = 200e6
@@ -40,11 +40,12 @@ const (
 
 // contenders are the layouts that are worth a trial, the best last: those priced near it, of other numbers of parts
 // before those of as many parts in other micro-batches, as far as all trials together take no more than their share of
-// the steps that are left. There are none where that is too little for the best alone.
-func (s setup) contenders(c choice, left int64) []candidate {
+// the steps that are left; steps is how many steps of each that leaves room for. There are none where it is too little
+// for the best alone.
+func (s setup) contenders(c choice, left int64) (chosen []candidate, steps int) {
 	budget := triedShare * float64(left) * c.best.seconds
 	if budget -= s.trialSeconds(c.best); !(budget >= 0) {
-		return nil
+		return nil, 0
 	}
 	near := slices.DeleteFunc(slices.Clone(c.fitting), func(other candidate) bool {
 		return other.alike(c.best) || other.seconds > nearBest*c.best.seconds
@@ -60,18 +61,23 @@ func (s setup) contenders(c choice, left int64) []candidate {
 		seen[len(other.parts)] = true
 		others = append(others, other)
 	}
-	chosen := []candidate{c.best}
+	chosen = []candidate{c.best}
+	each := c.best.seconds
 	for _, other := range append(others, again...) {
 		// If it wins, it is loaded once more.
 		takes := s.trialSeconds(other) + 2*s.loadSeconds(other)
 		if len(chosen) == mostTried || takes > budget {
 			break
 		}
-		budget -= takes
+		budget, each = budget-takes, each+other.seconds
 		chosen = append(chosen, other)
 	}
 	slices.Reverse(chosen)
-	return chosen
+	steps = mostTriedSteps
+	if each > 0 {
+		steps = int(min(leastTriedSteps+budget/each, mostTriedSteps))
+	}
+	return chosen, steps
 }
 
 // alike reports whether two candidates are of as many parts and micro-batches: of those, a choice has one.
@@ -79,17 +85,14 @@ func (c candidate) alike(other candidate) bool {
 	return len(c.parts) == len(other.parts) && c.microBatches == other.microBatches
 }
 
-// trialSeconds is what a trial takes besides loading: its steps, and checkpoints that the disk gets.
+// trialSeconds is what a trial takes at least besides loading: its steps, one before them and one beside a checkpoint,
+// and what the disk gets.
 func (s setup) trialSeconds(c candidate) float64 {
-	steps := float64(leastTriedSteps)
-	if c.seconds > 0 {
-		steps = min(max(math.Ceil(triedFor.Seconds()/c.seconds), steps), mostTriedSteps)
-	}
 	copied := 0.0
 	for _, p := range c.parts {
 		copied += p.copied
 	}
-	return (1+steps+1)*c.seconds + 2*copied/written
+	return (1+leastTriedSteps+1)*c.seconds + 2*copied/written
 }
 
 // loadSeconds is what loading takes by what that of the unsplit model took: parts load one after another.
@@ -221,7 +224,7 @@ func (t *trainer) trials(ctx, life context.Context, left int64, from *exec.Check
 	if made.reused {
 		return made, t.pipeline, nil
 	}
-	next := made.setup.contenders(made.choice, left)
+	next, steps := made.setup.contenders(made.choice, left)
 	if len(next) == 0 {
 		return made, nil, nil
 	}
@@ -237,7 +240,7 @@ func (t *trainer) trials(ctx, life context.Context, left int64, from *exec.Check
 			log.DebugContext(ctx, "a layout is tried", "parts", len(one.parts), "micro_batches", one.microBatches,
 				"priced_seconds", one.seconds)
 			var came showing
-			came, loaded = t.try(ctx, life, one, i == len(next)-1 && from == nil)
+			came, loaded = t.try(ctx, life, one, steps, i == len(next)-1 && from == nil)
 			if ctx.Err() != nil {
 				if loaded != nil {
 					problems = errors.Join(problems, loaded.Close())
@@ -294,15 +297,15 @@ func (t *trainer) tell(ctx context.Context, c candidate, came showing) {
 	}
 }
 
-// try loads a candidate and trains it for a few steps. Where that goes well, its pipeline is returned; with back, it is
-// as it was loaded again.
-func (t *trainer) try(ctx, life context.Context, c candidate, back bool) (showing, exec.Pipeline) {
+// try loads a candidate and trains it for so many steps at most. Where that goes well, its pipeline is returned; with
+// back, it is as it was loaded again.
+func (t *trainer) try(ctx, life context.Context, c candidate, steps int, back bool) (showing, exec.Pipeline) {
 	layout := c.layout(t.planned.setup, t.job)
 	pipeline, err := t.job.Executor.Load(life, layout)
 	if err != nil {
 		return showing{err: fmt.Errorf("load it: %w", err)}, nil
 	}
-	came, err := t.rehearse(ctx, pipeline, layout, back)
+	came, err := t.rehearse(ctx, pipeline, layout, steps, back)
 	if err != nil {
 		return showing{err: errors.Join(err, pipeline.Close())}, nil
 	}
@@ -311,7 +314,7 @@ func (t *trainer) try(ctx, life context.Context, c candidate, back bool) (showin
 
 // rehearse trains a loaded layout for a few steps from the one on that the training begins with.
 func (t *trainer) rehearse(
-	ctx context.Context, pipeline exec.Pipeline, layout exec.Layout, back bool,
+	ctx context.Context, pipeline exec.Pipeline, layout exec.Layout, steps int, back bool,
 ) (came showing, err error) {
 	scratch, remove, err := t.scratch()
 	if err != nil {
@@ -329,7 +332,7 @@ func (t *trainer) rehearse(
 			return came, fmt.Errorf("keep the state that it begins with: %w", err)
 		}
 	}
-	if came, err = t.measure(ctx, pipeline, layout, filepath.Join(scratch, "beside")); err != nil {
+	if came, err = t.measure(ctx, pipeline, layout, steps, filepath.Join(scratch, "beside")); err != nil {
 		return came, err
 	}
 	if back {
@@ -354,7 +357,7 @@ func (t *trainer) scratch() (path string, remove func() error, err error) {
 
 // measure trains and looks at it; where checkpoints come beside the steps, one is made.
 func (t *trainer) measure(
-	ctx context.Context, pipeline exec.Pipeline, layout exec.Layout, checkpoint string,
+	ctx context.Context, pipeline exec.Pipeline, layout exec.Layout, steps int, checkpoint string,
 ) (came showing, err error) {
 	engine, err := newEngine(t.job, pipeline, layout)
 	if err != nil {
@@ -370,7 +373,7 @@ func (t *trainer) measure(
 		return came, err
 	}
 	meter, began := NewMeter(len(layout.Parts)), time.Now()
-	for done := 0; done < leastTriedSteps || done < mostTriedSteps && time.Since(began) < triedFor; done++ {
+	for done := 0; done < leastTriedSteps || done < steps && time.Since(began) < triedFor; done++ {
 		report, err := next()
 		if err != nil {
 			return came, err

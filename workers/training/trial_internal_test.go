@@ -70,7 +70,8 @@ func TestWhatComesNearTheBestIsTriedAndTheBestIsLast(t *testing.T) {
 		},
 		"steps that cost nothing": {[]candidate{priced(1, 1, 0, 0, anywhere)}, far, [][2]int{{1, 1}}},
 	} {
-		if got := names(setup{}.contenders(choiceOf(c.fitting...), c.left)); !slices.Equal(got, c.want) {
+		all, _ := setup{}.contenders(choiceOf(c.fitting...), c.left)
+		if got := names(all); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}
@@ -80,20 +81,21 @@ func TestATrialOfALayoutThatTakesLongToLoadOrToSavePaysLater(t *testing.T) {
 	t.Parallel()
 	c := choiceOf(priced(1, 1, 1, 0, math.Inf(1)), priced(2, 1, 1, 0, math.Inf(1)))
 	s := setup{model: model{performances: map[string]performance{"a": {small: rehearsal{load: 10 * time.Second}}}}}
-	if got := s.contenders(c, 200); len(got) != 1 { // 10 s of trials, and 40 s of loading two parts twice, of 40 s
-		t.Errorf("got %v", names(got))
+	check := func(left int64, want, wantSteps int) {
+		t.Helper()
+		if got, steps := s.contenders(c, left); len(got) != want || steps != wantSteps {
+			t.Errorf("of %d steps: %d steps of %v", left, steps, names(got))
+		}
 	}
-	if got := s.contenders(c, 260); len(got) != 2 {
-		t.Errorf("got %v", names(got))
-	}
+	check(200, 1, 38) // 40 s for trials, of which loading two parts twice would take all
+	check(249, 1, 47)
+	check(250, 2, 3)
+	check(270, 2, 5)
+	check(1<<20, 2, mostTriedSteps)
 	c.best.parts = slices.Clone(c.best.parts)
 	c.best.parts[0].copied = 100 * written // for 200 s
-	if got := s.contenders(c, 1024); len(got) != 0 {
-		t.Errorf("got %v", names(got))
-	}
-	if got := s.contenders(c, 1025); len(got) != 1 {
-		t.Errorf("got %v", names(got))
-	}
+	check(1024, 0, 0)
+	check(1025, 1, leastTriedSteps)
 }
 
 // drawCandidates draws one for each of some numbers of parts and micro-batches.
@@ -121,9 +123,10 @@ func TestTrialsNeverTakeMoreThanTheirShare(t *testing.T) {
 		left := rapid.Int64Range(0, 1000).Draw(t, "left")
 		load := time.Duration(rapid.IntRange(0, 5).Draw(t, "load")) * time.Second
 		s := setup{model: model{performances: map[string]performance{"a": {large: rehearsal{load: load}}}}}
-		all := s.contenders(c, left)
+		all, steps := s.contenders(c, left)
 		takes := 0.0
 		for i, one := range all {
+			takes += float64(steps-leastTriedSteps) * one.seconds
 			if slices.ContainsFunc(all[:i], one.alike) || one.seconds > nearBest*c.best.seconds {
 				t.Fatalf("%v are tried", names(all))
 			}
@@ -131,6 +134,9 @@ func TestTrialsNeverTakeMoreThanTheirShare(t *testing.T) {
 			if i+1 < len(all) {
 				takes += 2 * s.loadSeconds(one)
 			}
+		}
+		if len(all) > 0 && (steps < leastTriedSteps || steps > mostTriedSteps) {
+			t.Fatalf("each is tried for %d steps", steps)
 		}
 		if len(all) > mostTried || takes > triedShare*float64(left)*c.best.seconds*(1+1e-9) {
 			t.Fatalf("trials of %v take %v s of %d steps of %v s", names(all), takes, left, c.best.seconds)
@@ -146,7 +152,7 @@ func TestWhatIsChosenAfterTrialsIsTheFastestThatWasTriedAndFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := choiceOf(drawCandidates(t)...)
 		s := setup{}
-		tried := s.contenders(before, 1<<30)
+		tried, _ := s.contenders(before, 1<<30)
 		var shown []showing
 		for _, one := range tried {
 			came := showing{seconds: float64(rapid.IntRange(1, 300).Draw(t, "came")) / 100}

@@ -674,12 +674,14 @@ class Part:
         for tensor, loaded in pairs:
             tensor.data.copy_(loaded)
         self.recipe.load_optimizer_state(self.optimizer, self.trained, state)
-        self.recipe.load_optimizer_groups(
-            self.optimizer, self.trained, [g for m in found.metadata for g in json.loads(m.get("groups", "[]"))]
-        )
-        schedulers = [json.loads(m["scheduler"]) for m in found.metadata if "scheduler" in m]
+        groups = [json.loads(m.get("groups", "[]")) for m in found.metadata]
+        self.recipe.load_optimizer_groups(self.optimizer, self.trained, [g for of_part in groups for g in of_part])
+        # A scheduler keeps the rates that its groups began with: of a part without parameters these are another one's.
+        of_mine = [any(mine.intersection(g["parameters"]) for g in of_part) for of_part in groups]
+        schedulers = [(own, m["scheduler"]) for own, m in zip(of_mine, found.metadata) if "scheduler" in m]
         if schedulers:
-            self.recipe.load_scheduler_state(self.scheduler, schedulers[0])
+            _, said = max(schedulers, key=lambda s: s[0])
+            self.recipe.load_scheduler_state(self.scheduler, json.loads(said))
         self.slots += [f.slot for f in self.flights.values() if f.slot is not None]
         self.flights, self.losses = {}, []
         self.optimizer.zero_grad(set_to_none=True)
