@@ -24,9 +24,11 @@ const (
 	usageEvery = 2 * time.Second
 )
 
-// Run plans a training, trains, and writes the model. Where Resume is given it goes on from there: with the same seed,
-// batch and micro-batches the losses are those of a training that was never interrupted, however the model is split
-// now. A training that is finished already is not repeated.
+// Run plans a training, tries the plan where the training is long enough for that, trains, and writes the model. What
+// was tried leaves no trace in what is trained. Where Resume is given it goes on from there: with the same seed, batch
+// and micro-batches the losses are those of a training that was never interrupted, however the model is split now. The
+// plan of the checkpoint is used again where the same is wanted on the same devices. A training that is finished
+// already is not repeated.
 //
 // When [Job.Stop] yields, Run makes a checkpoint and returns an error that wraps [ErrStopped] and names it. When ctx
 // ends, Run returns soon and leaves no half checkpoint. A loss that is not finite ends it with an error that wraps
