@@ -30,9 +30,10 @@ const (
 // Plan looks into the model and decides how it is split: it probes the model on each kind of device, trains it there
 // unsplit for a few steps, on up to four devices of the host at once, prices the best split into every number of parts
 // by a simulation of its schedule, and takes the fewest parts within 3 % of the shortest step. It does not try them, as
-// [Run] does. What it loaded is closed when it returns. A model that cannot be trained unsplit, as it is larger than a GPU, is planned by its probes alone,
-// and the log says so. CUDA devices that are not there, or that parts ask too much of, are refused first. A model that
-// fits nowhere is an error that wraps [partition.ErrUnfit] and says by how much and what would help.
+// [Run] does. What it loaded is closed when it returns. A model that cannot be trained unsplit, as it is larger than a
+// GPU, is planned by its probes alone, and the log says so. CUDA devices that are not there, or that parts ask too much
+// of, are refused first. A model that fits nowhere is an error that wraps [partition.ErrUnfit] and says by how much and
+// what would help.
 func Plan(ctx context.Context, job Job) (predictor.Training, exec.Layout, error) {
 	job, devices, err := job.normalized()
 	if err != nil {

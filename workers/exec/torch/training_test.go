@@ -463,7 +463,7 @@ func TestLayoutsThatMakeNoSenseAreRefusedBeforeAnythingStarts(t *testing.T) {
 	}
 }
 
-// scheduled is a model whose first operation has no parameters, with a schedule of the rates that its groups began with.
+// scheduled is a model whose first operation has no parameters, with a schedule of the rates that groups began with.
 const scheduled = `
 import torch
 from torch import nn
