@@ -4,6 +4,7 @@ package exec
 
 import (
 	"context"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/graph"
@@ -148,6 +149,12 @@ type Layout struct {
 	Precision Precision
 	// Optimizer updates the parameters.
 	Optimizer Optimizer
+	// DataWorkers is how many processes fetch the batches that follow while a step computes; with 0, the process of the
+	// first part fetches each when it is asked for. The batches are the same ones. What can only be read one after another
+	// has one process at most, and an executor without processes none.
+	DataWorkers int
+	// DataTimeout is how long a batch may be waited for; 0 is the executor's bound.
+	DataTimeout time.Duration
 	// Timed says that the passes of stages return when their device has done them, so that what calls take is what the
 	// work takes. Without it, a device may only have been told what to do: a training waits where it must.
 	Timed bool
