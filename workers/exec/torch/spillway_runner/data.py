@@ -338,11 +338,13 @@ class Samples:
     def example(self, samples: int) -> Any:
         return self.collated([i % self.samples for i in range(samples)], -1, 0)
 
-    def collated(self, numbers: list[int], step: int, begin: int) -> Any:
-        """The samples of these numbers, which begin at a place in a step."""
+    def collated(self, numbers: list[int], step: int | None = None, begin: int = 0) -> Any:
+        """The samples of these numbers, which begin at a place in a step; without one, they draw from the generators as
+        these are."""
         samples = []
         for place, number in enumerate(numbers, begin):
-            seed_all(self.data.seed, "sample", step, place)
+            if step is not None:
+                seed_all(self.data.seed, "sample", step, place)
             samples.append(self.sample(number))
         try:
             return default_collate(samples)
