@@ -91,7 +91,7 @@ class Ahead:
             raise Refusal(
                 "data",
                 f"the batch of step {step} does not come: {error}",
-                hint="look what data() or its Dataset waits for, or give it longer with --data-timeout",
+                hint="look what data() or its Dataset waits for",
             ) from error
         if isinstance(found, dict):
             raise Refusal(**found)

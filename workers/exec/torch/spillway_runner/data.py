@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import time
 from collections.abc import Mapping
 from typing import Any, Iterator
 
@@ -13,11 +14,12 @@ from torch.utils import data as torch_data
 from spillway_runner.ahead import Ahead
 from spillway_runner.arrays import is_array
 from spillway_runner.patience import bounded
+from spillway_runner.process import highest, reset_highest, resident
 from spillway_runner.readers import FORMATS
 from spillway_runner.refusal import Refusal
 from spillway_runner.seeds import derived, seed_all
 from spillway_runner.source import Blamed, Source, described, takes
-from spillway_runner.values import each, shapes, tensors
+from spillway_runner.values import each, shapes, size, tensors
 
 try:
     from torch.utils.data import default_collate
@@ -25,7 +27,7 @@ except ImportError:
     from torch.utils.data._utils.collate import default_collate
 
 PATIENCE = 600.0  # seconds that a batch may take
-MANY = 1 << 20  # processes
+MANY = 1 << 16  # processes
 
 
 class Data:
@@ -125,6 +127,10 @@ class Data:
                 "return the same kind of tensors for every sample",
             )
 
+    def beside(self) -> int:
+        """The most bytes that the processes that fetch had to themselves, together."""
+        return sum(self.ahead.owned) if self.ahead is not None else 0
+
     def close(self) -> None:
         """Ends the processes that fetch."""
         self.reader.close()
@@ -140,6 +146,25 @@ class Data:
         """The inputs and the target of the first samples."""
         with bounded(self.patience):
             return self.parted(self.reader.example(samples))
+
+    def cost(self, samples: int) -> dict[str, Any]:
+        """What it takes to fetch so many samples other than the first ones: seconds of one thread and bytes, and how
+        many processes can do that at once."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        before, resets = resident(), reset_highest()
+        began = time.perf_counter()
+        try:
+            with bounded(self.patience):
+                batch = self.parted(self.reader.following(samples))
+        finally:
+            torch.set_num_threads(threads)
+        return {
+            "fetch_seconds": time.perf_counter() - began,
+            "batch_bytes": size(list(batch)),
+            "fetch_bytes": max(highest() - before, 0) if resets else 0,
+            "fetchers": self.reader.workers,
+        }
 
     def at(self) -> str:
         return self.source.path if self.source.optional("data") else self.path
@@ -310,9 +335,12 @@ class Rows:
         numbers = self.order.numbers(step)[begin:end]
         return each(self.whole, lambda t: t.index_select(0, numbers))
 
-    def example(self, samples: int) -> Any:
-        numbers = torch.arange(samples) % self.samples
+    def example(self, samples: int, first: int = 0) -> Any:
+        numbers = torch.arange(first, first + samples) % self.samples
         return each(self.whole, lambda t: t.index_select(0, numbers))
+
+    def following(self, samples: int) -> Any:
+        return self.example(samples, samples)
 
 
 class Samples:
@@ -335,8 +363,11 @@ class Samples:
     def batch(self, step: int, begin: int, end: int) -> Any:
         return self.collated(self.order.numbers(step)[begin:end].tolist(), step, begin)
 
-    def example(self, samples: int) -> Any:
-        return self.collated([i % self.samples for i in range(samples)], -1, 0)
+    def example(self, samples: int, first: int = 0) -> Any:
+        return self.collated([i % self.samples for i in range(first, first + samples)], -1, first)
+
+    def following(self, samples: int) -> Any:
+        return self.example(samples, samples)
 
     def collated(self, numbers: list[int], step: int | None = None, begin: int = 0) -> Any:
         """The samples of these numbers, which begin at a place in a step; without one, they draw from the generators as
@@ -504,6 +535,9 @@ class Stream:
         columns = zip(*(tensors(batch) for _, batch in found))
         joined = iter([torch.cat(column).index_select(0, torch.arange(samples) % whole) for column in columns])
         return each(found[0][1], lambda _: next(joined))
+
+    def following(self, samples: int) -> Any:
+        return self.example(samples)  # they come in their order
 
 
 def form_of(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A bound on how long code of the user's may take."""
+"""A bound on how long data may take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bounded(seconds: float) -> Iterator[None]:
     """
 
     def late() -> None:
-        raise TooLong(f"it takes more than {seconds:g} s")
+        raise TooLong(f"it takes more than {seconds:g} s (--data-timeout)")
 
     if not seconds:
         yield

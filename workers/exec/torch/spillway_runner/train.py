@@ -704,7 +704,7 @@ class Part:
         if self.device.type == "cuda":
             peak = torch.cuda.max_memory_reserved(self.device)  # that is what the part's share of the device bounds
         elif self.resets:
-            peak = max(highest() - self.base, 0)
+            peak = max(highest() - self.base, 0) + (self.data.beside() if self.data is not None else 0)
         state = self.recipe.optimizer_state(self.optimizer, self.trained)
         return {
             "parameters": sum(map(size, self.parameters.values())),

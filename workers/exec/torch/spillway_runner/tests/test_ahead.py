@@ -49,8 +49,15 @@ class Unlike(Dataset):
     def __getitem__(self, i):
         return torch.ones(i % 3 + 1), {"id": torch.tensor(i), "name": "n%d" % i}
 
+class Hoard(Numbers):
+    held = []
+    def __getitem__(self, i):
+        self.held.append(torch.ones(1 << 20))
+        return torch.rand(2), i
+
 def data(kind):
     return {
+        "hoard": Hoard,
         "rows": lambda: (torch.arange(22.0).view(11, 2), torch.arange(11)),
         "samples": Numbers,
         "loader": lambda: DataLoader(Numbers(), batch_size=4, shuffle=True),
@@ -161,6 +168,29 @@ def test_a_batch_stays_as_it_is_until_the_next_is_asked_for(started: StartData, 
         assert [t.tolist() for t in tensors(list(taken))] == batch(again, step)
 
 
+@pytest.mark.parametrize(
+    ("kind", "fetchers"), [("rows", 65536), ("samples", 65536), ("loader", 1), ("iterable", 1), ("workers", 0)]
+)
+def test_what_data_cost_is_known(source: MakeSource, kind: str, fetchers: int) -> None:
+    data = Data(source(KINDS), kind, None, 0)
+    data.example_batch(6)
+    cost = data.cost(6)
+    assert cost["batch_bytes"] == sum(t.numel() * t.element_size() for t in tensors(list(data.example_batch(6))))
+    assert cost["fetch_seconds"] > 0 and cost["fetchers"] == fetchers
+    data.close()
+
+
+def test_what_fetching_holds_is_told(source: MakeSource, started: StartData) -> None:
+    four = 4 * (4 << 20)  # bytes that four samples of these leave behind
+    assert four <= Data(source(KINDS), "hoard", None, 0).cost(4)["fetch_bytes"] < 2 * four
+    data = started(KINDS, "hoard", 2)
+    assert data.beside() == 0
+    data.batch(0)
+    assert four <= data.beside() < 4 * four
+    data.batch(1)
+    assert data.beside() >= 2 * four
+
+
 # Errors.
 
 BROKEN = """
@@ -200,7 +230,7 @@ def test_what_raises_is_told_with_its_line(started: StartData, monkeypatch: pyte
 def test_what_hangs_is_told_with_its_line(started: StartData, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     monkeypatch.setenv("KIND", "hang")
     fields = refused(started(BROKEN, workers=workers, patience=0.2))
-    assert fields["message"].endswith("cannot be read: TooLong: it takes more than 0.2 s"), fields
+    assert fields["message"].endswith("cannot be read: TooLong: it takes more than 0.2 s (--data-timeout)"), fields
     assert fields["at"].endswith(":11"), fields
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
