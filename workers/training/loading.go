@@ -98,8 +98,8 @@ func brief(seconds float64) string {
 	return fmt.Sprintf("%.3g s", seconds)
 }
 
-// dataWorkers is how many processes fetch data for parts on devices of one class: by the time of the passes alone, which
-// is known before the model is split.
+// dataWorkers is how many processes fetch data for parts on devices of one class: by the time of the passes alone,
+// which is known before the model is split.
 func (s setup) dataWorkers(device exec.Device, parts int) int {
 	step := 0.0
 	for _, w := range s.model.classes[classOf(device)] {

@@ -21,7 +21,7 @@ func TestAsManyProcessesFetchDataAsKeepUpWithTheSteps(t *testing.T) {
 		{name: "nothing to hide", fetch: 0.0005, step: 0.01, most: 9, cores: 8, used: 1},
 		{name: "little of a long step", fetch: 0.02, step: 1, most: 9, cores: 8, used: 1},
 		{name: "most of a step", fetch: 0.08, step: 0.1, most: 9, cores: 8, used: 1, want: 1},
-		{name: "just as long as a step, which one does not keep up with", fetch: 0.1, step: 0.1, most: 9, cores: 8, used: 1, want: 2},
+		{name: "a step, which one does not keep up with", fetch: 0.1, step: 0.1, most: 9, cores: 8, used: 1, want: 2},
 		{name: "longer than a step", fetch: 0.5, step: 0.1, most: 9, cores: 8, used: 1, want: 6},
 		{name: "fewer cores than it takes", fetch: 0.5, step: 0.1, most: 9, cores: 4, used: 1, want: 3},
 		{name: "no core left", fetch: 0.5, step: 0.1, most: 9, cores: 2, used: 2, want: 1},
@@ -57,7 +57,8 @@ func TestProcessesThatFetchAreInThePlan(t *testing.T) {
 	t.Parallel()
 	probe := func(samples int) exec.Probe {
 		each := quantity.Bytes(samples)
-		return exec.Probe{Samples: samples, Fetching: exec.Fetching{Batch: 100 * each, Working: 1000 + 150*each, Processes: 4}}
+		fetching := exec.Fetching{Batch: 100 * each, Working: 1000 + 150*each, Processes: 4}
+		return exec.Probe{Samples: samples, Fetching: fetching}
 	}
 	l := loadingOf(probe(8), probe(64))
 	if got, want := l.holds(2, 32), 2.0*(3*3200+1000+150*32); got != want {
