@@ -109,6 +109,9 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		}
 	}
 	s.model = p.model
+	if s.loading, err = s.model.loading.within(job); err != nil {
+		return planned{}, err
+	}
 	if err := s.checkParts(job.Partitions); err != nil {
 		return planned{}, err
 	}
@@ -374,6 +377,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		MicroBatches:         c.best.microBatches,
 		PredictedStepSeconds: c.best.seconds, Alternatives: c.unfit, Reason: c.reason(job),
 	}
+	t.Reason += s.loading.reason(s.dataWorkers(c.best.parts[0].device, len(c.best.parts)), s.batch)
 	for _, p := range c.best.parts {
 		t.ModelBytes += quantity.Bytes(math.Ceil(p.parameters))
 		kind := cmp.Or(p.device.Kind, exec.CPU)
@@ -495,7 +499,8 @@ func recomputing(c candidate) int {
 func (c candidate) layout(s setup, job Job) exec.Layout {
 	l := exec.Layout{
 		Batch: s.batch, MicroBatches: c.microBatches, Seed: job.Seed, Precision: job.Precision,
-		Optimizer: job.Optimizer,
+		Optimizer: job.Optimizer, DataTimeout: job.DataTimeout,
+		DataWorkers: s.dataWorkers(c.parts[0].device, len(c.parts)),
 	}
 	for _, p := range c.parts {
 		one := exec.Part{Device: p.device, InFlight: p.flight, Recompute: p.recompute}

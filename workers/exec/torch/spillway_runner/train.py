@@ -19,7 +19,7 @@ from torch import fx, nn
 
 from spillway_runner.answers import asynchronous, out_of_memory
 from spillway_runner.arena import TYPE_NAMES, Arena, Place, Slot
-from spillway_runner.data import Data
+from spillway_runner.data import PATIENCE, Data
 from spillway_runner.devices import fitting, mark, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
 from spillway_runner.files import FORMAT, Files, check_types, replace, save
@@ -67,10 +67,13 @@ class Part:
         self.data: Data | None = None
         self.example: str | None = None
         if self.index == 0:
-            self.data = Data(self.source, request["data"], self.batch_samples, request["seed"])
+            patience = request.get("data_timeout") or PATIENCE
+            self.data = Data(self.source, request["data"], self.batch_samples, request["seed"], patience)
             # The trace asks for what they are, not for numbers.
             inputs = each(self.data.batch(0)[0], lambda t: t[:1].clone() if t.dim() else t)
             self.example = base64.b64encode(pickle.dumps(inputs)).decode()
+            pinned = self.device.type == "cuda"
+            self.data.start(request.get("data_workers", 0), request.get("data_cpus"), pinned)
         else:
             inputs = pickle.loads(base64.b64decode(request["example"]))
         self.arena = Arena(self.index, self.device.type == "cuda")
@@ -703,7 +706,7 @@ class Part:
         if self.device.type == "cuda":
             peak = torch.cuda.max_memory_reserved(self.device)  # that is what the part's share of the device bounds
         elif self.resets:
-            peak = max(highest() - self.base, 0)
+            peak = max(highest() - self.base, 0) + (self.data.beside() if self.data is not None else 0)
         state = self.recipe.optimizer_state(self.optimizer, self.trained)
         return {
             "parameters": sum(map(size, self.parameters.values())),
