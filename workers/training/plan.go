@@ -109,6 +109,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		}
 	}
 	s.model = p.model
+	var err error
 	if s.loading, err = s.model.loading.within(job); err != nil {
 		return planned{}, err
 	}
