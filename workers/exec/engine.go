@@ -159,10 +159,32 @@ func (e *Engine) Step(ctx context.Context, step int64) (StepReport, error) {
 	}
 	report, err := e.train(ctx, step)
 	if err != nil {
+		err = e.examined(ctx, step, err)
 		e.broken = err
 		return report, fmt.Errorf("step %d: %w", step, err)
 	}
 	return report, nil
+}
+
+// examined adds to an error about a loss or gradients that were not applied which tensor made them so.
+func (e *Engine) examined(ctx context.Context, step int64, err error) error {
+	if !errors.Is(err, ErrLoss) {
+		return err
+	}
+	var loss *LossError
+	if !errors.As(err, &loss) {
+		loss = &LossError{Step: step, Cause: err}
+	}
+	examiner, can := e.pipeline.(Examiner)
+	if loss.Updated || !can {
+		return loss
+	}
+	found, failed := examiner.Examine(ctx, step)
+	if failed != nil {
+		found = fmt.Errorf("which tensor it was is not known, as it could not be looked for: %w", failed)
+	}
+	loss.Found = found
+	return loss
 }
 
 func (e *Engine) train(ctx context.Context, step int64) (StepReport, error) {

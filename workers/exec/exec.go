@@ -230,6 +230,15 @@ type Pipeline interface {
 	Close() error
 }
 
+// Examiner is a pipeline that can tell which tensor made the loss or the gradients of a step infinite or not numbers.
+type Examiner interface {
+	// Examine repeats the passes of a step whose update was not made, each micro-batch through all stages, and looks at
+	// every tensor. The first that is not finite is found: its operation, its place in the user's file, forward or
+	// backward, and the micro-batch. Nothing found is nil. It is called when no stage runs, and afterwards the pipeline can
+	// only be closed.
+	Examine(ctx context.Context, step int64) (found, err error)
+}
+
 // Data describes what a pipeline is trained on.
 type Data struct {
 	// Samples is how many there are; 0 where the data does not say.

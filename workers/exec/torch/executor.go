@@ -26,6 +26,7 @@ type Executor struct {
 var (
 	_ exec.Executor = (*Executor)(nil)
 	_ exec.Surveyor = (*Executor)(nil)
+	_ exec.Examiner = (*pipeline)(nil)
 )
 
 // New returns an executor of the model that the options name. Of the options, Batch, Shape, Type, Device and Threads
@@ -232,7 +233,9 @@ func (e *Executor) startAll(ctx context.Context, layout exec.Layout, shared *os.
 	errs := make([]error, len(layout.Parts))
 	var starting sync.WaitGroup
 	for i, part := range layout.Parts {
-		p.stages[i] = &stage{number: i, name: cmp.Or(part.Device.ID, deviceName(part.Device)), timed: layout.Timed}
+		p.stages[i] = &stage{
+			number: i, name: cmp.Or(part.Device.ID, deviceName(part.Device)), timed: layout.Timed, recomputes: part.Recompute,
+		}
 		starting.Go(func() { p.stages[i].runner, errs[i] = e.start(ctx, part.Device, shared) })
 	}
 	starting.Wait()

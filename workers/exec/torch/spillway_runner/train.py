@@ -23,6 +23,7 @@ from spillway_runner.data import PATIENCE, Data
 from spillway_runner.devices import fitting, mark, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
 from spillway_runner.files import FORMAT, Files, check_types, replace, save
+from spillway_runner.finite import Watch, not_finite, not_finite_before, odd, user_line
 from spillway_runner.forms import flatten, restore
 from spillway_runner.model import Model
 from spillway_runner.parts import Split, add_loss
@@ -48,6 +49,7 @@ class Flight:
     origins: dict[int, int]  # by part, the number of the slot in which its message lies
     slot: Slot | None = None  # of what was passed on
     outputs: list[torch.Tensor] = field(default_factory=list)  # tensors that were passed on, or the loss
+    loss: Callable[[], float] = lambda: 0.0  # waits for it
 
 
 class Part:
@@ -89,6 +91,8 @@ class Part:
         self.micro: dict[int, dict[str, Any]] = {}  # inputs and target of each micro-batch, of the first part
         self.flights: dict[int, Flight] = {}  # by micro-batch
         self.losses: list[torch.Tensor] = []
+        self.watch: Watch | None = None  # of the micro-batch that is under way, where this part is examined
+        self.examined = False
         self.written: set[int] | None = None  # arguments that the module writes to; not known before the first run
         # Which tensors that are passed on have a gradient; not known before the first run.
         self.gradients: list[bool] | None = None
@@ -263,7 +267,7 @@ class Part:
         arguments = [each(a, torch.clone) if i in written else a for i, a in enumerate(arguments)]
         try:
             with self.keyed.micro_batch(flight.step, begin, end - begin), cast:
-                value = self.modules.get(end - begin, self.module)(*arguments)
+                value = self.watched(self.modules.get(end - begin, self.module), arguments, flight, micro_batch)
         except Refusal:
             raise
         except Exception as error:
@@ -271,6 +275,43 @@ class Part:
         if first:
             self.written = {i for i, a in enumerate(arguments) if any(t._version > 0 for t in tensors(a))}
         return value
+
+    # A pass whose numbers are not finite.
+
+    def check_loss(self, flight: Flight, micro_batch: int) -> None:
+        """Refuses a loss that is not finite, before any part has updated what made it."""
+        loss = flight.loss()
+        if not math.isfinite(loss):
+            raise not_finite(f"the loss of micro-batch {micro_batch} is {loss}")
+
+    def examine(self) -> None:
+        """Begins a step anew, whose passes look at every tensor from now on. It is never updated."""
+        self.slots += [f.slot for f in self.flights.values() if f.slot is not None]
+        self.flights, self.losses, self.examined = {}, [], True
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def watched(self, module: nn.Module, arguments: list[Any], flight: Flight, micro_batch: int) -> Any:
+        """What a module gives; where this part is examined, the first number that is not finite is refused."""
+        if not self.examined:
+            return module(*arguments)
+        when = f"step {flight.step}, micro-batch {micro_batch}"
+        for name, value in (*flight.batch.get("inputs", {}).items(), ("the target", flight.batch.get("target"))):
+            for strange in filter(None, map(odd, tensors(value))):
+                raise not_finite(f"{name} of {when} has {strange}", self.source.path, "see what data() gives")
+        for name, t in (*self.parameters.items(), *self.buffers.items()):
+            if odd(t).nan or isinstance(t, nn.Parameter) and odd(t):
+                raise not_finite_before(f"{name} had {odd(t)} when {when} began: an earlier step left it so")
+        self.watch = Watch(self.place, when)
+        with self.watch:
+            value = module(*arguments)
+        if self.watch.found is not None:
+            raise self.watch.found
+        return value
+
+    def place(self) -> tuple[str, str]:
+        """The operation that is computed now, and the user's line."""
+        name = self.keyed.layer
+        return name, user_line(self.source.path) or self.places.get(name, "") or self.source.path
 
     def failed(self, error: Exception, micro_batch: int, backward: bool = False) -> Refusal:
         if out_of_memory(error):
@@ -391,6 +432,7 @@ class Part:
             value = self.run(flight, micro_batch)
         if self.last:
             self.losses.append(value.detach())
+            flight.loss = host_number(value.detach())
             flight.outputs = [value]
             message = None
         else:
@@ -457,6 +499,10 @@ class Part:
                 taken = mark(self.device)
             if roots:
                 torch.autograd.backward(roots, cotangents)
+            if self.watch is not None and self.watch.found is not None:
+                raise self.watch.found
+            if self.last:
+                self.check_loss(flight, micro_batch)
         except Refusal:
             raise
         except Exception as error:
@@ -716,6 +762,20 @@ class Part:
             "buffers": sum(map(size, self.buffers.values())),
             "peak": peak,
         }
+
+
+def host_number(t: torch.Tensor) -> Callable[[], float]:
+    """Returns what waits for a number of a device, and for nothing that the device is given after this."""
+    if t.device.type != "cuda":
+        return lambda: float(t)
+    copy = torch.empty((), dtype=t.dtype, pin_memory=True).copy_(t, non_blocking=True)
+    taken = mark(t.device)
+
+    def number() -> float:
+        taken()
+        return float(copy)
+
+    return number
 
 
 def adopt(module: fx.GraphModule, other: fx.GraphModule) -> fx.GraphModule:
