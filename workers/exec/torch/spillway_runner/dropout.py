@@ -8,11 +8,13 @@ from one generator for all layers, so it depends on what ran before it in the sa
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sys
 from typing import Any, Callable, Iterator, Sequence
 
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 from spillway_runner.arrays import numpy
@@ -28,6 +30,8 @@ ATTENTION = "scaled_dot_product_attention"
 
 Shape = Sequence[int]
 
+ACTIVE: list[KeyedDropout] = []  # those within whose micro-batch something is computed; the last one draws
+
 
 class KeyedDropout:
     """Puts keyed masks in the place of PyTorch's while a micro-batch is computed.
@@ -37,7 +41,8 @@ class KeyedDropout:
     given to operation(), and how many masks were drawn under it before in this micro-batch. Other random functions, and
     modules compiled by torch.jit, draw from torch's generator, which is seeded at the entrance by all that and the
     part: they are repeated by a recomputation, but depend on the split and the micro-batches. Recurrent layers with
-    dropout between them are refused. Outside, PyTorch is as it was. One thread may be within.
+    dropout between them are refused. What torch.utils.checkpoint computes again in the backward pass has the masks that
+    it had. Outside, PyTorch is as it was. One thread may be within.
 
     Masks on CPUs and those on other devices are different ones, as are those with and without numpy.
     """
@@ -87,18 +92,47 @@ class KeyedDropout:
         self.step, self.first, self.samples = step, first_sample, samples
         self.layer, self.drawn = "", {}
         seed_torch(self.seed, step, "part", self.part, first_sample)
+        with self.within():
+            yield
+
+    @contextlib.contextmanager
+    def within(self) -> Iterator[None]:
+        """Has its functions in the place of torch's."""
         absent = object()
         originals = [(space, name, space.get(name, absent)) for space, name, _ in self.replaced]
         for space, name, function in self.replaced:
             space[name] = function
+        ACTIVE.append(self)
         try:
             yield
         finally:
+            ACTIVE.pop()
             for space, name, original in originals:
                 if original is absent:
                     del space[name]
                 else:
                     space[name] = original
+
+    def repeatable(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that draws the same masks each time, wherever it is called: those of its first call."""
+        state = self.step, self.first, self.samples, self.layer, dict(self.drawn)
+        called = False
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            nonlocal called
+            if not called:
+                called = True
+                return function(*args, **kwargs)
+            before = self.step, self.first, self.samples, self.layer, self.drawn
+            self.step, self.first, self.samples, self.layer, drawn = state
+            self.drawn = dict(drawn)
+            try:
+                with self.within():
+                    return function(*args, **kwargs)
+            finally:
+                self.step, self.first, self.samples, self.layer, self.drawn = before
+
+        return run
 
     def operation(self, name: str) -> None:
         """Says that what is computed next belongs to the operation of this name in the unsplit model."""
@@ -207,6 +241,20 @@ class KeyedDropout:
             boolean = attn_mask.dtype == torch.bool
             scores = scores.masked_fill(attn_mask.logical_not(), -math.inf) if boolean else scores + attn_mask
         return self.dropout(scores.softmax(-1), dropout_p, True) @ value
+
+
+def followed(checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.utils.checkpoint.checkpoint, whose function draws the masks of its forward pass when it is called again."""
+
+    @functools.wraps(checkpoint)
+    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return checkpoint(ACTIVE[-1].repeatable(function) if ACTIVE else function, *args, **kwargs)
+
+    return call
+
+
+# Before anybody else has it: models and libraries keep it under names of their own.
+torch.utils.checkpoint.checkpoint = followed(torch.utils.checkpoint.checkpoint)
 
 
 def drops(input: torch.Tensor, p: float, train: bool) -> bool:

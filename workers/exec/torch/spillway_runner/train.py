@@ -201,6 +201,7 @@ class Part:
         self.parameters.update((n, t) for n, t in spare.items() if isinstance(t, nn.Parameter))
         self.buffers.update((n, t) for n, t in spare.items() if not isinstance(t, nn.Parameter))
         check_types({**self.parameters, **self.buffers})
+        check_state(model.whole, self.source)
         self.recipe = Recipe(self.source, request["optimizer"])
         self.optimizer = self.recipe.optimizer(self.trained)
         self.scheduler = self.recipe.scheduler(self.optimizer)
@@ -762,6 +763,19 @@ class Part:
             "buffers": sum(map(size, self.buffers.values())),
             "peak": peak,
         }
+
+
+def check_state(model: nn.Module, source: Source) -> None:
+    """Refuses what modules keep beside their tensors: neither checkpoints nor the trained model would have it."""
+    for path, module in model.named_modules():
+        if type(module).get_extra_state is not nn.Module.get_extra_state and module.get_extra_state() is not None:
+            raise Refusal(
+                "state",
+                f"{path or 'the model'} ({type(module).__name__}) has a state beside its tensors, by get_extra_state, "
+                "which a checkpoint cannot hold",
+                source.path,
+                "keep it in a buffer",
+            )
 
 
 def host_number(t: torch.Tensor) -> Callable[[], float]:

@@ -169,3 +169,42 @@ def test_masks_of_a_device_are_made_there(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch.Tensor, "to", copied)
     assert HASHED.draw(derived(1, "mask"), 2, 2, 5, CPU).tolist() == HASH
     assert made == [CPU, CPU]
+
+
+class Repeated(nn.Module):
+    """Draws two masks, within a checkpoint where that is asked for, and one beside it."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__()
+        self.how, self.first, self.last = how, nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def inner(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(nn.functional.dropout(self.first(x)) * 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.dropout(x)
+        found = torch.utils.checkpoint.checkpoint(self.inner, x, **self.how) if self.how else self.inner(x)
+        return self.last(nn.functional.dropout(found))
+
+
+@pytest.mark.parametrize("how", [{"use_reentrant": True}, {"use_reentrant": False}])
+def test_a_checkpoint_draws_the_same_masks_again(how: dict[str, Any]) -> None:
+    found = []
+    for more in ({}, how):
+        torch.manual_seed(2)
+        model, keyed = nn.ModuleList([Repeated(**more), Repeated(**more)]), KeyedDropout(5)
+        x = torch.randn(4, 8, requires_grad=True)
+        with keyed.micro_batch(3, 4, 4):
+            value = x
+            for number, layer in enumerate(model):
+                keyed.operation(str(number))
+                value = layer(value)
+        # the passes of other micro-batches come between those of one
+        with keyed.micro_batch(3, 8, 4):
+            keyed.operation("0")
+            model[0](x.detach().requires_grad_())
+        value.square().sum().backward()
+        found.append([value, x.grad, *(p.grad for p in model.parameters())])
+        assert nn.functional.dropout.__module__ == "torch.nn.functional" and torch.dropout is torch._VF.dropout
+    for one, other in zip(*found):
+        assert one.equal(other)
