@@ -148,8 +148,8 @@ class KeyedDropout:
             return like.new_full(shape, float(threshold > 0))
         return self.kept(threshold, shape, like).mul_((1 << MASK_BITS) / threshold)
 
-    def kept(self, threshold: int, shape: Shape, like: torch.Tensor) -> torch.Tensor:
-        """1 where the element's bits are below the threshold, of 2**MASK_BITS, else 0."""
+    def kept(self, threshold: int, shape: Shape, like: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """1 where the element's bits are below the threshold, of 2**MASK_BITS, else 0; of a type, else that of like."""
         count = self.drawn.get(self.layer, 0)
         self.drawn[self.layer] = count + 1
         axis, samples = sample_axis(shape, self.samples), self.samples
@@ -162,14 +162,20 @@ class KeyedDropout:
             math.prod(shape) // samples,
             like.device,
         )
-        mask = torch.empty(bits.shape, dtype=like.dtype, device=like.device)
+        mask = torch.empty(bits.shape, dtype=dtype or like.dtype, device=like.device)
         torch.lt(bits, threshold - (1 << MASK_BITS - 1), out=mask)  # bits are signed
         return mask.view(samples, shape[0], *shape[2:]).transpose(0, 1) if axis == 1 else mask.view(shape)
 
     # The functions of torch that are replaced, with the formulas of its Dropout.cpp.
 
     def dropout(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-        return input * self.noise(p, input.shape, input) if drops(input, p, train) else input
+        if not drops(input, p, train):
+            return input
+        threshold = round((1 - p) * (1 << MASK_BITS))
+        if input.device.type == "cpu" or not 0 < threshold < 1 << MASK_BITS:
+            return input * self.noise(p, input.shape, input)
+        mask = self.kept(threshold, input.shape, input, torch.bool)
+        return Masked.apply(input, mask, (1 << MASK_BITS) / threshold)
 
     def dropout_(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         return input.mul_(self.noise(p, input.shape, input)) if drops(input, p, train) else input
@@ -255,6 +261,21 @@ def followed(checkpoint: Callable[..., Any]) -> Callable[..., Any]:
 
 # Before anybody else has it: models and libraries keep it under names of their own.
 torch.utils.checkpoint.checkpoint = followed(torch.utils.checkpoint.checkpoint)
+
+
+class Masked(torch.autograd.Function):
+    """Zero where a mask is false, else scaled: one kernel each way on a GPU, and a byte an element that is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, input: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+        ctx.save_for_backward(mask)
+        ctx.scale = scale
+        return torch.ops.aten.native_dropout_backward(input, mask, scale)  # which is the same product
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (mask,) = ctx.saved_tensors
+        return torch.ops.aten.native_dropout_backward(gradient, mask, ctx.scale), None, None
 
 
 def drops(input: torch.Tensor, p: float, train: bool) -> bool:

@@ -1,5 +1,5 @@
-"""Finds the first tensor of a pass that is infinite or not a number. It looks at everything, so it is for a pass that is
-known to have one."""
+"""Finds the first tensor of a pass that is infinite or not a number. It looks at everything, so it is for a pass that
+is known to have one."""
 
 from __future__ import annotations
 

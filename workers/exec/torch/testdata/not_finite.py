@@ -1,5 +1,5 @@
-"""Models that come to numbers which are not finite, at one sample of their data. Attention is masked with -inf, which is
-as it should be."""
+"""Models that come to numbers which are not finite, at one sample of their data. Attention is masked with -inf, which
+is as it should be."""
 
 import math
 

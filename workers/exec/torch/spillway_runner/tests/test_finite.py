@@ -70,8 +70,8 @@ def test_memory_that_nobody_filled_is_not_told(monkeypatch: pytest.MonkeyPatch) 
             return empty(*shape).fill_(math.nan)
 
     unlucky.__name__ = "empty"
-    monkeypatch.setattr(torch, "empty", lambda *shape: Watch.__torch_function__(watch, unlucky, (), shape))
     watch = Watch(lambda: ("here", ""), "")
+    monkeypatch.setattr(torch, "empty", lambda *shape: watch.__torch_function__(unlucky, (), shape))
     assert odd(torch.empty(3)).nan == 3 and watch.found is None
 
 
