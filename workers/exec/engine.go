@@ -28,6 +28,8 @@ type Engine struct {
 	stages   []Stage
 	schedule schedule.Schedule
 	clip     float64
+	scaled   bool  // the loss is, and gradients may overflow
+	skipped  int   // steps since the last that was made
 	broken   error // why the parameters are not those of a whole number of steps
 }
 
@@ -45,6 +47,8 @@ type StepReport struct {
 	Busy []time.Duration
 	// GradientNorm is the norm of all gradients before they were clipped; 0 where nothing is clipped.
 	GradientNorm float64
+	// Skipped says that gradients overflowed in Float16, so that no parameter was updated.
+	Skipped bool
 }
 
 // Bubble is the part of the workers' time in which they did not compute, from 0 to 1: 1 - sum(Busy) / (workers *
@@ -68,7 +72,8 @@ var ErrBroken = errors.New("an earlier step failed, so that the parts may be of 
 // NewEngine returns an engine for a loaded pipeline. It refuses schedules that are malformed, of another number of
 // stages, that sum gradients over replicas, or that hold more micro-batches in a stage than its part may.
 func NewEngine(pipeline Pipeline, s schedule.Schedule, options EngineOptions) (*Engine, error) {
-	e := &Engine{pipeline: pipeline, stages: pipeline.Stages(), schedule: s, clip: options.ClipNorm}
+	e := &Engine{pipeline: pipeline, stages: pipeline.Stages(), schedule: s, clip: options.ClipNorm,
+		scaled: options.Layout.Precision == Float16}
 	if !(e.clip >= 0) || math.IsInf(e.clip, 0) {
 		return nil, fmt.Errorf("start an engine: a clip norm of %v; want a number from 0", e.clip)
 	}
@@ -205,7 +210,7 @@ func (e *Engine) train(ctx context.Context, step int64) (StepReport, error) {
 	started := time.Now()
 	err = r.all(ctx)
 	report.Duration = time.Since(started)
-	report.Busy, report.Loss, report.GradientNorm = r.busy, r.loss, r.norm
+	report.Busy, report.Loss, report.GradientNorm, report.Skipped = r.busy, r.loss, r.norm, e.skipped > 0
 	return report, err
 }
 

@@ -91,7 +91,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 	return exec.Probe{
 		Graph: g, Samples: options.Samples, Forward: found.Forward, Backward: found.Backward, Model: found.Model,
 		Dataset: found.Dataset, Base: found.Base, Data: found.Data, Working: found.working(),
-		Tied: found.tied(), Fetching: found.fetching(),
+		Tied: found.tied(), Fetching: found.fetching(), Slowdown: found.Slowdown,
 	}, nil
 }
 
@@ -358,10 +358,11 @@ func checkLayout(layout exec.Layout) error {
 // checkPrecision refuses what no device, or this one, computes in.
 func checkPrecision(precision exec.Precision, device exec.Device) error {
 	switch {
-	case precision != "" && precision != exec.Float32 && precision != exec.BFloat16:
-		return fmt.Errorf("precision %q; want %s or %s", precision, exec.Float32, exec.BFloat16)
-	case precision == exec.BFloat16 && device.Kind != exec.CUDA:
-		return fmt.Errorf("%s on %s; want a %s device, or %s", exec.BFloat16, deviceName(device), exec.CUDA, exec.Float32)
+	case precision != "" && !slices.Contains(exec.Precisions(), precision):
+		return fmt.Errorf("precision %q; want one of %v", precision, exec.Precisions())
+	case precision == exec.TF32 && device.Kind != exec.CUDA:
+		return fmt.Errorf("%s on %s: only units of GPUs multiply so; choose %s or %s, or a %s device", exec.TF32,
+			deviceName(device), exec.Float32, exec.BFloat16, exec.CUDA)
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ type findings struct {
 	Data       quantity.Bytes `json:"data_bytes"`
 	Model      string         `json:"model"`
 	Dataset    int            `json:"dataset"`
+	Slowdown   float64        `json:"slowdown"`
 	// What it takes to fetch a batch; see exec.Fetching.
 	FetchSeconds graph.Seconds  `json:"fetch_seconds"`
 	BatchBytes   quantity.Bytes `json:"batch_bytes"`

@@ -68,8 +68,10 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	f.how.Var(flag.Weight{Value: &f.clipNorm, Least: 0}, "clip-norm",
 		"the most that the norm of all gradients together may be (default no bound)")
 	f.how.Var(flag.Seed{Value: &f.seed}, "seed", "makes parameters, the order of samples and dropout masks (default 0)")
-	f.how.Var(flag.Choice{Value: &f.precision, Of: []string{string(exec.Float32), string(exec.BFloat16)}}, "precision",
-		"the type in which the model computes; bfloat16 is for GPUs")
+	f.how.Var(flag.Choice{Value: &f.precision, Of: []string{
+		string(exec.Float32), string(exec.TF32), string(exec.BFloat16), string(exec.Float16),
+	}}, "precision",
+		"the type of products; parameters stay float32. tf32 is for GPUs, float16 scales the loss")
 	f.how.Var(flag.Choice{Value: &f.recompute, Of: []string{
 		training.RecomputeAuto, training.RecomputeNever,
 		training.RecomputeAlways,

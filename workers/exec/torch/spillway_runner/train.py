@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import gc
 import json
 import math
@@ -27,6 +26,7 @@ from spillway_runner.finite import Watch, not_finite, not_finite_before, odd, us
 from spillway_runner.forms import flatten, restore
 from spillway_runner.model import Model
 from spillway_runner.parts import Split, add_loss
+from spillway_runner.precision import Scaler, cast, set_precision
 from spillway_runner.process import highest, imported, reset_highest, resident, trim, warm_up
 from spillway_runner.recipe import Recipe
 from spillway_runner.recording import recorded
@@ -103,11 +103,13 @@ class Part:
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def set_device(self, request: dict[str, Any]) -> None:
-        self.precision = torch.bfloat16 if request["precision"] == "bfloat16" else None
+        self.precision = request["precision"]
         if request["threads"]:
             torch.set_num_threads(request["threads"])
         self.memory = request["memory"]
         self.device = prepare(request["device"], self.memory)
+        set_precision(self.precision, self.device)
+        self.scaler = Scaler() if self.precision == "float16" else None
 
     def build(self, request: dict[str, Any], inputs: Any) -> None:
         """Builds the model and takes this part out of it.
@@ -256,18 +258,19 @@ class Part:
 
     def loss(self, output: Any) -> torch.Tensor:
         """The operation that ends the graph: the micro-batch's share of the batch's mean loss."""
-        return self.recipe.loss(output, self.target) * self.share
+        loss = self.recipe.loss(output, self.target)
+        # Of half as many bits it could neither be added up nor scaled.
+        return (loss.float() if loss.element_size() < 4 else loss) * self.share
 
     def run(self, flight: Flight, micro_batch: int) -> Any:
         begin, end = self.span(micro_batch)
         self.target, self.share = flight.batch.get("target"), (end - begin) / self.batch_samples
-        cast = torch.autocast(self.device.type, dtype=self.precision) if self.precision else contextlib.nullcontext()
         arguments = flight.arguments
         first = self.written is None
         written = range(len(arguments)) if self.written is None else self.written
         arguments = [each(a, torch.clone) if i in written else a for i, a in enumerate(arguments)]
         try:
-            with self.keyed.micro_batch(flight.step, begin, end - begin), cast:
+            with self.keyed.micro_batch(flight.step, begin, end - begin), cast(self.precision, self.device):
                 value = self.watched(self.modules.get(end - begin, self.module), arguments, flight, micro_batch)
         except Refusal:
             raise
@@ -495,6 +498,8 @@ class Part:
         try:
             if self.last:
                 roots = flight.outputs if flight.outputs[0].requires_grad else []
+                if self.scaler is not None:
+                    cotangents = [torch.full_like(root, self.scaler.scale) for root in roots]
             else:
                 roots, cotangents = self.gather(flight, request.get("cotangents") or {})
                 taken = mark(self.device)
@@ -666,20 +671,26 @@ class Part:
     def gradient_squares(self) -> float:
         """The sum of the squares of the gradients, in double precision and in the order of the parameters."""
         norms = [torch.linalg.vector_norm(p.grad, dtype=torch.float64) for _, p in self.trained if p.grad is not None]
-        return math.fsum(n * n for n in torch.stack(norms).tolist()) if norms else 0.0
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        return math.fsum((n / scale) ** 2 for n in torch.stack(norms).tolist()) if norms else 0.0
 
     def step(self, scale: float) -> float:
         if self.flights:
             raise Refusal(
                 "order", f"part {self.index}: a step with {len(self.flights)} micro-batches between their passes"
             )
-        if scale != 1:
+        made = scale > 0  # else gradients overflowed, here or in another part
+        if self.scaler is not None:
+            scale /= self.scaler.scale
+            self.scaler.stepped() if made else self.scaler.overflowed()
+        if made and scale != 1:
             for _, p in self.trained:
                 if p.grad is not None:
                     p.grad.mul_(scale)
-        self.optimizer.step()
-        if self.scheduler is not None:
-            self.scheduler.step()
+        if made:
+            self.optimizer.step()
+            if self.scheduler is not None:
+                self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.finish()
         loss = sum(torch.stack(self.losses).double().tolist()) if self.losses else 0.0
@@ -699,6 +710,8 @@ class Part:
             "groups": json.dumps(self.recipe.optimizer_groups(self.optimizer, self.trained)),
             "scheduler": json.dumps(self.recipe.scheduler_state(self.scheduler)),
         }
+        if self.scaler is not None:
+            metadata["scaler"] = json.dumps(self.scaler.state())
         return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in found.items()}, metadata
 
     def load(self, paths: list[str]) -> None:
@@ -732,6 +745,9 @@ class Part:
         if schedulers:
             _, said = max(schedulers, key=lambda s: s[0])
             self.recipe.load_scheduler_state(self.scheduler, json.loads(said))
+        scalers = [json.loads(m["scaler"]) for m in found.metadata if "scaler" in m]
+        if scalers and self.scaler is not None:
+            self.scaler.load(scalers[0])
         self.slots += [f.slot for f in self.flights.values() if f.slot is not None]
         self.flights, self.losses = {}, []
         self.optimizer.zero_grad(set_to_none=True)
