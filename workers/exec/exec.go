@@ -172,6 +172,9 @@ type Layout struct {
 	Seed uint64
 	// Precision is Float32 where empty.
 	Precision Precision
+	// Compile has each part compiled where the executor can, and refused where it cannot: losses are those of a part that
+	// is not compiled but for rounding.
+	Compile bool
 	// Optimizer updates the parameters.
 	Optimizer Optimizer
 	// DataWorkers is how many processes fetch the batches that follow while a step computes; with 0, the process of the

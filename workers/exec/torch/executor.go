@@ -281,7 +281,7 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 			"example": example, "lent": lent,
 			"batch": layout.Batch, "micro_batches": layout.MicroBatches, "in_flight": part.InFlight,
 			"recompute": part.Recompute,
-			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer,
+			"precision": cmp.Or(layout.Precision, exec.Float32), "compile": layout.Compile, "optimizer": layout.Optimizer,
 			"device":  deviceName(part.Device),
 			"threads": part.Device.Threads, "memory": part.Device.Memory,
 			"data_workers": layout.DataWorkers, "data_cpus": cpus, "data_timeout": layout.DataTimeout.Seconds(),

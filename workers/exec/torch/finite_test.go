@@ -116,3 +116,26 @@ func TestAParameterThatAnEarlierStepLeftWithoutANumberIsTold(t *testing.T) {
 		t.Errorf("got %v", loss)
 	}
 }
+
+// A gradient of float16 may overflow because the loss is scaled, but not for ever.
+func TestGradientsThatOverflowAtEveryScaleEndTheTraining(t *testing.T) {
+	t.Parallel()
+	e := executorOf(t, torchtest.Python2(t), "not_finite.py:root", "root")
+	l := spillway.Layout{
+		Batch: 32, MicroBatches: 1, Seed: 4, Precision: spillway.Float16,
+		Optimizer: spillway.Optimizer{Kind: spillway.SGD, LearningRate: 1e-3},
+		Parts:     []spillway.Part{{InFlight: 1, Device: spillway.Device{Threads: 1}}},
+	}
+	run := engine(t, load(t, e, l), l)
+	for step := range int64(40) {
+		report, err := run.Step(t.Context(), step)
+		if err == nil && report.Skipped {
+			continue
+		}
+		if !errors.Is(err, spillway.ErrLoss) || step < 16 || !strings.Contains(err.Error(), "the gradient of sqrt has 1 ") {
+			t.Fatalf("step %d: got %v, skipped: %v", step, err, report.Skipped)
+		}
+		return
+	}
+	t.Error("it goes on for ever")
+}

@@ -18,6 +18,7 @@ from torch import fx, nn
 
 from spillway_runner.answers import asynchronous, out_of_memory
 from spillway_runner.arena import TYPE_NAMES, Arena, Place, Slot
+from spillway_runner.compiling import check_compiler, compiled
 from spillway_runner.data import PATIENCE, Data
 from spillway_runner.devices import fitting, mark, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
@@ -110,6 +111,9 @@ class Part:
         self.device = prepare(request["device"], self.memory)
         set_precision(self.precision, self.device)
         self.scaler = Scaler() if self.precision == "float16" else None
+        self.compiles = bool(request.get("compile"))
+        if self.compiles:
+            check_compiler(self.device)
 
     def build(self, request: dict[str, Any], inputs: Any) -> None:
         """Builds the model and takes this part out of it.
@@ -192,6 +196,8 @@ class Part:
             ]
         self.module.to(self.device)  # parameters stay the same objects, buffers need not
         self.modules = {samples: self.module}
+        self.compiled: dict[int, fx.GraphModule] = {}  # by the samples of a micro-batch
+        self.drawing: set[str] = set()  # operations that draw masks; not known before the first run
         for other, graph in graphs.items():
             if graph is not graphs[samples]:
                 again, _ = Split(graph, model.module, request["parts"], names).module(
@@ -271,14 +277,25 @@ class Part:
         arguments = [each(a, torch.clone) if i in written else a for i, a in enumerate(arguments)]
         try:
             with self.keyed.micro_batch(flight.step, begin, end - begin), cast(self.precision, self.device):
-                value = self.watched(self.modules.get(end - begin, self.module), arguments, flight, micro_batch)
+                value = self.watched(self.runnable(end - begin), arguments, flight, micro_batch)
         except Refusal:
             raise
         except Exception as error:
             raise self.failed(error, micro_batch) from error
         if first:
             self.written = {i for i, a in enumerate(arguments) if any(t._version > 0 for t in tensors(a))}
+            self.drawing = set(self.keyed.drawn)
         return value
+
+    def runnable(self, samples: int) -> nn.Module:
+        """The module for micro-batches of so many samples, compiled where that is wanted and everything of it is
+        known."""
+        module = self.modules.get(samples, self.module)
+        if not self.compiles or self.written is None or self.examined:
+            return module
+        if samples not in self.compiled:
+            self.compiled[samples] = compiled(module, self.drawing, self.keyed.operation)
+        return self.compiled[samples]
 
     # A pass whose numbers are not finite.
 
