@@ -72,8 +72,10 @@ var ErrBroken = errors.New("an earlier step failed, so that the parts may be of 
 // NewEngine returns an engine for a loaded pipeline. It refuses schedules that are malformed, of another number of
 // stages, that sum gradients over replicas, or that hold more micro-batches in a stage than its part may.
 func NewEngine(pipeline Pipeline, s schedule.Schedule, options EngineOptions) (*Engine, error) {
-	e := &Engine{pipeline: pipeline, stages: pipeline.Stages(), schedule: s, clip: options.ClipNorm,
-		scaled: options.Layout.Precision == Float16}
+	e := &Engine{
+		pipeline: pipeline, stages: pipeline.Stages(), schedule: s, clip: options.ClipNorm,
+		scaled: options.Layout.Precision == Float16,
+	}
 	if !(e.clip >= 0) || math.IsInf(e.clip, 0) {
 		return nil, fmt.Errorf("start an engine: a clip norm of %v; want a number from 0", e.clip)
 	}

@@ -250,8 +250,8 @@ type Pipeline interface {
 type Examiner interface {
 	// Examine repeats the passes of a step whose update was not made, each micro-batch through all stages, and looks at
 	// every tensor. The first that is not finite is found: its operation, its place in the user's file, forward or
-	// backward, and the micro-batch. Nothing found is nil. It is called when no stage runs, and afterwards the pipeline can
-	// only be closed.
+	// backward, and the micro-batch. Nothing found is nil. It is called when no stage runs, and afterwards the pipeline
+	// can only be closed.
 	Examine(ctx context.Context, step int64) (found, err error)
 }
 

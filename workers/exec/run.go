@@ -67,8 +67,8 @@ func newRun(e *Engine, step int64, batch Batch) *run {
 	return r
 }
 
-// mostSkipped is how many steps in turn may overflow in Float16. The scale of the loss, 65536 at first, is below 1 then:
-// what overflows is not due to it.
+// mostSkipped is how many steps in turn may overflow in Float16. The scale of the loss, 65536 at first, is below 1
+// then: what overflows is not due to it.
 const mostSkipped = 20
 
 // all runs the step. Where gradients are clipped or may overflow, all of them have to be there before the first is

@@ -14,8 +14,8 @@ import (
 const mostRepeated = 10 * time.Minute
 
 // diverged says which tensor made an earlier step leave a parameter that is not finite: gradients are not looked at
-// before they are applied, as nothing is clipped, so the steps since the newest checkpoint are repeated in a pipeline of
-// their own, which looks at them. Every other error is returned as it is.
+// before they are applied, as nothing is clipped, so the steps since the newest checkpoint are repeated in a pipeline
+// of their own, which looks at them. Every other error is returned as it is.
 func (t *trainer) diverged(ctx context.Context, cause error) error {
 	var loss *exec.LossError
 	if !errors.Is(cause, exec.ErrLossBefore) || !errors.As(cause, &loss) {

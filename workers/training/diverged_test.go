@@ -13,8 +13,8 @@ import (
 	"github.com/spillway-ml/spillway/workers/training"
 )
 
-// Nothing is clipped, so that the gradient that is not finite is applied, and may even be in a checkpoint, before a loss
-// tells.
+// Nothing is clipped, so that the gradient that is not finite is applied, and may even be in a checkpoint, before a
+// loss tells.
 func TestAStepThatLeftAParameterWithoutANumberIsFoundByRepeatingIt(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -24,8 +24,8 @@ func TestAStepThatLeftAParameterWithoutANumberIsFoundByRepeatingIt(t *testing.T)
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			e, err := torch.New(torch.Options{
-				Python: torchtest.Python(t), Model: filepath.Join("..", "exec", "torch", "testdata", "not_finite.py:root"), Data: "root",
-				Repeats: 1,
+				Python: torchtest.Python(t), Data: "root", Repeats: 1,
+				Model: filepath.Join("..", "exec", "torch", "testdata", "not_finite.py:root"),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -38,7 +38,9 @@ func TestAStepThatLeftAParameterWithoutANumberIsFoundByRepeatingIt(t *testing.T)
 			if !errors.As(err, &loss) || loss.Found == nil || errors.Is(loss.Found, exec.ErrLossBefore) || loss.Updated {
 				t.Fatalf("got %v", err)
 			}
-			for _, want := range []string{"operation sqrt: the gradient of sqrt has", "not_finite.py:34", "step 1, micro-batch 0"} {
+			for _, want := range []string{
+				"operation sqrt: the gradient of sqrt has", "not_finite.py:34", "step 1, micro-batch 0",
+			} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("got %v; want %q", err, want)
 				}

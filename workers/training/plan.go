@@ -500,6 +500,7 @@ func recomputing(c candidate) int {
 func (c candidate) layout(s setup, job Job) exec.Layout {
 	l := exec.Layout{
 		Batch: s.batch, MicroBatches: c.microBatches, Seed: job.Seed, Precision: job.Precision,
+		Compile:   job.Compile,
 		Optimizer: job.Optimizer, DataTimeout: job.DataTimeout,
 		DataWorkers: s.dataWorkers(c.parts[0].device, len(c.parts)),
 	}

@@ -48,7 +48,9 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 	if s.speed != nil {
 		speed = s.speed(o.Device)
 	}
-	p := exec.Probe{Samples: o.Samples, Model: "a digest", Dataset: 1 << 20, Base: s.base, Tied: s.tied, Slowdown: s.slowdown}
+	p := exec.Probe{
+		Samples: o.Samples, Model: "a digest", Dataset: 1 << 20, Base: s.base, Tied: s.tied, Slowdown: s.slowdown,
+	}
 	if s.asked != nil {
 		*s.asked = append(*s.asked, o)
 	}

@@ -37,6 +37,8 @@ type Job struct {
 	Seed uint64
 	// Precision is float32 where empty.
 	Precision exec.Precision
+	// Compile has the executor compile the parts; what it cannot compile is refused.
+	Compile bool
 	// Optimizer is the model's own where it is zero.
 	Optimizer exec.Optimizer
 	// ClipNorm bounds the norm of all gradients together; 0 does not.

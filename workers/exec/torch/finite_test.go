@@ -22,7 +22,8 @@ func lineOf(t *testing.T, file, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := slices.IndexFunc(strings.Split(string(content), "\n"), func(line string) bool { return strings.Contains(line, text) })
+	has := func(line string) bool { return strings.Contains(line, text) }
+	at := slices.IndexFunc(strings.Split(string(content), "\n"), has)
 	if at < 0 {
 		t.Fatalf("%s has no line with %q", file, text)
 	}
@@ -84,10 +85,12 @@ func TestTheFirstTensorThatIsNotFiniteIsTold(t *testing.T) {
 		clip        float64
 		place, says string
 	}{
-		{"forward, of an earlier part", torchtest.Python2, "logarithm", 3, 0, "torch.log(", "operation log: log gives 1 -inf of 4"},
-		{"forward, with 1.13", torch.RequirePython, "logarithm", 1, 0, "torch.log(", "operation log: log gives 1 -inf of 4"},
-		{"backward, of a recomputed part", torchtest.Python2, "root", 2, math.MaxFloat64, ".sqrt()",
-			"operation sqrt: the gradient of sqrt has 1 -inf of 4"},
+		{"forward, of an earlier part", torchtest.Python2, "logarithm", 3, 0, "torch.log(", "log: log gives 1 -inf of 4"},
+		{"forward, with 1.13", torch.RequirePython, "logarithm", 1, 0, "torch.log(", "log: log gives 1 -inf of 4"},
+		{
+			"backward, of a recomputed part", torchtest.Python2, "root", 2, math.MaxFloat64, ".sqrt()",
+			"operation sqrt: the gradient of sqrt has 1 -inf of 4",
+		},
 		{"what the data gives", torch.RequirePython, "missing", 1, 0, "", "x of step"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

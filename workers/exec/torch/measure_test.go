@@ -372,7 +372,8 @@ func measureBeside(t *testing.T, python, model string, batch, threads int) {
 	p := load(t, measuredWith(t, python, model), l)
 	run := engine(t, p, l)
 	//nolint:gosec // a Python that was looked for
-	cmd := exec.CommandContext(t.Context(), python, "-B", "-c", bareLoop, model, strconv.Itoa(threads), strconv.Itoa(batch))
+	cmd := exec.CommandContext(t.Context(), python, "-B", "-c", bareLoop, model, strconv.Itoa(threads),
+		strconv.Itoa(batch))
 	cmd.Env, cmd.Stderr = append(cmd.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(threads), "OMP_WAIT_POLICY=PASSIVE"),
 		os.Stderr
 	in, err := cmd.StdinPipe()

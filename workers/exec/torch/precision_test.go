@@ -57,7 +57,9 @@ func halves(parts int) spillway.Layout {
 }
 
 // scaled trains some steps, and returns the losses and which steps were made.
-func scaled(t *testing.T, p spillway.Pipeline, l spillway.Layout, clip float64, from, to int64) (losses []float64, made []bool) {
+func scaled(
+	t *testing.T, p spillway.Pipeline, l spillway.Layout, clip float64, from, to int64,
+) (losses []float64, made []bool) {
 	t.Helper()
 	s, err := schedule.OneForwardOneBackward(len(l.Parts), l.MicroBatches, schedule.Options{})
 	if err != nil {
@@ -91,7 +93,8 @@ func TestAStepThatOverflowsInFloat16IsMadeInNoPart(t *testing.T) {
 				t.Fatal(err)
 			}
 			//nolint:gosec // a Python that was looked for
-			cmd := exec.CommandContext(t.Context(), python, "-B", "-c", scaledLoop, fmt.Sprint(clip), strconv.Itoa(steps), initial)
+			cmd := exec.CommandContext(t.Context(), python, "-B", "-c", scaledLoop, fmt.Sprint(clip), strconv.Itoa(steps),
+				initial)
 			printed, err := cmd.Output()
 			var want struct {
 				Losses []float64

@@ -67,7 +67,7 @@ func (p *pipeline) Write(ctx context.Context, parts []string, path string) error
 	return nil
 }
 
-// Examine has every part look at what its operations give, forward and backward. [exec.Examiner]
+// Examine has every part look at what its operations give, forward and backward, as [exec.Examiner] says.
 func (p *pipeline) Examine(ctx context.Context, step int64) (found, err error) {
 	for _, s := range p.stages {
 		if err := s.call(ctx, "examine", map[string]any{}, nil); err != nil {
@@ -80,8 +80,7 @@ func (p *pipeline) Examine(ctx context.Context, step int64) (found, err error) {
 	}
 	for m, inputs := range batch.MicroBatches {
 		if err := p.pass(ctx, step, m, inputs); errors.Is(err, exec.ErrLoss) {
-			var said *ModelError
-			if errors.As(err, &said) { // without the part and the call
+			if said, does := errors.AsType[*ModelError](err); does { // without the part and the call
 				return said, nil
 			}
 			return err, nil

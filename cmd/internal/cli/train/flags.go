@@ -31,6 +31,7 @@ type trainFlags struct {
 	batch, epochs              int
 	steps                      int64
 	schedule, precision        string
+	compile                    bool
 	recompute                  string
 	optimizer                  string
 	learningRate, weightDecay  float64
@@ -72,6 +73,8 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 		string(exec.Float32), string(exec.TF32), string(exec.BFloat16), string(exec.Float16),
 	}}, "precision",
 		"the type of products; parameters stay float32. tf32 is for GPUs, float16 scales the loss")
+	f.how.BoolVar(&f.compile, "compile", false,
+		"compile the parts by torch.compile (torch 2.4 or later; on CPUs it needs a C++ compiler)")
 	f.how.Var(flag.Choice{Value: &f.recompute, Of: []string{
 		training.RecomputeAuto, training.RecomputeNever,
 		training.RecomputeAlways,
@@ -307,6 +310,7 @@ func (f *trainFlags) complete(job *training.Job) {
 	job.Steps, job.Epochs, job.Seed, job.CheckpointEvery = f.steps, f.epochs, f.seed, f.checkpointEvery
 	job.DataWorkers, job.DataTimeout = f.dataWorkers, f.dataTimeout
 	job.Precision, job.ClipNorm, job.Recompute = exec.Precision(f.precision), f.clipNorm, f.recompute
+	job.Compile = f.compile
 	job.Optimizer = exec.Optimizer{
 		Kind: f.optimizer, LearningRate: f.learningRate, Momentum: f.momentum,
 		WeightDecay: f.weightDecay,
