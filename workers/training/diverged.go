@@ -71,7 +71,9 @@ func (t *trainer) repeated(ctx context.Context, from exec.Checkpoint, last int64
 			return nil, err
 		}
 	}
-	engine, err := t.engine(math.MaxFloat64) // which multiplies gradients by 1, and looks at them
+	looking := t.job
+	looking.ClipNorm = math.MaxFloat64 // multiplies gradients by 1, and looks at them
+	engine, err := newEngine(looking, pipeline, t.planned.layout)
 	if err != nil {
 		return nil, err
 	}

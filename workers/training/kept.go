@@ -42,6 +42,7 @@ type wishes struct {
 	MicroBatches int            `json:"micro_batches"`
 	Schedule     string         `json:"schedule"`
 	Precision    exec.Precision `json:"precision"`
+	Compile      bool           `json:"compile,omitempty"`
 	Optimizer    exec.Optimizer `json:"optimizer"`
 	Clipped      bool           `json:"clipped"`
 	Recompute    string         `json:"recompute"`
@@ -63,8 +64,8 @@ type wishedDevice struct {
 func wishesOf(job Job, devices deviceSet) wishes {
 	w := wishes{
 		Executor: job.Executor.Name(), Partitions: job.Partitions, Batch: job.Batch, MicroBatches: job.MicroBatches,
-		Schedule: job.Schedule, Precision: job.Precision, Optimizer: job.Optimizer, Clipped: job.ClipNorm > 0,
-		Recompute: job.Recompute, Beside: job.CheckpointEvery >= 0,
+		Schedule: job.Schedule, Precision: job.Precision, Compile: job.Compile, Optimizer: job.Optimizer,
+		Clipped: job.ClipNorm > 0, Recompute: job.Recompute, Beside: job.CheckpointEvery >= 0,
 	}
 	for i, d := range devices.all {
 		one := wishedDevice{Kind: exec.CPU, Threads: d.Threads}
@@ -144,7 +145,8 @@ func reused(job Job, devices deviceSet, from exec.Checkpoint) (planned, error) {
 		training: t, dataset: k.Dataset, checkpoint: seconds(k.CheckpointSeconds), wishes: wanted, devices: devices,
 		reused: true,
 		layout: exec.Layout{
-			Batch: job.Batch, MicroBatches: t.MicroBatches, Seed: job.Seed, Precision: job.Precision, Optimizer: job.Optimizer,
+			Batch: job.Batch, MicroBatches: t.MicroBatches, Seed: job.Seed, Precision: job.Precision,
+			Compile: job.Compile, Optimizer: job.Optimizer,
 		},
 	}
 	p.training.Parts = slices.Clone(t.Parts)

@@ -84,7 +84,8 @@ def compiled(module: fx.GraphModule, eager: set[str], enter: Callable[[str], Non
             if compiling:
                 firsts[number] = name
         place[node] = number
-    graph, twins = fx.Graph(), {}
+    graph = fx.Graph()
+    twins: dict[fx.Node, fx.Node] = {}
     graph.output(graph.graph_copy(module.graph, twins))
     placed = {twins[node]: number for node, number in place.items()}
     for node, twin in twins.items():
