@@ -25,6 +25,8 @@ type keptPlan struct {
 	// holds the training up.
 	Dataset           int     `json:"dataset,omitempty"`
 	CheckpointSeconds float64 `json:"checkpoint_seconds,omitempty"`
+	// DataWorkers is how many processes fetch the data.
+	DataWorkers int `json:"data_workers,omitempty"`
 }
 
 // keptPart is one part of it: its operations, nil for all of the unsplit model, and the number of its device among
@@ -45,6 +47,7 @@ type wishes struct {
 	Optimizer    exec.Optimizer `json:"optimizer"`
 	Clipped      bool           `json:"clipped"`
 	Recompute    string         `json:"recompute"`
+	DataWorkers  int            `json:"data_workers"`
 	// Beside says that checkpoints are copied beside the steps.
 	Beside  bool           `json:"checkpoints_beside"`
 	Devices []wishedDevice `json:"devices"`
@@ -64,7 +67,7 @@ func wishesOf(job Job, devices deviceSet) wishes {
 	w := wishes{
 		Executor: job.Executor.Name(), Partitions: job.Partitions, Batch: job.Batch, MicroBatches: job.MicroBatches,
 		Schedule: job.Schedule, Precision: job.Precision, Optimizer: job.Optimizer, Clipped: job.ClipNorm > 0,
-		Recompute: job.Recompute, Beside: job.CheckpointEvery >= 0,
+		Recompute: job.Recompute, DataWorkers: job.DataWorkers, Beside: job.CheckpointEvery >= 0,
 	}
 	for i, d := range devices.all {
 		one := wishedDevice{Kind: exec.CPU, Threads: d.Threads}
@@ -105,6 +108,7 @@ func (w wishes) differ(other wishes) (names []string) {
 func (p planned) kept() json.RawMessage {
 	k := keptPlan{
 		Wishes: p.wishes, Training: p.training, Dataset: p.dataset, CheckpointSeconds: p.checkpoint.Seconds(),
+		DataWorkers: p.layout.DataWorkers,
 	}
 	among := p.devices.of(len(p.layout.Parts))
 	for _, one := range p.layout.Parts {
@@ -137,7 +141,7 @@ func reused(job Job, devices deviceSet, from exec.Checkpoint) (planned, error) {
 	t, count := k.Training, len(k.Parts)
 	if t.Model != from.Meta.Model || t.Batch != job.Batch || t.MicroBatches < 1 || t.MicroBatches > t.Batch ||
 		count < 1 || count > len(devices.all) || count != len(t.Parts) || job.Partitions > 0 && count != job.Partitions ||
-		!(k.CheckpointSeconds >= 0) || k.Dataset < 0 {
+		!(k.CheckpointSeconds >= 0) || k.Dataset < 0 || k.DataWorkers < 0 || k.DataWorkers > mostDataWorkers {
 		return planned{}, errors.New("that of the checkpoint contradicts itself")
 	}
 	p := planned{
@@ -145,6 +149,7 @@ func reused(job Job, devices deviceSet, from exec.Checkpoint) (planned, error) {
 		reused: true,
 		layout: exec.Layout{
 			Batch: job.Batch, MicroBatches: t.MicroBatches, Seed: job.Seed, Precision: job.Precision, Optimizer: job.Optimizer,
+			DataWorkers: k.DataWorkers, DataTimeout: job.DataTimeout,
 		},
 	}
 	p.training.Parts = slices.Clone(t.Parts)
