@@ -29,6 +29,7 @@ type findings struct {
 	Data       quantity.Bytes `json:"data_bytes"`
 	Model      string         `json:"model"`
 	Dataset    int            `json:"dataset"`
+	Validates  bool           `json:"validates"`
 }
 
 type foundOp struct {

@@ -22,6 +22,8 @@ def load_part(request: Request, _: Answers) -> dict[str, Any]:
     answer = {"model": part.digest, "reads": part.reads, "reads_batch": part.reads_batch, "example": part.example}
     if part.data is not None:
         answer.update(samples=part.data.samples or 0, steps_per_epoch=part.data.steps_per_epoch or 0)
+    if part.evaluation is not None:
+        answer["validation"] = part.evaluation.description(part)
     return answer
 
 
@@ -49,5 +51,8 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "export": export_part,
     "import": of_part(lambda part, request: part.load(request["paths"])),
     "write": of_part(lambda part, request: part.write(request["paths"], request["path"])),
+    "validation_piece": of_part(lambda part, request: part.evaluation.fetch(part, request)),
+    "evaluate": of_part(lambda part, request: part.evaluation.evaluate(part, request)),
+    "evaluated": of_part(lambda part, _: part.evaluation.end(part)),
     "usage": of_part(lambda part, _: part.usage()),
 }
