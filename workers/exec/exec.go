@@ -77,8 +77,10 @@ type Probe struct {
 	Working []Working
 	// Tied are trained parameters that several operations read and that may be apart all the same.
 	Tied []Tied
-	// Validates says that there are validation data.
+	// Validates says that there are validation data, Metrics are the names of what the user computes of them; nil where
+	// they are not known.
 	Validates bool
+	Metrics   []string
 }
 
 // Tied is a trained parameter that several operations read, such as the embedding of a language model that is its head

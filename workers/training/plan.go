@@ -85,6 +85,9 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		}
 	}
 	s.model = p.model
+	if err := job.checkValidation(p.model.validates, p.model.metrics); err != nil {
+		return planned{}, err
+	}
 	if err := s.checkParts(job.Partitions); err != nil {
 		return planned{}, err
 	}

@@ -83,35 +83,37 @@ func pythons(t *testing.T) map[string]func(testing.TB) string {
 func TestAnEvaluationIsThatOfPlainPyTorchAndLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	const steps = 3
-	models := map[string]spillway.Layout{
-		"build": layout("x one norm dropout dropout_1 add two", "relu frozen drop last loss"),
-		"tied":  layout("x linear norm", "drop", "linear_1 loss"),
+	cases := []struct {
+		function string
+		layout   spillway.Layout
+	}{
+		{"build", layout()},
+		{"build", layout("x one norm dropout dropout_1 add two", "relu frozen drop last loss")},
+		{"tied", layout("x linear norm", "drop", "linear_1 loss")},
 	}
 	for version, find := range pythons(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			python := find(t)
-			for function, split := range models {
-				whole := layout()
-				e := executorOf(t, python, "validated.py:"+function, "")
-				want := train(t, load(t, e, whole), whole, steps)
-				for _, l := range []spillway.Layout{whole, split} {
-					p := load(t, e, l)
-					run, losses := engine(t, p, l), []float64(nil)
-					var got spillway.Evaluation
-					for step := range int64(steps) {
-						report, err := run.Step(t.Context(), step)
-						if err != nil {
-							t.Fatal(err)
-						}
-						losses, got = append(losses, report.Loss), evaluate(t, p)
+			for _, c := range cases {
+				e := executorOf(t, python, "validated.py:"+c.function, "")
+				want := train(t, load(t, e, c.layout), c.layout, steps)
+				p := load(t, e, c.layout)
+				run, losses := engine(t, p, c.layout), []float64(nil)
+				var got spillway.Evaluation
+				for step := range int64(steps) {
+					report, err := run.Step(t.Context(), step)
+					if err != nil {
+						t.Fatal(err)
 					}
-					if want := plainly(t, python, function, p); !near(got, want) {
-						t.Errorf("%s in %d parts: %+v; plain PyTorch finds %+v", function, len(l.Parts), got, want)
-					}
-					if diff := cmp.Diff(want, losses); diff != "" {
-						t.Errorf("%s in %d parts: the losses without and with evaluations:\n%s", function, len(l.Parts), diff)
-					}
+					losses, got = append(losses, report.Loss), evaluate(t, p)
+				}
+				parts := len(c.layout.Parts)
+				if want := plainly(t, python, c.function, p); !near(got, want) {
+					t.Errorf("%s in %d parts: %+v; plain PyTorch finds %+v", c.function, parts, got, want)
+				}
+				if diff := cmp.Diff(want, losses); diff != "" {
+					t.Errorf("%s in %d parts: the losses without and with evaluations:\n%s", c.function, parts, diff)
 				}
 			}
 		})

@@ -91,7 +91,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 	return exec.Probe{
 		Graph: g, Samples: options.Samples, Forward: found.Forward, Backward: found.Backward, Model: found.Model,
 		Dataset: found.Dataset, Base: found.Base, Data: found.Data, Working: found.working(),
-		Tied: found.tied(), Validates: found.Validates,
+		Tied: found.tied(), Validates: found.Validates, Metrics: found.Metrics,
 	}, nil
 }
 

@@ -30,6 +30,7 @@ type findings struct {
 	Model      string         `json:"model"`
 	Dataset    int            `json:"dataset"`
 	Validates  bool           `json:"validates"`
+	Metrics    []string       `json:"metrics"`
 }
 
 type foundOp struct {

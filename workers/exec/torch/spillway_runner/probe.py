@@ -46,7 +46,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         warm_up()
     source, inputs = Source(request["file"]), None
     trim()
-    found = {"base": resident()}
+    found: dict[str, Any] = {"base": resident()}
     if request.get("training"):
         data = Data(source, request["data"], None, 0)
         (inputs, target), found["dataset"] = data.example_batch(request["batch"]), data.samples
@@ -101,7 +101,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     held = number(rows, model.module)
     digest = model.digest()
     if request.get("training") and validation is not None:
-        check(validation, model, recipe, bench, recorded(graph), cast)
+        found["metrics"] = check(validation, model, recipe, bench, recorded(graph), cast)
     forward, backward = measure_whole(model, clock, request["repeats"], bench, cast, list(rows.values()), memory)
     return {
         **found,

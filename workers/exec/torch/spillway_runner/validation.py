@@ -142,14 +142,15 @@ class Validation:
 
 def check(
     validation: Validation, model: Model, recipe: Recipe, bench: Bench, same: bool, cast: Callable[[], Any]
-) -> None:
+) -> list[str] | None:
     """Has the unsplit model look at the first piece, so that what is wrong with it, or with metrics(), is known before
-    the training begins. A model that need not fit on its device is not run."""
+    the training begins. Returns the names of the metrics. A model that need not fit on its device is not run, and they
+    are not known."""
     piece = next(validation.pieces())
     inputs, target = model.binder.bind(piece[0], model.device), piece[1]
     validation.check(inputs, model.inputs, same)
     if bench.apart:
-        return
+        return None
     given, model.inputs = model.inputs, inputs
     try:
         with Modes(model), kept(model.module), torch.no_grad(), cast():
@@ -157,8 +158,9 @@ def check(
                 "validation", "the model fails on the validation data", "make validation() prepare its samples as data()"
             ):
                 output = model.run()
-            recipe.metrics(output, each(target, lambda t: t.to(model.device)))
-            recipe.loss(output, each(target, lambda t: t.to(model.device)))
+            target = each(target, lambda t: t.to(model.device))
+            recipe.loss(output, target)
+            return sorted(recipe.metrics(output, target))
     finally:
         model.inputs = given
 
