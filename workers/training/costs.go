@@ -48,7 +48,7 @@ type model struct {
 	// not known.
 	validates bool
 	metrics   []string
-	base    quantity.Bytes
+	base      quantity.Bytes
 	// shape is the graph of the largest probe; its sizes are those of samples samples, and its costs are not used.
 	shape   graph.Graph
 	samples int

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,11 +134,7 @@ func metrics(p Progress) map[string]float64 {
 		"step_seconds": p.Training.StepSeconds,
 	}
 	if p.Validation != nil {
-		for name, value := range p.Validation.numbers() {
-			if !math.IsNaN(value) && !math.IsInf(value, 0) {
-				all[name] = value
-			}
-		}
+		maps.Copy(all, p.Validation.Numbers())
 	}
 	return all
 }

@@ -29,14 +29,21 @@ type Evaluated struct {
 	exec.Evaluation
 }
 
-// numbers are the loss and the metrics by name.
-func (e Evaluated) numbers() map[string]float64 {
-	all := maps.Clone(e.Metrics)
-	if all == nil {
-		all = map[string]float64{}
-	}
-	all[ValidationLoss] = e.Loss
+// Numbers are ValidationLoss and the metrics by name, those that are finite.
+func (e Evaluated) Numbers() map[string]float64 {
+	all := map[string]float64{ValidationLoss: e.Loss}
+	maps.Copy(all, e.Metrics)
+	maps.DeleteFunc(all, func(_ string, value float64) bool { return math.IsNaN(value) || math.IsInf(value, 0) })
 	return all
+}
+
+// number is one of them, which need not be finite.
+func (e Evaluated) number(name string) (value float64, there bool) {
+	if name == ValidationLoss {
+		return e.Loss, true
+	}
+	value, there = e.Metrics[name]
+	return value, there
 }
 
 // Goal says which evaluation is better than another: "min:NAME", "max:NAME", or NAME alone, of which less is better.
@@ -197,7 +204,7 @@ func (v *validating) look(
 		return now, false, err
 	}
 	v.last = &Evaluated{Step: step, Evaluation: found}
-	value, there := v.last.numbers()[v.goal.Name]
+	value, there := v.last.number(v.goal.Name)
 	if !there {
 		return now, false, noMetric(v.goal.Name, slices.Sorted(maps.Keys(found.Metrics)))
 	}

@@ -74,7 +74,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 		"repeats": e.options.Repeats,
 		"threads": options.Device.Threads, "training": true, "data": e.options.Data,
 		"validation": e.options.Validation,
-		"precision": cmp.Or(options.Precision, exec.Float32), "memory": options.Device.Memory,
+		"precision":  cmp.Or(options.Precision, exec.Float32), "memory": options.Device.Memory,
 	}, &found)
 	if err != nil {
 		return exec.Probe{}, fmt.Errorf("probe %s: %w", e.options.Model, err)
