@@ -91,8 +91,8 @@ func (g Goal) Better(value, other, margin float64) bool {
 	}
 }
 
-// judged returns how evaluations stand after one more, and whether it is the best so far. Those in turn are counted that
-// were not better by more than margin than the last that was. before is nil where there was none.
+// judged returns how evaluations stand after one more, and whether it is the best so far. Those in turn are counted
+// that were not better by more than margin than the last that was. before is nil where there was none.
 func judged(before *exec.Standing, goal Goal, step int64, value, margin float64) (now exec.Standing, best bool) {
 	now = exec.Standing{Goal: goal.String()}
 	if before != nil && before.Goal == now.Goal {
@@ -179,8 +179,8 @@ func newValidating(job Job, pipeline exec.Pipeline) (validating, error) {
 	}
 	var can bool
 	if v.evaluator, can = pipeline.(exec.Evaluator); !can {
-		return validating{}, refused("the %s executor does not evaluate a model in this layout; leave the validation data out",
-			job.Executor.Name())
+		return validating{}, refused("the %s executor does not evaluate a model in this layout; leave the validation data "+
+			"out", job.Executor.Name())
 	}
 	return v, nil
 }
@@ -230,8 +230,8 @@ func (t *trainer) evaluate(ctx context.Context, step int64) (looked bool, err er
 		t.keeper.best(ctx, step, t.loss)
 	}
 	if t.validating.over(&now) && step < t.total {
-		t.job.Logger.InfoContext(ctx, "training ends early, as evaluations have brought nothing better", "evaluations",
-			now.Stale, "best", now.Best, "of_step", now.BestStep)
+		t.job.Logger.InfoContext(ctx, "training ends early: evaluations have brought nothing better for some time",
+			"step", step, "of", t.total, "evaluations", now.Stale, "best_step", now.BestStep)
 		t.total = step
 		t.training.TotalSteps = step
 	}

@@ -210,7 +210,7 @@ func TestWhatNeedsValidationDataIsRefusedWithoutThem(t *testing.T) {
 		}
 	}
 	for best, want := range map[string]string{
-		"max:acuracy": "did you mean accuracy?", "f1": "there is validation_loss, accuracy",
+		"max:accurac": "did you mean accuracy?", "f1": "there is validation_loss, accuracy",
 		"up:accuracy": "neither min: nor max:",
 	} {
 		j := validatedJob(t)

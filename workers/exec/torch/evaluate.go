@@ -53,62 +53,78 @@ type piece struct {
 func (p *pipeline) evaluateAll(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	last := len(p.stages) - 1
-	ways, room := make([]chan piece, last), make([]chan struct{}, last) // to the next part, and for messages to it
+	w := way{pieces: make([]chan piece, last), room: make([]chan struct{}, last)}
 	for i := range last {
-		ways[i], room[i] = make(chan piece, p.stages[i].inFlight), make(chan struct{}, p.stages[i].inFlight)
+		w.pieces[i], w.room[i] = make(chan piece, p.stages[i].inFlight), make(chan struct{}, p.stages[i].inFlight)
 	}
-	for i, s := range p.stages {
-		group.Go(func() error {
-			if i < last {
-				defer close(ways[i])
-			}
-			number, samples := 0, 0 // of pieces before
-			for {
-				// A part begins a piece when all have read its message of the one that lies in the same memory.
-				if i < last && send(ctx, room[i], struct{}{}) != nil {
-					return context.Cause(ctx)
-				}
-				var at piece
-				var more bool
-				var err error
-				if i == 0 {
-					at, more, err = s.readPiece(ctx, number, samples)
-				} else {
-					at, more, err = receive(ctx, ways[i-1])
-				}
-				if err != nil || !more {
-					return err
-				}
-				if err := s.evaluate(ctx, &at); err != nil {
-					return err
-				}
-				number, samples = number+1, samples+at.samples
-				if i < last {
-					if err := send(ctx, ways[i], at); err != nil {
-						return err
-					}
-					continue
-				}
-				for _, r := range room {
-					<-r
-				}
-			}
-		})
+	for _, s := range p.stages {
+		group.Go(func() error { return w.follow(ctx, s) })
 	}
 	return group.Wait()
 }
 
+// way is how pieces get from part to part: pieces of part i to the next, and room for what it makes of them.
+type way struct {
+	pieces []chan piece
+	room   []chan struct{}
+}
+
+// follow has a part evaluate every piece. It begins one when all have read its message of the one that lies in the same
+// memory.
+func (w way) follow(ctx context.Context, s *stage) error {
+	last := s.number == len(w.pieces)
+	if !last {
+		defer close(w.pieces[s.number])
+	}
+	next := piece{} // for the first part
+	for {
+		if !last && send(ctx, w.room[s.number], struct{}{}) != nil {
+			return context.Cause(ctx)
+		}
+		more, err := w.receive(ctx, s, &next)
+		if err != nil || !more {
+			return err
+		}
+		at := next
+		if err := s.evaluate(ctx, &at); err != nil {
+			return err
+		}
+		next = piece{number: at.number + 1, first: at.first + at.samples}
+		if last {
+			for _, r := range w.room {
+				<-r
+			}
+		} else if err := send(ctx, w.pieces[s.number], at); err != nil {
+			return err
+		}
+	}
+}
+
+// receive gets the next piece, which the first part reads; more is false after the last one.
+func (w way) receive(ctx context.Context, s *stage, next *piece) (more bool, err error) {
+	if s.number == 0 {
+		return s.readPiece(ctx, next)
+	}
+	select {
+	case *next, more = <-w.pieces[s.number-1]:
+		return more, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+}
+
 // readPiece has the first part read a piece; more is false after the last one.
-func (s *stage) readPiece(ctx context.Context, number, first int) (at piece, more bool, err error) {
+func (s *stage) readPiece(ctx context.Context, next *piece) (more bool, err error) {
 	var read *struct {
 		Samples int     `json:"samples"`
 		Message message `json:"message"`
 	}
-	request := map[string]any{"piece": number, "window": s.inFlight}
+	request := map[string]any{"piece": next.number, "window": s.inFlight}
 	if err := s.call(ctx, "validation_piece", request, &read); err != nil || read == nil {
-		return piece{}, false, err
+		return false, err
 	}
-	return piece{number: number, first: first, samples: read.Samples, batch: read.Message}, true, nil
+	next.samples, next.batch = read.Samples, read.Message
+	return true, nil
 }
 
 // evaluate computes a piece and adds what the part made of it.
@@ -130,15 +146,6 @@ func (s *stage) evaluate(ctx context.Context, at *piece) error {
 	}
 	at.from = append(slices.Clone(at.from), made)
 	return nil
-}
-
-func receive[T any](ctx context.Context, from <-chan T) (value T, more bool, err error) {
-	select {
-	case value, more = <-from:
-		return value, more, nil
-	case <-ctx.Done():
-		return value, false, context.Cause(ctx)
-	}
 }
 
 func send[T any](ctx context.Context, to chan<- T, value T) error {

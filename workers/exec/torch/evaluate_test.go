@@ -51,7 +51,8 @@ with torch.no_grad():
     loss = torch.nn.functional.cross_entropy(output, y)
     accuracy = (output.argmax(-1) == y).double().mean()
     zeros = (y == 0).double().mean()
-print(json.dumps({"Samples": len(x), "Loss": loss.item(), "Metrics": {"accuracy": accuracy.item(), "zeros": zeros.item()}}))
+metrics = {"accuracy": accuracy.item(), "zeros": zeros.item()}
+print(json.dumps({"Samples": len(x), "Loss": loss.item(), "Metrics": metrics}))
 `
 	path := filepath.Join(t.TempDir(), "model.pt")
 	if err := p.Write(t.Context(), export(t, p), path); err != nil {

@@ -113,7 +113,8 @@ func TestALineOfATrainingSaysWhatIsLeftAndWhatThePlanSaid(t *testing.T) {
 		Training: now, Loss: 2.31, SamplesPerSecond: 488.5,
 		Validation: &display.Validation{Step: 7, Numbers: map[string]float64{"validation_loss": 2.5, "accuracy": 0.75}},
 	}, display.Style{Width: 160, ASCII: true})
-	want := "####............  step 100/400  loss 2.31  validation_loss 2.5  accuracy 0.75  488.5 samples/s  131 ms a step  39.3 s left  plan 120 " +
+	want := "####............  step 100/400  loss 2.31  validation_loss 2.5  accuracy 0.75  " +
+		"488.5 samples/s  131 ms a step  39.3 s left  plan 120 " +
 		"ms  bubble 17%"
 	if line != want {
 		t.Errorf("got  %q\nwant %q", line, want)

@@ -274,6 +274,11 @@ func (f *trainFlags) check() error {
 			}
 		}
 	}
+	return f.checkTogether()
+}
+
+// checkTogether refuses flags without those that they are for.
+func (f *trainFlags) checkTogether() error {
 	if f.minDelta > 0 && f.patience == 0 {
 		return &fault.UsageError{Problem: "--min-delta is for --patience", Hint: "say after how many looks: --patience 3"}
 	}

@@ -71,7 +71,8 @@ func trainJob(
 	defer view.finish()
 	flags.complete(&job)
 	job.Directory, job.Logger = flags.out, view.logger()
-	if job.Executor, err = t.Deps.Executor(model.path+":"+model.function, flags.data, flags.validation, job.Logger); err != nil {
+	reference := model.path + ":" + model.function
+	if job.Executor, err = t.Deps.Executor(reference, flags.data, flags.validation, job.Logger); err != nil {
 		return end, err
 	}
 	if job.Devices, err = trainingDevices(t, flags, job.Executor, view); err != nil {

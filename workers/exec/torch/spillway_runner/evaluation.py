@@ -147,8 +147,8 @@ class Evaluation:
             if self.recorded:
                 raise Refusal(
                     "validation",
-                    f"a piece of the validation data has {samples} samples, and the model was traced in evaluation mode "
-                    f"for {sorted(self.modules)}",
+                    f"a piece of the validation data has {samples} samples, and the model was traced in evaluation "
+                    f"mode for {sorted(self.modules)}",
                     part.source.path,
                     "return a Dataset from validation()",
                 )
@@ -234,7 +234,7 @@ def mean(found: list[tuple[int, torch.Tensor, dict[str, float]]], path: str) -> 
     }
 
 
-def placed(graph: fx.Graph, training: Split, model: Model) -> list[list[str]]:
+def placed(graph: fx.Graph, training: Split, model: Model) -> list[list[str] | None]:
     """The names of each part's operations in evaluation mode. What holds a parameter or a buffer is where that is, and
     all else where the operation of its name is in training; nothing is before what it reads."""
     count, root = len(training.exports), model.module

@@ -173,13 +173,13 @@ class Part:
         }
         self.parameters = {names[id(t)]: t for t in self.module.parameters()}
         paths = {names[id(t)]: path for path, t in self.module.named_buffers()}
-        modules = [self.module]
+        alike = [self.module]
         if self.evaluation is not None:
             names.update(self.evaluation.names)
             looked_at = [self.evaluation.held(part) for part in range(self.count)]
-            modules += self.evaluation.build(self.keyed.operation, self.device)
+            alike += self.evaluation.build(self.keyed.operation, self.device)
         if device == "meta":
-            made = self.borrow(request["lent"], names, modules)
+            made = self.borrow(request["lent"], names, alike)
             self.parameters = {name: made[id(t)] for name, t in self.parameters.items()}
         elif self.index == 0:
             self.others = [
@@ -195,8 +195,8 @@ class Part:
             if self.evaluation is not None:
                 self.others = [{**more, **own} for own, more in zip(self.others, looked_at[1:])]
         self.module.to(self.device)  # parameters stay the same objects, buffers need not
-        for other in modules[1:]:
-            adopt(other.to(self.device), self.module)
+        for evaluated in alike[1:]:
+            adopt(evaluated.to(self.device), self.module)
         self.modules = {samples: self.module}
         for other, graph in graphs.items():
             if graph is not graphs[samples]:
@@ -223,9 +223,7 @@ class Part:
             sizes = self.validation.sizes() if recorded(graph) else [self.validation.most]
         return Evaluation(model, split, request["parts"], self.index, sizes) if sizes else None
 
-    def borrow(
-        self, lent: dict[str, Any], names: dict[int, str], modules: list[fx.GraphModule]
-    ) -> dict[int, Any]:
+    def borrow(self, lent: dict[str, Any], names: dict[int, str], modules: list[fx.GraphModule]) -> dict[int, Any]:
         """Puts what the first part lent in the place of the modules' tensors without memory. Returns it by the identity
         of those."""
         if lent["model"] != self.digest:

@@ -155,7 +155,9 @@ def check(
     try:
         with Modes(model), kept(model.module), torch.no_grad(), cast():
             with model.source.blamed(
-                "validation", "the model fails on the validation data", "make validation() prepare its samples as data()"
+                "validation",
+                "the model fails on the validation data",
+                "make validation() prepare its samples as data()",
             ):
                 output = model.run()
             target = each(target, lambda t: t.to(model.device))
