@@ -192,7 +192,7 @@ func TestARunWhoseWorkflowIsGoneOrWasTerminatedEnds(t *testing.T) {
 		runs[id] = e.publish("fan", id, fanInput{Shards: 1, Milliseconds: 600_000})
 		e.scheduled(runs[id])
 	}
-	e.kill()
+	e.stop() // so that no event is delivered again, which would start the run anew that is deleted below
 
 	// While the engine is off nobody can hear what becomes of the runs: the workflows end before the observer looks.
 	e = startEngine(t, state, "", "--no-burst")

@@ -31,6 +31,16 @@ type findings struct {
 	Dataset    int            `json:"dataset"`
 	Validates  bool           `json:"validates"`
 	Metrics    []string       `json:"metrics"`
+	// What it takes to fetch a batch; see exec.Fetching.
+	FetchSeconds graph.Seconds  `json:"fetch_seconds"`
+	BatchBytes   quantity.Bytes `json:"batch_bytes"`
+	FetchBytes   quantity.Bytes `json:"fetch_bytes"`
+	Fetchers     int            `json:"fetchers"`
+}
+
+// fetching is what it takes to fetch a batch.
+func (f findings) fetching() exec.Fetching {
+	return exec.Fetching{Seconds: f.FetchSeconds, Batch: f.BatchBytes, Working: f.FetchBytes, Processes: f.Fetchers}
 }
 
 type foundOp struct {

@@ -31,6 +31,8 @@ type trainFlags struct {
 	sharedOut                  bool
 	here, dataInPlace, json    bool
 	partitions, microBatches   int
+	dataWorkers                int
+	dataTimeout                time.Duration
 	batch, epochs              int
 	steps                      int64
 	schedule, precision        string
@@ -95,6 +97,11 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 		"after how many looks at the validation data without a better one the training ends (default never)")
 	f.how.Var(flag.Weight{Value: &f.minDelta, Least: 0}, "min-delta",
 		"by how much a look must be better to count for --patience (default 0)")
+	f.how.Var(dataWorkers{&f.dataWorkers}, "data-workers",
+		"how many processes fetch the next batches while a step computes (default auto: by how long a batch takes and "+
+			"what cores are left)")
+	f.how.Var(flag.Span{Value: &f.dataTimeout}, "data-timeout",
+		"how long a batch may be waited for (default 10m)")
 	flags.AddFlagSet(f.how)
 	flags.StringVar(&f.data, "data", "", "`FILE|DIR` of the data, given to the model's data()")
 	flags.StringVar(&f.validation, "validation-data", "",
@@ -119,6 +126,33 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	}
 	f.addCommand(flags)
 	f.stack.Add(flags)
+}
+
+// dataWorkers is a flag that takes a number of processes from 0, or auto. Its value is that of [training.Job].
+type dataWorkers struct{ value *int }
+
+// String returns the number; empty for auto.
+func (d dataWorkers) String() string {
+	switch {
+	case d.value == nil || *d.value == 0:
+		return ""
+	case *d.value == training.NoDataWorkers:
+		return "0"
+	default:
+		return strconv.Itoa(*d.value)
+	}
+}
+
+// Type is the placeholder in the usage.
+func (dataWorkers) Type() string { return "auto|N" }
+
+// Set reads "2", "0" or "auto".
+func (d dataWorkers) Set(text string) error {
+	if text == "0" {
+		*d.value = training.NoDataWorkers
+		return nil
+	}
+	return flag.Automatic{Value: d.value}.Set(text)
 }
 
 // trainAttempts is how often a training may fail: an attempt goes on from the checkpoint of the one before.
@@ -326,6 +360,7 @@ func (f *trainFlags) complete(job *training.Job) {
 	job.Steps, job.Epochs, job.Seed, job.CheckpointEvery = f.steps, f.epochs, f.seed, f.checkpointEvery
 	job.EvaluateEvery, job.Best, job.Result = f.evaluateEvery, f.best, f.result
 	job.Patience, job.MinDelta = f.patience, f.minDelta
+	job.DataWorkers, job.DataTimeout = f.dataWorkers, f.dataTimeout
 	job.Precision, job.ClipNorm, job.Recompute = exec.Precision(f.precision), f.clipNorm, f.recompute
 	job.Optimizer = exec.Optimizer{
 		Kind: f.optimizer, LearningRate: f.learningRate, Momentum: f.momentum,

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from spillway_runner.bench import Bench
 
 
+STEP = -2  # that of what samples draw: of no step
+
+
 class ValidationData(Data):
     """What validation(path) of the file returns, in any of the forms of data(path). Without it, or where it takes no
     path, a path of its own is read as data(path) reads one, or is a file of data."""
@@ -88,12 +91,19 @@ class Validation:
     @staticmethod
     def numbered(reader: Rows | Samples, numbers: list[int]) -> Any:
         if isinstance(reader, Samples):
-            return reader.collated(numbers)
+            return reader.collated(numbers, STEP, numbers[0])
         return each(reader.whole, lambda t: t.index_select(0, torch.tensor(numbers)))
 
     def streamed(self, reader: Stream) -> Iterator[tuple[Any, Any]]:
         """Pieces of batches as they come. What is left of one goes with the next where their shapes allow it."""
         reader.start(0, 0)
+        try:
+            yield from self.cut_up(reader)
+        finally:
+            if reader.iterator is not reader.made:  # a generator is read anew where it is there
+                reader.close()
+
+    def cut_up(self, reader: Stream) -> Iterator[tuple[Any, Any]]:
         left: Any = None  # (inputs, target) of fewer samples than a piece has
         while True:
             batch = reader.draw()
@@ -110,7 +120,6 @@ class Validation:
                 yield cut(whole, begin, begin + self.most)
                 begin += self.most
             left = cut(whole, begin, count) if begin < count else None
-        reader.start(0, 0)
         if left is not None:
             yield left
 
