@@ -44,7 +44,11 @@ type work struct{ forward, backward line }
 type model struct {
 	digest  string
 	dataset int
-	base    quantity.Bytes
+	// validates says that there are validation data, metrics are the names of what is computed of them; nil where they are
+	// not known.
+	validates bool
+	metrics   []string
+	base      quantity.Bytes
 	// shape is the graph of the largest probe; its sizes are those of samples samples, and its costs are not used.
 	shape   graph.Graph
 	samples int
@@ -259,7 +263,8 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 		}
 		*m = model{
 			classes: map[string][]work{}, performances: map[string]performance{}, digest: large.Model,
-			dataset: large.Dataset, base: large.Base, order: order, rank: make([]int, len(order)),
+			dataset: large.Dataset, validates: large.Validates, metrics: large.Metrics, base: large.Base,
+			order: order, rank: make([]int, len(order)),
 		}
 		for i, op := range order {
 			m.rank[op] = i

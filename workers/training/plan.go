@@ -109,6 +109,9 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		}
 	}
 	s.model = p.model
+	if err := job.checkValidation(p.model.validates, p.model.metrics); err != nil {
+		return planned{}, err
+	}
 	var err error
 	if s.loading, err = s.model.loading.within(job); err != nil {
 		return planned{}, err
