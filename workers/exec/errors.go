@@ -28,6 +28,9 @@ var ErrRequest = errors.New("what was asked for cannot be done")
 // ErrMemory is matched by errors about a device that has too little memory for what was to be done there.
 var ErrMemory = errors.New("out of memory")
 
+// ErrNoValidation is wrapped by the error of an evaluation without validation data.
+var ErrNoValidation = errors.New("there are no validation data")
+
 // ErrLoss is matched by the error of a step whose loss or gradients are infinite or not numbers. The last stage's
 // Backward may return one that does: then no stage has updated anything.
 var ErrLoss = errors.New("the loss is not finite")

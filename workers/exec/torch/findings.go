@@ -30,6 +30,8 @@ type findings struct {
 	Model      string         `json:"model"`
 	Dataset    int            `json:"dataset"`
 	Slowdown   float64        `json:"slowdown"`
+	Validates  bool           `json:"validates"`
+	Metrics    []string       `json:"metrics"`
 	// What it takes to fetch a batch; see exec.Fetching.
 	FetchSeconds graph.Seconds  `json:"fetch_seconds"`
 	BatchBytes   quantity.Bytes `json:"batch_bytes"`
