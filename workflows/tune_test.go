@@ -1149,8 +1149,8 @@ func TestTasksOfATuningAreToldAsSuch(t *testing.T) {
 	}
 }
 
-// TestATuningTakesBackWhatItAnnouncedAndDoesNotDo counts what the loop is told of jobs that are to come: whoever believes
-// in them holds functions for them, and keeps a part of the run's goal.
+// TestATuningTakesBackWhatItAnnouncedAndDoesNotDo counts what the loop is told of jobs that are to come: whoever
+// believes in them holds functions for them, and keeps a part of the run's goal.
 func TestATuningTakesBackWhatItAnnouncedAndDoesNotDo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -76,8 +76,8 @@ func (c *counts) UnmarshalBinary(data []byte) error {
 	return err
 }
 
-// TestARoundOfWhichAPartIsComputedGoesOn has computed its part for five minutes of a call of fifteen, to learn how large
-// it is: who went away then would do the same in the next call.
+// TestARoundOfWhichAPartIsComputedGoesOn has computed its part for five minutes of a call of fifteen, to learn how
+// large it is: who went away then would do the same in the next call.
 func TestARoundOfWhichAPartIsComputedGoesOn(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)

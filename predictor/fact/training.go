@@ -97,9 +97,9 @@ type TrainingAlternative struct {
 // the part takes: below, most of that time was its start.
 const leastOwn = 0.1
 
-// OwnPart is how long a worker's own part takes of the steps that its task does, by an attempt that ran for so long, and of how many
-// workers it has computed the part: others may not have been there. It is none where others have computed nearly all of
-// its own, which says nothing of how long it takes.
+// OwnPart is how long a worker's own part takes of the steps that its task does, by an attempt that ran for so long,
+// and of how many workers it has computed the part: others may not have been there. It is none where others have
+// computed nearly all of its own, which says nothing of how long it takes.
 func (t *Training) OwnPart(ran time.Duration) (own time.Duration, workers int) {
 	switch {
 	case t == nil || t.Workers <= 1:
