@@ -116,22 +116,25 @@ func interval(sum frontier.Sum, factor float64) fact.Interval {
 
 // correctable are the options of the first stage after which the goal can still be met with the probability asked,
 // where all that follow are hastened as far as they can be; those that are the likeliest where there is none. inTime is
-// that probability of all of them.
+// that probability of all of them; a plan that is to be the fastest is asked for none, and says it all the same.
 func (r *reading) correctable(f frontier.Frontier, fastest frontier.Point, goal frontier.Goal) (
 	kept []int, inTime []float64,
 ) {
 	inTime = make([]float64, len(r.options[0]))
-	most := 0.0
+	due, most := math.Inf(1), 0.0
+	if r.job.Goal.Deadline > 0 {
+		due = r.job.Goal.Deadline.Seconds() - r.job.Elapsed
+	}
 	for i, option := range r.options[0] {
 		p := fastest
 		p.Options = slices.Clone(fastest.Options)
 		p.Options[0] = i
 		p.Seconds += option.Seconds - r.options[0][fastest.Options[0]].Seconds
-		inTime[i] = f.Within(p, goal.Seconds)
+		inTime[i] = f.Within(p, due)
 		most = max(most, inTime[i])
 	}
 	for i, probability := range inTime {
-		if probability >= min(goal.Confidence, most) {
+		if probability >= min(goal.Confidence, most) || goal.Seconds > due {
 			kept = append(kept, i)
 		}
 	}
