@@ -476,7 +476,7 @@ func (g *legacyGroup) killOnce() error {
 		return killFrozen(func(frozen bool) (bool, error) { return freezeLegacy(freezer, frozen) }, g.pids)
 	}
 	pids, err := g.pids()
-	return errors.Join(err, signal(pids, unix.SIGKILL))
+	return errors.Join(err, killAll(pids))
 }
 
 func (g *legacyGroup) pids() ([]int, error) { return g.places[0].inside.pids() }

@@ -168,7 +168,7 @@ func (g *processGroup) kill() error {
 	if err != nil {
 		return err
 	}
-	return signal(pids, unix.SIGKILL)
+	return killAll(pids)
 }
 
 func (g *processGroup) pids() ([]int, error) {

@@ -60,7 +60,7 @@ func parse(text []byte, page quantity.Bytes) (s Stat, ok bool) {
 	}, true
 }
 
-// Fields are the fields of a line of /proc/PID/stat from the third on, the state: the second is the name, which may hold
+// Fields are those of a line of /proc/PID/stat from the third on, the state: the second is the name, which may hold
 // spaces and parentheses.
 func Fields(stat []byte) [][]byte {
 	end := bytes.LastIndexByte(stat, ')')
