@@ -72,10 +72,10 @@ whose predictions are off by more than a bound goes back to its static size and 
 		{
 			Use:   "money",
 			Short: "What things cost, and who pays",
-			Long: `Amounts are US dollars with four digits. In JSON, what was spent and budgets are in whole
-picodollars (1e-12 dollars), so that sums are exact, and what is expected is in dollars; the units
-are in the names. Prices come from a catalogue with the date and source of each; --prices FILE of
-dev and run gives another, --host-price the price of the whole pool.
+			Long: `Amounts are US dollars with four digits. In JSON, bills and budgets are in whole picodollars (1e-12
+dollars), so that sums are exact, and what goal and frontier expect is in dollars; the units are in
+the names. Prices come from a catalogue with the date and source of each; --prices FILE of dev and
+run gives another, --host-price the price of the whole pool.
 
   pool       An attempt pays for the part of its host that it holds, for as long as it holds it.
   function   An attempt pays as AWS Lambda bills: each GiB of its memory class for each second, by
