@@ -12,10 +12,8 @@ import (
 // Division is how what is left of a goal is divided over the stages of a run that are left.
 type Division struct {
 	// InTime and InBudget are the probabilities with which the plan that it is of meets the deadline and the budget; 1
-	// where there is none. Meets says that both are as asked: otherwise no plan that is known is, and this one comes
-	// nearest.
+	// where there is none. Where one is less than was asked, no plan that is known has both, and this one comes nearest.
 	InTime, InBudget float64
-	Meets            bool
 	Parts            []Part
 }
 
@@ -83,7 +81,6 @@ func Divide(job Job, now map[string]Given) (d Division, known bool) {
 	}
 	p.Options[0] = kept[p.Options[0]]
 	d = Division{InTime: inTime[p.Options[0]], InBudget: f.Affords(p.Point, goal.Cost)}
-	d.Meets = p.Meets && d.InTime >= goal.Confidence
 	least := f.At(f.Len() - 1)
 	for i, stages := range r.beside {
 		if stages == nil {
