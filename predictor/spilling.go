@@ -196,8 +196,8 @@ func (d *decider) unfit(w *work) spill.Refusal {
 	return ""
 }
 
-// unfitToCome is why functions run no tasks of the stage that are yet to come, or have ended: unfit, and what was said of
-// the latest.
+// unfitToCome is why functions run no tasks of the stage that are yet to come, or have ended: unfit, and what was said
+// of the latest.
 func (d *decider) unfitToCome(w *work) spill.Refusal {
 	return cmp.Or(d.unfit(w), spill.Refusal(w.stage.Unfit.Declared))
 }

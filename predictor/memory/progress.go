@@ -73,9 +73,9 @@ const (
 	markedPart = 8
 )
 
-// mostByOneWord is how many times as much may be to do as is done for one word alone to say how long that takes, where no
-// attempt has ended either: a script that imports for 16 s and then says 10 of 1,000 is done in a minute, and not in half
-// an hour (TestTheFirstWordOfALongTrainingSaysNothingOfItsEnd).
+// mostByOneWord is how many times as much may be to do as is done for one word alone to say how long that takes, where
+// no attempt has ended either: a script that imports for 16 s and then says 10 of 1,000 is done in two minutes, and not
+// in 27 (TestTheFirstWordOfALongTrainingSaysNothingOfItsEnd).
 const mostByOneWord = 10
 
 // leastLeft is the part of its time that an attempt may have left when it should have ended by now.
