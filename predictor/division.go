@@ -177,7 +177,7 @@ func (d *decider) workIn(r *memory.Run, left outlook.Left) *work {
 // spillingTo is what functions have for a stage whose tasks take wall seconds with its slot of the pool, as they would
 // be offered to it; none where they cannot run it, or are not to.
 func (d *decider) spillingTo(w *work, wall float64, r *memory.Run) []whatif.Class {
-	if !d.functions.Enabled || w.doubted > 0 || d.unfit(w) != "" {
+	if !d.functions.Enabled || w.doubted > 0 || d.unfitToCome(w) != "" {
 		return nil
 	}
 	own := *w

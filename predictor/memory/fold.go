@@ -105,6 +105,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 		st.Model.Fixed, st.Model.Imports = e.Fixed, saneImports(st.Model.Imports, e.Imports)
 		st.Model.Kind = strings.ToValidUTF8(e.Kind[:min(len(e.Kind), maxProgram)], "")
 	}
+	st.Unfit.Declared = "" // scripts of one name may differ: the latest tells
 	if e.PoolOnly {
 		st.Unfit.Declared = saneReason(e.Unfit)
 	}
