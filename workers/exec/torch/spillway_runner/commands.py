@@ -8,6 +8,7 @@ from spillway_runner.answers import Answers
 from spillway_runner.devices import survey
 from spillway_runner.files import save
 from spillway_runner.probe import probe
+from spillway_runner.requirements import check_distributed
 from spillway_runner.train import Part
 
 Request = Dict[str, Any]
@@ -25,12 +26,24 @@ def load_part(request: Request, _: Answers) -> dict[str, Any]:
     return answer
 
 
+def load_rank(request: Request, _: Answers) -> dict[str, Any]:
+    check_distributed()
+    from spillway_runner.ranks import Rank  # an older torch has not all that it imports
+
+    rank = Rank(request)
+    LOADED[:] = [rank]
+    answer = {"model": rank.digest, "code": rank.code(), "example": rank.example, "reads": [], "reads_batch": False}
+    if rank.data is not None:
+        answer.update(samples=rank.data.samples or 0, steps_per_epoch=rank.data.steps_per_epoch or 0)
+    return answer
+
+
 def export_part(request: Request, answers: Answers) -> None:
     found, metadata = LOADED[0].snapshot()
     answers.later(request["written"], lambda: save(request["path"], found, metadata))
 
 
-def of_part(call: Callable[[Part, Request], Any]) -> Command:
+def of_part(call: Callable[[Any, Request], Any]) -> Command:
     """A command of the loaded part."""
     return lambda request, _: call(LOADED[0], request)
 
@@ -39,7 +52,7 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "survey": lambda request, _: survey(request),
     "probe": lambda request, _: probe(request),
     "load": load_part,
-    "lend": of_part(Part.lend),
+    "lend": of_part(lambda part, request: part.lend(request)),
     "batch": of_part(Part.batch),
     "forward": of_part(Part.forward),
     "recompute": of_part(Part.again),
@@ -50,4 +63,10 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "import": of_part(lambda part, request: part.load(request["paths"])),
     "write": of_part(lambda part, request: part.write(request["paths"], request["path"])),
     "usage": of_part(lambda part, _: part.usage()),
+    "distributed": lambda request, _: check_distributed(),
+    "load_rank": load_rank,
+    "serve_store": of_part(lambda rank, request: rank.serve_store(request)),
+    "join": of_part(lambda rank, request: rank.join(request)),
+    "train_step": of_part(lambda rank, request: rank.train_step(request)),
+    "gather": of_part(lambda rank, _: rank.gather()),
 }

@@ -138,7 +138,13 @@ class Part:
         self.reads_batch = self.index > 0 and (self.last or bool(split.placeholders(self.index)))
         self.keyed = KeyedDropout(request["seed"], self.index)
         self.module, self.sources = split.module(self.index, self.keyed.operation, self.device)
-        tied = split.tied()
+        self.tied = tied = split.tied()
+        # The last part that reads each tensor that is passed on, by the part that makes it and its number there.
+        self.until = {
+            (part, i): max(split.owner[user] for user in node.users if user in split.owner)
+            for part, nodes in enumerate(split.exports)
+            for i, node in enumerate(nodes)
+        }
         # Trained parameters that later parts read, too, and by the part that trains them, those that this one copies.
         self.leads = sorted(n for n, parts in tied.items() if parts[0] == self.index)
         self.follows: dict[int, list[str]] = {}
@@ -195,9 +201,13 @@ class Part:
         self.buffers.update((n, t) for n, t in spare.items() if not isinstance(t, nn.Parameter))
         check_types({**self.parameters, **self.buffers})
         self.recipe = Recipe(self.source, request["optimizer"])
+        self.make_optimizer()
+        self.target, self.share = None, 1.0
+
+    def make_optimizer(self) -> None:
+        """Makes the optimizer of what this part trains, and its scheduler."""
         self.optimizer = self.recipe.optimizer(self.trained)
         self.scheduler = self.recipe.scheduler(self.optimizer)
-        self.target, self.share = None, 1.0
 
     def borrow(self, lent: dict[str, Any], names: dict[int, str]) -> dict[int, Any]:
         """Puts what the first part lent in the place of the module's tensors without memory. Returns it by the
@@ -640,6 +650,11 @@ class Part:
 
     def snapshot(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         """A copy of what was learnt, and what describes it."""
+        found, metadata = self.learnt()
+        return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in found.items()}, metadata
+
+    def learnt(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+        """What was learnt, by its name in a file, and what describes it."""
         found = {"parameter/" + n: t for n, t in self.parameters.items() if n not in self.copies}
         found.update(("buffer/" + n, t) for n, t in self.buffers.items() if n not in self.copies)
         found.update(self.recipe.optimizer_state(self.optimizer, self.trained))
@@ -649,14 +664,20 @@ class Part:
             "groups": json.dumps(self.recipe.optimizer_groups(self.optimizer, self.trained)),
             "scheduler": json.dumps(self.recipe.scheduler_state(self.scheduler)),
         }
-        return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in found.items()}, metadata
+        return found, metadata
+
+    def like(self, _: torch.Tensor, loaded: torch.Tensor) -> torch.Tensor:
+        """What was loaded, as the tensor is kept that it is to replace."""
+        return loaded
 
     def load(self, paths: list[str]) -> None:
         """Replaces parameters, buffers and the optimizer's state by those in files of any split."""
         found = Files(paths, self.digest)
-        mine = {name for name, _ in self.trained}
+        mine = dict(self.trained)
         state = {
-            key: found.read(key) for key in found.where if key.startswith("optimizer/") and key.split("/", 2)[2] in mine
+            key: self.like(mine[key.split("/", 2)[2]], found.read(key))
+            for key in found.where
+            if key.startswith("optimizer/") and key.split("/", 2)[2] in mine
         }
         pairs = []  # all is read before anything is replaced
         for prefix, own in (("parameter/", self.parameters), ("buffer/", self.buffers)):
@@ -672,7 +693,7 @@ class Part:
                     )
                 pairs.append((tensor, loaded))
         for tensor, loaded in pairs:
-            tensor.data.copy_(loaded)
+            tensor.data.copy_(self.like(tensor, loaded))
         self.recipe.load_optimizer_state(self.optimizer, self.trained, state)
         self.recipe.load_optimizer_groups(
             self.optimizer, self.trained, [g for m in found.metadata for g in json.loads(m.get("groups", "[]"))]
