@@ -39,7 +39,7 @@ func (d deviceSet) of(k int) []exec.Device {
 // normalized returns the job with its defaults and its devices, or what is wrong with it. Nothing of the directories is
 // looked at.
 func (j Job) normalized() (Job, deviceSet, error) {
-	if err := errors.Join(j.checkNumbers(), j.checkNames(), checkDevices(j.Devices)); err != nil {
+	if err := errors.Join(j.checkNumbers(), j.checkNames(), checkDevices(j.Devices), j.CheckReplicas()); err != nil {
 		return j, deviceSet{}, err
 	}
 	j.Batch = cmp.Or(j.Batch, DefaultBatch)
@@ -85,6 +85,7 @@ func (j Job) checkNumbers() error {
 		{"partitions", int64(j.Partitions), mostBatch},
 		{"batch", int64(j.Batch), mostBatch},
 		{"micro-batches", int64(j.MicroBatches), mostBatch},
+		{"replicas", int64(j.Replicas), mostBatch},
 		{"steps", j.Steps, math.MaxInt64},
 		{"epochs", int64(j.Epochs), math.MaxInt64},
 	} {

@@ -58,7 +58,7 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 		from = &checkpoint
 	}
 	planning, planned := unlessStopped(ctx, job.Stop)
-	made, err := planToResume(planning, job, devices, from)
+	made, err := planReplicas(planning, job, devices, from)
 	stopped := errors.Is(context.Cause(planning), ErrStopped)
 	planned()
 	if err != nil {
@@ -242,7 +242,7 @@ func (t *trainer) steps(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	engine, err := exec.NewEngine(t.pipeline, order,
+	engine, err := stepper(t.pipeline, order,
 		exec.EngineOptions{ClipNorm: t.job.ClipNorm, Layout: t.planned.layout})
 	if err != nil {
 		return err
@@ -345,7 +345,7 @@ func (t *trainer) usage(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("ask stage %d what it holds: %w", i, err)
 		}
-		parts[i].PeakBytes = usage.Peak
+		held(parts, i, usage)
 	}
 	t.training.Parts = parts
 	return nil
