@@ -162,4 +162,3 @@ func held(parts []predictor.TrainingPart, stage int, usage exec.Usage) {
 	}
 	part.PeakBytes = max(part.PeakBytes, usage.Peak)
 }
-

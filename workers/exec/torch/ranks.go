@@ -47,7 +47,9 @@ type rank struct {
 }
 
 // String names it in errors.
-func (r *rank) String() string { return fmt.Sprintf("replica %d, part %d on %s", r.replica, r.number, r.name) }
+func (r *rank) String() string {
+	return fmt.Sprintf("replica %d, part %d on %s", r.replica, r.number, r.name)
+}
 
 // Distributes refuses a PyTorch that cannot train replicas.
 func (e *Executor) Distributes(ctx context.Context) error {
@@ -393,7 +395,9 @@ func (r *rank) Forward(context.Context, int64, int, exec.Message, []exec.Message
 func (r *rank) Recompute(context.Context, int) error { return errWhole }
 
 // Backward is not for ranks.
-func (r *rank) Backward(context.Context, int, []exec.Message) ([]exec.Message, error) { return nil, errWhole }
+func (r *rank) Backward(context.Context, int, []exec.Message) ([]exec.Message, error) {
+	return nil, errWhole
+}
 
 // GradientSquares is not for ranks.
 func (r *rank) GradientSquares(context.Context) (float64, error) { return 0, errWhole }

@@ -1,12 +1,18 @@
 package torch_test
 
 import (
+	"errors"
+	"path/filepath"
+	"syscall"
+	"time"
+
 	"fmt"
 	"math"
 	"strings"
 	"testing"
 
 	spillway "github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/exec/torch"
 	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
 )
 
@@ -91,5 +97,95 @@ func TestReplicasOfPartsLearnAsOneProcess(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestACheckpointOfReplicasGoesOnInAnyLayout saves two replicas of two parts, goes on in one process, and back.
+func TestACheckpointOfReplicasGoesOnInAnyLayout(t *testing.T) {
+	t.Parallel()
+	e := executorOf(t, torchtest.Python2(t), "training.py:tied", "words")
+	probe, err := e.Probe(t.Context(), spillway.ProbeOptions{Samples: 4, Device: spillway.Device{Threads: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := replicated(1, "")
+	split := replicated(2, "", cutOperations(t, probe, "add_2")...)
+	unsplit := load(t, e, whole)
+	want := train(t, unsplit, whole, 9)
+	first := load(t, e, split)
+	alike(t, "two replicas of two parts that share a parameter", want[:3], wholeSteps(t, first, 0, 3), 1e-5)
+	save := func(p spillway.Pipeline, l spillway.Layout, step int64) spillway.Checkpoint {
+		meta := spillway.Describe("torch", l)
+		meta.Step = step
+		wait, err := spillway.Save(t.Context(), p, filepath.Join(t.TempDir(), "checkpoint"), meta)
+		if err != nil {
+			t.Fatal(err)
+		}
+		saved, err := wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return saved
+	}
+	saved := save(first, split, 3)
+	if len(saved.Files) != 4 || saved.Meta.Replicas != 2 {
+		t.Errorf("%d files of %d replicas; want 4 of 2", len(saved.Files), saved.Meta.Replicas)
+	}
+	alike(t, "the replicas after their checkpoint", want[3:4], wholeSteps(t, first, 3, 4), 1e-5)
+	if err := spillway.Restore(t.Context(), unsplit, saved); err != nil {
+		t.Fatal(err)
+	}
+	run := engine(t, unsplit, whole)
+	for step := int64(3); step < 6; step++ {
+		report, err := run.Step(t.Context(), step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alike(t, "one process from the checkpoint of four", want[step:step+1], []float64{report.Loss}, 1e-5)
+	}
+	again := load(t, e, split)
+	if err := spillway.Restore(t.Context(), again, save(unsplit, whole, 6)); err != nil {
+		t.Fatal(err)
+	}
+	alike(t, "four processes from the checkpoint of one", want[6:], wholeSteps(t, again, 6, 9), 1e-5)
+}
+
+// TestARankThatDiesIsNamedAndEndsTheOthers kills the second part of the second replica between two steps.
+func TestARankThatDiesIsNamedAndEndsTheOthers(t *testing.T) {
+	t.Parallel()
+	e := executorOf(t, torchtest.Python2(t), "training.py:mlp", "points")
+	l := replicated(2, "", "x first tanh second relu", "drop third tanh_1 drop_1 add last loss")
+	for name, c := range map[string]struct {
+		signal syscall.Signal
+		want   string
+		is     error
+	}{
+		"killed": {syscall.SIGKILL, "replica 1, part 1 on cpu-1", nil},
+		"hangs":  {syscall.SIGSTOP, "no answer comes from: replica 1, part 1 on cpu-1; the first that gave up", spillway.ErrMissing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := l
+			l.Collective.Timeout = 5 * time.Second
+			p := load(t, e, l)
+			wholeSteps(t, p, 0, 2)
+			processes := torch.Processes(p)
+			if err := syscall.Kill(processes[3], c.signal); err != nil {
+				t.Fatal(err)
+			}
+			_, err := p.(spillway.Stepper).Step(t.Context(), 2)
+			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, spillway.ErrRequest) ||
+				c.is != nil && !errors.Is(err, c.is) {
+				t.Errorf("got the error %v; want one that says %q", err, c.want)
+			}
+			for _, process := range processes {
+				if err := syscall.Kill(process, 0); !errors.Is(err, syscall.ESRCH) {
+					t.Errorf("process %d: %v; want that it has ended", process, err)
+				}
+			}
+			if _, err := p.(spillway.Stepper).Step(t.Context(), 2); !errors.Is(err, spillway.ErrBroken) {
+				t.Errorf("a step after that: %v; want that the pipeline is broken", err)
+			}
+		})
 	}
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import inspect
 import os
 import socket
 import time
@@ -274,8 +275,8 @@ class Rank(Part):
             self.model = DistributedDataParallel(
                 self.model,
                 process_group=self.peers,
-                broadcast_buffers=False,
                 find_unused_parameters=self.unused,
+                **{own_buffers(): False},
             )
         if self.count > 1:
             self.schedule = scheduled(self)
@@ -326,10 +327,9 @@ class Rank(Part):
             alone = isinstance(self.model, DistributedDataParallel) and not final
             with self.model.no_sync() if alone else contextlib.nullcontext():  # type: ignore[operator]
                 (loss,) = self.model()
-                before = time.perf_counter()
-                if loss.requires_grad:
-                    loss.backward()
-                self.busy += time.perf_counter() - before
+                with self.backward_of(m):
+                    if loss.requires_grad:
+                        loss.backward()
 
     def go_through_parts(self) -> None:
         """Has the schedule of torch run the micro-batches through the parts of this replica. The schedule cuts numbers
@@ -396,14 +396,26 @@ class Rank(Part):
         except Refusal:
             raise
         except Exception as error:
-            cause: BaseException | None = error
-            while cause is not None and not isinstance(cause, Refusal):
-                cause = cause.__cause__
-            if cause is not None:
-                raise cause from error  # the pipeline wraps what its parts raise
-            if not collective(error):
+            cause = origin(error)
+            if isinstance(cause, Refusal):
+                raise cause from error
+            if not collective(cause):
                 raise
-            raise Refusal("collective", f"cannot {what} with the other ranks: {error}".split("\n")[0]) from error
+            raise Refusal("collective", f"cannot {what} with the other ranks: {cause}".split("\n")[0]) from error
+
+    @contextlib.contextmanager
+    def backward_of(self, micro_batch: int) -> Iterator[None]:
+        """Counts the time of a backward pass, and tells which operation fails in it."""
+        began = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            cause = origin(error)
+            if isinstance(cause, Refusal) or collective(cause):
+                raise
+            raise self.failed(cause, micro_batch, backward=True) from error
+        finally:
+            self.busy += time.perf_counter() - began
 
 
 class Passing(nn.Module):
@@ -423,14 +435,11 @@ def scheduled(rank: Rank) -> Any:
     from torch.distributed import pipelining
 
     class Stage(pipelining.PipelineStage):
-        """One that knows how long its passes take."""
+        """One that knows how long its backward passes take, and what fails in them."""
 
-        def backward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return super().backward_one_chunk(*arguments, **named)
-            finally:
-                rank.busy += time.perf_counter() - began
+        def backward_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **named: Any) -> Any:
+            with rank.backward_of(bwd_chunk_id):
+                return super().backward_one_chunk(bwd_chunk_id, *arguments, **named)
 
     first, following = rank.span(0)
     came = [torch.empty(s, dtype=t, device=rank.device, requires_grad=g) for s, t, g in rank.came]
@@ -450,6 +459,19 @@ def scheduled(rank: Rank) -> Any:
     interleaved = rank.schedule_name == "1f1b" and rank.micro_batches >= rank.count
     kind = pipelining.Schedule1F1B if interleaved else pipelining.ScheduleGPipe
     return kind(stage, rank.micro_batches, loss_fn=lambda output, _: output[0], scale_grads=False)
+
+
+def origin(error: BaseException) -> Any:
+    """What an error was raised for in the first place: the pipeline wraps what its parts raise."""
+    while error.__cause__ is not None and not isinstance(error, Refusal):
+        error = error.__cause__
+    return error
+
+
+def own_buffers() -> str:
+    """The option of DistributedDataParallel that leaves each replica its buffers; torch has given it another name."""
+    options = inspect.signature(DistributedDataParallel.__init__).parameters
+    return next(name for name in ("forward_sync_buffers", "broadcast_buffers") if name in options)
 
 
 def described(t: torch.Tensor) -> tuple[torch.Size, torch.dtype, bool]:
