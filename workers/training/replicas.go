@@ -112,8 +112,8 @@ func (d deviceSet) groups(replicas, parts int) (groups []deviceSet, shared bool,
 	}
 	for _, device := range d.all {
 		if device.Kind == exec.CUDA {
-			return nil, false, refused("%d replicas of %d parts on %d devices; choose fewer, or name a device for each: GPUs of one "+
-				"index share it", replicas, parts, len(d.all))
+			return nil, false, refused("%d replicas of %d parts on %d devices; choose fewer, or name a device for each: those "+
+				"of one index share a GPU", replicas, parts, len(d.all))
 		}
 	}
 	for range replicas {

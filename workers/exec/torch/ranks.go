@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,13 +27,12 @@ const (
 // ranks is a loaded layout of replicas: a process for each part of each replica, which torch.distributed joins. It does
 // whole steps.
 type ranks struct {
-	all      []*rank // replica by replica
-	parts    int     // of each replica
-	data     exec.Data
-	clip     float64
-	longest  time.Duration // of the steps so far
-	broken   error
-	gathered bool // for the checkpoint that is being exported
+	all     []*rank // replica by replica
+	parts   int     // of each replica
+	data    exec.Data
+	clip    float64
+	longest time.Duration // of the steps so far
+	broken  error
 }
 
 var _ interface {
@@ -230,65 +231,72 @@ func (p *ranks) backend(layout exec.Layout) string {
 	return "nccl"
 }
 
+// outcome is how a rank has answered.
+type outcome struct {
+	rank int
+	err  error
+}
+
 // together has all ranks do a command at once; into, which may be nil, returns where the answer of each belongs. All or
 // none: after an error every rank is ended. The error names the rank that is the cause: the one whose model failed or
 // whose process ended, else those that still give no answer when others have given them up.
 func (p *ranks) together(ctx context.Context, command string, request map[string]any, into func(i int) any) error {
-	type outcome struct {
-		rank int
-		err  error
-	}
 	outcomes := make(chan outcome, len(p.all))
 	for i, r := range p.all {
-		own := make(map[string]any, len(request)+2)
-		for key, value := range request {
-			own[key] = value
+		own, result := maps.Clone(request), any(nil)
+		if own == nil {
+			own = map[string]any{}
 		}
-		var result any
 		if into != nil {
 			result = into(i)
 		}
 		go func() { outcomes <- outcome{i, r.runner.call(ctx, command, own, result)} }()
 	}
-	waiting := make([]bool, len(p.all))
-	for i := range waiting {
-		waiting[i] = true
+	if err := p.await(outcomes); err != nil {
+		return p.lost(ctx, fmt.Errorf("%s: %w", command, err))
 	}
-	var given error // why a rank gave others up
+	return nil
+}
+
+// await waits for the outcomes of all ranks, or until it knows why there will not be all.
+func (p *ranks) await(outcomes <-chan outcome) error {
+	waiting := slices.Clone(p.all) // nil are those that have answered
+	var given error                // why a rank gave others up
 	var late <-chan time.Time
-	for left := len(p.all); left > 0; {
+	for range p.all {
 		select {
 		case o := <-outcomes:
-			waiting[o.rank] = false
-			left--
+			waiting[o.rank] = nil
 			if o.err == nil {
 				continue
 			}
+			err := fmt.Errorf("%v: %w", p.all[o.rank], o.err)
 			if !isCollective(o.err) {
-				return p.lost(ctx, fmt.Errorf("%v: %s: %w", p.all[o.rank], command, o.err))
+				return err
 			}
 			if given == nil {
-				given = fmt.Errorf("%v: %w", p.all[o.rank], o.err)
+				given = err
 				patience := time.NewTimer(lateAfter + 2*p.longest)
 				defer patience.Stop()
 				late = patience.C
 			}
 			p.all[o.rank].runner.close() // those that wait for it learn of it at once
 		case <-late:
-			var missing []string
-			for i, waits := range waiting {
-				if waits {
-					missing = append(missing, p.all[i].String())
-				}
-			}
-			return p.lost(ctx, fmt.Errorf("%s: %w: %s; the first that gave up is %w", command, exec.ErrMissing,
-				strings.Join(missing, "; "), given))
+			return missing(waiting, given)
 		}
 	}
-	if given != nil {
-		return p.lost(ctx, fmt.Errorf("%s: %w", command, given))
+	return given
+}
+
+// missing is the error about ranks that give no answer.
+func missing(waiting []*rank, given error) error {
+	var names []string
+	for _, r := range waiting {
+		if r != nil {
+			names = append(names, r.String())
+		}
 	}
-	return nil
+	return fmt.Errorf("%w: %s; the first that gave up is %w", exec.ErrMissing, strings.Join(names, "; "), given)
 }
 
 // lost ends all ranks.
@@ -409,7 +417,7 @@ func (r *rank) Step(context.Context, float64) (float64, error) { return 0, errWh
 // they gather together what is sharded.
 func (r *rank) Export(ctx context.Context, path string) (func() error, error) {
 	if r == r.of.all[0] {
-		if err := r.of.together(ctx, "gather", nil, nil); err != nil {
+		if err := r.of.together(ctx, "capture", nil, nil); err != nil {
 			return nil, err
 		}
 	}

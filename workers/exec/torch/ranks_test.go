@@ -2,14 +2,13 @@ package torch_test
 
 import (
 	"errors"
-	"path/filepath"
-	"syscall"
-	"time"
-
 	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	spillway "github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/exec/torch"
@@ -161,7 +160,7 @@ func TestARankThatDiesIsNamedAndEndsTheOthers(t *testing.T) {
 		is     error
 	}{
 		"killed": {syscall.SIGKILL, "replica 1, part 1 on cpu-1", nil},
-		"hangs":  {syscall.SIGSTOP, "no answer comes from: replica 1, part 1 on cpu-1; the first that gave up", spillway.ErrMissing},
+		"hangs":  {syscall.SIGSTOP, "no answer comes from: replica 1, part 1 on cpu-1; the first", spillway.ErrMissing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -32,7 +32,13 @@ def load_rank(request: Request, _: Answers) -> dict[str, Any]:
 
     rank = Rank(request)
     LOADED[:] = [rank]
-    answer = {"model": rank.digest, "code": rank.code(), "example": rank.example, "reads": [], "reads_batch": False}
+    answer: dict[str, Any] = {
+        "model": rank.digest,
+        "code": rank.code(),
+        "example": rank.example,
+        "reads": [],
+        "reads_batch": False,
+    }
     if rank.data is not None:
         answer.update(samples=rank.data.samples or 0, steps_per_epoch=rank.data.steps_per_epoch or 0)
     return answer
@@ -68,5 +74,5 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "serve_store": of_part(lambda rank, request: rank.serve_store(request)),
     "join": of_part(lambda rank, request: rank.join(request)),
     "train_step": of_part(lambda rank, request: rank.train_step(request)),
-    "gather": of_part(lambda rank, _: rank.gather()),
+    "capture": of_part(lambda rank, _: rank.capture()),
 }

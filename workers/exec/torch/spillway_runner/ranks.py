@@ -25,7 +25,7 @@ from spillway_runner.data import Data
 from spillway_runner.forms import flatten, restore
 from spillway_runner.refusal import Refusal
 from spillway_runner.train import Flight, Part
-from spillway_runner.values import each, shapes, tensors
+from spillway_runner.values import each, shapes
 
 Key = tuple[int, int]  # of a value that is passed on: the part that makes it, and its number there
 
@@ -48,15 +48,13 @@ class Rank(Part):
         self.at, self.turn = 0, 0  # the step, and the micro-batch whose forward pass comes next
         self.fetched: list[dict[str, Any]] = []  # inputs and target of each micro-batch
         self.busy = 0.0  # seconds of this step
-        self.held: tuple[dict[str, torch.Tensor], dict[str, str]] | None = None  # what was gathered for a checkpoint
+        self.held: tuple[dict[str, torch.Tensor], dict[str, str]] | None = None  # what was captured for a checkpoint
         self.store: dist.Store | None = None
 
     def span(self, micro_batch: int) -> tuple[int, int]:
         """The first sample of a micro-batch of this replica and that of the next, in the batch of all."""
         samples = self.end - self.begin
-        first, following = (
-            self.begin + m * samples // self.micro_batches for m in (micro_batch, micro_batch + 1)
-        )
+        first, following = (self.begin + m * samples // self.micro_batches for m in (micro_batch, micro_batch + 1))
         return first, following
 
     def loss(self, output: Any) -> torch.Tensor:
@@ -276,7 +274,7 @@ class Rank(Part):
                 self.model,
                 process_group=self.peers,
                 find_unused_parameters=self.unused,
-                **{own_buffers(): False},
+                **own_buffers(),
             )
         if self.count > 1:
             self.schedule = scheduled(self)
@@ -306,7 +304,7 @@ class Rank(Part):
                 self.step(scale)
                 self.busy += time.perf_counter() - stepping
             self.losses = []
-            for name, p in self.everything_trained():
+            for _, p in self.everything_trained():
                 p.grad = None
             self.share_tied()
         self.finish()
@@ -325,7 +323,7 @@ class Rank(Part):
         for m in range(self.micro_batches):
             final = m == self.micro_batches - 1
             alone = isinstance(self.model, DistributedDataParallel) and not final
-            with self.model.no_sync() if alone else contextlib.nullcontext():  # type: ignore[operator]
+            with self.model.no_sync() if alone else contextlib.nullcontext():
                 (loss,) = self.model()
                 with self.backward_of(m):
                     if loss.requires_grad:
@@ -366,13 +364,13 @@ class Rank(Part):
 
     # What outlives the process.
 
-    def gather(self) -> None:
+    def capture(self) -> None:
         """Copies what this rank is to write of a checkpoint: the replicas of a part share its tensors, and the first
         one has the buffers, as each has statistics of its own samples."""
         found, metadata = self.learnt()
         inside = {id(t) for t in self.module.parameters()}
         own: dict[str, torch.Tensor] = {}
-        with self.together("gather a checkpoint"):
+        with self.together("make a checkpoint"):
             for i, name in enumerate(sorted(found)):
                 t = found[name].detach()
                 spare = name.startswith("parameter/") and id(found[name]) not in inside
@@ -383,8 +381,8 @@ class Rank(Part):
         self.held = own, metadata
 
     def snapshot(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-        """What was gathered, once."""
-        assert self.held is not None, "a checkpoint is gathered by all ranks before one exports it"
+        """What was captured, once."""
+        assert self.held is not None, "all ranks capture a checkpoint before one exports it"
         held, self.held = self.held, None
         return held
 
@@ -468,10 +466,10 @@ def origin(error: BaseException) -> Any:
     return error
 
 
-def own_buffers() -> str:
+def own_buffers() -> dict[str, Any]:
     """The option of DistributedDataParallel that leaves each replica its buffers; torch has given it another name."""
     options = inspect.signature(DistributedDataParallel.__init__).parameters
-    return next(name for name in ("forward_sync_buffers", "broadcast_buffers") if name in options)
+    return {next(name for name in ("forward_sync_buffers", "broadcast_buffers") if name in options): False}
 
 
 def described(t: torch.Tensor) -> tuple[torch.Size, torch.dtype, bool]:
