@@ -99,6 +99,44 @@ func TestReplicasOfPartsLearnAsOneProcess(t *testing.T) {
 	}
 }
 
+// TestShardingChangesMemoryAlone compares losses with those of one process, and what ranks hold.
+func TestShardingChangesMemoryAlone(t *testing.T) {
+	t.Parallel()
+	e := executorOf(t, torchtest.Python2(t), "training.py:tied", "words")
+	probe, err := e.Probe(t.Context(), spillway.ProbeOptions{Samples: 4, Device: spillway.Device{Threads: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := replicated(1, "")
+	want := train(t, load(t, e, one), one, 6)
+	two := cutOperations(t, probe, "add_2")
+	for _, sharding := range []spillway.Sharding{
+		spillway.ShardOptimizer, spillway.ShardGradients, spillway.ShardParameters,
+	} {
+		for _, parts := range [][]string{nil, two} {
+			l := replicated(2, sharding, parts...)
+			what := fmt.Sprintf("sharding of %s in %d parts", sharding, len(l.Parts))
+			p := load(t, e, l)
+			alike(t, what, want[:3], wholeSteps(t, p, 0, 3), 1e-5)
+			meta := spillway.Describe("torch", l)
+			meta.Step = 3
+			wait, err := spillway.Save(t.Context(), p, filepath.Join(t.TempDir(), "checkpoint"), meta)
+			if err != nil {
+				t.Fatal(err)
+			}
+			saved, err := wait()
+			if err != nil {
+				t.Fatal(err)
+			}
+			alike(t, what+", on from its checkpoint", want[3:4], wholeSteps(t, p, 3, 4), 1e-5)
+			if err := spillway.Restore(t.Context(), p, saved); err != nil {
+				t.Fatal(err)
+			}
+			alike(t, what+", from its checkpoint", want[3:], wholeSteps(t, p, 3, 6), 1e-5)
+		}
+	}
+}
+
 // TestACheckpointOfReplicasGoesOnInAnyLayout saves two replicas of two parts, goes on in one process, and back.
 func TestACheckpointOfReplicasGoesOnInAnyLayout(t *testing.T) {
 	t.Parallel()

@@ -11,9 +11,11 @@ import contextlib
 import datetime
 import hashlib
 import inspect
+import math
 import os
 import socket
 import time
+from collections import Counter
 from typing import Any, Callable, Iterator
 
 import torch
@@ -25,7 +27,7 @@ from spillway_runner.data import Data
 from spillway_runner.forms import flatten, restore
 from spillway_runner.refusal import Refusal
 from spillway_runner.train import Flight, Part
-from spillway_runner.values import each, shapes
+from spillway_runner.values import each, shapes, size
 
 Key = tuple[int, int]  # of a value that is passed on: the part that makes it, and its number there
 
@@ -269,7 +271,9 @@ class Rank(Part):
         """Puts what torch has for replicas around the module, and for parts around that."""
         self.schedule: Any = None
         self.model: nn.Module = Passing(self)
-        if self.everything_trained() and self.replicas > 1:
+        if self.sharding != NONE:
+            self.shard()
+        elif self.everything_trained() and self.replicas > 1:
             self.model = DistributedDataParallel(
                 self.model,
                 process_group=self.peers,
@@ -278,6 +282,30 @@ class Rank(Part):
             )
         if self.count > 1:
             self.schedule = scheduled(self)
+
+    def shard(self) -> None:
+        """Divides the parameters among the replicas, and what belongs to them. Where they are gathered for each pass, those
+        of one block are at a time."""
+        from torch.distributed import fsdp
+        from torch.distributed.device_mesh import DeviceMesh
+
+        if len({id(m) for m in self.modules.values()}) > 1:
+            raise Refusal(
+                "sharding",
+                f"the model is traced for micro-batches of {sorted(self.modules)} samples",
+                self.source.path,
+                "choose a batch that replicas and micro-batches divide, or train without sharding",
+            )
+        names = {id(p): name for name, p in self.parameters.items()}
+        paths = {path: names[id(p)] for path, p in self.module.named_parameters(remove_duplicate=False)}
+        mesh = DeviceMesh.from_group(self.peers, self.device.type)
+        anew = self.sharding == PARAMETERS
+        for unit in units(self.module) if anew else []:
+            fsdp.fully_shard(unit, mesh=mesh, reshard_after_forward=True)
+        fsdp.fully_shard(self.model, mesh=mesh, reshard_after_forward=anew)
+        self.parameters.update({paths[path]: p for path, p in self.module.named_parameters()})
+        self.trained = [(name, self.parameters[name]) for name, _ in self.trained]
+        self.make_optimizer()
 
     # A step.
 
@@ -323,6 +351,11 @@ class Rank(Part):
         for m in range(self.micro_batches):
             final = m == self.micro_batches - 1
             alone = isinstance(self.model, DistributedDataParallel) and not final
+            if self.sharding != NONE:
+                model: Any = self.model
+                model.set_requires_gradient_sync(final or self.sharding != OPTIMIZER)
+                model.set_reshard_after_backward(final or self.sharding == PARAMETERS)
+                model.set_is_last_backward(final)
             with self.model.no_sync() if alone else contextlib.nullcontext():
                 (loss,) = self.model()
                 with self.backward_of(m):
@@ -362,7 +395,32 @@ class Rank(Part):
         loss, squares = found.tolist()
         return loss, squares
 
+    def gradient_squares(self) -> float:
+        """As of Part, of what this rank holds."""
+        norms = [
+            torch.linalg.vector_norm(local(p.grad), dtype=torch.float64) for _, p in self.trained if p.grad is not None
+        ]
+        return math.fsum(n * n for n in torch.stack(norms).tolist()) if norms else 0.0
+
+    def usage(self) -> dict[str, int]:
+        """As of Part, of what this rank holds."""
+        found = super().usage()
+        if self.sharding != NONE:
+            state = self.recipe.optimizer_state(self.optimizer, self.trained)
+            found["parameters"] = sum(size(local(p)) for p in self.parameters.values())
+            found["gradients"] = sum(size(local(p)) for _, p in self.everything_trained())
+            found["optimizer"] = sum(size(local(t)) for t in state.values())
+        return found
+
     # What outlives the process.
+
+    def like(self, tensor: torch.Tensor, loaded: torch.Tensor) -> torch.Tensor:
+        """This rank's piece of what was loaded, where it holds a piece."""
+        if not hasattr(tensor, "placements") or not loaded.dim():
+            return loaded
+        from torch.distributed.tensor import distribute_tensor
+
+        return distribute_tensor(loaded.to(self.device), tensor.device_mesh, tensor.placements, src_data_rank=None)
 
     def capture(self) -> None:
         """Copies what this rank is to write of a checkpoint: the replicas of a part share its tensors, and the first
@@ -426,6 +484,24 @@ class Passing(nn.Module):
 
     def forward(self, *arrived: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(self.run([] if self.first else list(arrived)))  # to the first part come numbers of samples
+
+
+def units(module: nn.Module) -> list[list[nn.Module]]:
+    """The modules with parameters that a graph calls, those of one block together: of one layer of a list, or of one
+    field of the model. Those that share parameters with others are left out, as these need all of them at once."""
+    held = Counter(id(p) for _, p in module.named_parameters(remove_duplicate=False))
+    found: dict[str, list[nn.Module]] = {}
+    for node in module.graph.nodes:
+        if node.op != "call_module":
+            continue
+        called = module.get_submodule(node.target)
+        path = node.target.split(".")
+        number = next((i for i, name in enumerate(path) if name.isdigit()), 0)
+        block = found.setdefault(".".join(path[: number + 1]), [])
+        counts = [held[id(p)] for p in called.parameters()]
+        if counts and max(counts) == 1 and all(called is not other for other in block):
+            block.append(called)
+    return [block for block in found.values() if block]
 
 
 def scheduled(rank: Rank) -> Any:
