@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,6 +73,9 @@ func cutOperations(t *testing.T, probe spillway.Probe, after string) []string {
 	return parts
 }
 
+// measures says that time may be taken for every case.
+var measures = os.Getenv("SPILLWAY_MEASURE") == "1"
+
 // TestReplicasOfPartsLearnAsOneProcess compares losses with those of one process that has the whole batch.
 func TestReplicasOfPartsLearnAsOneProcess(t *testing.T) {
 	t.Parallel()
@@ -86,15 +91,13 @@ func TestReplicasOfPartsLearnAsOneProcess(t *testing.T) {
 		two := cutOperations(t, probe, m.after)
 		one := replicated(1, "")
 		want := train(t, load(t, e, one), one, 12)
-		for _, replicas := range []int{2, 4} {
-			for _, parts := range [][]string{nil, two} {
-				l := replicated(replicas, "", parts...)
-				if replicas > 1 {
-					what := fmt.Sprintf("%s in %d replicas of %d parts", m.function, replicas, len(l.Parts))
-					t.Log(strings.Repeat("-", 8), what)
-					alike(t, what, want, wholeSteps(t, load(t, e, l), 0, 12), 1e-5)
-				}
-			}
+		layouts := []spillway.Layout{replicated(2, ""), replicated(4, "", two...)}
+		if measures {
+			layouts = append(layouts, replicated(2, "", two...), replicated(4, ""))
+		}
+		for _, l := range layouts {
+			what := fmt.Sprintf("%s in %d replicas of %d parts", m.function, l.Replicas, len(l.Parts))
+			alike(t, what, want, wholeSteps(t, load(t, e, l), 0, 12), 1e-5)
 		}
 	}
 }
@@ -108,16 +111,32 @@ func TestShardingChangesMemoryAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := replicated(1, "")
-	want := train(t, load(t, e, one), one, 6)
+	unsplit := load(t, e, one)
+	want := train(t, unsplit, one, 6)
+	all, err := unsplit.Stages()[0].Usage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	two := cutOperations(t, probe, "add_2")
-	for _, sharding := range []spillway.Sharding{
-		spillway.ShardOptimizer, spillway.ShardGradients, spillway.ShardParameters,
+	for sharding, usual := range map[spillway.Sharding][]string{
+		spillway.ShardOptimizer: two, spillway.ShardGradients: nil, spillway.ShardParameters: two,
 	} {
 		for _, parts := range [][]string{nil, two} {
+			if !measures && len(parts) != len(usual) {
+				continue
+			}
 			l := replicated(2, sharding, parts...)
 			what := fmt.Sprintf("sharding of %s in %d parts", sharding, len(l.Parts))
 			p := load(t, e, l)
 			alike(t, what, want[:3], wholeSteps(t, p, 0, 3), 1e-5)
+			mine, err := p.Stages()[0].Usage(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Rows of parameters are divided, and counts of steps are not.
+			if half := float64(all.Optimizer) / 2; float64(mine.Optimizer) > 1.05*half {
+				t.Errorf("%s: the optimizer of a rank holds %v; want half of %v", what, mine.Optimizer, all.Optimizer)
+			}
 			meta := spillway.Describe("torch", l)
 			meta.Step = 3
 			wait, err := spillway.Save(t.Context(), p, filepath.Join(t.TempDir(), "checkpoint"), meta)
@@ -224,5 +243,67 @@ func TestARankThatDiesIsNamedAndEndsTheOthers(t *testing.T) {
 				t.Errorf("a step after that: %v; want that the pipeline is broken", err)
 			}
 		})
+	}
+}
+
+// sent are the bytes that a process has written, to its sockets above all.
+func sent(t *testing.T, process int) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", process))
+	if err != nil {
+		t.Skipf("this system does not count what processes write: %v", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if count, is := strings.CutPrefix(line, "wchar: "); is {
+			n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("no line wchar")
+	return 0
+}
+
+// TestReplicasSendWhatTheFormulasSay counts what the ranks of a model of 4 MiB write to their sockets in a step. Of Ψ
+// bytes of parameters, N replicas that divide nothing send 2 (N-1)/N Ψ each, which are a reduce-scatter and an
+// all-gather; dividing the optimizer's state or the gradients, as much; dividing the parameters, which are gathered for
+// the backward pass once more, 3 (N-1)/N Ψ: Rajbhandari et al., "ZeRO", 2020, section 7.
+func TestReplicasSendWhatTheFormulasSay(t *testing.T) {
+	t.Parallel()
+	e := executorOf(t, torchtest.Python2(t), "training.py:wide", "points")
+	const parameters = 4 * (16*1024 + 1024 + 1024*1024 + 1024 + 1024*4 + 4) // bytes of training.py:wide
+	counts := []int{2}
+	if measures {
+		counts = append(counts, 4)
+	}
+	for _, replicas := range counts {
+		for sharding, volume := range map[spillway.Sharding]float64{
+			spillway.ShardNone: 2, spillway.ShardOptimizer: 2, spillway.ShardGradients: 2, spillway.ShardParameters: 3,
+		} {
+			l := replicated(replicas, sharding)
+			l.MicroBatches = 1
+			p := load(t, e, l)
+			wholeSteps(t, p, 0, 2)
+			processes := torch.Processes(p)
+			before := int64(0)
+			for _, process := range processes {
+				before -= sent(t, process)
+			}
+			wholeSteps(t, p, 2, 6)
+			for _, process := range processes {
+				before += sent(t, process)
+			}
+			got := float64(before) / 4 / float64(replicas)
+			want := volume * float64(replicas-1) / float64(replicas) * parameters
+			if off := got/want - 1; math.Abs(off) > 0.01 {
+				t.Errorf("%d replicas, sharding %s: each sends %.0f bytes in a step; want %.0f: %.1f %% off", replicas, sharding, got,
+					want, 100*off)
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

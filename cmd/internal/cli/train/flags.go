@@ -56,10 +56,10 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 		"into how many parts the model is split, one on each device (default auto: by the predicted time of a step)")
 	f.how.Var(flag.Count{Value: &f.replicas, Least: 1}, "replicas",
 		"how many copies of the parts train together, each on its share of the batch; PyTorch 2.4 or later (default 1)")
-	f.how.Var(flag.Choice{Value: &f.shard, Of: []string{
+	f.how.Var(flag.Choice{Value: &f.shard, Name: "WHAT", Of: []string{
 		string(exec.ShardNone), string(exec.ShardOptimizer), string(exec.ShardGradients), string(exec.ShardParameters),
-	}}, "shard", "what the replicas divide instead of each having all of it: the optimizer's state (ZeRO-1), the "+
-		"gradients too (ZeRO-2), the parameters too (ZeRO-3)")
+	}}, "shard", "WHAT the replicas divide instead of each having all of it: none; optimizer, which is its state (ZeRO-1); "+
+		"gradients, too (ZeRO-2); or parameters, too (ZeRO-3)")
 	f.how.Var(flag.Span{Value: &f.collectiveTimeout}, "collective-timeout",
 		"how long a replica or part waits for the others before the attempt fails (default 10m)")
 	f.how.Var(flag.Large{Value: &f.steps}, "steps", "how many steps to train (default: one epoch)")
