@@ -28,10 +28,12 @@ func (j Job) CheckReplicas() error {
 		return fmt.Errorf("the collective timeout is %v; want more than 0, or 0 for ten minutes", j.CollectiveTimeout)
 	case replicas == 1 && j.sharded():
 		return refused("sharding of %s divides what replicas have, and there is one; choose two replicas or more", j.Sharding)
+	case replicas == 1:
+		return nil
 	case batch < replicas*each:
 		return refused("%d samples are too few for %d replicas with %d micro-batches each, which take %d at least; choose a "+
 			"larger batch, or fewer replicas", batch, replicas, each, replicas*each)
-	case j.Partitions > 1 && replicas > 1 && batch%(replicas*each) != 0:
+	case j.Partitions > 1 && batch%(replicas*each) != 0:
 		return refused("a batch of %d samples does not divide by %d replicas with %d micro-batches each: parts of replicas "+
 			"pass micro-batches of one size; choose a batch that does", batch, replicas, each)
 	}

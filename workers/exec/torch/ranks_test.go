@@ -298,8 +298,8 @@ func TestReplicasSendWhatTheFormulasSay(t *testing.T) {
 			got := float64(before) / 4 / float64(replicas)
 			want := volume * float64(replicas-1) / float64(replicas) * parameters
 			if off := got/want - 1; math.Abs(off) > 0.01 {
-				t.Errorf("%d replicas, sharding %s: each sends %.0f bytes in a step; want %.0f: %.1f %% off", replicas, sharding, got,
-					want, 100*off)
+				t.Errorf("%d replicas, sharding %s: each sends %.0f bytes in a step; want %.0f: %.1f %% off", replicas, sharding,
+					got, want, 100*off)
 			}
 			if err := p.Close(); err != nil {
 				t.Error(err)

@@ -58,8 +58,8 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 		"how many copies of the parts train together, each on its share of the batch; PyTorch 2.4 or later (default 1)")
 	f.how.Var(flag.Choice{Value: &f.shard, Name: "WHAT", Of: []string{
 		string(exec.ShardNone), string(exec.ShardOptimizer), string(exec.ShardGradients), string(exec.ShardParameters),
-	}}, "shard", "WHAT the replicas divide instead of each having all of it: none; optimizer, which is its state (ZeRO-1); "+
-		"gradients, too (ZeRO-2); or parameters, too (ZeRO-3)")
+	}}, "shard", "WHAT the replicas divide instead of each having all of it: none; optimizer, which is its state "+
+		"(ZeRO-1); gradients, too (ZeRO-2); or parameters, too (ZeRO-3)")
 	f.how.Var(flag.Span{Value: &f.collectiveTimeout}, "collective-timeout",
 		"how long a replica or part waits for the others before the attempt fails (default 10m)")
 	f.how.Var(flag.Large{Value: &f.steps}, "steps", "how many steps to train (default: one epoch)")
