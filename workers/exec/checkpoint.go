@@ -48,6 +48,8 @@ type Meta struct {
 	Replicas int `json:"replicas,omitempty"`
 	// Split tells, for people, how the model was divided; any other division goes on from it, too.
 	Split []MetaPart `json:"split,omitempty"`
+	// Plan is the plan that made the split, in the form of who made it; empty where nobody kept it.
+	Plan json.RawMessage `json:"plan,omitempty"`
 	// Loss is that of the last finished step; 0 before the first.
 	Loss float64 `json:"loss"`
 }

@@ -74,10 +74,22 @@ type Probe struct {
 	// Data is what the data hold in the process of the first part, the whole of it where it is in memory; 0 where that is
 	// not known.
 	Data quantity.Bytes
+	// Fetching is what it takes to get Samples samples of the data; the zero value where that is not known.
+	Fetching Fetching
 	// Working is what each operation of the graph takes while it works; nil where that was not measured.
 	Working []Working
 	// Tied are trained parameters that several operations read and that may be apart all the same.
 	Tied []Tied
+}
+
+// Fetching is what it takes to fetch some samples.
+type Fetching struct {
+	// Seconds is by one thread.
+	Seconds graph.Seconds
+	// Batch is the size of their tensors, Working the most memory that is taken meanwhile, those tensors included.
+	Batch, Working quantity.Bytes
+	// Processes is how many can fetch at once, as [Layout.DataWorkers]; 0 where none can beside the part that computes.
+	Processes int
 }
 
 // Tied is a trained parameter that several operations read, such as the embedding of a language model that is its head
@@ -156,6 +168,12 @@ type Layout struct {
 	Sharding Sharding
 	// Collective is for pipelines that are a [Stepper].
 	Collective Collective
+	// DataWorkers is how many processes fetch the batches that follow while a step computes; with 0, the process of the
+	// first part fetches each when it is asked for. The batches are the same ones. What can only be read one after another
+	// has one process at most, and an executor without processes none.
+	DataWorkers int
+	// DataTimeout is how long a batch may be waited for; 0 is the executor's bound.
+	DataTimeout time.Duration
 	// Timed says that the passes of stages return when their device has done them, so that what calls take is what the
 	// work takes. Without it, a device may only have been told what to do: a training waits where it must.
 	Timed bool

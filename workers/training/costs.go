@@ -61,6 +61,7 @@ type model struct {
 	// nil and 0 where the executor does not tell.
 	working []working
 	data    quantity.Bytes
+	loading loading
 	// classes has the costs of all operations by class of device.
 	classes map[string][]work
 	// performances has the classes that were rehearsed.
@@ -270,7 +271,7 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 	if large.Samples > m.samples {
 		m.shape, m.samples, m.tensors = large.Graph, large.Samples, large.Graph.Tensors()
 		m.activations, m.working = keptBy(small, large), workingOf(small, large)
-		m.data, m.tied = max(m.data, large.Data), large.Tied
+		m.data, m.tied, m.loading = max(m.data, large.Data), large.Tied, loadingOf(small, large)
 		m.coloured = slices.ContainsFunc(m.shape.Ops, func(op graph.Op) bool { return op.Colour != "" })
 	}
 	few, err := scaled(small)

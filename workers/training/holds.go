@@ -309,7 +309,7 @@ func (s setup) besideTensors(device exec.Device, at, parts int, each, tensors fl
 	}
 	held := processBytes + known.at(each)*tensors
 	if at == 0 {
-		held += float64(s.model.data)
+		held += float64(s.model.data) + s.loading.holds(s.dataWorkers(device, parts), s.batch)
 	}
 	return held
 }

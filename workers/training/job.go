@@ -18,6 +18,8 @@ const (
 	// DefaultBatch is how many samples a step has where a job does not say.
 	DefaultBatch = 64
 	mostBatch    = 1 << 24
+	// mostDataWorkers is more than hosts have cores.
+	mostDataWorkers = 1024
 )
 
 // deviceSet is what may be used.
@@ -26,6 +28,8 @@ type deviceSet struct {
 	// own says that they are this process's CPUs, which can be joined; devices that the caller names are taken as they
 	// are.
 	own bool
+	// seen is what is known of CUDA devices, by ID, once they were looked at.
+	seen map[string]exec.Surveyed
 }
 
 // of returns the devices of k parts.
@@ -58,7 +62,7 @@ func (j Job) normalized() (Job, deviceSet, error) {
 		if err != nil {
 			return j, deviceSet{}, err
 		}
-		devices = deviceSet{all: own, own: true}
+		devices = deviceSet{all: besideData(own, j.Partitions, j.DataWorkers), own: true}
 	}
 	if j.Partitions > len(devices.all) {
 		return j, deviceSet{}, fmt.Errorf("%d parts on %d devices; choose at most as many, or name more devices",
@@ -69,6 +73,15 @@ func (j Job) normalized() (Job, deviceSet, error) {
 	j.Recompute = cmp.Or(j.Recompute, RecomputeAuto)
 	j.Logger = cmp.Or(j.Logger, slog.New(slog.DiscardHandler))
 	return j, devices, nil
+}
+
+// besideData are the CPUs that are left to parts where somebody wants so many processes that fetch data: a core less for
+// each process, but one for each part that is asked for.
+func besideData(own []exec.Device, parts, dataWorkers int) []exec.Device {
+	if dataWorkers <= 0 {
+		return own
+	}
+	return own[:max(len(own)-dataWorkers, min(max(parts, 1), len(own)))]
 }
 
 // checkNumbers refuses amounts that make no sense.
@@ -95,6 +108,10 @@ func (j Job) checkNumbers() error {
 	}
 	if j.Steps > 0 && j.Epochs > 0 {
 		problems = append(problems, fmt.Errorf("both %d steps and %d epochs; give one of them", j.Steps, j.Epochs))
+	}
+	if j.DataWorkers < NoDataWorkers || j.DataWorkers > mostDataWorkers || j.DataTimeout < 0 {
+		problems = append(problems, fmt.Errorf("%d processes for the data, with a timeout of %v; want %d to %d processes, "+
+			"and no timeout below 0", j.DataWorkers, j.DataTimeout, NoDataWorkers, mostDataWorkers))
 	}
 	o := j.Optimizer
 	for _, n := range []struct {

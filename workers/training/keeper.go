@@ -54,10 +54,12 @@ type saved struct {
 
 // newKeeper returns a keeper that takes a checkpoint to cost what is planned until one was made.
 func newKeeper(job Job, plan planned, pipeline exec.Pipeline, told func(exec.Checkpoint)) keeper {
+	meta := exec.Describe(job.Executor.Name(), plan.layout)
+	meta.Plan = plan.kept()
 	return keeper{
 		directory: filepath.Join(job.Directory, Checkpoints), every: job.CheckpointEvery, timeToLoss: job.TimeToLoss,
 		costs:    costs{planned: plan.checkpoint},
-		meta:     exec.Describe(job.Executor.Name(), plan.layout),
+		meta:     meta,
 		pipeline: pipeline, logger: job.Logger, begun: time.Now(), told: told,
 	}
 }

@@ -29,13 +29,17 @@ const (
 
 // Plan looks into the model and decides how it is split: it probes the model on each kind of device, trains it there
 // unsplit for a few steps, on up to four devices of the host at once, prices the best split into every number of parts
-// by a simulation of its schedule, and takes the fewest parts within 3 % of the shortest step. What it loaded is closed
-// when it returns. A model that cannot be trained unsplit, as it is larger than a GPU, is planned by its probes alone,
-// and the log says so. CUDA devices that are not there, or that parts ask too much of, are refused first. A model that
-// fits nowhere is an error that wraps [partition.ErrUnfit] and says by how much and what would help.
+// by a simulation of its schedule, and takes the fewest parts within 3 % of the shortest step. It does not try them, as
+// [Run] does. What it loaded is closed when it returns. A model that cannot be trained unsplit, as it is larger than a
+// GPU, is planned by its probes alone, and the log says so. CUDA devices that are not there, or that parts ask too much
+// of, are refused first. A model that fits nowhere is an error that wraps [partition.ErrUnfit] and says by how much and
+// what would help.
 func Plan(ctx context.Context, job Job) (predictor.Training, exec.Layout, error) {
 	job, devices, err := job.normalized()
 	if err != nil {
+		return predictor.Training{}, exec.Layout{}, fmt.Errorf("plan the training: %w", err)
+	}
+	if devices, err = surveyedFor(ctx, job, devices); err != nil {
 		return predictor.Training{}, exec.Layout{}, fmt.Errorf("plan the training: %w", err)
 	}
 	made, err := plan(ctx, job, devices)
@@ -52,8 +56,35 @@ type planned struct {
 	dataset  int
 	// checkpoint is how long one holds the training up.
 	checkpoint time.Duration
+	// wishes are what it was made for, and devices what was there.
+	wishes  wishes
+	devices deviceSet
+	// reused says that it was kept by a checkpoint; setup and choice are what it was chosen by where it was not.
+	reused bool
+	setup  setup
+	choice choice
 }
 
+// by returns the plan of a choice instead.
+func (p planned) by(c choice, job Job) planned {
+	p.choice, p.training, p.layout = c, c.training(p.setup, job), c.best.layout(p.setup, job)
+	p.checkpoint = p.setup.checkpoint(c.best)
+	return p
+}
+
+// surveyedFor looks at those of the devices that parts can have, where they are CUDA devices; it leaves out the others.
+func surveyedFor(ctx context.Context, job Job, devices deviceSet) (deviceSet, error) {
+	if devices.own {
+		return devices, nil
+	}
+	numbers := partNumbers(job.Partitions, len(devices.all))
+	most := numbers[len(numbers)-1] // no device is touched that no part can have
+	var err error
+	devices.all, devices.seen, err = surveyed(ctx, job.Executor, devices.all[:most], job.Precision)
+	return devices, err
+}
+
+// plan decides for devices that were looked at.
 func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	s := setup{batch: job.Batch, schedule: job.Schedule, recompute: job.Recompute, state: stateBytes(job.Optimizer)}
 	s.copies = copiesBeside
@@ -68,13 +99,6 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		p.limit = max(left, 1)
 	}
 	numbers := partNumbers(job.Partitions, len(devices.all))
-	var err error
-	var seen map[string]exec.Surveyed
-	if most := numbers[len(numbers)-1]; !devices.own { // no device is touched that no part can have
-		if devices.all, seen, err = surveyed(ctx, job.Executor, devices.all[:most], job.Precision); err != nil {
-			return planned{}, err
-		}
-	}
 	for _, k := range numbers {
 		on := devices.of(k)
 		for _, d := range on {
@@ -85,12 +109,16 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		}
 	}
 	s.model = p.model
+	var err error
+	if s.loading, err = s.model.loading.within(job); err != nil {
+		return planned{}, err
+	}
 	if err := s.checkParts(job.Partitions); err != nil {
 		return planned{}, err
 	}
 	s.learn()
 	s.machine = measureMachine(p.model.base > 0)
-	s.machine.seen = seen
+	s.machine.seen = devices.seen
 	c, err := s.choose(ctx, job, devices, numbers)
 	if err != nil {
 		return planned{}, err
@@ -99,10 +127,8 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		job.Logger.WarnContext(ctx, "the limits of this attempt leave less memory than parts on GPUs take of the host "+
 			"while a checkpoint is copied; give the stage more memory", "needed", needs, "left", p.limit)
 	}
-	return planned{
-		training: c.training(s, job), layout: c.best.layout(s, job), dataset: p.model.dataset,
-		checkpoint: s.checkpoint(c.best),
-	}, nil
+	made := planned{setup: s, dataset: s.model.dataset}
+	return made.by(c, job), nil
 }
 
 // stateBytes is what an optimizer keeps for each parameter; that of the model, which nobody named, is taken for Adam.
@@ -173,6 +199,9 @@ type choice struct {
 	others  []candidate                     // the best of every other number of parts
 	unfit   []predictor.TrainingAlternative // those numbers of parts that do not fit
 	fastest float64                         // the shortest step of all, in seconds
+	fitting []candidate                     // all that fit, one for each number of parts and of micro-batches
+	trials  int                             // layouts that were tried, see trial.go; 0 where all is as it was priced
+	priced  float64                         // what the step of the best was priced at before its trial, in seconds
 }
 
 // tried is the best split into one number of parts.
@@ -180,8 +209,9 @@ type tried struct {
 	fits    candidate // without parts where none does
 	closest candidate // of those that do not fit; without parts where there are none
 	by      correction
-	used    int   // past trainings that corrected it
-	err     error // why the last one that is none is none
+	used    int         // past trainings that corrected it
+	err     error       // why the last one that is none is none
+	fitting []candidate // all that fit, one for each number of micro-batches
 }
 
 // try prices the splits into one number of parts.
@@ -201,8 +231,11 @@ func (s setup) try(ctx context.Context, job Job, devices []exec.Device) (tried, 
 			if made.parts != nil && (t.closest.parts == nil || made.better(t.closest)) {
 				t.closest = made
 			}
-		case t.fits.parts == nil || made.seconds < t.fits.seconds:
-			t.fits = made
+		default:
+			t.fitting = append(t.fitting, made)
+			if t.fits.parts == nil || made.seconds < t.fits.seconds {
+				t.fits = made
+			}
 		}
 	}
 	return t, nil
@@ -226,6 +259,7 @@ func (s setup) choose(ctx context.Context, job Job, devices deviceSet, numbers [
 		switch {
 		case one.fits.parts != nil:
 			all, fitting = append(all, one), append(fitting, one.fits)
+			c.fitting = append(c.fitting, one.fitting...)
 		case one.closest.parts != nil:
 			excess, device := one.closest.over()
 			c.unfit = append(c.unfit, one.closest.alternative(
@@ -344,6 +378,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		MicroBatches:         c.best.microBatches,
 		PredictedStepSeconds: c.best.seconds, Alternatives: c.unfit, Reason: c.reason(job),
 	}
+	t.Reason += s.loading.reason(s.dataWorkers(c.best.parts[0].device, len(c.best.parts)), s.batch)
 	for _, p := range c.best.parts {
 		t.ModelBytes += quantity.Bytes(math.Ceil(p.parameters))
 		kind := cmp.Or(p.device.Kind, exec.CPU)
@@ -420,11 +455,36 @@ func (c choice) reason(job Job) string {
 		}
 		fmt.Fprintf(&b, "; %d of them compute activations again, %s", n, why)
 	}
+	if c.trials > 0 {
+		fmt.Fprintf(&b, "; tried%s: a step took %v where %v was priced", among(c.trials), rounded(c.best.seconds),
+			rounded(c.priced))
+	}
 	if c.used > 0 {
 		fmt.Fprintf(&b, "; corrected by %d past trainings: time times %.2f, memory times %.2f", c.used, c.by.time, c.by.peak)
 	}
 	return b.String()
 }
+
+// among says how many layouts were tried.
+func among(trials int) string {
+	if trials == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" as one of %d layouts", trials)
+}
+
+// rounded is a time for people, to three digits.
+func rounded(s float64) time.Duration {
+	d := seconds(s)
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}
+
+// seconds is a time of so many.
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func recomputing(c candidate) int {
 	n := 0
@@ -440,7 +500,8 @@ func recomputing(c candidate) int {
 func (c candidate) layout(s setup, job Job) exec.Layout {
 	l := exec.Layout{
 		Batch: s.batch, MicroBatches: c.microBatches, Seed: job.Seed, Precision: job.Precision,
-		Optimizer: job.Optimizer,
+		Optimizer: job.Optimizer, DataTimeout: job.DataTimeout,
+		DataWorkers: s.dataWorkers(c.parts[0].device, len(c.parts)),
 	}
 	for _, p := range c.parts {
 		one := exec.Part{Device: p.device, InFlight: p.flight, Recompute: p.recompute}

@@ -43,6 +43,7 @@ type rehearsal struct {
 	extra float64
 	added bool
 	usage exec.Usage
+	load  time.Duration // until the model was loaded
 }
 
 // contention is by how much each device at work slows another one down: a pass beside n of them takes 1 + n c times as
@@ -115,11 +116,13 @@ type act struct {
 	pipeline exec.Pipeline
 	batch    exec.Batch
 	clip     bool
-	again    bool    // the activations are computed again
-	call     float64 // what a call takes besides its work, in seconds
+	again    bool          // the activations are computed again
+	call     float64       // what a call takes besides its work, in seconds
+	load     time.Duration // until it was loaded
 }
 
 func (p *prober) act(ctx context.Context, device exec.Device, microBatches int) (*act, error) {
+	began := time.Now()
 	pipeline, err := p.executor.Load(ctx, exec.Layout{
 		Parts: []exec.Part{{Device: device, InFlight: 1, Recompute: p.recompute}}, Batch: p.batch, MicroBatches: microBatches,
 		Precision: p.precision, Optimizer: p.optimizer, Timed: true,
@@ -134,7 +137,9 @@ func (p *prober) act(ctx context.Context, device exec.Device, microBatches int) 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("get a batch for a rehearsal: %w", err), pipeline.Close())
 	}
-	return &act{pipeline: pipeline, batch: batch, clip: p.clip, again: p.recompute, call: p.call}, nil
+	return &act{
+		pipeline: pipeline, batch: batch, clip: p.clip, again: p.recompute, call: p.call, load: time.Since(began),
+	}, nil
 }
 
 // durations are those of one step, in seconds.
@@ -218,7 +223,9 @@ func (a *act) run(ctx context.Context) (rehearsal, error) {
 	}
 	first := median(all.first, 0)
 	backward := median(all.others, first)
-	r := rehearsal{samples: a.batch.Samples[0], usage: usage, extra: backward - first, added: len(all.others) > 0}
+	r := rehearsal{
+		samples: a.batch.Samples[0], usage: usage, extra: backward - first, added: len(all.others) > 0, load: a.load,
+	}
 	r.pace = pace{
 		forward: max(0, median(all.forward, 0)-a.call), again: max(0, median(all.again, 0)-a.call),
 		backward: max(0, backward-a.call), step: max(0, median(steps, 0)+first-backward-a.call),

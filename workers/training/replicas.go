@@ -8,7 +8,6 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/exec"
-	"github.com/spillway-ml/spillway/workers/schedule"
 )
 
 // Replicas of the parts train together, each on its share of every batch. One of them is planned as a training of its
@@ -46,17 +45,26 @@ func (j Job) replicas() int { return max(j.Replicas, 1) }
 // sharded reports whether replicas divide something.
 func (j Job) sharded() bool { return j.Sharding != "" && j.Sharding != exec.ShardNone }
 
-// planReplicas plans replicas; without any, as planToResume.
+// planReplicas decides how replicas train. They are not tried, and their plan is made anew for each attempt.
+func (t *trainer) planReplicas(ctx context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
+	if t.planned, err = planReplicas(ctx, t.job, devices, from); err != nil {
+		return err
+	}
+	t.training = t.planned.training
+	return t.begin(from)
+}
+
 func planReplicas(ctx context.Context, job Job, devices deviceSet, from *exec.Checkpoint) (planned, error) {
 	replicas := job.replicas()
-	if replicas == 1 {
-		return planToResume(ctx, job, devices, from)
-	}
 	distributor, can := job.Executor.(exec.Distributor)
 	if !can {
 		return planned{}, refused("the executor %s has no replicas; train one", job.Executor.Name())
 	}
-	if err := distributor.Distributes(ctx); err != nil {
+	err := distributor.Distributes(ctx)
+	if err == nil && !devices.own {
+		devices.all, devices.seen, err = surveyed(ctx, job.Executor, devices.all, job.Precision)
+	}
+	if err != nil {
 		return planned{}, err
 	}
 	groups, shared, err := devices.groups(replicas, job.Partitions)
@@ -108,7 +116,7 @@ func (d deviceSet) groups(replicas, parts int) (groups []deviceSet, shared bool,
 	each, parts := len(d.all)/replicas, max(parts, 1)
 	if each >= parts {
 		for r := range replicas {
-			groups = append(groups, deviceSet{all: d.all[r*each : (r+1)*each], own: d.own})
+			groups = append(groups, deviceSet{all: d.all[r*each : (r+1)*each], own: d.own, seen: d.seen})
 		}
 		return groups, false, nil
 	}
@@ -119,7 +127,7 @@ func (d deviceSet) groups(replicas, parts int) (groups []deviceSet, shared bool,
 		}
 	}
 	for range replicas {
-		one := deviceSet{}
+		one := deviceSet{seen: d.seen}
 		for i := range parts {
 			device := d.all[i%len(d.all)]
 			device.ID, device.CPUs, device.Threads = fmt.Sprintf("cpu-%d", i), nil, 1
@@ -146,14 +154,6 @@ func (p *planned) replicate(job Job, groups []deviceSet) {
 	l.Collective = exec.Collective{Schedule: job.Schedule, ClipNorm: job.ClipNorm, Timeout: job.CollectiveTimeout}
 	p.training.Batch, p.training.Replicas, p.training.Sharding = job.Batch, job.replicas(), string(job.Sharding)
 	p.training.Reason = fmt.Sprintf("%d replicas were asked for; of each, %s", job.replicas(), p.training.Reason)
-}
-
-// stepper is what does the steps of a pipeline: itself where it does whole ones, else an engine.
-func stepper(pipeline exec.Pipeline, order schedule.Schedule, options exec.EngineOptions) (exec.Stepper, error) {
-	if whole, does := pipeline.(exec.Stepper); does {
-		return whole, nil
-	}
-	return exec.NewEngine(pipeline, order, options)
 }
 
 // held takes the peaks of a pipeline's stages into the parts of a report: of several replicas, the highest.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,9 +24,11 @@ const (
 	usageEvery = 2 * time.Second
 )
 
-// Run plans a training, trains, and writes the model. Where Resume is given it goes on from there: with the same seed,
-// batch and micro-batches the losses are those of a training that was never interrupted, however the model is split
-// now. A training that is finished already is not repeated.
+// Run plans a training, tries the plan where the training is long enough for that, trains, and writes the model. What
+// was tried leaves no trace in what is trained. Where Resume is given it goes on from there: with the same seed, batch
+// and micro-batches the losses are those of a training that was never interrupted, however the model is split now. The
+// plan of the checkpoint is used again where the same is wanted on the same devices. A training that is finished
+// already is not repeated.
 //
 // When [Job.Stop] yields, Run makes a checkpoint and returns an error that wraps [ErrStopped] and names it. When ctx
 // ends, Run returns soon and leaves no half checkpoint. A loss that is not finite ends it with an error that wraps
@@ -57,34 +60,61 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 		}
 		from = &checkpoint
 	}
+	t := &trainer{job: job, observer: observer}
 	planning, planned := unlessStopped(ctx, job.Stop)
-	made, err := planReplicas(planning, job, devices, from)
+	err = t.plan(planning, ctx, devices, from)
 	stopped := errors.Is(context.Cause(planning), ErrStopped)
 	planned()
+	defer func() {
+		if t.pipeline == nil {
+			return
+		}
+		if closing := t.pipeline.Close(); closing != nil && err == nil {
+			err = fmt.Errorf("end the parts: %w", closing)
+		}
+	}()
 	if err != nil {
 		if stopped {
 			return Result{}, fmt.Errorf("%w while the model was probed", ErrStopped)
 		}
 		return Result{}, err
 	}
-	t := &trainer{job: job, observer: observer, planned: made, training: made.training}
-	if err := t.begin(from); err != nil {
-		return Result{}, err
-	}
 	if observer.Planned != nil {
 		observer.Planned(t.training)
 	}
-	pipeline, err := job.Executor.Load(ctx, made.layout)
-	if err != nil {
-		return Result{}, fmt.Errorf("load the parts: %w", err)
-	}
-	defer func() {
-		if closing := pipeline.Close(); closing != nil && err == nil {
-			err = fmt.Errorf("end the parts: %w", closing)
+	if t.pipeline == nil {
+		if t.pipeline, err = job.Executor.Load(ctx, t.planned.layout); err != nil {
+			return Result{}, fmt.Errorf("load the parts: %w", err)
 		}
-	}()
-	t.pipeline = pipeline
+	}
 	return t.train(ctx, from)
+}
+
+// plan decides how to train, and tries that where it is worth it: then the pipeline may be loaded. It ends with ctx; a
+// pipeline lives as long as life.
+func (t *trainer) plan(ctx, life context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
+	if t.job.replicas() > 1 {
+		return t.planReplicas(ctx, devices, from)
+	}
+	if devices, err = surveyedFor(ctx, t.job, devices); err != nil {
+		return err
+	}
+	if from == nil || !t.again(ctx, life, devices, *from) {
+		if t.planned, err = planToResume(ctx, t.job, devices, from); err != nil {
+			return err
+		}
+		t.planned.wishes, t.planned.devices = wishesOf(t.job, devices), devices
+	}
+	t.training = t.planned.training
+	if err := t.begin(from); err != nil {
+		return err
+	}
+	if t.planned, t.pipeline, err = t.trials(ctx, life, t.total-t.start, from); err != nil {
+		return err
+	}
+	t.training = t.planned.training
+	t.training.Steps, t.training.TotalSteps = t.start, t.total
+	return nil
 }
 
 // unlessStopped returns a context that ends with ctx, or when stop yields, which makes the cause ErrStopped; call done
@@ -233,21 +263,11 @@ func (t *trainer) train(ctx context.Context, from *exec.Checkpoint) (Result, err
 
 // steps trains until the last step.
 func (t *trainer) steps(ctx context.Context) error {
-	microBatches, parts := t.planned.layout.MicroBatches, t.planned.layout.Parts
-	recompute := false
-	for _, p := range parts {
-		recompute = recompute || p.Recompute
-	}
-	order, err := instructions(t.job.Schedule, len(parts), microBatches, recompute)
+	engine, err := newEngine(t.job, t.pipeline, t.planned.layout)
 	if err != nil {
 		return err
 	}
-	engine, err := stepper(t.pipeline, order,
-		exec.EngineOptions{ClipNorm: t.job.ClipNorm, Layout: t.planned.layout})
-	if err != nil {
-		return err
-	}
-	t.meter = NewMeter(len(parts))
+	t.meter = NewMeter(len(t.planned.layout.Parts))
 	t.reported = time.Now()
 	for step := t.start; step < t.total; step++ {
 		if t.stopped() {
@@ -270,6 +290,19 @@ func (t *trainer) steps(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// newEngine returns what does the steps of a loaded layout: its pipeline where that does whole ones, else an engine.
+func newEngine(job Job, pipeline exec.Pipeline, layout exec.Layout) (exec.Stepper, error) {
+	if whole, does := pipeline.(exec.Stepper); does {
+		return whole, nil
+	}
+	recompute := slices.ContainsFunc(layout.Parts, func(p exec.Part) bool { return p.Recompute })
+	order, err := instructions(job.Schedule, len(layout.Parts), layout.MicroBatches, recompute)
+	if err != nil {
+		return nil, err
+	}
+	return exec.NewEngine(pipeline, order, exec.EngineOptions{ClipNorm: job.ClipNorm, Layout: layout})
 }
 
 // stopped reports whether the training is to end.

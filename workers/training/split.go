@@ -45,6 +45,7 @@ type setup struct {
 	besides   map[string]besides
 	recompute string
 	copies    copying
+	loading   loading
 }
 
 // copying says when checkpoints are copied. A copy is in the memory of the host until it is written.
@@ -442,7 +443,8 @@ func (c copying) most(p part) float64 {
 }
 
 // onHost is what parts on CUDA devices take of the host's memory at least while a checkpoint is copied: the copies of
-// all of them, and the process of one, as what processes share counts once; 0 where there are no such parts.
+// all of them, the processes that fetch data, and that of one part, as what processes share counts once; 0 where there
+// are no such parts.
 func (s setup) onHost(c candidate) quantity.Bytes {
 	copied := 0.0
 	for _, p := range c.parts {
@@ -453,6 +455,8 @@ func (s setup) onHost(c candidate) quantity.Bytes {
 	if copied == 0 {
 		return 0
 	}
+	first := c.parts[0]
+	copied += s.loading.holds(s.dataWorkers(first.device, len(c.parts)), s.batch)
 	return s.model.base + quantity.Bytes(math.Ceil(copied))
 }
 

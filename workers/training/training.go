@@ -41,6 +41,12 @@ type Job struct {
 	Optimizer exec.Optimizer
 	// ClipNorm bounds the norm of all gradients together; 0 does not.
 	ClipNorm float64
+	// DataWorkers is how many processes fetch the batches that follow while a step computes; 0 chooses by how long that
+	// takes and what cores are left, NoDataWorkers has none. Data that can only be read one after another have one at
+	// most, and a DataLoader that has processes keeps those.
+	DataWorkers int
+	// DataTimeout is how long a batch may be waited for; 0 is the executor's bound, ten minutes for PyTorch.
+	DataTimeout time.Duration
 	// Recompute is RecomputeAuto, RecomputeNever or RecomputeAlways; empty is the first, which recomputes where memory
 	// would not do.
 	Recompute string
@@ -100,7 +106,7 @@ const (
 
 // Observer is told how a training goes. Its functions are called one at a time; nil ones are not.
 type Observer struct {
-	// Planned is told once, before anything is loaded, and Progressed after steps, at most every tenth of a second and
+	// Planned is told once, before the training begins, and Progressed after steps, at most every tenth of a second and
 	// after the last.
 	Planned    func(predictor.Training)
 	Progressed func(Progress)

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/graph"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 // Executor trains a PyTorch model, each part in a Python process of its own. It is safe for concurrent use.
@@ -90,7 +91,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 	return exec.Probe{
 		Graph: g, Samples: options.Samples, Forward: found.Forward, Backward: found.Backward, Model: found.Model,
 		Dataset: found.Dataset, Base: found.Base, Data: found.Data, Working: found.working(),
-		Tied: found.tied(),
+		Tied: found.tied(), Fetching: found.fetching(),
 	}, nil
 }
 
@@ -262,6 +263,11 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 	for i, part := range layout.Parts {
 		ops[i] = part.Ops
 	}
+	allowed, err := spawn.AllowedCPUs()
+	if err != nil {
+		return fmt.Errorf("find the cores of processes that fetch data: %w", err)
+	}
+	cpus := coresForData(allowed, layout.Parts)
 	var example string
 	for i, part := range layout.Parts {
 		var loaded struct {
@@ -284,6 +290,7 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer,
 			"device":  deviceName(part.Device),
 			"threads": part.Device.Threads, "memory": part.Device.Memory,
+			"data_workers": layout.DataWorkers, "data_cpus": cpus, "data_timeout": layout.DataTimeout.Seconds(),
 		}, &loaded)
 		if err != nil {
 			return fmt.Errorf("part %d on %s: %w", i, p.stages[i].name, err)
@@ -299,6 +306,21 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 	}
 	_, err = p.lend(ctx, len(layout.Parts))
 	return err
+}
+
+// coresForData are those to which no part is pinned, or all that are allowed where none is left. It is empty where
+// processes that fetch data may run wherever the first part does.
+func coresForData(allowed []int, parts []exec.Part) []int {
+	if len(parts[0].Device.CPUs) == 0 {
+		return nil
+	}
+	left := slices.DeleteFunc(slices.Clone(allowed), func(cpu int) bool {
+		return slices.ContainsFunc(parts, func(p exec.Part) bool { return slices.Contains(p.Device.CPUs, cpu) })
+	})
+	if len(left) == 0 {
+		return allowed
+	}
+	return left
 }
 
 // lend has the first part, which made the whole model, tell another where the tensors are that it holds; after the last
@@ -318,6 +340,9 @@ func checkLayout(layout exec.Layout) error {
 	switch {
 	case len(layout.Parts) == 0:
 		return errors.New("a layout without parts; one part is the unsplit model")
+	case layout.DataWorkers < 0 || layout.DataTimeout < 0:
+		return fmt.Errorf("%d processes for the data, which may take %v; want none below 0", layout.DataWorkers,
+			layout.DataTimeout)
 	case layout.Batch < 1 || layout.MicroBatches < 1 || layout.MicroBatches > layout.Batch:
 		return fmt.Errorf("a batch of %d samples in %d micro-batches; want 1 micro-batch or more, of 1 sample or more",
 			layout.Batch, layout.MicroBatches)

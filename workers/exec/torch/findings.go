@@ -29,6 +29,16 @@ type findings struct {
 	Data       quantity.Bytes `json:"data_bytes"`
 	Model      string         `json:"model"`
 	Dataset    int            `json:"dataset"`
+	// What it takes to fetch a batch; see exec.Fetching.
+	FetchSeconds graph.Seconds  `json:"fetch_seconds"`
+	BatchBytes   quantity.Bytes `json:"batch_bytes"`
+	FetchBytes   quantity.Bytes `json:"fetch_bytes"`
+	Fetchers     int            `json:"fetchers"`
+}
+
+// fetching is what it takes to fetch a batch.
+func (f findings) fetching() exec.Fetching {
+	return exec.Fetching{Seconds: f.FetchSeconds, Batch: f.BatchBytes, Working: f.FetchBytes, Processes: f.Fetchers}
 }
 
 type foundOp struct {

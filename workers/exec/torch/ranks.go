@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
 const (
@@ -151,6 +152,10 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 		ops[i] = part.Ops
 	}
 	count := max(layout.Replicas, 1)
+	allowed, err := spawn.AllowedCPUs()
+	if err != nil {
+		return fmt.Errorf("find the cores of processes that fetch data: %w", err)
+	}
 	var example string
 	codes := make([]string, p.parts)
 	for at, r := range p.all {
@@ -178,6 +183,8 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 			"in_flight": part.InFlight, "recompute": part.Recompute,
 			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer,
 			"device": deviceName(device), "threads": device.Threads, "memory": device.Memory,
+			"data_workers": layout.DataWorkers, "data_cpus": coresForData(allowed, []exec.Part{{Device: device}}),
+			"data_timeout": layout.DataTimeout.Seconds(),
 		}, &loaded)
 		if err != nil {
 			return fmt.Errorf("%v: %w", r, err)

@@ -462,3 +462,57 @@ func TestLayoutsThatMakeNoSenseAreRefusedBeforeAnythingStarts(t *testing.T) {
 		t.Errorf("a probe of nothing: got %v", err)
 	}
 }
+
+// scheduled is a model whose first operation has no parameters, with a schedule of the rates that groups began with.
+const scheduled = `
+import torch
+from torch import nn
+
+def model():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+
+def data():
+    torch.manual_seed(2)
+    return torch.randn(40, 2, 2), torch.randint(0, 3, (40,))
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+def scheduler(optimizer):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+`
+
+func TestAScheduleGoesOnBesideAPartWithoutParameters(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "scheduled.py")
+	if err := os.WriteFile(path, []byte(scheduled), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := torch.New(torch.Options{Python: torch.RequirePython(t), Model: path + ":model", Repeats: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	probe, err := e.Probe(t.Context(), spillway.ProbeOptions{Samples: 6, Device: spillway.Device{Threads: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ops []string
+	for _, op := range probe.Graph.Ops {
+		ops = append(ops, op.ID)
+	}
+	split := layout(strings.Join(ops[:2], " "), strings.Join(ops[2:], " "))
+	split.Optimizer = spillway.Optimizer{}
+	first := load(t, e, split)
+	train(t, first, split, 4)
+	paths := export(t, first)
+	second := load(t, e, split)
+	for _, s := range second.Stages() {
+		if err := s.Import(t.Context(), paths); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(train(t, first, split, 4), train(t, second, split, 4)); diff != "" {
+		t.Errorf("losses (-of the one that went on +of the one that was imported):\n%s", diff)
+	}
+}

@@ -51,7 +51,8 @@ func trainByEngine(ctx context.Context, t *tool.Tool, model modelFile, flags *tr
 	}
 	defer func() { err = errors.Join(err, s.CloseForcibly(ctx, t.Deps.Interrupted)) }()
 	if p.Input.CPU == 0 {
-		p.Input.CPU = partCores(cmp.Or(flags.partitions*max(flags.replicas, 1), p.Input.GPU.Count), len(s.Stack.PoolCPUs))
+		p.Input.CPU = partCores(cmp.Or(flags.partitions*max(flags.replicas, 1), p.Input.GPU.Count),
+			max(flags.dataWorkers, 0)*max(flags.replicas, 1), len(s.Stack.PoolCPUs))
 	}
 	if _, err := program.Send(ctx, t, s, &flags.command, &p); err != nil {
 		return err
@@ -65,13 +66,14 @@ func trainByEngine(ctx context.Context, t *tool.Tool, model modelFile, flags *tr
 	return concludeTraining(ctx, t, s, ended, p, model, flags)
 }
 
-// partCores are as many cores as parts, which are as many as GPUs where there are any and nobody says otherwise, as far
-// as the pool has them; all of them where the number of parts is left open.
-func partCores(partitions, pool int) quantity.Milli {
-	if partitions == 0 || partitions > pool {
-		partitions = pool
+// partCores are as many cores as parts, which are as many as GPUs where there are any and nobody says otherwise, and as
+// processes that fetch data, as far as the pool has them; all of them where the number of parts is left open.
+func partCores(partitions, dataWorkers, pool int) quantity.Milli {
+	cores := partitions + dataWorkers
+	if partitions == 0 || cores > pool {
+		cores = pool
 	}
-	return quantity.Milli(max(partitions, 1)) * quantity.Core
+	return quantity.Milli(max(cores, 1)) * quantity.Core
 }
 
 // prepareTraining makes the command of a training.

@@ -29,6 +29,8 @@ type trainFlags struct {
 	replicas                   int
 	shard                      string
 	collectiveTimeout          time.Duration
+	dataWorkers                int
+	dataTimeout                time.Duration
 	batch, epochs              int
 	steps                      int64
 	schedule, precision        string
@@ -88,6 +90,11 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	f.how.Var(flag.Span{Value: &f.checkpointEvery}, "checkpoint-every",
 		"the time between checkpoints (default as often as is worth it by what one takes and how often attempts are "+
 			"lost, 5s to 10m)")
+	f.how.Var(dataWorkers{&f.dataWorkers}, "data-workers",
+		"how many processes fetch the next batches while a step computes (default auto: by how long a batch takes and "+
+			"what cores are left)")
+	f.how.Var(flag.Span{Value: &f.dataTimeout}, "data-timeout",
+		"how long a batch may be waited for (default 10m)")
 	flags.AddFlagSet(f.how)
 	flags.StringVar(&f.data, "data", "", "`FILE|DIR` of the data, given to the model's data()")
 	flags.BoolVar(&f.dataInPlace, "data-in-place", false,
@@ -109,6 +116,33 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	}
 	f.addCommand(flags)
 	f.stack.Add(flags)
+}
+
+// dataWorkers is a flag that takes a number of processes from 0, or auto. Its value is that of [training.Job].
+type dataWorkers struct{ value *int }
+
+// String returns the number; empty for auto.
+func (d dataWorkers) String() string {
+	switch {
+	case d.value == nil || *d.value == 0:
+		return ""
+	case *d.value == training.NoDataWorkers:
+		return "0"
+	default:
+		return strconv.Itoa(*d.value)
+	}
+}
+
+// Type is the placeholder in the usage.
+func (dataWorkers) Type() string { return "auto|N" }
+
+// Set reads "2", "0" or "auto".
+func (d dataWorkers) Set(text string) error {
+	if text == "0" {
+		*d.value = training.NoDataWorkers
+		return nil
+	}
+	return flag.Automatic{Value: d.value}.Set(text)
 }
 
 // trainAttempts is how often a training may fail: an attempt goes on from the checkpoint of the one before.
@@ -289,6 +323,7 @@ func checkOut(dir string, resumed, shared bool) error {
 func (f *trainFlags) complete(job *training.Job) {
 	job.Partitions, job.Schedule, job.Batch, job.MicroBatches = f.partitions, f.schedule, f.batch, f.microBatches
 	job.Steps, job.Epochs, job.Seed, job.CheckpointEvery = f.steps, f.epochs, f.seed, f.checkpointEvery
+	job.DataWorkers, job.DataTimeout = f.dataWorkers, f.dataTimeout
 	job.Precision, job.ClipNorm, job.Recompute = exec.Precision(f.precision), f.clipNorm, f.recompute
 	job.Replicas, job.Sharding, job.CollectiveTimeout = f.replicas, exec.Sharding(f.shard), f.collectiveTimeout
 	job.Optimizer = exec.Optimizer{

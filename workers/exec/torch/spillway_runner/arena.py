@@ -24,13 +24,14 @@ TYPE_NAMES = {str(t)[6:]: t for t in vars(torch).values() if isinstance(t, torch
 
 
 class Arena:
-    """The shared memory. A part writes only to ranges of its own; messages tell others where."""
+    """The shared memory, a file. A part writes only to ranges of its own; messages tell others where."""
 
-    def __init__(self, part: int, pinned: bool) -> None:
+    def __init__(self, part: int, pinned: bool, file: int | None = None) -> None:
         self.end, self.pinned = part * STRETCH, pinned
+        self.file = SHARED_FILE if file is None else file
         self.mapped: dict[int, mmap.mmap] = {}  # by place in the file
         self.locked: set[int] = set()  # places of those that are page-locked
-        os.set_inheritable(SHARED_FILE, False)
+        os.set_inheritable(self.file, False)
 
     def take(self, count: int) -> int:
         """The place of a range of count bytes, a multiple of the page size."""
@@ -43,14 +44,14 @@ class Arena:
         self.unmap(at)
         try:
             libc = ctypes.CDLL(None, use_errno=True)
-            libc.fallocate(SHARED_FILE, KEEP_SIZE | PUNCH_HOLE, ctypes.c_int64(at), ctypes.c_int64(count))
+            libc.fallocate(self.file, KEEP_SIZE | PUNCH_HOLE, ctypes.c_int64(at), ctypes.c_int64(count))
         except (OSError, AttributeError):
             pass  # of systems without it: the range stays until the end
 
     def map(self, at: int, count: int) -> mmap.mmap:
         memory = self.mapped.get(at)
         if memory is None:
-            memory = self.mapped[at] = mmap.mmap(SHARED_FILE, count, offset=at)
+            memory = self.mapped[at] = mmap.mmap(self.file, count, offset=at)
             if self.pinned:  # so that copies to and from the GPU need no buffer in between
                 self.pin(at, memory, count)
         return memory

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import bisect
 import os
+import time
 from collections.abc import Mapping
 from typing import Any, Iterator
 
 import torch
 from torch.utils import data as torch_data
 
+from spillway_runner.ahead import Ahead
 from spillway_runner.arrays import is_array
+from spillway_runner.patience import bounded
+from spillway_runner.process import highest, reset_highest, resident
 from spillway_runner.readers import FORMATS
 from spillway_runner.refusal import Refusal
 from spillway_runner.seeds import derived, seed_all
 from spillway_runner.source import Blamed, Source, described, takes
-from spillway_runner.values import each, shapes, tensors
+from spillway_runner.values import each, shapes, size, tensors
 
 try:
     from torch.utils.data import default_collate
 except ImportError:
     from torch.utils.data._utils.collate import default_collate
+
+PATIENCE = 600.0  # seconds that a batch may take
+MANY = 1 << 16  # processes
 
 
 class Data:
@@ -34,15 +41,21 @@ class Data:
     Without it, path names an .npz (arrays x and y, or its first two), a .pt of one of the above, or a .csv of numbers
     whose last column is the target.
 
-    Samples that have numbers are put in another order for each epoch. What is iterated is seeded for each epoch and
-    each batch, and read from the start of its epoch where a step needs it; generators of its own that are not in a
-    torch sampler are not seeded. The last batch of an epoch is left out where it is incomplete. Floating arrays of
-    numpy become torch's default type.
+    Samples that have numbers are put in another order for each epoch, and the generators of torch, random and numpy
+    are seeded for each of them, so that what it draws belongs to it, whoever reads it. What is iterated is seeded for
+    each epoch and each batch, and read from the start of its epoch where a step needs it; generators of its own that
+    are not in a torch sampler are not seeded. The last batch of an epoch is left out where it is incomplete. Floating
+    arrays of numpy become torch's default type.
     """
 
-    def __init__(self, source: Source, path: str | None, batch: int | None, seed: int) -> None:
-        """batch is the number of samples of a step; None, for a probe, takes batches of any size."""
-        self.source, self.path, self.seed = source, path or "", seed
+    def __init__(
+        self, source: Source, path: str | None, batch: int | None, seed: int, patience: float = PATIENCE
+    ) -> None:
+        """batch is the number of samples of a step; None, for a probe, takes batches of any size. patience is how many
+        seconds one may take."""
+        self.source, self.path, self.seed, self.size, self.patience = source, path or "", seed, batch, patience
+        self.ahead: Ahead | None = None
+        self.form: Any = None  # of the first batch
         with source.blamed(
             "data", "the data cannot be read", "data(path) returns a pair of tensors, a Dataset or a DataLoader"
         ):
@@ -66,13 +79,64 @@ class Data:
         """How many batches a pass over the data has; 0 where the data does not say and none has ended yet."""
         return self.reader.steps_per_epoch
 
-    def batch(self, step: int) -> tuple[Any, Any]:
-        """(inputs, target) of a step, from 0. Inputs are a list of tensors in the order of the model's arguments or a
-        dict of them by name; target may be None. It seeds the generators of this process, so nothing else may draw
-        meanwhile.
+    def start(self, workers: int, cpus: list[int] | None = None, pinned: bool = False) -> None:
+        """Has so many processes fetch batches from now on, on those cores, into memory that is page-locked or not.
+
+        They share what this process holds now, so it is called before the model is there. Data that can only be
+        iterated have one process, and a DataLoader that has processes keeps those.
         """
-        seed_all(self.seed, "batch", step)  # for what samples draw
-        return self.parted(self.reader.batch(step))
+        workers = min(workers, self.reader.workers)
+        if workers:
+            self.ahead = Ahead(self.fetch, workers, cpus or [], pinned, self.patience)
+
+    def batch(self, step: int, begin: int = 0, end: int | None = None) -> tuple[Any, Any]:
+        """(inputs, target) of the samples from begin to end of a step, from 0, or of all. Inputs are a list of tensors
+        in the order of the model's arguments or a dict of them by name; target may be None. What it returned before may
+        be overwritten. It seeds the generators of this process, so nothing else may draw meanwhile.
+
+        Of samples that have numbers, no others are read; of what is iterated, all are.
+        """
+        last = (self.size or 1) if end is None else end
+        if self.ahead is not None:
+            found = self.ahead.take(step, begin, last)
+        else:
+            with bounded(self.patience):
+                found = self.fetch(step, begin, last)
+        seed_all(self.seed, "batch", step)  # whatever samples have drawn, here or elsewhere
+        self.check_form(found, step)
+        inputs, target = found
+        return inputs, target
+
+    def fetch(self, step: int, begin: int, end: int) -> tuple[Any, Any]:
+        """A batch, in this process."""
+        with self.source.blamed(
+            "data", f"the batch of step {step} cannot be fetched", "iterate over what data() returns"
+        ):
+            return self.parted(self.reader.batch(step, begin, end))
+
+    def check_form(self, batch: tuple[Any, Any], step: int) -> None:
+        """Refuses a batch whose parts are others than those of the first one. Sizes may differ."""
+        form = form_of(batch)
+        if self.form is None:
+            self.form = form
+        if form != self.form:
+            raise Refusal(
+                "data",
+                f"the batch of step {step} is (inputs, target) {formed(form)}, and the first was {formed(self.form)}",
+                self.at(),
+                "return the same kind of tensors for every sample",
+            )
+
+    def beside(self) -> int:
+        """The most bytes that the processes that fetch had to themselves, together."""
+        return sum(self.ahead.owned) if self.ahead is not None else 0
+
+    def close(self) -> None:
+        """Ends the processes that fetch."""
+        self.reader.close()
+        if self.ahead is not None:
+            self.ahead.close()
+            self.ahead = None
 
     def example(self, samples: int) -> Any:
         """The inputs of the first samples, for a probe; they start again where there are too few."""
@@ -80,8 +144,27 @@ class Data:
 
     def example_batch(self, samples: int) -> tuple[Any, Any]:
         """The inputs and the target of the first samples."""
-        seed_all(self.seed, "example")
-        return self.parted(self.reader.example(samples))
+        with bounded(self.patience):
+            return self.parted(self.reader.example(samples))
+
+    def cost(self, samples: int) -> dict[str, Any]:
+        """What it takes to fetch so many samples other than the first ones: seconds of one thread and bytes, and how
+        many processes can do that at once."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        before, resets = resident(), reset_highest()
+        began = time.perf_counter()
+        try:
+            with bounded(self.patience):
+                batch = self.parted(self.reader.following(samples))
+        finally:
+            torch.set_num_threads(threads)
+        return {
+            "fetch_seconds": time.perf_counter() - began,
+            "batch_bytes": size(list(batch)),
+            "fetch_bytes": max(highest() - before, 0) if resets else 0,
+            "fetchers": self.reader.workers,
+        }
 
     def at(self) -> str:
         return self.source.path if self.source.optional("data") else self.path
@@ -230,6 +313,11 @@ class Data:
 class Rows:
     """Tensors whose first dimension counts the samples."""
 
+    workers = MANY  # that can read at once
+
+    def close(self) -> None:
+        pass
+
     def __init__(self, data: Data, made: Any, batch: int | None) -> None:
         self.whole = data.converted(made)
         sizes = [rows(t) for t in tensors(self.whole)]
@@ -243,17 +331,25 @@ class Rows:
         self.samples, self.order = sizes[0], Order(data.seed, sizes[0], batch)
         self.steps_per_epoch = self.order.steps_per_epoch
 
-    def batch(self, step: int) -> Any:
-        numbers = self.order.numbers(step)
+    def batch(self, step: int, begin: int, end: int) -> Any:
+        numbers = self.order.numbers(step)[begin:end]
         return each(self.whole, lambda t: t.index_select(0, numbers))
 
-    def example(self, samples: int) -> Any:
-        numbers = torch.arange(samples) % self.samples
+    def example(self, samples: int, first: int = 0) -> Any:
+        numbers = torch.arange(first, first + samples) % self.samples
         return each(self.whole, lambda t: t.index_select(0, numbers))
+
+    def following(self, samples: int) -> Any:
+        return self.example(samples, samples)
 
 
 class Samples:
     """A Dataset whose samples have numbers."""
+
+    workers = MANY
+
+    def close(self) -> None:
+        pass
 
     def __init__(self, data: Data, made: Any, batch: int | None) -> None:
         self.data, self.dataset, self.samples = data, made, len(made)
@@ -264,14 +360,23 @@ class Samples:
         self.order = Order(data.seed, self.samples, batch)
         self.steps_per_epoch = self.order.steps_per_epoch
 
-    def batch(self, step: int) -> Any:
-        return self.collated(self.order.numbers(step).tolist())
+    def batch(self, step: int, begin: int, end: int) -> Any:
+        return self.collated(self.order.numbers(step)[begin:end].tolist(), step, begin)
 
-    def example(self, samples: int) -> Any:
-        return self.collated([i % self.samples for i in range(samples)])
+    def example(self, samples: int, first: int = 0) -> Any:
+        return self.collated([i % self.samples for i in range(first, first + samples)], -1, first)
 
-    def collated(self, numbers: list[int]) -> Any:
-        samples = [self.sample(number) for number in numbers]
+    def following(self, samples: int) -> Any:
+        return self.example(samples, samples)
+
+    def collated(self, numbers: list[int], step: int | None = None, begin: int = 0) -> Any:
+        """The samples of these numbers, which begin at a place in a step; without one, they draw from the generators as
+        these are."""
+        samples = []
+        for place, number in enumerate(numbers, begin):
+            if step is not None:
+                seed_all(self.data.seed, "sample", step, place)
+            samples.append(self.sample(number))
         try:
             return default_collate(samples)
         except Exception as error:
@@ -321,7 +426,21 @@ class Stream:
         self.iterator: Iterator[Any] | None = None  # what batches come from
         self.epoch, self.next = 0, 0  # that is iterated over, and the step of the next batch
 
-    def batch(self, step: int) -> Any:
+    @property
+    def workers(self) -> int:
+        """How many processes can read at once: one after another, none beside those of a DataLoader."""
+        return 0 if getattr(self.made, "num_workers", 0) else 1
+
+    def close(self) -> None:
+        self.iterator = None
+
+    def batch(self, step: int, begin: int, end: int) -> Any:
+        found = self.whole(step)
+        if (begin, end) == (0, self.size):
+            return found
+        return each(found, lambda t: t[begin:end] if rows(t) == self.size else t)
+
+    def whole(self, step: int) -> Any:
         epoch, first = self.located(step)
         if self.iterator is None or step < self.next or epoch > self.epoch:
             self.start(epoch, first)
@@ -416,6 +535,27 @@ class Stream:
         columns = zip(*(tensors(batch) for _, batch in found))
         joined = iter([torch.cat(column).index_select(0, torch.arange(samples) % whole) for column in columns])
         return each(found[0][1], lambda _: next(joined))
+
+    def following(self, samples: int) -> Any:
+        return self.example(samples)  # they come in their order
+
+
+def form_of(value: Any) -> Any:
+    """What does not depend on how many samples a batch has, and how long they are."""
+    if isinstance(value, torch.Tensor):
+        return f"of {value.dim()} dimensions in {str(value.dtype)[6:]}"
+    if isinstance(value, dict):
+        return {name: form_of(part) for name, part in value.items()}
+    if isinstance(value, (tuple, list)) and any(True for _ in tensors(value)):
+        return [form_of(part) for part in value]
+    return type(value).__name__
+
+
+def formed(form: Any) -> str:
+    """A form for people."""
+    if isinstance(form, dict):
+        return "{" + ", ".join(f"{name}: {formed(part)}" for name, part in form.items()) + "}"
+    return "(" + ", ".join(map(formed, form)) + ")" if isinstance(form, list) else str(form)
 
 
 def rows(tensor: torch.Tensor) -> int:

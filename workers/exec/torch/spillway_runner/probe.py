@@ -50,6 +50,9 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         (inputs, target), found["dataset"] = data.example_batch(request["batch"]), data.samples
         trim()
         found["data_bytes"] = max(resident() - found["base"], 0)
+        found.update(data.cost(request["batch"]))
+        del data
+        trim()
     modules, before = len(sys.modules), resident()
     model = Model(source, {**request, "device": "cpu"} if bench.apart else request, inputs)
     graph, placeholders = trace(model)

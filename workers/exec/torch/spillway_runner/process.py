@@ -22,6 +22,16 @@ def resident() -> int:
         return 0
 
 
+def owned() -> int:
+    """Bytes of memory of this process that lie in no file, as those do that processes share; 0 where the system does
+    not tell."""
+    try:
+        with open("/proc/self/status") as file:
+            return next((int(line.split()[1]) << 10 for line in file if line.startswith("RssAnon:")), 0)
+    except OSError:
+        return 0
+
+
 def imported(modules: int, before: int, held: int) -> int:
     """The bytes by which code has grown that was imported since there were so many modules and resident() was before,
     where held bytes of tensors were made as well. Libraries import a model's code when it is built."""

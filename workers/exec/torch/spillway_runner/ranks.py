@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from spillway_runner.data import Data
+from spillway_runner.data import PATIENCE, Data
 from spillway_runner.forms import flatten, restore
 from spillway_runner.refusal import Refusal
 from spillway_runner.train import Flight, Part
@@ -43,8 +43,8 @@ class Rank(Part):
         self.sharding, self.schedule_name = request["sharding"], request["schedule"]
         self.begin, self.end = (r * request["batch"] // self.replicas for r in (self.replica, self.replica + 1))
         super().__init__(request)
-        if self.data is None and self.reads_batch:
-            self.data = Data(self.source, request["data"], self.batch_samples, request["seed"])
+        if self.data is None and self.reads_batch:  # a part between that reads an input
+            self.open_data(request)
         self.rank = self.replica * self.count + self.index
         self.wanted = [what for where, what in self.sources if where == "batch"]  # inputs that this part reads
         self.at, self.turn = 0, 0  # the step, and the micro-batch whose forward pass comes next
@@ -52,6 +52,17 @@ class Rank(Part):
         self.busy = 0.0  # seconds of this step
         self.held: tuple[dict[str, torch.Tensor], dict[str, str]] | None = None  # what was captured for a checkpoint
         self.store: dist.Store | None = None
+
+    def build(self, request: dict[str, Any], inputs: Any) -> None:
+        """As of Part; the last part reads targets, which processes fetch that are not to hold the model."""
+        if self.last and self.data is None:
+            self.open_data(request)
+        super().build(request, inputs)
+
+    def open_data(self, request: dict[str, Any]) -> None:
+        patience = request.get("data_timeout") or PATIENCE
+        self.data = Data(self.source, request["data"], self.batch_samples, request["seed"], patience)
+        self.data.start(request.get("data_workers", 0), request.get("data_cpus"), self.device.type == "cuda")
 
     def span(self, micro_batch: int) -> tuple[int, int]:
         """The first sample of a micro-batch of this replica and that of the next, in the batch of all."""
@@ -154,17 +165,22 @@ class Rank(Part):
         if self.data is None:
             self.fetched = [{"inputs": {}, "target": None}] * self.micro_batches
             return
-        inputs, target = self.data.example_batch(self.batch_samples) if step is None else self.data.batch(step)
+        samples = self.end - self.begin
+        if step is None:
+            inputs, target = self.data.example_batch(samples)
+        else:
+            inputs, target = self.data.batch(step, self.begin, self.end)
         inputs = self.binder.bind(inputs, "cpu")
         self.check_shapes(inputs, step or 0)
         inputs = self.binder.placeholders(inputs)
         own = {"inputs": {n: inputs[n] for n in self.wanted}, "target": target if self.last else None}
 
         def rows(begin: int, end: int) -> Callable[[torch.Tensor], torch.Tensor]:
-            return lambda t: t[begin:end] if t.dim() and t.shape[0] == self.batch_samples else t
+            return lambda t: t[begin:end] if t.dim() and t.shape[0] == samples else t
 
         for m in range(self.micro_batches):
-            cut = each(own, rows(*self.span(m)))
+            first, following = self.span(m)
+            cut = each(own, rows(first - self.begin, following - self.begin))
             self.fetched.append(each(cut, lambda t: t.to(self.device, non_blocking=True)))
 
     def rehearse(self) -> None:
@@ -509,7 +525,7 @@ def units(module: nn.Module) -> list[list[nn.Module]]:
 
 
 class ReduceScatter:
-    """That of fully_shard, by an exchange: gloo's own sums all of the tensor on every rank, which sends twice as much."""
+    """That of fully_shard, by an exchange: gloo's own sums the whole tensor on every rank, which sends twice as much."""
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
