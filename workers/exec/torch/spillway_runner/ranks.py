@@ -525,7 +525,7 @@ def units(module: nn.Module) -> list[list[nn.Module]]:
 
 
 class ReduceScatter:
-    """That of fully_shard, by an exchange: gloo's own sums the whole tensor on every rank, which sends twice as much."""
+    """That of fully_shard, by an exchange: gloo's own sums whole tensors on every rank, which sends twice as much."""
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
