@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -52,6 +53,24 @@ type Meta struct {
 	Plan json.RawMessage `json:"plan,omitempty"`
 	// Loss is that of the last finished step; 0 before the first.
 	Loss float64 `json:"loss"`
+	// Validation is how evaluations stand; nil before the first.
+	Validation *Standing `json:"validation,omitempty"`
+}
+
+// Standing is how the evaluations of a training stand.
+type Standing struct {
+	// Goal says by which number, "min:NAME" or "max:NAME".
+	Goal string `json:"goal"`
+	// Best is the best of them, BestStep after how many steps that was; 0 where none was finite.
+	Best     float64 `json:"best"`
+	BestStep int64   `json:"best_step"`
+	// Mark is the last that was better by more than a margin, Stale how many came since.
+	Mark  float64 `json:"mark"`
+	Stale int     `json:"stale"`
+	// BestParts are what stages exported after BestStep steps, beside the checkpoint's own; none where they are its own.
+	BestParts []CheckpointFile `json:"best_parts,omitempty"`
+	// From is the directory that Save finds BestParts in.
+	From string `json:"-"`
 }
 
 // MetaPart is one part of the split that made a checkpoint.
@@ -107,6 +126,22 @@ func (c Checkpoint) Paths() []string {
 	return paths
 }
 
+// BestPaths returns the exported parts of the best step, which may be the checkpoint's own; nil where there are none.
+func (c Checkpoint) BestPaths() []string {
+	s := c.Meta.Validation
+	switch {
+	case s == nil || s.BestStep == 0:
+		return nil
+	case s.BestStep == c.Meta.Step:
+		return c.Paths()
+	}
+	paths := make([]string, len(s.BestParts))
+	for i, f := range s.BestParts {
+		paths[i] = filepath.Join(c.Directory, f.File)
+	}
+	return paths
+}
+
 // Bytes is the size of the exported parts together.
 func (c Checkpoint) Bytes() quantity.Bytes {
 	sum := int64(0)
@@ -133,7 +168,11 @@ func OpenCheckpoint(directory string) (Checkpoint, error) {
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("open checkpoint %s: %w", directory, err)
 	}
-	for _, f := range c.Files {
+	files := c.Files
+	if c.Meta.Validation != nil {
+		files = slices.Concat(files, c.Meta.Validation.BestParts)
+	}
+	for _, f := range files {
 		if err := f.verify(directory); err != nil {
 			return Checkpoint{}, fmt.Errorf("open checkpoint %s: %w", directory, err)
 		}
@@ -182,7 +221,11 @@ func parseManifest(text []byte) (manifest, error) {
 		return m, errors.New("it names no parts")
 	}
 	seen := map[string]bool{Manifest: true}
-	for _, p := range m.Parts {
+	parts := m.Parts
+	if m.Validation != nil {
+		parts = slices.Concat(parts, m.Validation.BestParts)
+	}
+	for _, p := range parts {
 		if !filepath.IsLocal(p.File) || strings.ContainsAny(p.File, `/\`) || p.File == "." || seen[p.File] {
 			return m, fmt.Errorf("part %q; want plain names of files, each once", p.File)
 		}

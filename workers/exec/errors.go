@@ -31,6 +31,9 @@ var ErrMemory = errors.New("out of memory")
 // ErrMissing is wrapped by the error of a step for which somebody gave no answer.
 var ErrMissing = errors.New("no answer comes from")
 
+// ErrNoValidation is wrapped by the error of an evaluation without validation data.
+var ErrNoValidation = errors.New("there are no validation data")
+
 // ErrLoss is wrapped by the error of a step whose loss or gradients are infinite or not numbers.
 var ErrLoss = errors.New("the loss is not finite")
 

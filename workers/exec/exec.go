@@ -80,6 +80,10 @@ type Probe struct {
 	Working []Working
 	// Tied are trained parameters that several operations read and that may be apart all the same.
 	Tied []Tied
+	// Validates says that there are validation data, Metrics are the names of what the user computes of them; nil where
+	// they are not known.
+	Validates bool
+	Metrics   []string
 }
 
 // Fetching is what it takes to fetch some samples.
@@ -299,6 +303,26 @@ type Data struct {
 	StepsPerEpoch int64
 	// Model is Probe.Model.
 	Model string
+	// Validates says that there are validation data, and that the pipeline is an [Evaluator].
+	Validates bool
+}
+
+// Evaluator is a [Pipeline] that can look at validation data.
+type Evaluator interface {
+	// Evaluate runs the model over all validation data, in the modes that it has for evaluation and without gradients. It
+	// is called when no stage runs, and no step after it is another for it: modes, buffers and generators are as before.
+	// Without validation data it returns [ErrNoValidation].
+	Evaluate(ctx context.Context) (Evaluation, error)
+}
+
+// Evaluation is what a model makes of validation data.
+type Evaluation struct {
+	// Samples is how many there are.
+	Samples int
+	// Loss is the mean of the samples' losses, each piece of the data weighed by its samples; Metrics are those that the
+	// user computes of outputs and targets, by name, and means, too.
+	Loss    float64
+	Metrics map[string]float64
 }
 
 // Batch is the inputs and targets of one step.

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -32,6 +34,9 @@ func Save(
 	if err := s.begin(); err != nil {
 		return nil, fmt.Errorf("save checkpoint %s: %w", directory, err)
 	}
+	if err := s.takeBest(); err != nil {
+		return nil, fmt.Errorf("save checkpoint %s: keep the best step: %w", directory, errors.Join(err, s.abandon()))
+	}
 	for n, stage := range pipeline.Stages() {
 		written, err := stage.Export(ctx, filepath.Join(s.temporary, partName(n)))
 		if err != nil {
@@ -47,6 +52,43 @@ func Save(
 		}
 		return c, nil
 	}, nil
+}
+
+// takeBest brings the files of the best step along, as links where the file system has them: so each checkpoint is
+// whole, wherever it is brought, and the files are there once.
+func (s *saving) takeBest() error {
+	v := s.meta.Validation
+	if v == nil || len(v.BestParts) == 0 {
+		return nil
+	}
+	kept := *v
+	kept.BestParts = slices.Clone(v.BestParts)
+	for n, f := range v.BestParts {
+		kept.BestParts[n].File = fmt.Sprintf("best-%d.safetensors", n)
+		from, to := filepath.Join(v.From, f.File), filepath.Join(s.temporary, kept.BestParts[n].File)
+		if os.Link(from, to) == nil {
+			continue
+		}
+		if err := copyFile(from, to); err != nil {
+			return err
+		}
+	}
+	s.meta.Validation = &kept
+	return nil
+}
+
+// copyFile copies a file to the disk.
+func copyFile(from, to string) error {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666) //nolint:gosec // the user's umask decides
+	if err != nil {
+		return errors.Join(err, source.Close())
+	}
+	_, err = io.Copy(file, source)
+	return errors.Join(err, source.Close(), file.Sync(), file.Close())
 }
 
 func partName(stage int) string { return fmt.Sprintf("part-%d.safetensors", stage) }

@@ -75,8 +75,8 @@ func (j Job) normalized() (Job, deviceSet, error) {
 	return j, devices, nil
 }
 
-// besideData are the CPUs that are left to parts where somebody wants so many processes that fetch data: a core less for
-// each process, but one for each part that is asked for.
+// besideData are the CPUs that are left to parts where somebody wants so many processes that fetch data: a core less
+// for each process, but one for each part that is asked for.
 func besideData(own []exec.Device, parts, dataWorkers int) []exec.Device {
 	if dataWorkers <= 0 {
 		return own
@@ -100,6 +100,8 @@ func (j Job) checkNumbers() error {
 		{"micro-batches", int64(j.MicroBatches), mostBatch},
 		{"replicas", int64(j.Replicas), mostBatch},
 		{"steps", j.Steps, math.MaxInt64},
+		{"steps between evaluations", j.EvaluateEvery, math.MaxInt64},
+		{"patience", int64(j.Patience), math.MaxInt64},
 		{"epochs", int64(j.Epochs), math.MaxInt64},
 	} {
 		if n.value < 0 || n.value > n.most {
@@ -108,6 +110,9 @@ func (j Job) checkNumbers() error {
 	}
 	if j.Steps > 0 && j.Epochs > 0 {
 		problems = append(problems, fmt.Errorf("both %d steps and %d epochs; give one of them", j.Steps, j.Epochs))
+	}
+	if _, err := ParseGoal(j.Best); err != nil {
+		problems = append(problems, fmt.Errorf("best: %w", err))
 	}
 	if j.DataWorkers < NoDataWorkers || j.DataWorkers > mostDataWorkers || j.DataTimeout < 0 {
 		problems = append(problems, fmt.Errorf("%d processes for the data, with a timeout of %v; want %d to %d processes, "+
@@ -119,6 +124,7 @@ func (j Job) checkNumbers() error {
 		value, most float64
 	}{
 		{"clip norm", j.ClipNorm, math.MaxFloat64},
+		{"least improvement", j.MinDelta, math.MaxFloat64},
 		{"learning rate", o.LearningRate, math.MaxFloat64},
 		{"momentum", o.Momentum, 1},
 		{"beta1", o.Beta1, 1},
@@ -143,6 +149,7 @@ func (j Job) checkNames() error {
 		{"schedule", j.Schedule, []string{OneForwardOneBackward, GPipe}},
 		{"precision", string(j.Precision), []string{string(exec.Float32), string(exec.BFloat16)}},
 		{"recompute", j.Recompute, []string{RecomputeAuto, RecomputeNever, RecomputeAlways}},
+		{"result", j.Result, []string{ResultLast, ResultBest}},
 		{"optimizer", j.Optimizer.Kind, []string{exec.SGD, exec.Momentum, exec.Adam, exec.AdamW}},
 	} {
 		problems = append(problems, oneOf(word.name, word.value, word.known))

@@ -67,6 +67,7 @@ func newKeeper(job Job, plan planned, pipeline exec.Pipeline, told func(exec.Che
 // adopt takes the checkpoint that the training goes on from, if it is in its own directory, and those before it there:
 // they are removed when two newer ones are complete.
 func (k *keeper) adopt(from exec.Checkpoint) error {
+	k.meta.Validation = standing(from)
 	if !k.owns(from.Directory) {
 		k.complete = []exec.Checkpoint{from} // it is somebody else's to remove
 		return nil
@@ -87,6 +88,36 @@ func (k *keeper) adopt(from exec.Checkpoint) error {
 	slices.SortFunc(k.complete, func(a, b exec.Checkpoint) int { return int(a.Meta.Step - b.Meta.Step) })
 	k.complete = append(k.complete, from)
 	return nil
+}
+
+// standing is how evaluations stood at a checkpoint, with where the files of the best step are; nil before the first.
+func standing(from exec.Checkpoint) *exec.Standing {
+	if from.Meta.Validation == nil {
+		return nil
+	}
+	s := *from.Meta.Validation
+	s.From = from.Directory
+	if s.BestStep == from.Meta.Step {
+		s.BestParts = from.Files
+	}
+	return &s
+}
+
+// paused says that the step that is going on waits for something else, which checkpoints cost nothing.
+func (k *keeper) paused(took time.Duration) {
+	if !k.resumed.IsZero() {
+		k.resumed = k.resumed.Add(took)
+	}
+}
+
+// best begins a checkpoint of the best step so far, which later ones hold on to. Where one is in the making, it waits
+// for that.
+func (k *keeper) best(ctx context.Context, step int64, loss float64) {
+	k.drain(ctx)
+	k.begun = time.Now()
+	if err := k.begin(ctx, step, loss); err != nil && ctx.Err() == nil {
+		k.logger.WarnContext(ctx, "the checkpoint of the best step could not be made", "step", step, "error", err)
+	}
 }
 
 // owns reports whether a checkpoint is one of this directory; both are absolute.
@@ -130,6 +161,11 @@ func (k *keeper) begin(ctx context.Context, step int64, loss float64) error {
 	began := time.Now()
 	meta := k.meta
 	meta.Step, meta.Loss = step, loss
+	if v := meta.Validation; v != nil && v.BestStep == step {
+		own := *v
+		own.BestParts, own.From = nil, ""
+		meta.Validation = &own
+	}
 	wait, err := exec.Save(ctx, k.pipeline, filepath.Join(k.directory, fmt.Sprintf("%s%09d", prefix, step)), meta)
 	if err != nil {
 		return err
@@ -178,6 +214,12 @@ func (k *keeper) take(ctx context.Context, s saved) {
 		return
 	}
 	k.costs.saved(s.copying, s.took)
+	// Later checkpoints take the files of the best step from the newest that has them.
+	if own, now := standing(s.checkpoint), k.meta.Validation; own != nil && now != nil && own.BestStep == now.BestStep {
+		told := *now
+		told.From, told.BestParts = own.From, own.BestParts
+		k.meta.Validation = &told
+	}
 	k.complete = append(k.complete, s.checkpoint)
 	for len(k.complete) > kept {
 		old := k.complete[0]

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -192,6 +193,7 @@ type trainer struct {
 	loss         float64
 	meter        *Meter
 	keeper       keeper
+	validating   validating
 	reported     time.Time // when Progressed was called last
 	looked       time.Time // when usage was read last
 	samples      int       // since reported
@@ -237,6 +239,10 @@ func (t *trainer) train(ctx context.Context, from *exec.Checkpoint) (Result, err
 		t.total = t.totalSteps(perEpoch)
 		t.training.TotalSteps = t.total
 	}
+	var err error
+	if t.validating, err = newValidating(t.job, t.pipeline); err != nil {
+		return Result{}, err
+	}
 	t.keeper = newKeeper(t.job, t.planned, t.pipeline, t.told)
 	if from != nil {
 		if err := exec.Restore(ctx, t.pipeline, *from); err != nil {
@@ -246,6 +252,9 @@ func (t *trainer) train(ctx context.Context, from *exec.Checkpoint) (Result, err
 			return Result{}, err
 		}
 		t.job.Logger.InfoContext(ctx, "training goes on from a checkpoint", "checkpoint", from.Directory, "step", t.start)
+		if t.validating.over(t.standing()) {
+			t.total = t.start
+		}
 	}
 	if err := t.steps(ctx); err != nil {
 		return Result{}, err
@@ -254,11 +263,11 @@ func (t *trainer) train(ctx context.Context, from *exec.Checkpoint) (Result, err
 	if err != nil {
 		return Result{}, fmt.Errorf("save the last checkpoint: %w", err)
 	}
-	model, err := t.write(ctx, last)
-	if err != nil {
+	result := Result{Checkpoint: last.Directory, Loss: t.loss, Losses: t.losses, Training: t.training}
+	if err := t.writeAll(ctx, last, &result); err != nil {
 		return Result{}, err
 	}
-	return Result{Model: model, Checkpoint: last.Directory, Loss: t.loss, Losses: t.losses, Training: t.training}, nil
+	return result, nil
 }
 
 // steps trains until the last step.
@@ -282,7 +291,11 @@ func (t *trainer) steps(ctx context.Context) error {
 		t.meter.Add(report)
 		t.samples += report.Samples
 		t.waited += report.Data
-		if err := t.progress(ctx, step+1 == t.total); err != nil {
+		looked, err := t.evaluate(ctx, step+1)
+		if err != nil {
+			return t.failed(ctx, err)
+		}
+		if err := t.progress(ctx, looked, step+1 == t.total); err != nil {
 			return t.failed(ctx, err)
 		}
 		if step+1 < t.total { // the last one comes anyway
@@ -341,8 +354,8 @@ func (t *trainer) failed(ctx context.Context, cause error) error {
 	return fmt.Errorf("%w; there is no checkpoint from before", cause)
 }
 
-// progress measures and tells, unless that was done a moment ago.
-func (t *trainer) progress(ctx context.Context, last bool) error {
+// progress measures and tells, unless that was done a moment ago and nothing is new.
+func (t *trainer) progress(ctx context.Context, looked, last bool) error {
 	now := time.Now()
 	if last || now.Sub(t.looked) >= usageEvery {
 		t.looked = now
@@ -352,7 +365,7 @@ func (t *trainer) progress(ctx context.Context, last bool) error {
 	}
 	elapsed := now.Sub(t.reported)
 	first := len(t.losses) == 1
-	if !last && !first && elapsed < progressEvery {
+	if !last && !first && !looked && elapsed < progressEvery {
 		return nil
 	}
 	t.meter.Fill(&t.training)
@@ -363,7 +376,7 @@ func (t *trainer) progress(ctx context.Context, last bool) error {
 		defer t.telling.Unlock()
 		t.observer.Progressed(Progress{
 			Training: t.training, Loss: t.loss, SamplesPerSecond: float64(samples) / elapsed.Seconds(),
-			Data: min(1, waited.Seconds()/elapsed.Seconds()),
+			Data: min(1, waited.Seconds()/elapsed.Seconds()), Validation: t.validating.last,
 		})
 	}
 	return nil
@@ -395,16 +408,44 @@ func (t *trainer) told(c exec.Checkpoint) {
 	}
 }
 
-// write makes the model's file of the last checkpoint.
-func (t *trainer) write(ctx context.Context, last exec.Checkpoint) (string, error) {
-	path := filepath.Join(t.job.Directory, modelName(t.job.Executor.Name()))
+// writeAll makes the model's file, of the last step or of the best. Where it is of the last, that of another step that
+// is the best is beside it.
+func (t *trainer) writeAll(ctx context.Context, last exec.Checkpoint, result *Result) error {
+	result.Validation = t.validating.last
+	if s := t.standing(); s != nil {
+		told := *s
+		result.Best = &told
+	}
+	name, wantsBest := modelName(t.job.Executor.Name()), t.job.Result == ResultBest
+	paths, other, err := bestModel(last)
+	if err != nil {
+		if wantsBest {
+			return err
+		}
+		t.job.Logger.WarnContext(ctx, "only the model of the last step is written", "error", err)
+	}
+	if wantsBest {
+		result.Model, err = t.write(ctx, name, paths)
+		return err
+	}
+	if result.Model, err = t.write(ctx, name, last.Paths()); err != nil || !other {
+		return err
+	}
+	ending := filepath.Ext(name)
+	result.BestModel, err = t.write(ctx, strings.TrimSuffix(name, ending)+"-best"+ending, paths)
+	return err
+}
+
+// write makes a file of a model of what stages exported.
+func (t *trainer) write(ctx context.Context, name string, parts []string) (string, error) {
+	path := filepath.Join(t.job.Directory, name)
 	// In a directory of its own: an executor writes to the path that it is given, and others could have put a link under a
 	// name that they can guess.
 	unfinished, err := os.MkdirTemp(t.job.Directory, ".unfinished-model-")
 	if err != nil {
 		return "", fmt.Errorf("write the model: %w", err)
 	}
-	err = t.pipeline.Write(ctx, last.Paths(), filepath.Join(unfinished, filepath.Base(path)))
+	err = t.pipeline.Write(ctx, parts, filepath.Join(unfinished, filepath.Base(path)))
 	var forms []os.DirEntry // of the model
 	if err == nil {
 		forms, err = os.ReadDir(unfinished)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,10 +129,14 @@ func Assigned(executor exec.Executor, visible string) []exec.Device {
 
 // metrics are those of a step.
 func metrics(p Progress) map[string]float64 {
-	return map[string]float64{
+	all := map[string]float64{
 		"loss": p.Loss, "samples_per_second": p.SamplesPerSecond,
 		"step_seconds": p.Training.StepSeconds,
 	}
+	if p.Validation != nil {
+		maps.Copy(all, p.Validation.Numbers())
+	}
+	return all
 }
 
 // store streams a file into the attempt's store.

@@ -39,6 +39,19 @@ type Job struct {
 	Precision exec.Precision
 	// Optimizer is the model's own where it is zero.
 	Optimizer exec.Optimizer
+	// EvaluateEvery is after how many steps the model is evaluated with the validation data, where there are any; 0 is
+	// once an epoch. It is evaluated at the end, too.
+	EvaluateEvery int64
+	// Best is the [Goal] by which the best step is found, whose parameters are kept beside those of the last; empty is the
+	// least ValidationLoss.
+	Best string
+	// Result says whose parameters the trained model has: ResultLast or ResultBest; empty is the first.
+	Result string
+	// Patience ends the training after so many evaluations in turn of which none was better by more than MinDelta than the
+	// best before them; 0 does not.
+	Patience int
+	// MinDelta is from 0.
+	MinDelta float64
 	// ClipNorm bounds the norm of all gradients together; 0 does not.
 	ClipNorm float64
 	// DataWorkers is how many processes fetch the batches that follow while a step computes; 0 chooses by how long that
@@ -123,6 +136,8 @@ type Progress struct {
 	SamplesPerSecond float64
 	// Data is the part of the time in which batches were waited for, from 0 to 1.
 	Data float64
+	// Validation is the newest evaluation; nil before the first of this run.
+	Validation *Evaluated
 }
 
 // Result is what a training comes to.
@@ -130,6 +145,11 @@ type Result struct {
 	// Model is the file of the trained model, in the executor's usual form; Checkpoint is the directory of the last
 	// checkpoint.
 	Model, Checkpoint string
+	// BestModel is the file of the model of the best step, where that is another one than Model's; else empty.
+	BestModel string
+	// Validation is the newest evaluation of this run, Best how all stand; nil where there was none.
+	Validation *Evaluated
+	Best       *exec.Standing
 	// Artifact is the trained model in the attempt's store, where InStage trained it.
 	Artifact activities.Artifact[[]byte]
 	// Loss is the last step's, Losses every step's since the start or the resumed checkpoint.

@@ -15,8 +15,8 @@ func ProbeModel(ctx context.Context, reference string, batch int) (graph.Graph, 
 	return found, err
 }
 
-// Executor returns what trains the PyTorch model that FILE.py:FUNCTION returns on the data at a path, empty for none.
-// logger gets what the model prints.
-func Executor(reference, data string, logger *slog.Logger) (exec.Executor, error) {
-	return torch.New(torch.Options{Model: reference, Data: data, Logger: logger})
+// Executor returns what trains the PyTorch model that FILE.py:FUNCTION returns on the data at a path and evaluates it
+// with those at another, empty for none. logger gets what the model prints.
+func Executor(reference, data, validation string, logger *slog.Logger) (exec.Executor, error) {
+	return torch.New(torch.Options{Model: reference, Data: data, Validation: validation, Logger: logger})
 }

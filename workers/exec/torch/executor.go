@@ -33,7 +33,8 @@ var (
 // are not looked at: the data says what the inputs are, and probes and layouts say where to run.
 //
 // The file says how the model is trained: data(path) returns (inputs, targets), a Dataset or a DataLoader; loss(output,
-// target), optimizer(parameters) and scheduler(optimizer) are optional. Options.Data is the path.
+// target), optimizer(parameters), scheduler(optimizer), validation(path) and metrics(output, target) are optional.
+// Options.Data and Options.Validation are the paths.
 func New(options Options) (*Executor, error) {
 	options, err := options.normalized()
 	if err != nil {
@@ -74,7 +75,8 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 		"file": file, "function": function, "batch": options.Samples, "device": deviceName(options.Device),
 		"repeats": e.options.Repeats,
 		"threads": options.Device.Threads, "training": true, "data": e.options.Data,
-		"precision": cmp.Or(options.Precision, exec.Float32), "memory": options.Device.Memory,
+		"validation": e.options.Validation,
+		"precision":  cmp.Or(options.Precision, exec.Float32), "memory": options.Device.Memory,
 	}, &found)
 	if err != nil {
 		return exec.Probe{}, fmt.Errorf("probe %s: %w", e.options.Model, err)
@@ -91,7 +93,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 	return exec.Probe{
 		Graph: g, Samples: options.Samples, Forward: found.Forward, Backward: found.Backward, Model: found.Model,
 		Dataset: found.Dataset, Base: found.Base, Data: found.Data, Working: found.working(),
-		Tied: found.tied(), Fetching: found.fetching(),
+		Tied: found.tied(), Fetching: found.fetching(), Validates: found.Validates, Metrics: found.Metrics,
 	}, nil
 }
 
@@ -196,7 +198,7 @@ func (e *Executor) start(ctx context.Context, device exec.Device, shared *os.Fil
 // Load starts a process for each part. They load one after the other. The first makes the whole model and hands the
 // others what they hold, so that the host holds one whole model, and a part more.
 func (e *Executor) Load(ctx context.Context, layout exec.Layout) (exec.Pipeline, error) {
-	if layout.Replicas > 1 || layout.Sharding != "" && layout.Sharding != exec.ShardNone {
+	if layout.Replicas > 1 || sharded(layout) {
 		p, err := e.loadRanks(ctx, layout)
 		if err != nil {
 			return nil, fmt.Errorf("load %s in %d replicas of %d parts: %w", e.options.Model, layout.Replicas, len(layout.Parts),
@@ -269,6 +271,7 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 	}
 	cpus := coresForData(allowed, layout.Parts)
 	var example string
+	var sizes []int // of the pieces of validation data
 	for i, part := range layout.Parts {
 		var loaded struct {
 			Model         string `json:"model"`
@@ -277,6 +280,11 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 			Example       string `json:"example"`
 			Samples       int    `json:"samples"`
 			StepsPerEpoch int64  `json:"steps_per_epoch"`
+			Validation    *struct {
+				Sizes      []int `json:"sizes"`
+				Reads      []int `json:"reads"`
+				ReadsBatch bool  `json:"reads_batch"`
+			} `json:"validation"`
 		}
 		lent, err := p.lend(ctx, i)
 		if err != nil {
@@ -284,7 +292,7 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 		}
 		err = p.stages[i].runner.call(ctx, "load", map[string]any{
 			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops, "index": i,
-			"example": example, "lent": lent,
+			"example": example, "lent": lent, "validation": e.options.Validation, "validation_sizes": sizes,
 			"batch": layout.Batch, "micro_batches": layout.MicroBatches, "in_flight": part.InFlight,
 			"recompute": part.Recompute,
 			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer,
@@ -296,9 +304,17 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 			return fmt.Errorf("part %d on %s: %w", i, p.stages[i].name, err)
 		}
 		p.stages[i].reads, p.stages[i].readsBatch = loaded.Reads, loaded.ReadsBatch
+		p.stages[i].inFlight = part.InFlight
+		if v := loaded.Validation; v != nil {
+			p.stages[i].evaluationReads, p.stages[i].evaluationReadsBatch = v.Reads, v.ReadsBatch
+		}
 		if i == 0 {
+			if v := loaded.Validation; v != nil {
+				sizes = v.Sizes
+			}
 			example = loaded.Example
 			p.data = exec.Data{Samples: loaded.Samples, StepsPerEpoch: loaded.StepsPerEpoch, Model: loaded.Model}
+			p.data.Validates = loaded.Validation != nil
 		} else if loaded.Model != p.data.Model {
 			return fmt.Errorf("part %d on %s: the model is another one than that of part 0; let the function build the same "+
 				"model each time it is called", i, p.stages[i].name)

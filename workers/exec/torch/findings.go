@@ -29,6 +29,8 @@ type findings struct {
 	Data       quantity.Bytes `json:"data_bytes"`
 	Model      string         `json:"model"`
 	Dataset    int            `json:"dataset"`
+	Validates  bool           `json:"validates"`
+	Metrics    []string       `json:"metrics"`
 	// What it takes to fetch a batch; see exec.Fetching.
 	FetchSeconds graph.Seconds  `json:"fetch_seconds"`
 	BatchBytes   quantity.Bytes `json:"batch_bytes"`

@@ -39,6 +39,7 @@ type ranks struct {
 var _ interface {
 	exec.Pipeline
 	exec.Stepper
+	exec.Evaluator
 } = (*ranks)(nil)
 
 // rank is a part of a replica.
@@ -111,6 +112,11 @@ func (e *Executor) loadRanks(ctx context.Context, layout exec.Layout) (_ *ranks,
 	return p, p.join(ctx, layout)
 }
 
+// sharded reports whether replicas divide something.
+func sharded(layout exec.Layout) bool {
+	return layout.Sharding != "" && layout.Sharding != exec.ShardNone
+}
+
 // checkReplicas refuses layouts whose replicas torch cannot train together.
 func checkReplicas(layout exec.Layout) error {
 	if err := checkLayout(layout); err != nil {
@@ -157,6 +163,7 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 		return fmt.Errorf("find the cores of processes that fetch data: %w", err)
 	}
 	var example string
+	var sizes []int // of the pieces of validation data
 	codes := make([]string, p.parts)
 	for at, r := range p.all {
 		part := layout.Parts[r.number]
@@ -167,6 +174,11 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 			Example       string `json:"example"`
 			Samples       int    `json:"samples"`
 			StepsPerEpoch int64  `json:"steps_per_epoch"`
+			Validation    *struct {
+				Sizes      []int `json:"sizes"`
+				Reads      []int `json:"reads"`
+				ReadsBatch bool  `json:"reads_batch"`
+			} `json:"validation"`
 		}
 		var lent message
 		if at > 0 {
@@ -175,7 +187,9 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 				return fmt.Errorf("%v: hand over the tensors of part %d: %w", p.all[0], r.number, err)
 			}
 		}
+		validates := r.replica == 0 && !sharded(layout)
 		err := r.runner.call(ctx, "load_rank", map[string]any{
+			"validation": e.options.Validation, "validation_sizes": sizes, "validates": validates,
 			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops,
 			"index": r.number, "replica": r.replica, "replicas": count, "sharding": cmp.Or(layout.Sharding, exec.ShardNone),
 			"schedule": cmp.Or(layout.Collective.Schedule, exec.OneForwardOneBackward),
@@ -189,9 +203,20 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 		if err != nil {
 			return fmt.Errorf("%v: %w", r, err)
 		}
+		r.inFlight = part.InFlight
+		if v := loaded.Validation; v != nil {
+			r.evaluationReads, r.evaluationReadsBatch = v.Reads, v.ReadsBatch
+			sizes = v.Sizes
+		}
 		if at == 0 {
 			example = loaded.Example
-			p.data = exec.Data{Samples: loaded.Samples, StepsPerEpoch: loaded.StepsPerEpoch, Model: loaded.Model}
+			p.data = exec.Data{
+				Samples: loaded.Samples, StepsPerEpoch: loaded.StepsPerEpoch, Model: loaded.Model,
+				Validates: loaded.Validation != nil,
+			}
+		}
+		if r.replica > 0 || at == p.parts-1 {
+			sizes = nil // the others do not evaluate
 		}
 		if r.replica == 0 {
 			codes[r.number] = loaded.Code
@@ -386,6 +411,15 @@ func (p *ranks) Step(ctx context.Context, step int64) (exec.StepReport, error) {
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Evaluate has the first replica look at the validation data.
+func (p *ranks) Evaluate(ctx context.Context) (exec.Evaluation, error) {
+	first := &pipeline{data: p.data}
+	for _, r := range p.all[:p.parts] {
+		first.stages = append(first.stages, r.stage)
+	}
+	return first.Evaluate(ctx)
+}
 
 // Write makes a state_dict with the names of the unsplit model, and beside it the same in a file .safetensors.
 func (p *ranks) Write(ctx context.Context, parts []string, path string) error {

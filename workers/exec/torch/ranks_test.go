@@ -307,3 +307,24 @@ func TestReplicasSendWhatTheFormulasSay(t *testing.T) {
 		}
 	}
 }
+
+// TestTheFirstReplicaEvaluatesAsPlainPyTorchDoes trains two replicas of two parts before and after an evaluation.
+func TestTheFirstReplicaEvaluatesAsPlainPyTorchDoes(t *testing.T) {
+	t.Parallel()
+	python := torchtest.Python2(t)
+	e := executorOf(t, python, "validated.py:build", "")
+	l := replicated(2, "", "x one norm dropout dropout_1 add two", "relu frozen drop last loss")
+	undisturbed := wholeSteps(t, load(t, e, l), 0, 3)
+	p := load(t, e, l)
+	losses := wholeSteps(t, p, 0, 2)
+	got := evaluate(t, p)
+	if want := plainly(t, python, "build", p); !near(got, want) {
+		t.Errorf("got %+v; plain PyTorch finds %+v", got, want)
+	}
+	alike(t, "steps with an evaluation in between", undisturbed, append(losses, wholeSteps(t, p, 2, 3)...), 0)
+	l.Sharding = spillway.ShardParameters
+	const want = "not evaluated with validation data"
+	if _, err := e.Load(t.Context(), l); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("divided parameters: got the error %v; want one that says %q", err, want)
+	}
+}

@@ -88,6 +88,10 @@ type stage struct {
 	reads      []int  // the parts whose messages it reads
 	readsBatch bool
 	timed      bool // passes return when the device has done them
+	inFlight   int  // micro-batches that it may have messages of
+	// evaluationReads and evaluationReadsBatch are reads and readsBatch in evaluation mode.
+	evaluationReads      []int
+	evaluationReadsBatch bool
 }
 
 // pass is a request about a micro-batch.
@@ -116,14 +120,11 @@ func (s *stage) Forward(
 	if s.readsBatch {
 		request["batch"] = batch
 	}
-	if len(s.reads) > 0 {
-		read := make(map[string]exec.Message, len(s.reads))
-		for _, i := range s.reads {
-			if i >= len(from) || from[i] == nil {
-				return nil, fmt.Errorf("part %d on %s: forward: the message of part %d is missing", s.number, s.name, i)
-			}
-			read[strconv.Itoa(i)] = from[i]
-		}
+	read, err := messages(s.reads, from)
+	if err != nil {
+		return nil, fmt.Errorf("part %d on %s: forward: %w", s.number, s.name, err)
+	}
+	if len(read) > 0 {
 		request["from"] = read
 	}
 	var made message
@@ -131,6 +132,18 @@ func (s *stage) Forward(
 		return nil, err
 	}
 	return made, nil
+}
+
+// messages are those that a part reads of earlier ones, by the number of the part.
+func messages(reads []int, from []exec.Message) (map[string]exec.Message, error) {
+	read := make(map[string]exec.Message, len(reads))
+	for _, i := range reads {
+		if i >= len(from) || from[i] == nil {
+			return nil, fmt.Errorf("the message of part %d is missing", i)
+		}
+		read[strconv.Itoa(i)] = from[i]
+	}
+	return read, nil
 }
 
 // Recompute repeats Forward from its inputs, and leaves the buffers as that left them.

@@ -43,6 +43,9 @@ type Options struct {
 	// Data is the path that the file's data(path) gets when a model is trained; without that function an .npz, .pt or .csv
 	// file. Probe does not look at it.
 	Data string
+	// Validation is the path that the file's validation(path) gets, or an .npz, .pt or .csv file; empty leaves it to that
+	// function, which gets Data where it wants a path. Without both there are no validation data.
+	Validation string
 	// Device is CPU or CUDA; empty is CPU.
 	Device string
 	// Repeats is how often each operation is timed, from 1, after a warm-up; 0 is 7. The median counts.

@@ -59,7 +59,7 @@ const (
 
 // Reference makes the executor of the commands the reference executor, which needs no Python.
 func Reference(options exectest.Options) cli.Deps {
-	return cli.Deps{Executor: func(_, _ string, _ *slog.Logger) (exec.Executor, error) {
+	return cli.Deps{Executor: func(_, _, _ string, _ *slog.Logger) (exec.Executor, error) {
 		return exectest.Reference(options), nil
 	}}
 }

@@ -3,7 +3,9 @@ package display
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,16 +93,61 @@ func alternativeLines(plan predictor.Training, s Style) []string {
 // progressBar is how wide the bar of a training's progress is.
 const progressBar = 16
 
+// TrainingNow is how far a training is.
+type TrainingNow struct {
+	predictor.Training
+	// Loss is that of the last step.
+	Loss float64
+	// SamplesPerSecond is the speed.
+	SamplesPerSecond float64
+	// Validation is the newest look at the validation data; nil before the first.
+	Validation *Validation
+}
+
+// Validation is what a look at the validation data found.
+type Validation struct {
+	// Step is after how many steps that was.
+	Step int64 `json:"step"`
+	// Numbers are validation_loss and the metrics.
+	Numbers map[string]float64 `json:"numbers"`
+}
+
+// Best is the best look at the validation data.
+type Best struct {
+	// Metric says by which number, "min:NAME" or "max:NAME", Value what it was and Step after how many steps.
+	Metric string  `json:"metric"`
+	Value  float64 `json:"value"`
+	Step   int64   `json:"step"`
+}
+
+// String lists the numbers, the loss first.
+func (v Validation) String() string {
+	const first = "validation_loss"
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(v.Numbers)) {
+		part := Clean(name) + " " + number(v.Numbers[name])
+		if name == first {
+			parts = slices.Insert(parts, 0, part)
+		} else {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, "  ")
+}
+
 // TrainingLine returns one line that says how far a training is. It fits the style's width; what matters least is left
 // out first.
-func TrainingLine(now predictor.Training, loss, samplesPerSecond float64, s Style) string {
+func TrainingLine(now TrainingNow, s Style) string {
 	parts := []string{
 		fmt.Sprintf("step %d/%d", now.Steps, now.TotalSteps),
-		"loss " + number(loss),
-		number(samplesPerSecond) + " samples/s",
+		"loss " + number(now.Loss),
 	}
+	if now.Validation != nil {
+		parts = append(parts, now.Validation.String())
+	}
+	parts = append(parts, number(now.SamplesPerSecond)+" samples/s")
 	if now.StepSeconds > 0 {
-		parts = append(parts, brief(now.StepSeconds)+" a step", remaining(now),
+		parts = append(parts, brief(now.StepSeconds)+" a step", remaining(now.Training),
 			fmt.Sprintf("plan %s", brief(now.PredictedStepSeconds)))
 		if len(now.Parts) > 1 {
 			parts = append(parts, "bubble "+percent(now.Bubble))
@@ -233,6 +280,11 @@ type Trained struct {
 	Seconds float64 `json:"seconds"`
 	// Training is what was planned beside what came.
 	Training predictor.Training `json:"training"`
+	// Validation is the last look at the validation data, Best the best of all; nil without validation data. BestModel is
+	// the file of the model of the best step, where that is another one than Model's.
+	Validation *Validation `json:"validation,omitempty"`
+	Best       *Best       `json:"best,omitempty"`
+	BestModel  string      `json:"best_model,omitempty"`
 	// Run is that of the engine; empty without one.
 	Run string `json:"run,omitempty"`
 }
@@ -254,7 +306,17 @@ func TrainingEnd(end Trained, s Style) []string {
 	}
 	lines = append(lines, fmt.Sprintf("loss   %s after %s of %s, %s%s", loss, Count(int(done.Steps), "step"),
 		Count(done.Batch, "sample"), seconds(end.Seconds), since))
+	if end.Validation != nil {
+		lines = append(lines, fmt.Sprintf("valid  %s after step %d", end.Validation, end.Validation.Step))
+	}
+	if b := end.Best; b != nil {
+		_, name, _ := strings.Cut(b.Metric, ":")
+		lines = append(lines, fmt.Sprintf("best   %s %s after step %d", Clean(name), number(b.Value), b.Step))
+	}
 	lines = append(lines, "model  "+Clean(end.Model))
+	if end.BestModel != "" {
+		lines = append(lines, "       "+Clean(end.BestModel)+" of the best step")
+	}
 	if end.Checkpoint != "" {
 		lines = append(lines, "state  "+Clean(end.Checkpoint)+" (go on from it with --resume)")
 	}

@@ -93,7 +93,9 @@ func TestALineOfATrainingFitsAndBeginsWithTheStep(t *testing.T) {
 		now.StepSeconds = rapid.Float64Range(0, 1e6).Draw(t, "seconds")
 		loss := rapid.OneOf(rapid.Float64(), rapid.Just(math.NaN()), rapid.Just(math.Inf(1))).Draw(t, "loss")
 		style := display.Style{Width: rapid.IntRange(0, 200).Draw(t, "width"), ASCII: rapid.Bool().Draw(t, "ASCII")}
-		line := display.TrainingLine(now, loss, rapid.Float64Range(0, 1e9).Draw(t, "speed"), style)
+		line := display.TrainingLine(display.TrainingNow{
+			Training: now, Loss: loss, SamplesPerSecond: rapid.Float64Range(0, 1e9).Draw(t, "speed"),
+		}, style)
 		if n := utf8.RuneCountInString(line); n >= max(style.Width, 40) {
 			t.Fatalf("%d columns on a terminal of %d: %s", n, style.Width, line)
 		}
@@ -107,8 +109,12 @@ func TestALineOfATrainingSaysWhatIsLeftAndWhatThePlanSaid(t *testing.T) {
 	t.Parallel()
 	now := split()
 	now.Steps = 100
-	line := display.TrainingLine(now, 2.31, 488.5, display.Style{Width: 160, ASCII: true})
-	want := "####............  step 100/400  loss 2.31  488.5 samples/s  131 ms a step  39.3 s left  plan 120 " +
+	line := display.TrainingLine(display.TrainingNow{
+		Training: now, Loss: 2.31, SamplesPerSecond: 488.5,
+		Validation: &display.Validation{Step: 7, Numbers: map[string]float64{"validation_loss": 2.5, "accuracy": 0.75}},
+	}, display.Style{Width: 160, ASCII: true})
+	want := "####............  step 100/400  loss 2.31  validation_loss 2.5  accuracy 0.75  " +
+		"488.5 samples/s  131 ms a step  39.3 s left  plan 120 " +
 		"ms  bubble 17%"
 	if line != want {
 		t.Errorf("got  %q\nwant %q", line, want)

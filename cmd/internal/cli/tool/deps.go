@@ -18,9 +18,9 @@ type Deps struct {
 	// ProbeModel looks into the PyTorch model that FILE.py:FUNCTION returns, in batches of so many samples, 1 or more, and
 	// returns its op graph; nil when this build cannot.
 	ProbeModel func(ctx context.Context, reference string, batch int) (graph.Graph, error)
-	// Executor returns what trains the PyTorch model that FILE.py:FUNCTION returns on the data at a path, empty for none,
-	// and logs what the model prints; nil when this build cannot.
-	Executor func(reference, data string, logger *slog.Logger) (exec.Executor, error)
+	// Executor returns what trains the PyTorch model that FILE.py:FUNCTION returns on the data at a path and evaluates it
+	// with those at another, empty for none, and logs what the model prints; nil when this build cannot.
+	Executor func(reference, data, validation string, logger *slog.Logger) (exec.Executor, error)
 	// Version is that of this binary, such as "v0.1.0".
 	Version string
 	// Stdin is what `--input -` reads; nil is empty.

@@ -109,6 +109,7 @@ func prepareTraining(t *tool.Tool, model modelFile, flags *trainFlags) (program.
 	}
 	for _, input := range []struct{ flag, path, kind string }{
 		{"--data", flags.data, "data"},
+		{"--validation-data", flags.validation, "validation"},
 		{"--devices", flags.devices, "devices"},
 		{"--resume", flags.resume, "resume"},
 	} {
@@ -120,7 +121,7 @@ func prepareTraining(t *tool.Tool, model modelFile, flags *trainFlags) (program.
 			return program.Prepared{}, fmt.Errorf("find %s %s: %w", input.flag, input.path, err)
 		}
 		where := absolute
-		if input.kind != "data" || !flags.dataInPlace {
+		if input.kind != "data" && input.kind != "validation" || !flags.dataInPlace {
 			where = inputsDirectory + "/" + input.kind + "/" + strings.ReplaceAll(filepath.Base(absolute), "=", "_")
 			c.Files = append(c.Files, where+"="+absolute)
 		}
@@ -199,6 +200,9 @@ func concludeTraining(
 	}
 	end := *values.Told
 	end.Model, end.Run = filepath.Join(flags.out, filepath.FromSlash(values.Model)), ended.Run.Run
+	if values.BestModel != "" {
+		end.BestModel = filepath.Join(flags.out, filepath.FromSlash(values.BestModel))
+	}
 	end.File, end.Function = filepath.Base(model.path), model.function
 	if values.Checkpoint != "" {
 		end.Checkpoint = filepath.Join(flags.out, filepath.FromSlash(values.Checkpoint))

@@ -23,6 +23,11 @@ import (
 // trainFlags are the flags of `train`.
 type trainFlags struct {
 	data, devices, resume, out string
+	validation                 string
+	evaluateEvery              int64
+	best, result               string
+	patience                   int
+	minDelta                   float64
 	sharedOut                  bool
 	here, dataInPlace, json    bool
 	partitions, microBatches   int
@@ -53,6 +58,7 @@ type trainFlags struct {
 func (f *trainFlags) add(flags *pflag.FlagSet) {
 	f.shard = string(exec.ShardNone)
 	f.schedule, f.precision, f.recompute = training.OneForwardOneBackward, string(exec.Float32), training.RecomputeAuto
+	f.result = training.ResultLast
 	f.how = pflag.NewFlagSet("how", pflag.ContinueOnError)
 	f.how.Var(flag.Automatic{Value: &f.partitions}, "partitions",
 		"into how many parts the model is split, one on each device (default auto: by the predicted time of a step)")
@@ -67,7 +73,9 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	f.how.Var(flag.Large{Value: &f.steps}, "steps", "how many steps to train (default: one epoch)")
 	f.how.Var(flag.Count{Value: &f.epochs, Least: 1}, "epochs", "how many passes over the data to train (default 1)")
 	f.how.Var(flag.Count{Value: &f.batch, Least: 1}, "batch", "samples of a step (default 64)")
-	f.how.Var(flag.Automatic{Value: &f.microBatches}, "micro-batches", "into how many parts a batch is cut (default auto)")
+	f.how.Var(flag.Automatic{Value: &f.microBatches}, "micro-batches",
+		"into how many parts a batch is cut, whose gradients are added up before the step: with one part this is gradient "+
+			"accumulation (default auto)")
 	f.how.Var(flag.Choice{Value: &f.schedule, Of: []string{training.OneForwardOneBackward, training.GPipe}}, "schedule",
 		"the order of forward and backward passes of the parts")
 	f.how.Var(flag.Choice{Value: &f.optimizer, Of: []string{exec.SGD, exec.Momentum, exec.Adam, exec.AdamW}}, "optimizer",
@@ -90,6 +98,17 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	f.how.Var(flag.Span{Value: &f.checkpointEvery}, "checkpoint-every",
 		"the time between checkpoints (default as often as is worth it by what one takes and how often attempts are "+
 			"lost, 5s to 10m)")
+	f.how.Var(flag.Large{Value: &f.evaluateEvery}, "eval-every",
+		"after how many steps the validation data are looked at (default once an epoch; always at the end)")
+	f.how.Var(metric{&f.best}, "best",
+		"NAME, min:NAME or max:NAME of the metric by which the best step is found; its model is kept beside the last "+
+			"(default min:"+training.ValidationLoss+")")
+	f.how.Var(flag.Choice{Value: &f.result, Of: []string{training.ResultLast, training.ResultBest}}, "result",
+		"the step whose parameters the trained model has")
+	f.how.Var(flag.Count{Value: &f.patience, Least: 1}, "patience",
+		"after how many looks at the validation data without a better one the training ends (default never)")
+	f.how.Var(flag.Weight{Value: &f.minDelta, Least: 0}, "min-delta",
+		"by how much a look must be better to count for --patience (default 0)")
 	f.how.Var(dataWorkers{&f.dataWorkers}, "data-workers",
 		"how many processes fetch the next batches while a step computes (default auto: by how long a batch takes and "+
 			"what cores are left)")
@@ -97,6 +116,9 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 		"how long a batch may be waited for (default 10m)")
 	flags.AddFlagSet(f.how)
 	flags.StringVar(&f.data, "data", "", "`FILE|DIR` of the data, given to the model's data()")
+	flags.StringVar(&f.validation, "validation-data", "",
+		"`FILE|DIR` of validation data, given to the model's validation() or read as --data is (default what validation() "+
+			"makes of --data)")
 	flags.BoolVar(&f.dataInPlace, "data-in-place", false,
 		"read the data where it is, at a path that every host has, instead of sending it along")
 	flags.StringVar(&f.devices, "devices", "", "`FILE` of the devices that may be used, as `spillway plan` reads it "+
@@ -217,6 +239,30 @@ func (m modelFile) name() string {
 	return flag.ValidName("train-" + stem)
 }
 
+// metric is a flag that takes a goal, as training.ParseGoal reads it.
+type metric struct{ value *string }
+
+// String returns the goal; empty for none.
+func (m metric) String() string {
+	if m.value == nil {
+		return ""
+	}
+	return *m.value
+}
+
+// Type is the placeholder in the usage.
+func (metric) Type() string { return "METRIC" }
+
+// Set reads a goal.
+func (m metric) Set(text string) error {
+	goal, err := training.ParseGoal(text)
+	if err != nil {
+		return &fault.UsageError{Problem: "it is no metric", Hint: "write NAME, min:NAME or max:NAME, as max:accuracy"}
+	}
+	*m.value = goal.String()
+	return nil
+}
+
 // check refuses flags that contradict each other and files that are not there.
 func (f *trainFlags) check() error {
 	if err := flag.Exclusive([]string{"--steps", "--epochs"}, f.steps > 0, f.epochs > 0); err != nil {
@@ -261,6 +307,7 @@ func (f *trainFlags) check() error {
 	}
 	for _, one := range []struct{ flag, path string }{
 		{"--data", f.data},
+		{"--validation-data", f.validation},
 		{"--devices", f.devices},
 		{"--resume", f.resume},
 	} {
@@ -281,7 +328,15 @@ func (f *trainFlags) check() error {
 			}
 		}
 	}
-	if f.dataInPlace && f.data == "" {
+	return f.checkTogether()
+}
+
+// checkTogether refuses flags without those that they are for.
+func (f *trainFlags) checkTogether() error {
+	if f.minDelta > 0 && f.patience == 0 {
+		return &fault.UsageError{Problem: "--min-delta is for --patience", Hint: "say after how many looks: --patience 3"}
+	}
+	if f.dataInPlace && f.data == "" && f.validation == "" {
 		return &fault.UsageError{Problem: "--data-in-place is for --data", Hint: "say which data"}
 	}
 	return nil
@@ -323,6 +378,8 @@ func checkOut(dir string, resumed, shared bool) error {
 func (f *trainFlags) complete(job *training.Job) {
 	job.Partitions, job.Schedule, job.Batch, job.MicroBatches = f.partitions, f.schedule, f.batch, f.microBatches
 	job.Steps, job.Epochs, job.Seed, job.CheckpointEvery = f.steps, f.epochs, f.seed, f.checkpointEvery
+	job.EvaluateEvery, job.Best, job.Result = f.evaluateEvery, f.best, f.result
+	job.Patience, job.MinDelta = f.patience, f.minDelta
 	job.DataWorkers, job.DataTimeout = f.dataWorkers, f.dataTimeout
 	job.Precision, job.ClipNorm, job.Recompute = exec.Precision(f.precision), f.clipNorm, f.recompute
 	job.Replicas, job.Sharding, job.CollectiveTimeout = f.replicas, exec.Sharding(f.shard), f.collectiveTimeout

@@ -71,7 +71,8 @@ func trainJob(
 	defer view.finish()
 	flags.complete(&job)
 	job.Directory, job.Logger = flags.out, view.logger()
-	if job.Executor, err = t.Deps.Executor(model.path+":"+model.function, flags.data, job.Logger); err != nil {
+	reference := model.path + ":" + model.function
+	if job.Executor, err = t.Deps.Executor(reference, flags.data, flags.validation, job.Logger); err != nil {
 		return end, err
 	}
 	if job.Devices, err = trainingDevices(t, flags, job.Executor, view); err != nil {
@@ -93,6 +94,7 @@ func trainJob(
 		return end, stopped(ctx, view, flags, err)
 	}
 	return display.Trained{
+		BestModel: within(flags.out, result.BestModel), Best: bestOf(result), Validation: validationOf(result.Validation),
 		Model: within(flags.out, result.Model), Checkpoint: within(flags.out, result.Checkpoint),
 		File: filepath.Base(model.path), Function: model.function,
 		Loss: result.Loss, Losses: thinned(result.Losses), Resumed: result.Training.Steps - int64(len(result.Losses)),
@@ -219,6 +221,9 @@ type trainedValues struct {
 	StepSeconds float64 `json:"step_seconds"`
 	Model       string  `json:"model"`
 	Checkpoint  string  `json:"checkpoint"`
+	// BestModel is that of the best step, where it is another; Validation is what the last evaluation found.
+	BestModel  string             `json:"best_model,omitempty"`
+	Validation map[string]float64 `json:"validation,omitempty"`
 	// Told is for the command that has started this one; nil for others.
 	Told *display.Trained `json:"trained,omitempty"`
 }
@@ -228,6 +233,10 @@ func reportEnd(report io.Writer, end display.Trained, flags *trainFlags) error {
 	values := trainedValues{
 		Loss: end.Loss, Steps: end.Training.Steps, Seconds: end.Seconds, StepSeconds: end.Training.StepSeconds,
 		Model: below(flags.out, end.Model), Checkpoint: below(flags.out, end.Checkpoint),
+		BestModel: below(flags.out, end.BestModel),
+	}
+	if end.Validation != nil {
+		values.Validation = end.Validation.Numbers
 	}
 	if flags.followed != "" {
 		values.Told = &end

@@ -41,8 +41,10 @@ func TestTheSampleTrainsInTwoPartsAndThenWrites(t *testing.T) {
 	}
 	text := strings.Repeat("Every stage says how much it needs, and gets what it used before.\n", 20)
 	clitest.Put(t, dir, map[string]string{"text.txt": text})
-	deps := cli.Deps{Executor: func(reference, data string, logger *slog.Logger) (exec.Executor, error) {
-		return torch.New(torch.Options{Model: reference, Data: data, Python: interpreter, Repeats: 1, Logger: logger})
+	deps := cli.Deps{Executor: func(reference, data, validation string, logger *slog.Logger) (exec.Executor, error) {
+		return torch.New(torch.Options{
+			Model: reference, Data: data, Validation: validation, Python: interpreter, Repeats: 1, Logger: logger,
+		})
 	}}
 	out := filepath.Join(dir, "trained")
 	code, stdout, stderr := clitest.Execute(t, t.Context(), deps, "train", dir+"/model.py:build", "--data",

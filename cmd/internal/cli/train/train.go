@@ -39,9 +39,17 @@ FUNCTION of MODEL.py returns a torch.nn.Module. The file may have more functions
                             are whole numbers, and the mean squared error for others
   optimizer(parameters)     a torch.optim.Optimizer; --optimizer wins; without both Adam at 0.001
   scheduler(optimizer)      changes the learning rate after each step
+  validation(path)          data that the model is not trained on, in any form of data(path): it is
+                            looked at every --eval-every steps, in evaluation mode. The path is that
+                            of --validation-data, without that the one of --data.
+  metrics(output, target)   a dict of numbers for validation data, means over the samples
   example_inputs(batch)     what the model is measured with, instead of the first samples
   blocks(model)             a list of (name, module) that run in turn, for a model whose path
                             depends on the values of tensors, which cannot be traced
+
+With validation data the model of the best step is kept beside that of the last, by
+validation_loss or by --best, as MODEL-best.pt; --result best makes it the result. --patience ends
+a training early.
 
 The training is a run of the engine, as "spillway run -- PROGRAM" is: the directory of MODEL.py and
 DATA are sent along, sizes are learnt, and an attempt that is lost goes on from its last checkpoint.
@@ -57,6 +65,7 @@ go on from it; a second one stops at once. The exit code is 0 when the model is 
 training failed or was stopped, and 2 when a flag or a file is wrong.`,
 		Example: `  spillway train model.py:build --data train.npz --epochs 3
   spillway train model.py:build --data text --partitions 2 --micro-batches 4 --steps 400
+  spillway train model.py:build --data text --best max:accuracy --patience 3 --result best
   spillway train model.py:build --data text --resume model-trained/checkpoints/step-000000400
   spillway train model.py:build --data train.npz --here --optimizer adamw --learning-rate 0.0003
   spillway train model.py:build --data train.npz --devices devices.yaml --json | jq .plan`,

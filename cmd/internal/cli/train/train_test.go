@@ -111,7 +111,7 @@ func TestTrainHereUsesTheGPUsThatTheProcessWasGiven(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			deps := clitest.Reference(exectest.Options{})
-			deps.Executor = func(string, string, *slog.Logger) (exec.Executor, error) { return gpus, nil }
+			deps.Executor = func(string, string, string, *slog.Logger) (exec.Executor, error) { return gpus, nil }
 			deps.Environment = lookup(map[string]string{training.VisibleGPUs: test.visible})
 			code, stdout, stderr := clitest.Execute(t, t.Context(), deps, "train", clitest.ModelOf(t), "--here", "--json",
 				"--out", filepath.Join(t.TempDir(), "trained"), "--partitions", test.partitions, "--steps", "4", "--batch", "24")

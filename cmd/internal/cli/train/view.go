@@ -25,6 +25,9 @@ const (
 // toldEvery is how often a line about the progress is written where lines are not redrawn.
 const toldEvery = 10 * time.Second
 
+// lookedEvery is how often there is a line about the progress because the validation data were looked at.
+const lookedEvery = time.Second
+
 // trainView shows a training while it goes on. It may be used concurrently.
 type trainView struct {
 	out, err io.Writer
@@ -91,6 +94,16 @@ type trainingProgress struct {
 	Bubble           float64 `json:"bubble"`
 	// DataShare is the part of the time in which batches were waited for, from 0 to 1.
 	DataShare float64 `json:"data_share"`
+	// Validation is the newest look at the validation data.
+	Validation *display.Validation `json:"validation,omitempty"`
+}
+
+// validationOf is an evaluation for people and for JSON; nil of none.
+func validationOf(e *training.Evaluated) *display.Validation {
+	if e == nil {
+		return nil
+	}
+	return &display.Validation{Step: e.Step, Numbers: e.Numbers()}
 }
 
 func (v *trainView) progressed(p training.Progress) {
@@ -102,15 +115,32 @@ func (v *trainView) progressed(p training.Progress) {
 		v.line(map[string]any{"progress": trainingProgress{
 			Step: p.Training.Steps, TotalSteps: p.Training.TotalSteps, Loss: p.Loss, SamplesPerSecond: p.SamplesPerSecond,
 			StepSeconds: p.Training.StepSeconds, Bubble: p.Training.Bubble, DataShare: p.Data,
+			Validation: validationOf(p.Validation),
 		}})
 	case v.quiet:
 	case v.kind == followedByTerminal:
 		display.Printf(v.out, "%s", display.Own(v.prefix+
-			display.TrainingLine(p.Training, p.Loss, p.SamplesPerSecond, v.style)+v.suffix))
+			display.TrainingLine(nowOf(p), v.style)+v.suffix))
 		v.open = true
-	case time.Since(v.toldAt) >= toldEvery || p.Training.Steps >= p.Training.TotalSteps:
+	case time.Since(v.toldAt) >= toldEvery || p.Training.Steps >= p.Training.TotalSteps ||
+		p.Validation != nil && p.Validation.Step == p.Training.Steps && time.Since(v.toldAt) >= lookedEvery:
 		v.toldAt = time.Now()
-		display.Printf(v.out, "%s\n", display.Own(display.TrainingLine(p.Training, p.Loss, p.SamplesPerSecond, v.style)))
+		display.Printf(v.out, "%s\n", display.Own(display.TrainingLine(nowOf(p), v.style)))
+	}
+}
+
+// bestOf is the best evaluation of a training; nil where none was finite.
+func bestOf(result training.Result) *display.Best {
+	if result.Best == nil || result.Best.BestStep == 0 {
+		return nil
+	}
+	return &display.Best{Metric: result.Best.Goal, Value: result.Best.Best, Step: result.Best.BestStep}
+}
+
+// nowOf is what a line about the progress says.
+func nowOf(p training.Progress) display.TrainingNow {
+	return display.TrainingNow{
+		Training: p.Training, Loss: p.Loss, SamplesPerSecond: p.SamplesPerSecond, Validation: validationOf(p.Validation),
 	}
 }
 

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict
 
 from spillway_runner.answers import Answers
 from spillway_runner.devices import survey
+from spillway_runner.evaluation import Evaluation
 from spillway_runner.files import save
 from spillway_runner.probe import probe
 from spillway_runner.requirements import check_distributed
@@ -19,10 +20,16 @@ LOADED: list[Part] = []  # the part of this process
 
 def load_part(request: Request, _: Answers) -> dict[str, Any]:
     LOADED[:] = [Part(request)]
-    part = LOADED[0]
+    return loaded(LOADED[0])
+
+
+def loaded(part: Part) -> dict[str, Any]:
+    """What the engine has to know of a part."""
     answer = {"model": part.digest, "reads": part.reads, "reads_batch": part.reads_batch, "example": part.example}
     if part.data is not None:
         answer.update(samples=part.data.samples or 0, steps_per_epoch=part.data.steps_per_epoch or 0)
+    if part.evaluation is not None:
+        answer["validation"] = part.evaluation.description(part)
     return answer
 
 
@@ -32,16 +39,7 @@ def load_rank(request: Request, _: Answers) -> dict[str, Any]:
 
     rank = Rank(request)
     LOADED[:] = [rank]
-    answer: dict[str, Any] = {
-        "model": rank.digest,
-        "code": rank.code(),
-        "example": rank.example,
-        "reads": [],
-        "reads_batch": False,
-    }
-    if rank.data is not None:
-        answer.update(samples=rank.data.samples or 0, steps_per_epoch=rank.data.steps_per_epoch or 0)
-    return answer
+    return {**loaded(rank), "code": rank.code()}
 
 
 def export_part(request: Request, answers: Answers) -> None:
@@ -52,6 +50,17 @@ def export_part(request: Request, answers: Answers) -> None:
 def of_part(call: Callable[[Any, Request], Any]) -> Command:
     """A command of the loaded part."""
     return lambda request, _: call(LOADED[0], request)
+
+
+def in_evaluation(call: Callable[[Evaluation, Part, Request], Any]) -> Command:
+    """A command of the loaded part in evaluation mode."""
+
+    def command(request: Request, _: Answers) -> Any:
+        part = LOADED[0]
+        assert part.evaluation is not None, "the engine asks where there are validation data"
+        return call(part.evaluation, part, request)
+
+    return command
 
 
 COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
@@ -68,6 +77,9 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "export": export_part,
     "import": of_part(lambda part, request: part.load(request["paths"])),
     "write": of_part(lambda part, request: part.write(request["paths"], request["path"])),
+    "validation_piece": in_evaluation(Evaluation.fetch),
+    "evaluate": in_evaluation(Evaluation.evaluate),
+    "evaluated": in_evaluation(lambda evaluation, part, _: evaluation.end(part)),
     "usage": of_part(lambda part, _: part.usage()),
     "distributed": lambda request, _: check_distributed(),
     "load_rank": load_rank,

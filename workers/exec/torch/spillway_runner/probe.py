@@ -21,9 +21,11 @@ from spillway_runner.model import Model, readable, weight
 from spillway_runner.parts import LOSS, add_loss
 from spillway_runner.process import imported, resident, trim, warm_up
 from spillway_runner.recipe import Recipe
+from spillway_runner.recording import recorded
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import Source, described, users
 from spillway_runner.tracing import Operation, attribute, trace
+from spillway_runner.validation import Validation, check
 from spillway_runner.values import each, shape, size, tensors
 
 Rows = Dict[fx.Node, Dict[str, Any]]  # of operations and inputs, as account makes them
@@ -44,10 +46,12 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         warm_up()
     source, inputs = Source(request["file"]), None
     trim()
-    found = {"base": resident()}
+    found: dict[str, Any] = {"base": resident()}
     if request.get("training"):
         data = Data(source, request["data"], None, 0)
         (inputs, target), found["dataset"] = data.example_batch(request["batch"]), data.samples
+        validation = Validation.of(source, request, request["batch"])
+        found["validates"] = validation is not None
         trim()
         found["data_bytes"] = max(resident() - found["base"], 0)
         found.update(data.cost(request["batch"]))
@@ -99,6 +103,8 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     unused = [readable(n) for n, p in model.module.named_parameters() if id(p) not in used]
     held = number(rows, model.module)
     digest = model.digest()
+    if request.get("training") and validation is not None:
+        found["metrics"] = check(validation, model, recipe, bench, recorded(graph), cast)
     forward, backward = measure_whole(model, clock, request["repeats"], bench, cast, list(rows.values()), memory)
     return {
         **found,

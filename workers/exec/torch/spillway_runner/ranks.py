@@ -43,6 +43,13 @@ class Rank(Part):
         self.sharding, self.schedule_name = request["sharding"], request["schedule"]
         self.begin, self.end = (r * request["batch"] // self.replicas for r in (self.replica, self.replica + 1))
         super().__init__(request)
+        if self.sharding != NONE and (request.get("validation") or self.source.optional("validation")):
+            raise Refusal(
+                "validation",
+                "replicas that divide parameters are not evaluated with validation data",
+                self.source.path,
+                "leave sharding out, or evaluate the trained model afterwards",
+            )
         if self.data is None and self.reads_batch:  # a part between that reads an input
             self.open_data(request)
         self.rank = self.replica * self.count + self.index

@@ -3,10 +3,13 @@
 loss(output, target)   the mean over the samples; or loss(output)
 optimizer(parameters)  a torch.optim.Optimizer
 scheduler(optimizer)   a torch.optim.lr_scheduler, stepped after each step
+metrics(output, target)  numbers by name, means over the samples, of validation data
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any, List, Tuple
 
 import torch
@@ -20,6 +23,8 @@ Named = List[Tuple[str, nn.Parameter]]  # parameters with their names
 
 KINDS = ("sgd", "momentum", "adam", "adamw")
 NUMBERS = (bool, int, float)
+# Names of what a training tells itself, beside metrics.
+TOLD = ("loss", "validation_loss", "samples_per_second", "tokens_per_second", "step_seconds", "mfu")
 
 
 class Recipe:
@@ -33,6 +38,7 @@ class Recipe:
         self.loss_takes_target = self.user_loss is not None and takes(
             getattr(self.user_loss, "forward", self.user_loss), 2
         )
+        self.user_metrics = source.optional("metrics")
         kind = self.config.get("kind") or ""
         if kind and kind not in KINDS:
             raise Refusal("optimizer", f"there is no optimizer {kind}", hint=f"choose one of {', '.join(KINDS)}")
@@ -57,6 +63,42 @@ class Recipe:
         ):
             value = self.user_loss(output, target) if self.loss_takes_target else self.user_loss(output)
         return scalar(value, self.source, "loss() returns", "return the mean over the samples, with a gradient")
+
+    def metrics(self, output: Any, target: Any) -> dict[str, float]:
+        """What the file's metrics() says of an output, by name; nothing without it."""
+        if self.user_metrics is None:
+            return {}
+        with self.source.blamed(
+            "metrics",
+            f"metrics() fails on an output {shapes(output)} and a target {shapes(target)}",
+            "it takes the model's output and the target, and returns a dict of numbers",
+        ):
+            made = self.user_metrics(output, target)
+        hint = 'return a dict of means over the samples, such as {"accuracy": 0.9}'
+        if not isinstance(made, Mapping):
+            raise Refusal(
+                "metrics", f"metrics() returns a {type(made).__name__}, not a dict of numbers", self.source.path, hint
+            )
+        return {self.metric_name(name): self.metric(name, value, hint) for name, value in made.items()}
+
+    def metric_name(self, name: Any) -> str:
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", name) or name in TOLD:
+            raise Refusal(
+                "metrics",
+                f"metrics() names one {name!r}",
+                self.source.path,
+                f"give names of letters, digits and underscores, other than {', '.join(TOLD)}",
+            )
+        return name
+
+    def metric(self, name: str, value: Any, hint: str) -> float:
+        if hasattr(value, "item") and getattr(value, "size", None) is not None:
+            one = value.numel() if isinstance(value, torch.Tensor) else value.size
+            value = value.item() if one == 1 else value
+        if not isinstance(value, NUMBERS):
+            what = described_tensor(value) if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+            raise Refusal("metrics", f"metrics() returns {what} as {name}, not a number", self.source.path, hint)
+        return float(value)
 
     # The optimizer.
 

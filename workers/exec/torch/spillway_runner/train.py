@@ -12,7 +12,7 @@ import pickle
 import sys
 import traceback
 from dataclasses import dataclass, field
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, ContextManager, Tuple
 
 import torch
 from torch import fx, nn
@@ -22,6 +22,7 @@ from spillway_runner.arena import TYPE_NAMES, Arena, Place, Slot
 from spillway_runner.data import PATIENCE, Data
 from spillway_runner.devices import fitting, mark, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
+from spillway_runner.evaluation import Evaluation
 from spillway_runner.files import FORMAT, Files, check_types, replace, save
 from spillway_runner.forms import flatten, restore
 from spillway_runner.model import Model
@@ -32,6 +33,7 @@ from spillway_runner.recording import recorded
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import Source, described, traced, users
 from spillway_runner.tracing import Operation, attribute, traces
+from spillway_runner.validation import Validation
 from spillway_runner.values import amount, each, shape, shapes, size, tensors
 
 Leaf = Tuple[int, int, torch.Tensor]  # part, number of the tensor in its message, tensor of what gets a gradient
@@ -65,10 +67,13 @@ class Part:
         trim()
         self.base = resident()
         self.data: Data | None = None
+        self.validation: Validation | None = None
         self.example: str | None = None
         if self.index == 0:
             patience = request.get("data_timeout") or PATIENCE
             self.data = Data(self.source, request["data"], self.batch_samples, request["seed"], patience)
+            most = -(-self.batch_samples // self.micro_batches)
+            self.validation = Validation.of(self.source, request, most) if request.get("validates", True) else None
             # The trace asks for what they are, not for numbers.
             inputs = each(self.data.batch(0)[0], lambda t: t[:1].clone() if t.dim() else t)
             self.example = base64.b64encode(pickle.dumps(inputs)).decode()
@@ -139,6 +144,7 @@ class Part:
         split = Split(graph, model.module, request["parts"], names)
         self.shared_inputs = {n.target for part in range(1, self.count) for n in split.placeholders(part)}
         self.reads_batch = self.index > 0 and (self.last or bool(split.placeholders(self.index)))
+        self.evaluation = self.in_evaluation(model, split, graph, request)
         self.keyed = KeyedDropout(request["seed"], self.index)
         self.module, self.sources = split.module(self.index, self.keyed.operation, self.device)
         self.tied = tied = split.tied()
@@ -176,8 +182,13 @@ class Part:
         }
         self.parameters = {names[id(t)]: t for t in self.module.parameters()}
         paths = {names[id(t)]: path for path, t in self.module.named_buffers()}
+        alike = [self.module]
+        if self.evaluation is not None:
+            names.update(self.evaluation.names)
+            looked_at = [self.evaluation.held(part) for part in range(self.count)]
+            alike += self.evaluation.build(self.keyed.operation, self.device)
         if device == "meta":
-            made = self.borrow(request["lent"], names)
+            made = self.borrow(request["lent"], names, alike)
             self.parameters = {name: made[id(t)] for name, t in self.parameters.items()}
         elif self.index == 0:
             self.others = [
@@ -190,7 +201,11 @@ class Part:
                 }
                 for other in range(1, self.count)
             ]
+            if self.evaluation is not None:
+                self.others = [{**more, **own} for own, more in zip(self.others, looked_at[1:])]
         self.module.to(self.device)  # parameters stay the same objects, buffers need not
+        for evaluated in alike[1:]:
+            adopt(evaluated.to(self.device), self.module)
         self.modules = {samples: self.module}
         for other, graph in graphs.items():
             if graph is not graphs[samples]:
@@ -211,10 +226,19 @@ class Part:
         """Makes the optimizer of what this part trains, and its scheduler."""
         self.optimizer = self.recipe.optimizer(self.trained)
         self.scheduler = self.recipe.scheduler(self.optimizer)
+        if self.evaluation is not None:
+            self.evaluation.recipe = self.recipe
 
-    def borrow(self, lent: dict[str, Any], names: dict[int, str]) -> dict[int, Any]:
-        """Puts what the first part lent in the place of the module's tensors without memory. Returns it by the
-        identity of those."""
+    def in_evaluation(self, model: Model, split: Split, graph: fx.Graph, request: dict[str, Any]) -> Evaluation | None:
+        """This part in evaluation mode; None where there are no validation data."""
+        sizes = request.get("validation_sizes")
+        if self.validation is not None:
+            sizes = self.validation.sizes() if recorded(graph) else [self.validation.most]
+        return Evaluation(model, split, request["parts"], self.index, sizes) if sizes else None
+
+    def borrow(self, lent: dict[str, Any], names: dict[int, str], modules: list[fx.GraphModule]) -> dict[int, Any]:
+        """Puts what the first part lent in the place of the modules' tensors without memory. Returns it by the identity
+        of those."""
         if lent["model"] != self.digest:
             raise ValueError("the model is another one each time it is built")
         made: dict[int, Any] = {}
@@ -226,7 +250,7 @@ class Part:
                 made[id(t)] = nn.Parameter(copy, t.requires_grad) if isinstance(t, nn.Parameter) else copy
             return made[id(t)]
 
-        for module in self.module.modules():
+        for module in {inner for outer in modules for inner in outer.modules()}:
             for held in (module._parameters, module._buffers):
                 held.update({key: real(t) for key, t in held.items() if t is not None})
         self.arena.unmap(lent["at"])
@@ -266,13 +290,12 @@ class Part:
     def run(self, flight: Flight, micro_batch: int) -> Any:
         begin, end = self.span(micro_batch)
         self.target, self.share = flight.batch.get("target"), (end - begin) / self.batch_samples
-        cast = torch.autocast(self.device.type, dtype=self.precision) if self.precision else contextlib.nullcontext()
         arguments = flight.arguments
         first = self.written is None
         written = range(len(arguments)) if self.written is None else self.written
         arguments = [each(a, torch.clone) if i in written else a for i, a in enumerate(arguments)]
         try:
-            with self.keyed.micro_batch(flight.step, begin, end - begin), cast:
+            with self.keyed.micro_batch(flight.step, begin, end - begin), self.cast():
                 value = self.modules.get(end - begin, self.module)(*arguments)
         except Refusal:
             raise
@@ -281,6 +304,10 @@ class Part:
         if first:
             self.written = {i for i, a in enumerate(arguments) if any(t._version > 0 for t in tensors(a))}
         return value
+
+    def cast(self) -> ContextManager[Any]:
+        """The precision of products."""
+        return torch.autocast(self.device.type, dtype=self.precision) if self.precision else contextlib.nullcontext()
 
     def failed(self, error: Exception, micro_batch: int, backward: bool = False) -> Refusal:
         if out_of_memory(error):
@@ -337,12 +364,14 @@ class Part:
             ", or ".join(hints),
         )
 
-    def receive(self, batch: dict[str, Any], messages: dict[str, Any]) -> tuple[list[Any], list[Leaf]]:
-        """The arguments of the module, and those tensors of them that get a gradient."""
+    def receive(
+        self, batch: dict[str, Any], messages: dict[str, Any], sources: list[tuple[Any, Any]]
+    ) -> tuple[list[Any], list[Leaf]]:
+        """The arguments of a module from their sources, and those tensors of them that get a gradient."""
         arguments: list[Any] = []
         leaves: list[Leaf] = []
         made: dict[tuple[int, int], torch.Tensor] = {}
-        for where, what in self.sources:
+        for where, what in sources:
             if where == "batch":
                 arguments.append(batch["inputs"][what])
                 continue
@@ -393,7 +422,7 @@ class Part:
             raise Refusal("order", f"part {self.index}: more micro-batches are in flight than it was loaded for")
         batch, messages = self.batch_of(request), request.get("from") or {}
         self.follow(messages)
-        arguments, leaves = self.receive(batch, messages)
+        arguments, leaves = self.receive(batch, messages, self.sources)
         origins = {int(part): m["slot"] for part, m in messages.items()}
         flight = Flight(request["step"], batch, arguments, leaves, origins)
         learn = self.written is None

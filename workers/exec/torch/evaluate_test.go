@@ -1,0 +1,241 @@
+package torch_test
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	spillway "github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/exec/torch"
+	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
+)
+
+// evaluate looks at the validation data.
+func evaluate(t *testing.T, p spillway.Pipeline) spillway.Evaluation {
+	t.Helper()
+	evaluator, can := p.(spillway.Evaluator)
+	if !can || !p.Data().Validates {
+		t.Fatalf("the pipeline does not evaluate: %v, %+v", can, p.Data())
+	}
+	found, err := evaluator.Evaluate(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// plainly evaluates a trained model as PyTorch's users do.
+func plainly(t *testing.T, python, function string, p spillway.Pipeline) spillway.Evaluation {
+	t.Helper()
+	const text = `
+import importlib.util, json, sys
+import torch
+spec = importlib.util.spec_from_file_location("validated", "testdata/validated.py")
+validated = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(validated)
+model = getattr(validated, sys.argv[1])()
+model.load_state_dict(torch.load(sys.argv[2]))
+model.eval()
+with torch.no_grad():
+    x, y = validated.validation()
+    output = model(x)
+    loss = torch.nn.functional.cross_entropy(output, y)
+    accuracy = (output.argmax(-1) == y).double().mean()
+    zeros = (y == 0).double().mean()
+metrics = {"accuracy": accuracy.item(), "zeros": zeros.item()}
+print(json.dumps({"Samples": len(x), "Loss": loss.item(), "Metrics": metrics}))
+`
+	path := filepath.Join(t.TempDir(), "model.pt")
+	if err := p.Write(t.Context(), export(t, p), path); err != nil {
+		t.Fatal(err)
+	}
+	printed, err := exec.CommandContext(t.Context(), python, "-B", "-c", text, function, path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found spillway.Evaluation
+	if err := json.Unmarshal(printed, &found); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// near compares evaluations to the last digits of float32.
+func near(a, b spillway.Evaluation) bool {
+	same := func(x, y float64) bool { return math.Abs(x-y) <= 2e-6*math.Max(1, math.Abs(x)) }
+	return a.Samples == b.Samples && same(a.Loss, b.Loss) && maps.EqualFunc(a.Metrics, b.Metrics, same)
+}
+
+func pythons(t *testing.T) map[string]func(testing.TB) string {
+	t.Helper()
+	return map[string]func(testing.TB) string{"torch": torch.RequirePython, "torch2": torchtest.Python2}
+}
+
+// TestAnEvaluationIsThatOfPlainPyTorchAndLeavesNoTrace trains with and without evaluations in between, whole and split.
+func TestAnEvaluationIsThatOfPlainPyTorchAndLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	const steps = 3
+	cases := []struct {
+		function string
+		layout   spillway.Layout
+	}{
+		{"build", layout()},
+		{"build", layout("x one norm dropout dropout_1 add two", "relu frozen drop last loss")},
+		{"tied", layout("x linear norm", "drop", "linear_1 loss")},
+	}
+	for version, find := range pythons(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			python := find(t)
+			for _, c := range cases {
+				e := executorOf(t, python, "validated.py:"+c.function, "")
+				want := train(t, load(t, e, c.layout), c.layout, steps)
+				p := load(t, e, c.layout)
+				run, losses := engine(t, p, c.layout), []float64(nil)
+				var got spillway.Evaluation
+				for step := range int64(steps) {
+					report, err := run.Step(t.Context(), step)
+					if err != nil {
+						t.Fatal(err)
+					}
+					losses, got = append(losses, report.Loss), evaluate(t, p)
+				}
+				parts := len(c.layout.Parts)
+				if want := plainly(t, python, c.function, p); !near(got, want) {
+					t.Errorf("%s in %d parts: %+v; plain PyTorch finds %+v", c.function, parts, got, want)
+				}
+				if diff := cmp.Diff(want, losses); diff != "" {
+					t.Errorf("%s in %d parts: the losses without and with evaluations:\n%s", c.function, parts, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestAnEvaluationPutsBuffersBack has a module that writes to one in evaluation mode.
+func TestAnEvaluationPutsBuffersBack(t *testing.T) {
+	t.Parallel()
+	l := layout()
+	e := newExecutor(t, "validated.py:blocks_of_writes", "")
+	want := train(t, load(t, e, l), l, 3)
+	p := load(t, e, l)
+	evaluate(t, p)
+	if diff := cmp.Diff(want, train(t, p, l, 3)); diff != "" {
+		t.Errorf("the losses without and with an evaluation before:\n%s", diff)
+	}
+}
+
+// TestALanguageModelIsEvaluatedInParts has one whose graph belongs to shapes, and pieces of two sizes.
+func TestALanguageModelIsEvaluatedInParts(t *testing.T) {
+	t.Parallel()
+	python := torchtest.Python2(t)
+	file := filepath.Join(t.TempDir(), "model.py")
+	const text = `
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+def build():
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=12, n_embd=16, n_layer=2, n_head=2))
+
+def words(seed, count):
+    ids = torch.randint(0, 50, (count, 12), generator=torch.Generator().manual_seed(seed))
+    return {"input_ids": ids, "labels": ids}
+
+def data():
+    return words(1, 24)
+
+def validation():
+    return words(2, 7)
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := torch.New(torch.Options{Python: python, Model: file + ":build", Repeats: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := e.Probe(t.Context(), spillway.ProbeOptions{Samples: 2, Device: spillway.Device{Threads: 1}})
+	if err != nil || !found.Validates {
+		t.Fatalf("the probe says %v, %v", found.Validates, err)
+	}
+	var ops []string
+	for _, op := range found.Graph.Ops {
+		ops = append(ops, op.ID)
+	}
+	half := slices.IndexFunc(ops, func(id string) bool { return strings.Contains(id, "h_1") })
+	if half < 0 {
+		half = len(ops) / 2
+	}
+	var all []spillway.Evaluation
+	var losses [][]float64
+	for _, l := range []spillway.Layout{layout(), layout(strings.Join(ops[:half], " "), strings.Join(ops[half:], " "))} {
+		l.Batch, l.MicroBatches = 8, 2
+		p := load(t, e, l)
+		all = append(all, evaluate(t, p))
+		losses = append(losses, train(t, p, l, 2))
+		all = append(all, evaluate(t, p))
+	}
+	if !near(all[0], all[2]) || !near(all[1], all[3]) || all[0].Loss == all[1].Loss || all[0].Samples != 7 {
+		t.Errorf("whole before and after 2 steps, then split: %+v", all)
+	}
+	if diff := cmp.Diff(losses[0], losses[1]); diff != "" {
+		t.Errorf("the losses whole and split:\n%s", diff)
+	}
+}
+
+// TestValidationThatCannotBeIsToldByTheProbe has what is wrong with the file's functions.
+func TestValidationThatCannotBeIsToldByTheProbe(t *testing.T) {
+	t.Parallel()
+	whole, err := os.ReadFile("testdata/validated.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ add, want string }{
+		"another shape": {
+			"def validation():\n    return torch.randn(4, 7), torch.zeros(4).long()",
+			"mat1 and mat2 shapes cannot be multiplied",
+		},
+		"another type": {
+			"def validation():\n    return torch.zeros(4, 6).long(), torch.zeros(4).long()",
+			"the input x of the validation data is (2, 6) of int64, and that of the training data is (2, 6) of float32",
+		},
+		"no samples": {"def validation():\n    return []", "the validation data"},
+		"an error":   {"def validation():\n    return 1 / 0", "validation() fails: ZeroDivisionError"},
+		"no dict":    {"def metrics(output, target):\n    return 1.0", "metrics() returns a float, not a dict of numbers"},
+		"no number": {
+			"def metrics(output, target):\n    return {'accuracy': output}",
+			"metrics() returns (2, 2) of float32 as accuracy, not a number",
+		},
+		"a taken name": {"def metrics(output, target):\n    return {'loss': 1}", "metrics() names one 'loss'"},
+		"an error in metrics": {
+			"def metrics(output, target):\n    return {'one': missing}",
+			"metrics() fails on an output (2, 2) and a target (2): NameError",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "model.py")
+			if err := os.WriteFile(file, append(whole, "\n"+c.add+"\n"...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e, err := torch.New(torch.Options{Python: torch.RequirePython(t), Model: file + ":build", Repeats: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = e.Probe(t.Context(), spillway.ProbeOptions{Samples: 2, Device: spillway.Device{Threads: 1}})
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, spillway.ErrRequest) {
+				t.Errorf("the probe says %v; want %q", err, c.want)
+			}
+		})
+	}
+}
