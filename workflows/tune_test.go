@@ -1,7 +1,6 @@
 package workflows_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,7 +29,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	spillway "github.com/spillway-ml/spillway/workflows"
-	"github.com/spillway-ml/spillway/workflows/internal/account"
 	"github.com/spillway-ml/spillway/workflows/runs"
 	"github.com/spillway-ml/spillway/workflows/spillwaytest"
 )
@@ -322,347 +319,6 @@ func TestATuningNoneOfWhoseTrialsTellsAnythingFails(t *testing.T) {
 			_, err := f.run(t, s)
 			if err == nil || !strings.Contains(err.Error(), c.want) || len(f.tasks) > c.tasks {
 				t.Errorf("after %d tasks: got %v, want %q", len(f.tasks), err, c.want)
-			}
-		})
-	}
-}
-
-// TestATuningStaysWithinItsMoney has jobs that cost a dollar for each epoch: what is spent and reserved never exceeds
-// what the tuning, or its run, may spend, and the best so far is the result.
-func TestATuningStaysWithinItsMoney(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		money, budget quantity.Money
-		ended         string
-	}{
-		"of its own":                   {30 * quantity.USD, 0, runs.EndedMoney},
-		"its run's":                    {0, 30 * quantity.USD, runs.EndedBudget},
-		"its own, less than the run's": {30 * quantity.USD, 400 * quantity.USD, runs.EndedMoney},
-		"its run's, less than its own": {400 * quantity.USD, 30 * quantity.USD, runs.EndedBudget},
-		"enough":                       {1000 * quantity.USD, 2000 * quantity.USD, runs.EndedDone},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newTuner(t, spillway.Goal{Budget: c.budget}, func(_ context.Context, in fitInput, task wire.Task) (
-				wire.Result, error,
-			) {
-				cost := quantity.USD.Times(in.Trial.To - in.Trial.From)
-				if !task.Budgeted {
-					t.Errorf("task %s may cost anything", task.ID)
-				}
-				if cost > task.Reserved { // as an attempt that is given no more
-					return wire.Result{Cost: task.Reserved}, temporal.NewNonRetryableApplicationError("used up", wire.BudgetError,
-						nil, map[string]any{"spent_picodollars": task.Reserved})
-				}
-				return told(float64(in.Trial.Number)+1/in.Trial.To, cost), nil
-			})
-			s := fitSearch()
-			s.Money = c.money
-			best, err := f.run(t, s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			limit := c.money
-			if c.budget > 0 && (limit == 0 || c.budget < limit) {
-				limit = c.budget
-			}
-			if f.most > limit || best.Tuning.Spent != f.spent || best.Tuning.Ended != c.ended || best.Trial != 0 {
-				t.Errorf("%s were spent and reserved of %s, %s spent, %s told, it ended %q, the best is %d", f.most, limit,
-					f.spent, best.Tuning.Spent, best.Tuning.Ended, best.Trial)
-			}
-		})
-	}
-}
-
-// TestTheLogOfATuningWithMoneySaysWhichTrialsRan: a job that waits until another has ended and freed money was taken
-// before that one was reported, which decides what the search gives out when it is made anew from the log.
-func TestTheLogOfATuningWithMoneySaysWhichTrialsRan(t *testing.T) {
-	t.Parallel()
-	for seed := range uint64(4) {
-		for _, money := range []quantity.Money{25, 60, 120} {
-			ran := map[string]float64{} // by task
-			var f *tuner
-			f = newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, task wire.Task) (wire.Result, error) {
-				f.mu.Lock()
-				ran[task.ID] = in.Rate
-				f.mu.Unlock()
-				return told(fitLoss(in), quantity.USD.Times(in.Trial.To-in.Trial.From)), nil
-			})
-			s := fitSearch()
-			s.Seed, s.Money = seed, money*quantity.USD
-			best, err := f.run(t, s)
-			if err != nil {
-				t.Fatalf("seed %d, %s: %v", seed, s.Money, err)
-			}
-			if best.Objective != best.Output.Loss {
-				t.Errorf("seed %d, %s: the best told %g, and its output says %g", seed, s.Money, best.Objective, best.Output.Loss)
-			}
-			for _, trial := range best.Tuning.Trials {
-				for _, job := range trial.Jobs {
-					if rate := trial.Configuration["rate"].Number; ran[job.Task] != rate {
-						t.Errorf("seed %d, %s: task %s ran with rate %g, and its trial %d has %g", seed, s.Money, job.Task,
-							ran[job.Task], trial.Number, rate)
-					}
-				}
-			}
-		}
-	}
-}
-
-// TestAGrowingJobWaitsForWhatOthersFree has a second job ask for more than is left while a third one runs, which frees
-// it.
-func TestAGrowingJobWaitsForWhatOthersFree(t *testing.T) {
-	t.Parallel()
-	asked, answer := make(chan struct{}), make(chan wire.Reserved, 1)
-	f := newTuner(t, spillway.Goal{}, func(ctx context.Context, _ fitInput, task wire.Task) (wire.Result, error) {
-		switch task.ID {
-		case "fit-0":
-			return told(1, 1000), nil
-		case "fit-1":
-			select {
-			case given := <-answer:
-				if given.Amount >= 3000 {
-					return told(1, 3000), nil
-				}
-			case <-ctx.Done():
-			}
-			return wire.Result{Cost: task.Reserved}, temporal.NewNonRetryableApplicationError("used up", wire.BudgetError,
-				nil, map[string]any{"spent_picodollars": task.Reserved})
-		}
-		<-asked
-		return told(1, 500), nil
-	})
-	child, running := "", 0
-	f.env.SetOnChildWorkflowStartedListener(func(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
-		child = info.WorkflowExecution.ID
-	})
-	f.env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) {
-		if running++; running != 3 {
-			return
-		}
-		err := f.env.UpdateWorkflowByID(child, wire.ReserveUpdate, "", &testsuite.TestUpdateCallback{
-			OnAccept: func() { close(asked) }, OnReject: func(err error) { t.Error(err) },
-			OnComplete: func(told any, _ error) {
-				reserved, _ := told.(wire.Reserved)
-				answer <- reserved
-			},
-		}, wire.Reserve{Task: "fit-1", Least: 3000, Want: 3000, Waits: true})
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	s := fitSearch()
-	s.Algorithm, s.Trials, s.Most, s.Money = spillway.Random, 3, 1, 5000
-	best, err := f.run(t, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if best.Tuning.Ended != runs.EndedDone || best.Tuning.Spent != 4500 {
-		t.Errorf("it ended %q after it had spent %d: %+v", best.Tuning.Ended, best.Tuning.Spent, best.Tuning.Trials)
-	}
-}
-
-// TestATuningWhoseOwnMoneyRefusesAJobSaysSo, and does not put it down to the budget of its run, which has more.
-func TestATuningWhoseOwnMoneyRefusesAJobSaysSo(t *testing.T) {
-	t.Parallel()
-	answer := make(chan struct{})
-	f := newTuner(t, spillway.Goal{Budget: 100_000}, func(ctx context.Context, _ fitInput, task wire.Task) (
-		wire.Result, error,
-	) {
-		if task.ID == "fit-0" {
-			return told(1, 1000), nil
-		}
-		select {
-		case <-answer:
-		case <-ctx.Done():
-		}
-		return wire.Result{Cost: task.Reserved}, temporal.NewNonRetryableApplicationError("used up", wire.BudgetError,
-			nil, map[string]any{"spent_picodollars": task.Reserved})
-	})
-	child, running := "", 0
-	f.env.SetOnChildWorkflowStartedListener(func(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
-		child = info.WorkflowExecution.ID
-	})
-	f.env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) {
-		if running++; running != 2 {
-			return
-		}
-		err := f.env.UpdateWorkflowByID(child, wire.ReserveUpdate, "", &testsuite.TestUpdateCallback{
-			OnAccept: func() {}, OnReject: func(err error) { t.Error(err) },
-			OnComplete: func(any, error) { close(answer) },
-		}, wire.Reserve{Task: "fit-1", Least: 9000, Want: 9000, Waits: true})
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	s := fitSearch()
-	s.Algorithm, s.Trials, s.Most, s.Money = spillway.Random, 2, 1, 5000
-	best, err := f.run(t, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if best.Tuning.Ended != runs.EndedMoney || !strings.Contains(best.Tuning.Trials[1].Why, "that the tuning may cost") {
-		t.Errorf("it ended %q: %+v", best.Tuning.Ended, best.Tuning.Trials)
-	}
-}
-
-// TestMoneyForThePartBeforeOfATuningIsNotTaken: parts of a tuning have one workflow ID, and a signal may come late.
-func TestMoneyForThePartBeforeOfATuningIsNotTaken(t *testing.T) {
-	t.Parallel()
-	limit := 30 * quantity.USD
-	f := newTuner(t, spillway.Goal{Budget: limit}, func(_ context.Context, in fitInput, task wire.Task) (
-		wire.Result, error,
-	) {
-		return told(float64(in.Trial.Number), min(task.Reserved, quantity.USD.Times(in.Trial.To-in.Trial.From))), nil
-	})
-	f.env.SetOnChildWorkflowStartedListener(func(info *workflow.Info, _ workflow.Context, _ converter.EncodedValues) {
-		late := account.Block{Seq: 99, Part: info.WorkflowExecution.ID + "#7", Granted: 400 * quantity.USD}
-		if err := f.env.SignalWorkflowByID(info.WorkflowExecution.ID, "spillway.money", late); err != nil {
-			t.Error(err)
-		}
-	})
-	if best, err := f.run(t, fitSearch()); err != nil || f.most > limit || best.Tuning.Ended != runs.EndedBudget {
-		t.Errorf("%v: it ended %q, and %s were spent and reserved of %s", err, best.Tuning.Ended, f.most, limit)
-	}
-}
-
-func TestATuningThatCannotPayOneTrialSaysSo(t *testing.T) {
-	t.Parallel()
-	f := newTuner(t, spillway.Goal{}, func(_ context.Context, _ fitInput, task wire.Task) (wire.Result, error) {
-		return wire.Result{}, temporal.NewNonRetryableApplicationError("used up", wire.BudgetError, nil,
-			map[string]any{"spent_picodollars": task.Reserved})
-	})
-	s := fitSearch()
-	s.Money = quantity.USD / 100
-	if _, err := f.run(t, s); err == nil || !strings.Contains(err.Error(), "no trial could be paid from the $0.01") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestATuningEndsWhenItsTimeIsUp has jobs that take a minute, in a time that is skipped.
-func TestATuningEndsWhenItsTimeIsUp(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		time, deadline, first time.Duration // first is what the first job takes
-		ended                 string
-		failed                string
-		least                 int // trials that begin
-	}{
-		"there is enough":                   {10 * time.Hour, 0, time.Minute, runs.EndedDone, "", 27},
-		"there is too little":               {150 * time.Second, 0, time.Minute, runs.EndedTime, "", 6},
-		"the run's deadline comes":          {0, 150 * time.Second, time.Minute, runs.EndedDeadline, "", 6},
-		"a trial never reports":             {10 * time.Minute, 0, 1000 * time.Hour, runs.EndedTime, "", 20},
-		"it is not enough for a single job": {30 * time.Second, 0, time.Minute, "", `no trial told "loss" within the 30s`, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newTuner(t, spillway.Goal{Deadline: c.deadline}, nil)
-			var begun atomic.Bool
-			f.env.OnActivity(fit.Name(), mock.Anything, mock.Anything, mock.Anything).
-				Return(told(1, 0), nil).
-				AfterFn(func() time.Duration {
-					if begun.Swap(true) {
-						return time.Minute
-					}
-					return c.first
-				})
-			s := fitSearch()
-			s.Time = c.time
-			best, err := f.run(t, s)
-			if c.failed != "" {
-				if err == nil || !strings.Contains(err.Error(), c.failed) {
-					t.Errorf("got %v, want %q", err, c.failed)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			took, limit := best.Tuning.EndedAt.Sub(best.Tuning.StartedAt), cmp.Or(c.time, c.deadline)
-			if best.Tuning.Ended != c.ended || took > limit || best.Tuning.Begun < c.least {
-				t.Errorf("it began %d trials in %s and ended: %s; want %s within %s", best.Tuning.Begun, took,
-					best.Tuning.Ended, c.ended, limit)
-			}
-			if c.first > time.Hour && !slices.ContainsFunc(best.Tuning.Trials, func(trial runs.Trial) bool {
-				return strings.Contains(trial.Why, "the tuning's time was up")
-			}) {
-				t.Errorf("no trial was stopped for the time: %+v", best.Tuning.Trials)
-			}
-		})
-	}
-}
-
-// TestWhatWaitsForASlotTakesNoLongerForIt has one slot do a tuning's jobs one after another, ten seconds each, while
-// eight of them are scheduled at a time: there is enough time for all of them, or not.
-func TestWhatWaitsForASlotTakesNoLongerForIt(t *testing.T) {
-	t.Parallel()
-	const each = 10 * time.Second
-	for limit, want := range map[time.Duration]string{
-		500 * time.Second: runs.EndedDone, 155 * time.Second: runs.EndedTime,
-	} {
-		t.Run(limit.String(), func(t *testing.T) {
-			t.Parallel()
-			f := newTuner(t, spillway.Goal{}, nil)
-			result := told(1, 0)
-			result.Took = each
-			begin := f.env.Now()
-			ends := []chan time.Duration{make(chan time.Duration, 1)} // when the slot is free for a job, by number
-			ends[0] <- 0
-			for number := range 60 {
-				ends = append(ends, make(chan time.Duration, 1))
-				own := mock.MatchedBy(func(task wire.Task) bool { return task.ID == fmt.Sprint("fit-", number) })
-				f.env.OnActivity(fit.Name(), mock.Anything, own, mock.Anything).Return(result, nil).
-					AfterFn(func() time.Duration {
-						now := f.env.Now().Sub(begin)
-						end := max(<-ends[number], now) + each
-						ends[number+1] <- end
-						return end - now
-					})
-			}
-			s := fitSearch()
-			s.Time = limit
-			best, err := f.run(t, s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if best.Tuning.Ended != want {
-				t.Errorf("of %s it took %s, and ended: %s", limit, best.Tuning.EndedAt.Sub(best.Tuning.StartedAt),
-					best.Tuning.Ended)
-			}
-			for _, trial := range best.Tuning.Trials {
-				if strings.Contains(trial.Why, "the tuning's time was up") {
-					t.Errorf("trial %d was begun too late: %s", trial.Number, trial.Why)
-				}
-			}
-		})
-	}
-}
-
-// TestAnotherDeadlineReachesATuningUnderWay has jobs that take a minute, and a run that is given less time, or more,
-// after the first ones.
-func TestAnotherDeadlineReachesATuningUnderWay(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		before, after time.Duration
-		ended         string
-	}{
-		"sooner": {0, 150 * time.Second, runs.EndedDeadline},
-		"later":  {400 * time.Second, 10 * time.Hour, runs.EndedDone},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newTuner(t, spillway.Goal{Deadline: c.before}, nil)
-			f.env.OnActivity(fit.Name(), mock.Anything, mock.Anything, mock.Anything).Return(told(1, 0), nil).
-				AfterFn(func() time.Duration { return time.Minute })
-			f.env.RegisterDelayedCallback(func() {
-				f.env.UpdateWorkflowNoRejection(runs.GoalUpdate, "", t, spillway.Goal{Deadline: c.after})
-			}, 90*time.Second)
-			best, err := f.run(t, fitSearch())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if best.Tuning.Ended != c.ended {
-				t.Errorf("it ended %q with %d trials, want %q", best.Tuning.Ended, best.Tuning.Begun, c.ended)
 			}
 		})
 	}
@@ -1046,83 +702,6 @@ func TestATrialThatItsCurveLeavesBehindDoesNotGoOn(t *testing.T) {
 	}
 }
 
-// TestARetryOfATuningTakesTheJobsThatWereDone breaks a tuning after some of its jobs and tries the run again: each job
-// is done once, trials go on from the checkpoints that the first run made, and the best is that of an undisturbed one.
-func TestARetryOfATuningTakesTheJobsThatWereDone(t *testing.T) {
-	t.Parallel()
-	var undisturbed spillway.Tuned[fitted]
-	for _, stop := range []int{0, 1, 13, 30, 1000} {
-		t.Run(strconv.Itoa(stop), func(t *testing.T) {
-			var kept memory
-			done := map[string]int{} // how often each job was done, by its trial and rung
-			start := func(run string, most int) *tuner {
-				var f *tuner
-				f = newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, task wire.Task) (wire.Result, error) {
-					kept.mu.Lock()
-					defer kept.mu.Unlock()
-					if len(done) >= most {
-						return wire.Result{}, temporal.NewNonRetryableApplicationError("the disk is full", wire.StageError, nil)
-					}
-					job := fmt.Sprintf("%d/%d", in.Trial.Number, in.Trial.Rung)
-					done[job]++
-					if want := fmt.Sprintf("%d/%d", in.Trial.Number, in.Trial.Rung-1); (in.Trial.Rung > 0) !=
-						(task.Resume.Digest == want) {
-						t.Errorf("run %s: job %s goes on from %q, want %s", run, job, task.Resume.Digest, want)
-					}
-					result := told(fitLoss(in), 1)
-					result.Checkpoint = activities.Ref{Digest: job}
-					f.mu.Lock()
-					defer f.mu.Unlock()
-					kept.kept = append(kept.kept, wire.Kept{
-						Key: f.keys[task.ID], Run: run, Output: result.Output, Cost: 1,
-						Told: &wire.Told{Checkpoint: result.Checkpoint},
-					})
-					return result, nil
-				})
-				return f
-			}
-			first := start("first", stop)
-			if best, err := first.run(t, fitSearch()); stop >= 40 {
-				undisturbed = best
-			} else if err == nil && len(done) != stop {
-				t.Fatalf("%d jobs were done: %v", len(done), err)
-			}
-			had := len(done)
-			second := start("second", 1000)
-			second.find = kept.find
-			if err := second.env.SetMemoOnStart(map[string]any{
-				runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion, Window: 8, RetryOf: "first"},
-			}); err != nil {
-				t.Fatal(err)
-			}
-			best, err := second.run(t, fitSearch())
-			if err != nil {
-				t.Fatal(err)
-			}
-			reused := 0
-			for _, trial := range best.Tuning.Trials {
-				for _, job := range trial.Jobs {
-					if job.Reused == "first" {
-						reused++
-					}
-				}
-			}
-			for job, times := range done {
-				if times != 1 {
-					t.Errorf("job %s was done %d times", job, times)
-				}
-			}
-			if reused > had || reused < had-5 || int(best.Tuning.Spent) != len(second.tasks) {
-				t.Errorf("%d of %d jobs were taken, for %s, and %d were done", reused, had, best.Tuning.Spent, len(second.tasks))
-			}
-			if stop == 1000 && (best.Objective != undisturbed.Objective || best.Trial != undisturbed.Trial) {
-				t.Errorf("trial %d is the best with %g, want %d with %g", best.Trial, best.Objective, undisturbed.Trial,
-					undisturbed.Objective)
-			}
-		})
-	}
-}
-
 // TestTasksOfATuningAreToldAsSuch has no need of their announcement, which may be lost. Tunings of before have the
 // windows of Maps.
 func TestTasksOfATuningAreToldAsSuch(t *testing.T) {
@@ -1146,6 +725,55 @@ func TestTasksOfATuningAreToldAsSuch(t *testing.T) {
 		if _, err := f.run(t, fitSearch()); err != nil || tasks < 27 {
 			t.Errorf("version %d: %d tasks were told: %v", version, tasks, err)
 		}
+	}
+}
+
+// TestATuningTakesBackWhatItAnnouncedAndDoesNotDo counts what the loop is told of jobs that are to come: whoever
+// believes in them holds functions for them, and keeps a part of the run's goal.
+func TestATuningTakesBackWhatItAnnouncedAndDoesNotDo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		time  time.Duration
+		takes bool // what an earlier run did
+		fails bool
+	}{
+		"it is done":         {},
+		"its time is up":     {time: 150 * time.Second},
+		"it is done already": {takes: true},
+		"it fails":           {fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newTuner(t, spillway.Goal{}, nil)
+			result, failure := told(1, 1), error(nil)
+			if c.fails {
+				result, failure = wire.Result{}, temporal.NewNonRetryableApplicationError("the disk is full", wire.StageError, nil)
+			}
+			f.env.OnActivity(fit.Name(), mock.Anything, mock.Anything, mock.Anything).Return(result, failure).
+				AfterFn(func() time.Duration { return time.Minute })
+			options := wire.RunOptions{Version: wire.WorkflowVersion, Window: 8}
+			if c.takes {
+				options.RetryOf = "first"
+				f.find = func(context.Context, wire.Lookup) ([]*wire.Kept, error) {
+					return []*wire.Kept{{Run: "first", Output: result.Output, Told: &wire.Told{}}}, nil
+				}
+			}
+			if err := f.env.SetMemoOnStart(map[string]any{runs.OptionsMemo: options}); err != nil {
+				t.Fatal(err)
+			}
+			most, left := 0, 0
+			f.tell = func(event predictor.Event) {
+				if e, is := event.(predictor.Scheduled); is {
+					left = max(0, left-e.Tasks-e.Withdrawn) + e.Expected
+					most = max(most, left)
+				}
+			}
+			search := fitSearch()
+			search.Time = c.time
+			if _, err := f.run(t, search); (err != nil) != c.fails || most != search.Trials || left != 0 {
+				t.Errorf("of %d jobs that were announced %d are to come after its end: %v", most, left, err)
+			}
+		})
 	}
 }
 
@@ -1173,144 +801,4 @@ func TestATuningOfBeforeGoesByHowLongItsJobsTook(t *testing.T) {
 			t.Errorf("version %d: %d jobs were begun until %s, want %d", version, best.Tuning.Begun, best.Tuning.Ended, want)
 		}
 	}
-}
-
-// TestARetryOfATuningDoesJobsAnewThatToldNoObjective tries a run again whose jobs told another metric: the code that
-// tells this one is new.
-func TestARetryOfATuningDoesJobsAnewThatToldNoObjective(t *testing.T) {
-	t.Parallel()
-	f := newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, _ wire.Task) (wire.Result, error) {
-		return told(fitLoss(in), 1), nil
-	})
-	f.find = func(_ context.Context, lookup wire.Lookup) (all []*wire.Kept, err error) {
-		for range lookup.Keys {
-			all = append(all, &wire.Kept{Run: "first", Output: json.RawMessage(`{"accuracy":1}`), Told: &wire.Told{}})
-		}
-		return all, nil
-	}
-	if err := f.env.SetMemoOnStart(map[string]any{
-		runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion, Window: 8, RetryOf: "first"},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	best, err := f.run(t, fitSearch())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, trial := range best.Tuning.Trials {
-		if trial.State == runs.TrialFailed || trial.Jobs[0].Reused != "" {
-			t.Errorf("trial %d is %s: %q, taken from %q", trial.Number, trial.State, trial.Why, trial.Jobs[0].Reused)
-		}
-	}
-}
-
-// TestARetryOfATuningSendsWhatItTakesInPieces takes jobs with outputs of 60 KB, which are there at once: the server
-// takes no workflow task of more than 4 MiB.
-func TestARetryOfATuningSendsWhatItTakesInPieces(t *testing.T) {
-	t.Parallel()
-	const large = 60 << 10
-	f := newTuner(t, spillway.Goal{}, func(context.Context, fitInput, wire.Task) (wire.Result, error) {
-		return told(1, 1), nil
-	})
-	answered := 0
-	f.find = func(context.Context, wire.Lookup) (all []*wire.Kept, err error) {
-		answered++
-		output := fmt.Sprintf(`{"loss":%d,"text":%q}`, answered, strings.Repeat("a", large))
-		return []*wire.Kept{{Run: "first", Output: json.RawMessage(output), Told: &wire.Told{}}}, nil
-	}
-	pieces := 0
-	f.env.SetOnTimerScheduledListener(func(string, time.Duration) { pieces++ })
-	if err := f.env.SetMemoOnStart(map[string]any{
-		runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion, Window: 8, RetryOf: "first"},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.run(t, fitSearch()); err != nil {
-		t.Fatal(err)
-	}
-	if most := answered * large / (2 << 20); len(f.tasks) > 0 || pieces < most {
-		t.Errorf("%d jobs of %d bytes were taken in %d pieces, and %d done; want %d pieces at least", answered, large,
-			pieces+1, len(f.tasks), most+1)
-	}
-}
-
-// TestARetryOfATuningGoesByCurvesOfTheSameTraining takes jobs of a tuning whose trials end at nine: what their curves
-// say counts where those of the other tuning do, too.
-func TestARetryOfATuningGoesByCurvesOfTheSameTraining(t *testing.T) {
-	t.Parallel()
-	for most, out := range map[float64]bool{9: true, 27: false} {
-		t.Run(fmt.Sprint(most), func(t *testing.T) {
-			t.Parallel()
-			var kept memory
-			search := fitSearch()
-			search.Trials, search.Most, search.Least = 6, 9, 1
-			start := func(run string) *tuner {
-				var f *tuner
-				f = newTuner(t, spillway.Goal{}, func(_ context.Context, in fitInput, task wire.Task) (wire.Result, error) {
-					turn, loss := in.Trial, 1.0
-					if n := turn.Number; n == 2 || n == 3 {
-						loss = []float64{0.3, 0.4}[n-2] - 0.1*float64(turn.Rung)
-					}
-					result, told := told(loss, 1), wire.Told{}
-					if task.Stretch != nil {
-						stretch, before := *task.Stretch, 0.41
-						stretch.Most = most
-						told.Stretch = &stretch
-						if turn.Number == 3 && run == "first" {
-							told.Prospect = &predictor.Prospect{Metric: "loss", Value: loss, Low: 0.35, High: 0.38, Before: &before}
-							result.Prospect = told.Prospect
-						}
-					}
-					f.mu.Lock()
-					defer f.mu.Unlock()
-					kept.mu.Lock()
-					defer kept.mu.Unlock()
-					kept.kept = append(kept.kept, wire.Kept{Key: f.keys[task.ID], Run: run, Output: result.Output, Told: &told})
-					return result, nil
-				})
-				options := wire.RunOptions{Version: wire.WorkflowVersion, Window: 1}
-				if run != "first" {
-					f.find, options.RetryOf = kept.find, "first"
-				}
-				if err := f.env.SetMemoOnStart(map[string]any{runs.OptionsMemo: options}); err != nil {
-					t.Fatal(err)
-				}
-				return f
-			}
-			for _, run := range []string{"first", "second"} {
-				best, err := start(run).run(t, search)
-				if err != nil {
-					t.Fatal(err)
-				}
-				want := out || run == "first"
-				if trial := best.Tuning.Trials[3]; (len(trial.Jobs) == 1) != want {
-					t.Errorf("run %s: a trial had %d jobs: %q; want it out %v", run, len(trial.Jobs), trial.Why, want)
-				}
-			}
-		})
-	}
-}
-
-// TestATuningThatIsCancelledBeginsNoOtherJob cancels the run while jobs are under way.
-func TestATuningThatIsCancelledBeginsNoOtherJob(t *testing.T) {
-	t.Parallel()
-	var f *tuner
-	f = newTuner(t, spillway.Goal{}, func(ctx context.Context, in fitInput, _ wire.Task) (wire.Result, error) {
-		if in.Trial.Number < 3 {
-			return told(1, quantity.USD/100), nil
-		}
-		if in.Trial.Number == 3 {
-			f.env.CancelWorkflow()
-		}
-		<-ctx.Done()
-		return wire.Result{}, temporal.NewCanceledError("stopped")
-	})
-	_, err := f.run(t, fitSearch())
-	if !temporal.IsCanceledError(err) {
-		t.Errorf("got %v, want that it was cancelled", err)
-	}
-	if f.mu.Lock(); len(f.tasks) > 3+8 {
-		t.Errorf("%d jobs were begun, of a window of 8", len(f.tasks))
-	}
-	f.mu.Unlock()
 }

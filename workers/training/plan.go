@@ -493,8 +493,8 @@ func recomputing(c candidate) int {
 // data.
 func (j Job) layout(microBatches, dataWorkers int) exec.Layout {
 	return exec.Layout{
-		Batch: j.Batch, MicroBatches: microBatches, Seed: j.Seed, Precision: j.Precision, Optimizer: j.Optimizer,
-		DataTimeout: j.DataTimeout, DataWorkers: dataWorkers,
+		Batch: j.Batch, MicroBatches: microBatches, Seed: j.Seed, Precision: j.Precision, Compile: j.Compile,
+		Optimizer: j.Optimizer, DataTimeout: j.DataTimeout, DataWorkers: dataWorkers,
 	}
 }
 

@@ -29,6 +29,8 @@ func (j Job) CheckReplicas() error {
 		return refused("sharding of %s divides what replicas have, and there is one; choose two replicas or more", j.Sharding)
 	case replicas == 1:
 		return nil
+	case j.Compile:
+		return refused("replicas are not compiled; leave the compiler out, or train one replica")
 	case batch < replicas*each:
 		return refused("%d samples are too few for %d replicas with %d micro-batches each, which take %d at least; choose a "+
 			"larger batch, or fewer replicas", batch, replicas, each, replicas*each)

@@ -33,6 +33,7 @@ type ranks struct {
 	data    exec.Data
 	clip    float64
 	longest time.Duration // of the steps so far
+	skipped int           // steps since the last that was made
 	broken  error
 }
 
@@ -131,6 +132,9 @@ func checkReplicas(layout exec.Layout) error {
 		return fmt.Errorf("a batch of %d samples for %d replicas in %d parts, with %d micro-batches each: parts of replicas "+
 			"pass micro-batches of one size; choose a batch that %d divides, or one part", layout.Batch, count, parts,
 			layout.MicroBatches, count*layout.MicroBatches)
+	}
+	if layout.Compile {
+		return errors.New("replicas are not compiled; leave that out")
 	}
 	for i, part := range layout.Parts {
 		if part.Replicas != nil && len(part.Replicas) != count-1 {
@@ -374,6 +378,7 @@ func (p *ranks) Step(ctx context.Context, step int64) (exec.StepReport, error) {
 		Loss    number  `json:"loss"`
 		Norm    number  `json:"norm"`
 		Updated bool    `json:"updated"`
+		Skipped bool    `json:"skipped"`
 		Samples int     `json:"samples"`
 		Seconds float64 `json:"seconds"`
 		Waited  float64 `json:"waited"`
@@ -397,11 +402,16 @@ func (p *ranks) Step(ctx context.Context, step int64) (exec.StepReport, error) {
 		report.Busy[i%p.parts] += seconds(a.Busy) / time.Duration(len(p.all)/p.parts)
 	}
 	report.Duration -= report.Data
-	var diverged error
-	if loss, norm := report.Loss, report.GradientNorm; !answers[0].Updated {
-		diverged = &exec.LossError{Step: step, GradientNorm: norm}
-	} else if math.IsNaN(loss) || math.IsInf(loss, 0) {
-		diverged = &exec.LossError{Step: step, Loss: loss, GradientNorm: norm, Updated: true}
+	p.skipped++
+	if report.Skipped = answers[0].Skipped; !report.Skipped {
+		p.skipped = 0
+	}
+	var diverged *exec.LossError
+	switch loss := report.Loss; {
+	case math.IsNaN(loss) || math.IsInf(loss, 0):
+		diverged = &exec.LossError{Step: step, Loss: loss, Cause: fmt.Errorf("the loss of the batch is %v", loss)}
+	case !answers[0].Updated || p.skipped > exec.MostSkipped:
+		diverged = &exec.LossError{Step: step, GradientNorm: report.GradientNorm}
 	}
 	if diverged != nil {
 		p.broken = diverged

@@ -79,7 +79,11 @@ class Rank(Part):
 
     def loss(self, output: Any) -> torch.Tensor:
         """Replicas average gradients, and each has but its share of the batch's mean loss."""
-        return super().loss(output) * self.replicas
+        return super().loss(output) * self.factor()
+
+    def factor(self) -> float:
+        """By what the loss of a micro-batch is multiplied."""
+        return self.replicas * (1.0 if self.scaler is None else self.scaler.scale)
 
     def code(self) -> str:
         """A digest of the model's file and of the operations of this part."""
@@ -349,14 +353,12 @@ class Rank(Part):
                 self.accumulate()
             self.sum_tied()
             loss, squares = self.totals()
-            norm, scale = 0.0, 1.0
-            if request["clip"] > 0:
-                norm = squares**0.5
-                scale = min(1.0, request["clip"] / (norm + 1e-6))
-            updated = norm == norm and norm != float("inf")
+            norm, clip = math.sqrt(squares), request["clip"]
+            skipped = self.scaler is not None and not math.isfinite(norm)
+            updated = math.isfinite(loss) and (clip == 0 or skipped or math.isfinite(norm))
             if updated:
                 stepping = time.perf_counter()
-                self.step(scale)
+                self.step(0.0 if skipped else min(1.0, clip / (norm + 1e-6)) if clip > 0 else 1.0)
                 self.busy += time.perf_counter() - stepping
             self.losses = []
             for _, p in self.everything_trained():
@@ -365,8 +367,9 @@ class Rank(Part):
         self.finish()
         return {
             "loss": repr(loss),
-            "norm": repr(norm),
+            "norm": repr(norm if clip > 0 or skipped else 0.0),
             "updated": updated,
+            "skipped": skipped,
             "samples": self.end - self.begin if self.index == 0 else 0,
             "seconds": time.perf_counter() - fetched,
             "waited": fetched - began,
@@ -416,7 +419,7 @@ class Rank(Part):
         """The loss of the whole batch, and the sum of the squares of all gradients."""
         own = sum(torch.stack(self.losses).double().tolist()) if self.losses else 0.0
         once = self.replicas if self.sharding == NONE else 1
-        sums = [own / self.replicas, self.gradient_squares() / once]
+        sums = [own / self.factor(), self.gradient_squares() / once]
         found = torch.tensor(sums, dtype=torch.float64, device=self.device)
         dist.all_reduce(found)
         loss, squares = found.tolist()
@@ -427,7 +430,8 @@ class Rank(Part):
         norms = [
             torch.linalg.vector_norm(local(p.grad), dtype=torch.float64) for _, p in self.trained if p.grad is not None
         ]
-        return math.fsum(n * n for n in torch.stack(norms).tolist()) if norms else 0.0
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        return math.fsum((n / scale) ** 2 for n in torch.stack(norms).tolist()) if norms else 0.0
 
     def usage(self) -> dict[str, int]:
         """As of Part, of what this rank holds."""
