@@ -98,6 +98,14 @@ type prober struct {
 	limit quantity.Bytes
 	model model
 	call  float64 // what a call to another process takes, in seconds
+	// least is how many samples a micro-batch has at least, where nobody wants others: 2 where one sample alone was not
+	// looked at, or has other operations, as in models that ask how many there are. 0 is 1.
+	least int
+}
+
+// alike reports whether two probes found the same operations.
+func alike(a, b exec.Probe) bool {
+	return slices.EqualFunc(a.Graph.Ops, b.Graph.Ops, func(one, other graph.Op) bool { return one.ID == other.ID })
 }
 
 // fewer is by how much the small probe is smaller than the large one.
@@ -111,6 +119,7 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 		return nil
 	}
 	many, fits := p.batch, true
+	var alone *exec.Probe // of one sample
 	// The whole model with a whole batch may be more than the device holds, or than the limit of this attempt leaves for
 	// a plan: one sample tells.
 	if bound := p.bound(device); bound > 0 {
@@ -118,6 +127,7 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 		if err != nil {
 			return err
 		}
+		alone = &one
 		bounded := device
 		bounded.Memory = bound
 		has := room(bounded, one.Base)
@@ -148,6 +158,24 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 	if many > few {
 		if large, err = p.probe(ctx, device, many); err != nil {
 			return err
+		}
+	}
+	if few == 1 {
+		alone = &small
+	}
+	switch differ := alone == nil || !alike(*alone, large); {
+	case !differ:
+	case few > 1:
+		p.least = 2
+	case p.microBatches == p.batch: // all have one
+		large, least = small, most
+	case p.microBatches == 0:
+		p.least, few = 2, min(2, many)
+		small, most = large, p.batch/few
+		if many > few {
+			if small, err = p.probe(ctx, device, few); err != nil {
+				return err
+			}
 		}
 	}
 	if p.logger == nil {

@@ -108,7 +108,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 			}
 		}
 	}
-	s.model = p.model
+	s.model, s.least = p.model, p.least
 	if err := job.checkValidation(p.model.validates, p.model.metrics); err != nil {
 		return planned{}, err
 	}
@@ -160,13 +160,13 @@ func partNumbers(wanted, devices int) []int {
 	return numbers
 }
 
-// microBatchNumbers are those that are tried.
-func microBatchNumbers(wanted, batch int) []int {
+// microBatchNumbers are those that are tried, of so many samples at least.
+func microBatchNumbers(wanted, batch, least int) []int {
 	if wanted > 0 {
 		return []int{wanted}
 	}
 	var numbers []int
-	for m := 1; m <= min(batch, mostMicroBatches); m *= 2 {
+	for m := 1; m <= min(batch/max(least, 1), mostMicroBatches); m *= 2 {
 		numbers = append(numbers, m)
 	}
 	return numbers
@@ -223,7 +223,7 @@ func (s setup) try(ctx context.Context, job Job, devices []exec.Device) (tried, 
 	t.by, t.used = corrected(job.Past, func(p predictor.Training) (candidate, bool) {
 		return s.today(p, job.Executor.Name(), devices)
 	})
-	for _, m := range microBatchNumbers(job.MicroBatches, job.Batch) {
+	for _, m := range microBatchNumbers(job.MicroBatches, job.Batch, s.least) {
 		if ctx.Err() != nil {
 			return t, context.Cause(ctx)
 		}

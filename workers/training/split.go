@@ -39,6 +39,8 @@ type setup struct {
 	besides   map[string]besides
 	recompute string
 	copies    copying
+	// least is how many samples a micro-batch has at least; 0 is 1.
+	least int
 	loading   loading
 }
 
