@@ -50,8 +50,9 @@ type wishes struct {
 	Recompute    string         `json:"recompute"`
 	// Beside says that checkpoints are copied beside the steps.
 	Beside bool `json:"checkpoints_beside"`
-	// DataWorkers is [Job.DataWorkers].
-	DataWorkers int `json:"data_workers,omitempty"`
+	// DataWorkers is [Job.DataWorkers], Best [Job.Best], whose metric a probe looks for.
+	DataWorkers int    `json:"data_workers,omitempty"`
+	Best        string `json:"best,omitempty"`
 
 	Devices []wishedDevice `json:"devices"`
 }
@@ -71,6 +72,7 @@ func wishesOf(job Job, devices deviceSet) wishes {
 		Executor: job.Executor.Name(), Partitions: job.Partitions, Batch: job.Batch, MicroBatches: job.MicroBatches,
 		Schedule: job.Schedule, Precision: job.Precision, Compile: job.Compile, Optimizer: job.Optimizer,
 		Clipped: job.ClipNorm > 0, Recompute: job.Recompute, Beside: job.CheckpointEvery >= 0, DataWorkers: job.DataWorkers,
+		Best: job.Best,
 	}
 	for i, d := range devices.all {
 		one := wishedDevice{Kind: exec.CPU, Threads: d.Threads}

@@ -40,8 +40,8 @@ type setup struct {
 	recompute string
 	copies    copying
 	// least is how many samples a micro-batch has at least; 0 is 1.
-	least int
-	loading   loading
+	least   int
+	loading loading
 }
 
 // copying says when checkpoints are copied. A copy is in the memory of the host until it is written.

@@ -25,7 +25,7 @@ type synthetic struct {
 	asked *[]exec.ProbeOptions      // by all probes
 	seen  map[int]exec.Surveyed     // CUDA devices by index
 	tied  []exec.Tied
-	other bool                      // one sample alone has other operations
+	other bool // one sample alone has other operations
 	// slowdown is Probe.Slowdown.
 	slowdown float64
 }
