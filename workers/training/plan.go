@@ -63,12 +63,17 @@ type planned struct {
 	reused bool
 	setup  setup
 	choice choice
+	// spread makes of the plan of one replica that of all; nil where there is one.
+	spread func(*planned)
 }
 
 // by returns the plan of a choice instead.
 func (p planned) by(c choice, job Job) planned {
 	p.choice, p.training, p.layout = c, c.training(p.setup, job), c.best.layout(p.setup, job)
 	p.checkpoint = p.setup.checkpoint(c.best)
+	if p.spread != nil {
+		p.spread(&p)
+	}
 	return p
 }
 

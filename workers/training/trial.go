@@ -300,7 +300,9 @@ func (t *trainer) tell(ctx context.Context, c candidate, came showing) {
 // try loads a candidate and trains it for so many steps at most. Where that goes well, its pipeline is returned; with
 // back, it is as it was loaded again.
 func (t *trainer) try(ctx, life context.Context, c candidate, steps int, back bool) (showing, exec.Pipeline) {
-	layout := c.layout(t.planned.setup, t.job)
+	of := t.planned.choice
+	of.best = c
+	layout := t.planned.by(of, t.job).layout
 	pipeline, err := t.job.Executor.Load(life, layout)
 	if err != nil {
 		return showing{err: fmt.Errorf("load it: %w", err)}, nil
@@ -399,12 +401,14 @@ func (t *trainer) measure(
 	for _, p := range told.Parts {
 		came.busy = append(came.busy, p.BusySeconds)
 	}
+	came.peaks = make([]float64, len(layout.Parts))
 	for i, stage := range pipeline.Stages() {
 		usage, err := stage.Usage(ctx)
 		if err != nil {
 			return came, fmt.Errorf("ask stage %d what it holds: %w", i, err)
 		}
-		came.peaks = append(came.peaks, float64(usage.Peak))
+		most := &came.peaks[i%len(came.peaks)] // of all replicas
+		*most = max(*most, float64(usage.Peak))
 	}
 	return came, nil
 }
