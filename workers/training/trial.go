@@ -33,7 +33,7 @@ const (
 	// as many as their share leaves and as are done in triedFor.
 	leastTriedSteps = 3
 	mostTriedSteps  = 64
-	triedFor        = time.Second
+	triedFor        = 2 * time.Second
 	// written is how fast a checkpoint is taken to be brought to the disk, in bytes a second.
 	written = 200e6
 )
@@ -342,7 +342,22 @@ func (t *trainer) rehearse(
 			return came, fmt.Errorf("go back to the state that it began with: %w", err)
 		}
 	}
-	return came, nil
+	// Reading state takes memory, too.
+	came.peaks, err = peaksOf(ctx, pipeline, len(layout.Parts))
+	return came, err
+}
+
+// peaksOf asks the stages of a pipeline what each part has held at most, in any of its replicas.
+func peaksOf(ctx context.Context, pipeline exec.Pipeline, parts int) ([]float64, error) {
+	peaks := make([]float64, parts)
+	for i, stage := range pipeline.Stages() {
+		usage, err := stage.Usage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("ask stage %d what it holds: %w", i, err)
+		}
+		peaks[i%parts] = max(peaks[i%parts], float64(usage.Peak))
+	}
+	return peaks, nil
 }
 
 // scratch makes a directory among the checkpoints, where what a crash leaves is swept away by the next one.
@@ -400,15 +415,6 @@ func (t *trainer) measure(
 	came.seconds, came.bubble = told.StepSeconds, told.Bubble
 	for _, p := range told.Parts {
 		came.busy = append(came.busy, p.BusySeconds)
-	}
-	came.peaks = make([]float64, len(layout.Parts))
-	for i, stage := range pipeline.Stages() {
-		usage, err := stage.Usage(ctx)
-		if err != nil {
-			return came, fmt.Errorf("ask stage %d what it holds: %w", i, err)
-		}
-		most := &came.peaks[i%len(came.peaks)] // of all replicas
-		*most = max(*most, float64(usage.Peak))
 	}
 	return came, nil
 }
