@@ -285,6 +285,13 @@ func TestAModelThatHasOtherOperationsForOneSampleIsPlanned(t *testing.T) {
 			t.Errorf("a batch of %d is cut into %d micro-batches, of which some have one sample", batch, layout.MicroBatches)
 		}
 	}
+	for _, wanted := range []int{1, 2, 4} {
+		if _, _, err := Plan(t.Context(), Job{
+			Executor: s, Devices: equalDevices(2, 0), Batch: 8, MicroBatches: wanted,
+		}); err != nil {
+			t.Errorf("in %d micro-batches: %v", wanted, err)
+		}
+	}
 	_, layout, err := Plan(t.Context(), Job{
 		Executor: s, Devices: equalDevices(2, 0), Partitions: 2, Batch: 8, MicroBatches: 8,
 	})
