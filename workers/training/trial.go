@@ -110,7 +110,8 @@ type showing struct {
 	busy    []float64 // of each part, in a step
 	bubble  float64
 	peaks   []float64     // of each part, in bytes; 0 where its executor does not tell
-	copying time.Duration // for how long a checkpoint held the training up; 0 where none was made
+	before  []float64     // the same before a checkpoint was made; nil where none was
+	copying time.Duration // for how long one held the training up
 	err     error         // why it was not tried to the end
 }
 
@@ -132,10 +133,12 @@ func (s setup) showed(c candidate, came showing) candidate {
 			continue
 		}
 		p.peak = came.peaks[i]
-		if came.copying > 0 { // the copy of a checkpoint is in it
-			p.most = p.peak
-		} else {
-			p.most = s.copies.most(*p)
+		p.most = s.copies.most(*p)
+		if i < len(came.before) {
+			// A copy may be there while a step has most, or not: it depends on how long it takes to be written.
+			alone := *p
+			alone.peak = came.before[i]
+			p.most = max(p.peak, s.copies.most(alone))
 		}
 	}
 	return c
@@ -398,6 +401,9 @@ func (t *trainer) measure(
 		meter.Add(report)
 	}
 	if t.planned.setup.copies == copiesBeside {
+		if came.before, err = peaksOf(ctx, pipeline, len(layout.Parts)); err != nil {
+			return came, err
+		}
 		copying := time.Now()
 		wait, err := exec.Save(ctx, pipeline, checkpoint, exec.Describe(t.job.Executor.Name(), layout))
 		if err != nil {
