@@ -158,7 +158,7 @@ func (c trial) String() string {
 func drawTrial(r *rand.Rand) trial {
 	one := func(of ...int) int { return of[r.IntN(len(of))] }
 	word := func(of ...string) string { return of[r.IntN(len(of))] }
-	c := trial{torch2: r.IntN(2) == 0, Dropout: r.IntN(2) == 0, beside: r.IntN(2) == 0}
+	c := trial{torch2: r.IntN(2) == 0, Dropout: r.IntN(2) == 0, beside: r.IntN(4) == 0}
 	if c.Family = word("mlp", "cnn", "transformer", "gpt2"); c.Family == "gpt2" {
 		c.torch2 = true // the other has no transformers
 	}
