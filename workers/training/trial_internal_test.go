@@ -223,7 +223,8 @@ func TestTheCopyOfACheckpointThatATrialMadeMayBeInItsPeak(t *testing.T) {
 		"it took more than is known":          {showing{peaks: []float64{80}, before: []float64{45}}, 80},
 	} {
 		if got := s.showed(c, shown.came).parts[0]; got.peak != shown.came.peaks[0] || got.most != shown.most {
-			t.Errorf("%s: a peak of %v, and %v at most; want %v and %v", name, got.peak, got.most, shown.came.peaks[0], shown.most)
+			t.Errorf("%s: a peak of %v, and %v at most; want %v and %v", name, got.peak, got.most, shown.came.peaks[0],
+				shown.most)
 		}
 	}
 	came := showing{seconds: 1, peaks: []float64{80}}
