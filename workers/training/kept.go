@@ -109,8 +109,8 @@ func (w wishes) differ(other wishes) (names []string) {
 	return names
 }
 
-// kept is the plan as checkpoints keep it; nil where it is made anew each time, as of replicas, and where it has numbers
-// that JSON has not.
+// kept is the plan as checkpoints keep it; nil where it is made anew each time, as of replicas, and where it has
+// numbers that JSON has not.
 func (p planned) kept() json.RawMessage {
 	if len(p.devices.all) == 0 {
 		return nil
