@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -119,6 +121,13 @@ def test_a_replica_loads_no_other_samples(started: StartData, tmp_path: Path) ->
     assert [int(line.split()[0]) for line in log.read_text().splitlines()] == numbers[0] + numbers[1]
 
 
+def test_the_samples_of_a_loader_are_read_by_themselves(started: StartData, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    data = started(KINDS.replace("lambda: Numbers(kind)", "lambda: DataLoader(Numbers(kind), 4, True)"), str(log), 0)
+    numbers = batch(data, 5, 1, 3)[1]  # of the third epoch, at once
+    assert [int(line.split()[0]) for line in log.read_text().splitlines()] == numbers
+
+
 def test_a_loader_with_processes_keeps_them(started: StartData) -> None:
     data = started(KINDS, "workers", 2)
     assert data.ahead is None
@@ -170,7 +179,7 @@ def test_a_batch_stays_as_it_is_until_the_next_is_asked_for(started: StartData, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "fetchers"), [("rows", 65536), ("samples", 65536), ("loader", 1), ("iterable", 1), ("workers", 0)]
+    ("kind", "fetchers"), [("rows", 65536), ("samples", 65536), ("loader", 65536), ("iterable", 1), ("workers", 0)]
 )
 def test_what_data_cost_is_known(source: MakeSource, kind: str, fetchers: int) -> None:
     data = Data(source(KINDS), kind, None, 0)
@@ -248,6 +257,38 @@ def test_what_raises_in_a_process_of_a_dataloader_is_told_with_its_line(
         "cannot be read: AttributeError: 'NoneType' object has no attribute 'x' (in process 0 of the DataLoader)"
     ), fields
     assert fields["at"].endswith(":11") and "in __getitem__" in fields["trace"], fields
+
+
+def test_what_a_collate_fn_raises_is_told_with_its_line(started: StartData) -> None:
+    text = KINDS.replace("lambda: Numbers(kind)", "lambda: DataLoader(Numbers(), 4, collate_fn=join)")
+    fields = refused(started(text + "\ndef join(samples):\n    return samples.x\n", "other"))
+    assert "cannot be put together: AttributeError: 'list' object has no attribute 'x'" in fields["message"], fields
+    assert fields["at"].endswith(f":{len(text.splitlines()) + 3}") and "in join" in fields["trace"], fields
+
+
+KILLED = """
+import os, signal, sys
+from spillway_runner.data import Data
+from spillway_runner.source import Source
+data = Data(Source(sys.argv[1]), "workers", 4, 7)
+data.batch(0)
+for process in data.reader.iterator._workers:
+    os.kill(process.pid, signal.SIGKILL)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_of_a_dataloader_that_are_killed_leave_no_files(source: MakeSource, tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-B", "-c", KILLED, source(KINDS).path],
+        env={**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.parametrize("workers", [0, 2])
