@@ -15,7 +15,7 @@ from torch.utils import data as torch_data
 from spillway_runner.ahead import Ahead, nameless
 from spillway_runner.arrays import is_array
 from spillway_runner.patience import bounded
-from spillway_runner.process import highest, reset_highest, resident
+from spillway_runner.process import highest, open_files, reset_highest, resident
 from spillway_runner.readers import FORMATS
 from spillway_runner.refusal import Refusal
 from spillway_runner.seeds import derived, seed_all
@@ -63,6 +63,8 @@ class Data:
             "data", "the data cannot be read", "data(path) returns a pair of tensors, a Dataset or a DataLoader"
         ):
             made = self.read()
+        # How many processes may read without anybody having asked for them.
+        self.unasked = 1 if open_files() - source.files else MANY
         self.reader = self.reading(made, batch)
         if batch is not None and 0 < self.samples < batch:
             raise Refusal(
@@ -85,8 +87,8 @@ class Data:
     def start(self, workers: int, cpus: list[int] | None = None, pinned: bool = False) -> None:
         """Has so many processes fetch batches from now on, on those cores, into memory that is page-locked or not.
 
-        They share what this process holds now, so it is called before the model is there. Data that can only be
-        iterated have one process, and a DataLoader that has processes keeps those.
+        They share what this process holds now, so it is called before the model is there and anything is read. Data
+        that can only be iterated have one process, and a DataLoader that has processes keeps those.
         """
         workers = min(workers, self.reader.workers)
         if workers:
@@ -153,7 +155,7 @@ class Data:
 
     def cost(self, samples: int) -> dict[str, Any]:
         """What it takes to fetch so many samples other than the first ones: seconds of one thread and bytes, and how
-        many processes can do that at once."""
+        many processes can do that at once, and can without anybody having asked for them."""
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         before, resets = resident(), reset_highest()
@@ -168,6 +170,7 @@ class Data:
             "batch_bytes": size(list(batch)),
             "fetch_bytes": max(highest() - before, 0) if resets else 0,
             "fetchers": self.reader.workers,
+            "unasked": min(self.unasked, self.reader.workers),
         }
 
     def at(self) -> str:

@@ -190,6 +190,52 @@ def test_what_data_cost_is_known(source: MakeSource, kind: str, fetchers: int) -
     data.close()
 
 
+OPENED = """
+import os
+import torch
+class Opened:
+    \"\"\"A file of numbers of one byte, opened as it is made or for the first sample.\"\"\"
+    def __init__(self, path, lazily):
+        self.path, self.file = path, None if lazily else open(path, "rb")
+    def __len__(self):
+        return os.path.getsize(self.path)
+    def __getitem__(self, i):
+        self.file = self.file or open(self.path, "rb")
+        self.file.seek(i)
+        return torch.tensor([float(self.file.read(1)[0])]), i % 256
+
+def data(path):
+    return Opened(path[:-1], path[-1] == "+")
+"""
+
+
+def test_a_file_that_is_opened_for_the_first_sample_is_that_of_one_process(started: StartData, tmp_path: Path) -> None:
+    file = tmp_path / "numbers"
+    file.write_bytes(bytes(range(256)) * 64)
+    data = started(OPENED, f"{file}+", 3, batch=64)
+    assert data.unasked > 1
+    for step in range(100):
+        numbers, same = batch(data, step)
+        assert [int(n) for (n,) in numbers] == same
+
+
+def test_files_that_are_open_are_for_one_process_unless_more_are_asked_for(source: MakeSource, tmp_path: Path) -> None:
+    file = tmp_path / "numbers"
+    file.write_bytes(bytes(range(256)))
+    data = Data(source(OPENED), f"{file}-", None, 0)
+    data.example_batch(4)
+    cost = data.cost(4)
+    assert (cost["fetchers"], cost["unasked"]) == (65536, 1)
+
+
+def test_a_batch_that_is_asked_for_again_is_the_same_without_being_read(started: StartData, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    data, again = started(KINDS, str(log), 1), started(KINDS, "samples", 0)
+    assert batch(data, 0) == batch(data, 0) == batch(again, 0)
+    wait_for(lambda: len(log.read_text().splitlines()) == 12)
+    assert len(log.read_text().splitlines()) == 12
+
+
 def test_what_fetching_holds_is_told(source: MakeSource, started: StartData) -> None:
     four = 4 * (4 << 20)  # bytes that four samples of these leave behind
     assert four <= Data(source(KINDS), "hoard", None, 0).cost(4)["fetch_bytes"] < 2 * four
