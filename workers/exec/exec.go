@@ -165,6 +165,10 @@ type Layout struct {
 	Precision Precision
 	// Optimizer updates the parameters.
 	Optimizer Optimizer
+	// Steps is how many steps the training has altogether; 0 is Epochs passes over the data, or not known where that is 0,
+	// too. A model's scheduler may go by it.
+	Steps  int64
+	Epochs int
 	// DataWorkers is how many processes fetch the batches that follow while a step computes; with 0, the process of the
 	// first part fetches each when it is asked for. The batches are the same ones. What can only be read one after another
 	// has one process at most, and an executor without processes none.
@@ -249,7 +253,8 @@ type Data struct {
 // Evaluator is a [Pipeline] that can look at validation data.
 type Evaluator interface {
 	// Evaluate runs the model over all validation data, in the modes that it has for evaluation and without gradients. It
-	// is called when no stage runs, and no step after it is another for it: modes, buffers and generators are as before.
+	// is called when no stage runs, and no step after it is another for it: modes, buffers and generators are as before. A
+	// model's scheduler may go by what it shows, as ReduceLROnPlateau does.
 	// Without validation data it returns [ErrNoValidation].
 	Evaluate(ctx context.Context) (Evaluation, error)
 }

@@ -91,6 +91,9 @@ type prober struct {
 	recompute bool // every part computes its activations again
 	// microBatches is their number where it is decided, else 0.
 	microBatches int
+	// steps and epochs are those of the job.
+	steps  int64
+	epochs int
 	// logger is told of models that cannot be rehearsed; nil rehearses none.
 	logger *slog.Logger
 	// limit is what the limits of this process leave of the host's memory; 0 is no limit.

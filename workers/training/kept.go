@@ -145,6 +145,7 @@ func reused(job Job, devices deviceSet, from exec.Checkpoint) (planned, error) {
 		reused: true,
 		layout: exec.Layout{
 			Batch: job.Batch, MicroBatches: t.MicroBatches, Seed: job.Seed, Precision: job.Precision, Optimizer: job.Optimizer,
+			Steps: job.Steps, Epochs: job.Epochs,
 		},
 	}
 	p.training.Parts = slices.Clone(t.Parts)

@@ -94,6 +94,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	p := prober{
 		executor: job.Executor, batch: job.Batch, optimizer: job.Optimizer, precision: job.Precision, clip: job.ClipNorm > 0,
 		recompute: job.Recompute == RecomputeAlways, microBatches: job.MicroBatches, logger: job.Logger,
+		steps: job.Steps, epochs: job.Epochs,
 	}
 	if left, bounded := limitedMemory(os.DirFS("/")); bounded {
 		p.limit = max(left, 1)
@@ -503,7 +504,7 @@ func recomputing(c candidate) int {
 func (c candidate) layout(s setup, job Job) exec.Layout {
 	l := exec.Layout{
 		Batch: s.batch, MicroBatches: c.microBatches, Seed: job.Seed, Precision: job.Precision,
-		Optimizer: job.Optimizer, DataTimeout: job.DataTimeout,
+		Optimizer: job.Optimizer, DataTimeout: job.DataTimeout, Steps: job.Steps, Epochs: job.Epochs,
 		DataWorkers: s.dataWorkers(c.parts[0].device, len(c.parts)),
 	}
 	for _, p := range c.parts {

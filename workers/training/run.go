@@ -223,7 +223,7 @@ func (t *trainer) totalSteps(stepsPerEpoch int64) int64 {
 	if t.job.Steps > 0 {
 		return t.job.Steps
 	}
-	epochs := int64(max(t.job.Epochs, 1))
+	epochs := int64(t.job.Epochs)
 	if stepsPerEpoch > math.MaxInt64/epochs {
 		return math.MaxInt64
 	}

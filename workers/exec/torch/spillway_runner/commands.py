@@ -65,6 +65,7 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "write": of_part(lambda part, request: part.write(request["paths"], request["path"])),
     "validation_piece": in_evaluation(Evaluation.fetch),
     "evaluate": in_evaluation(Evaluation.evaluate),
-    "evaluated": in_evaluation(lambda evaluation, part, _: evaluation.end(part)),
+    "evaluated": in_evaluation(lambda evaluation, part, _: evaluation.means(part)),
+    "end_evaluation": in_evaluation(Evaluation.end),
     "usage": of_part(lambda part, _: part.usage()),
 }

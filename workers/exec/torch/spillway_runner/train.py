@@ -31,6 +31,7 @@ from spillway_runner.process import highest, imported, reset_highest, resident, 
 from spillway_runner.recipe import Recipe
 from spillway_runner.recording import recorded
 from spillway_runner.refusal import Refusal
+from spillway_runner.schedules import Course
 from spillway_runner.source import Source, described, traced, users
 from spillway_runner.tracing import Operation, attribute, traces
 from spillway_runner.validation import Validation
@@ -214,10 +215,16 @@ class Part:
         check_types({**self.parameters, **self.buffers})
         self.recipe = Recipe(self.source, request["optimizer"])
         self.optimizer = self.recipe.optimizer(self.trained)
-        self.scheduler = self.recipe.scheduler(self.optimizer)
+        self.scheduler = self.recipe.scheduler(self.optimizer, self.course(request))
         if self.evaluation is not None:
             self.evaluation.recipe = self.recipe
         self.target, self.share = None, 1.0
+
+    def course(self, request: dict[str, Any]) -> Course:
+        """How long the training is."""
+        per_epoch = request.get("steps_per_epoch", 0) if self.data is None else self.data.steps_per_epoch or 0
+        steps = request.get("steps", 0) or request.get("epochs", 0) * per_epoch
+        return Course(steps, per_epoch, self.evaluation is not None)
 
     def in_evaluation(self, model: Model, split: Split, graph: fx.Graph, request: dict[str, Any]) -> Evaluation | None:
         """This part in evaluation mode; None where there are no validation data."""
