@@ -120,7 +120,7 @@ func (d *decider) offered(w *work, measured *Measured) {
 	model := w.stage.Model
 	all := model.Walls[fact.Function]
 	measured.AtFunctions = len(all.Values)
-	if measured.Refusal = cmp.Or(string(d.unfit(w)), w.stage.Unfit.Declared); measured.Refusal != "" {
+	if measured.Refusal = string(d.unfitToCome(w)); measured.Refusal != "" {
 		return
 	}
 	atPool := model.Times(fact.Pool, w.size.CPU.Cores())

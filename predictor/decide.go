@@ -70,7 +70,7 @@ type decider struct {
 	plan      plan.Plan
 	waits     *waits // nil until a stage asks
 	// experienced are stages that tell what others may take; nil until one asks.
-	experienced []*memory.Model
+	experienced memory.Experienced
 }
 
 // work is one stage that holds or wants room.

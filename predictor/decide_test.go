@@ -170,6 +170,32 @@ func TestTheWindowOfATuningIsTwiceItsSlots(t *testing.T) {
 	}
 }
 
+// TestATuningThatEndsEarlyHoldsNoFunctions does eight jobs of 81 that were announced, and the run goes on.
+func TestATuningThatEndsEarlyHoldsNoFunctions(t *testing.T) {
+	t.Parallel()
+	state := fold(learn(predictor.State{}, "score", 10, 1), started("r", 0, predictor.Goal{Minimise: predictor.Latency}),
+		predictor.Scheduled{Run: "r", Stage: stageNamed("score"), Expected: 81, Tuning: true, At: after(0)},
+		hint("r", "score", 8, 0))
+	plan, state := predictor.Decide(state, laptop(0, 1))
+	if n := slots(plan, "score", predictor.Function); n < 2 {
+		t.Fatalf("%d function slots, want some: %s", n, strings.Join(reasons(plan), "\n"))
+	}
+	for task := range 8 {
+		state = predictor.Fold(state, record("r", "score", task, 10, 1))
+	}
+	plan, state = predictor.Decide(state, laptop(20, 1))
+	if n := slots(plan, "score", predictor.Function); n < 2 {
+		t.Errorf("%d function slots while more is to come, want some: %s", n, strings.Join(reasons(plan), "\n"))
+	}
+	state = predictor.Fold(state, predictor.Scheduled{
+		Run: "r", Stage: stageNamed("score"), Withdrawn: 73, At: after(21),
+	})
+	plan, _ = predictor.Decide(state, laptop(25, 1))
+	if n := slots(plan, "score", predictor.Function); n > 0 {
+		t.Errorf("%d function slots, and nothing comes any more: %s", n, strings.Join(reasons(plan), "\n"))
+	}
+}
+
 // TestATuningIsKnownByItsTasks has one whose announcement was lost, and one whose stage was mapped before.
 func TestATuningIsKnownByItsTasks(t *testing.T) {
 	t.Parallel()

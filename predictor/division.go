@@ -72,12 +72,16 @@ func (d *decider) divideRun(r *memory.Run, clock fact.Instant) {
 	held := r.Division
 	r.Division = memory.Division{At: clock, Told: r.Active, Goal: r.Goal}
 	r.Division.Called, r.Division.Ended = d.memory.Called(r)
-	if due := r.Goal.Deadline; due > 0 && d.now.Since(r.Started) >= due.Seconds() {
-		return // it is lost
+	lost := d.lost(r)
+	if lost && r.Goal.Budget <= 0 {
+		return
 	}
 	job, follows := d.remaining(r)
 	if !follows {
 		return
+	}
+	if lost {
+		job.Goal.Deadline = 0 // its budget is still that of all its stages
 	}
 	now := map[string]whatif.Given{}
 	if held.Goal == r.Goal {
@@ -90,12 +94,20 @@ func (d *decider) divideRun(r *memory.Run, clock fact.Instant) {
 		return
 	}
 	r.Division.InTime, r.Division.InBudget = divided.InTime, divided.InBudget
+	if lost {
+		r.Division.InTime = 0
+	}
 	for _, part := range divided.Parts {
 		r.Division.Parts = append(r.Division.Parts, memory.Part{
 			Stage: part.Stage, Functions: part.Functions, Class: part.Class, Seconds: part.Seconds, After: part.After,
 			Hastened: part.Hastened, Reserved: part.Reserved, Rest: part.Rest, Costs: part.Costs,
 		})
 	}
+}
+
+// lost reports whether the deadline of a run has passed.
+func (d *decider) lost(r *memory.Run) bool {
+	return r.Goal.Deadline > 0 && d.now.Since(r.Started) >= r.Goal.Deadline.Seconds()
 }
 
 // mostDoubt is up to which doubt of what the tasks of a later stage take together (outlook.Left) that is known: to a
@@ -165,7 +177,7 @@ func (d *decider) workIn(r *memory.Run, left outlook.Left) *work {
 // spillingTo is what functions have for a stage whose tasks take wall seconds with its slot of the pool, as they would
 // be offered to it; none where they cannot run it, or are not to.
 func (d *decider) spillingTo(w *work, wall float64, r *memory.Run) []whatif.Class {
-	if !d.functions.Enabled || w.doubted > 0 || d.unfit(w) != "" {
+	if !d.functions.Enabled || w.doubted > 0 || d.unfitToCome(w) != "" {
 		return nil
 	}
 	own := *w
@@ -226,6 +238,9 @@ func (d *decider) divided(r *memory.Run, stage string) string {
 	mine, divided := d.partOf(r, stage)
 	if !divided {
 		return ""
+	}
+	if d.lost(r) {
+		return "it divides the budget only"
 	}
 	if asked := r.Goal.Asked(); r.Goal.Deadline > 0 && r.Division.InTime < asked {
 		return "the likeliest plan meets it with " + words.Percent(r.Division.InTime)

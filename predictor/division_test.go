@@ -119,6 +119,28 @@ func TestABudgetIsKeptForWhatFollows(t *testing.T) {
 	}
 }
 
+// TestABudgetIsKeptForWhatFollowsOnceTheDeadlineIsLost has a first stage that could spend all of it in order to be late
+// by less.
+func TestABudgetIsKeptForWhatFollowsOnceTheDeadlineIsLost(t *testing.T) {
+	t.Parallel()
+	const budget = 8 * quantity.USD / 1000
+	state := fold(twoSteps(2*quantity.GiB, 2*quantity.GiB),
+		started("r", 0, predictor.Goal{Deadline: time.Second, Budget: budget}), hint("r", "first", 40, 0))
+	before, _ := predictor.Decide(twinOf(t, state), undivided(roomy(2)))
+	got, _ := predictor.Decide(state, roomy(2))
+	all, some := slots(before, "first", predictor.Function), slots(got, "first", predictor.Function)
+	told := strings.Join(reasons(got), "\n")
+	if some < 1 || some >= all || !strings.Contains(told, "which is lost") ||
+		!strings.Contains(told, "that the plan keeps for the pool and for what follows") {
+		t.Errorf("%d function slots, without a plan %d, want fewer:\n%s", some, all, told)
+	}
+	for _, d := range got.Decisions {
+		if chance, told := d.Inputs["plan_in_time_ratio"]; told && chance > 0 {
+			t.Errorf("the plan is in time with %g, want never", chance)
+		}
+	}
+}
+
 // TestAStageIsPaidBeforeWhatFollowsWhereThePoolTakesNoTask has no host, and a budget that pays for one of two stages.
 func TestAStageIsPaidBeforeWhatFollowsWhereThePoolTakesNoTask(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ func (d *decider) prospect(
 	s.Devices, s.Untried = d.devices(w, wall, device, r)
 	s.Rooms = d.rooms(w, d.shares(w), d.here(w, wall, device), r)
 	job.ValueOfTime = d.policy.ValueOfTime
-	if s.Refused = string(d.unfit(w)); s.Refused == "" && d.functions.Enabled && !d.policy.Static {
+	if s.Refused = string(d.unfitToCome(w)); s.Refused == "" && d.functions.Enabled && !d.policy.Static {
 		s.Classes, s.Refused = d.classes(w, wall, r)
 	}
 	if len(s.Rooms)+len(s.Classes) == 0 && s.Tasks > 0 {

@@ -220,6 +220,39 @@ func TestProgressThatStallsOrJumpsBackMakesNoNonsense(t *testing.T) {
 	}
 }
 
+// TestTheFirstWordOfALongTrainingSaysNothingOfItsEnd has a script that nobody knows import for 16 s, and then do ten
+// steps in each.
+func TestTheFirstWordOfALongTrainingSaysNothingOfItsEnd(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		first int // steps of 1,000
+		known bool
+	}{{"one of a hundred parts", 10, false}, {"a quarter", 250, true}} {
+		begun := started("r", 0, predictor.Goal{})
+		begun.Stages = []string{"train"}
+		state := fold(predictor.State{}, begun, hint("r", "train", 1, 0), start("r", "train", 0, 0))
+		say := func(step int, at float64) {
+			state = fold(state, predictor.Sampled{
+				Run: "r", Stage: stageNamed("train"), Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "laptop",
+				Step: step, Of: 1000, At: after(at),
+			})
+		}
+		say(c.first, 16)
+		if got, known := state.Forecast("r", after(16)); known != c.known {
+			t.Errorf("%s: after one word, it ends in %+v s: known %v, want %v", c.name, got.Finish, known, c.known)
+		}
+		for i := range 4 {
+			say(c.first+10*(i+1), 17+float64(i))
+		}
+		want := float64(1000-c.first-40) / 10
+		if got, known := state.Forecast("r", after(20)); !known || got.Finish.Low > want || got.Finish.High < want ||
+			math.Abs(got.Finish.Mid-want) > 0.2*want {
+			t.Errorf("%s: it ends in %+v s: known %v, want %v s", c.name, got.Finish, known, want)
+		}
+	}
+}
+
 // TestAnAttemptEndsByHowMuchItSaysThereIs has attempts of 100 to 100,000 rows, of which nothing tells before how many
 // there are: the one that goes on does a hundred in ten seconds.
 func TestAnAttemptEndsByHowMuchItSaysThereIs(t *testing.T) {

@@ -374,3 +374,88 @@ func (d *decider) probes(st *memory.Stage, terms ...usage.Term) (largest usage.F
 	}
 	return largest, among
 }
+
+// first is the static size: the declared one, else the first that the host's room and the input gave. The latter is
+// kept with the model, so that falling back leads to the same size every time; a larger input before anything was
+// learned makes it anew.
+func (d *decider) first(st *memory.Stage) size.Sizing {
+	known := st.Model
+	capacity := d.hosts.LargestFor(st.Declared)
+	if st.Declared != known.FirstDeclared || known.First.Base.IsZero() ||
+		(known.Memory.Known() < usage.Enough && st.Input > known.FirstInput) {
+		first := size.FirstSizing(st.ID, st.Declared, st.Input, d.hosts.FreestFor(st.Declared), capacity)
+		first.Base.Memory = min(max(first.Base.Memory, d.policy.MinMemory), max(capacity.Memory, d.policy.MinMemory))
+		first.Base.CPU = max(first.Base.CPU, size.LeastCPU)
+		if capacity.IsZero() {
+			return first // nothing to settle on: no host has joined yet
+		}
+		known.First, known.FirstInput, known.FirstDeclared = first, st.Input, st.Declared
+	}
+	return known.First
+}
+
+// guessed sizes a stage of which too few attempts have ended by what is alike: see [size.Prior]. What is thought is
+// thought anew when an attempt of its own has ended, or runs that has grown beyond it; what others do meanwhile changes
+// nothing. It is lowered where muchSpare of it is to spare: each of the first attempts tells a little more.
+func (d *decider) guessed(st *memory.Stage, first size.Sizing) size.Sizing {
+	held, known := st.Sizing, st.Model
+	if len(d.hosts) == 0 {
+		if held.Grows() { // what is thought holds, though nothing says how much there is to give
+			first.Floor, first.Expected, first.Source = max(first.Floor, held.Floor), held.Expected, held.Source
+		}
+		return first
+	}
+	grown := quantity.Bytes(0)
+	if held.Grows() && !st.Slot.IsZero() {
+		if st.Live != nil && st.Live.Peak > guessAt(held, largestNeed(st, held)) {
+			grown = st.Live.Peak
+		}
+		if grown == 0 && held.Attempts == known.Attempts {
+			first.Base.Memory, first.Term, first.Floor = held.Base.Memory, held.Term, max(first.Floor, held.Floor)
+			first.Expected, first.Source = held.Expected, held.Source
+			return first
+		}
+	}
+	largest := d.hosts.LargestFor(first.Base)
+	s := first.Guessed(d.prior(st), known.Experience(),
+		quantity.Bytes(known.Memory.Largest(usage.InputBytes)), grown, min(d.policy.MinMemory, largest.Memory))
+	s.Base = s.Base.AtMost(largest)
+	need := largestNeed(st, s)
+	now, before := guessAt(s, need), guessAt(held, need)
+	if held.Grows() && s.Term == held.Term && now < before && float64(now) > (1-muchSpare)*float64(before) {
+		s.Base.Memory, s.Floor = held.Base.Memory, max(s.Floor, held.Floor)
+	}
+	return s
+}
+
+// guessAt is the memory of an attempt that needs so much.
+func guessAt(s size.Sizing, need size.Need) quantity.Bytes {
+	return max(s.Base.Memory+quantity.Bytes(s.Term.At(need.Values())), s.Floor)
+}
+
+// prior is what stages that have something in common with this one tell of its peaks.
+func (d *decider) prior(st *memory.Stage) size.Prior {
+	weak := size.WeakPrior(st.Model.Program, st.Model.Imports)
+	return d.told(st, weak, float64(st.Input), (*memory.Model).Experience)
+}
+
+// usualWall is how many seconds a task of a stage of which no attempt has ended takes in the mean, by what others that
+// have something in common with it took.
+func (d *decider) usualWall(w *work) float64 {
+	if seconds := w.usualWall; seconds > 0 {
+		return seconds
+	}
+	prior := d.told(w.stage, size.WeakWall(), w.input(), (*memory.Model).WallExperience)
+	w.usualWall = min(math.Exp(prior.Mean), fact.MaxWall.Seconds())
+	return w.usualWall
+}
+
+// told is a prior corrected by what other stages tell of a quantity: see [memory.Experienced.Prior].
+func (d *decider) told(
+	st *memory.Stage, weak size.Prior, input float64, of func(*memory.Model) size.Experience,
+) size.Prior {
+	if d.experienced == nil {
+		d.experienced = d.memory.Experienced()
+	}
+	return d.experienced.Prior(st, weak, input, of)
+}

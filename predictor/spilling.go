@@ -196,6 +196,12 @@ func (d *decider) unfit(w *work) spill.Refusal {
 	return ""
 }
 
+// unfitToCome is why functions run no tasks of the stage that are yet to come, or have ended: unfit, and what was said
+// of the latest.
+func (d *decider) unfitToCome(w *work) spill.Refusal {
+	return cmp.Or(d.unfit(w), spill.Refusal(w.stage.Unfit.Declared))
+}
+
 // linger is how long after a task waited an empty queue is believed: a window refills it between two ticks.
 const linger = fact.Instant(3 * time.Second)
 

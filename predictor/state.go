@@ -1,12 +1,32 @@
+// Package predictor decides how much of every venue each stage holds, purely: Fold remembers what happened, Decide says
+// what to do.
+//
+//	state = predictor.Fold(state, event)                  // once per event of the loop's stream
+//	plan, state = predictor.Decide(state, snapshot)       // once per tick
+//
+// The steps are packages through which data falls once: what is told (fact) and remembered (memory), what an attempt
+// takes (usage) and is given (size), what is asked and answered at a tick (plan), who gets the room of hosts (share),
+// when functions pay (spill), what a run comes to (outlook), and could come to (whatif). Their vocabulary has its names
+// here, too: who uses the predictor imports one package.
+//
+// Neither function reads a clock, does I/O or draws global randomness, so the same two functions run in production, in
+// replays of recorded data and in tests, and a state can always be rebuilt from a checkpoint and the events after it.
 package predictor
 
 import (
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor/curve"
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/outlook"
 	"github.com/spillway-ml/spillway/predictor/plan"
+	"github.com/spillway-ml/spillway/predictor/provision"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/size"
+	"github.com/spillway-ml/spillway/predictor/spill"
+	"github.com/spillway-ml/spillway/predictor/usage"
+	"github.com/spillway-ml/spillway/predictor/venue"
 )
 
 // State is everything that Fold remembers of the past. The zero value remembers nothing and is ready to use.
@@ -151,3 +171,228 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	s.memory = m
 	return nil
 }
+
+// The types of [fact].
+type (
+	// StageID names one stage of one build of an app.
+	StageID = fact.StageID
+	// Curve is how one metric of a training went in an attempt.
+	Curve = fact.Curve
+	// Venue is where attempts execute.
+	Venue = fact.Venue
+	// Objective is what a run without a deadline and without a budget minimises.
+	Objective = fact.Objective
+	// Goal is what a run is to achieve.
+	Goal = fact.Goal
+	// Event is one fact that Fold remembers.
+	Event = fact.Event
+	// RunStarted says that a run began.
+	RunStarted = fact.RunStarted
+	// GoalChanged says that the goal of a run going on is another from now on.
+	GoalChanged = fact.GoalChanged
+	// RunState is how a run stands.
+	RunState = fact.RunState
+	// RunEnded says that a run is over.
+	RunEnded = fact.RunEnded
+	// Scheduled is the hint that tasks were put on a stage's queue.
+	Scheduled = fact.Scheduled
+	// Reused says that a run took results of earlier runs instead of running tasks.
+	Reused = fact.Reused
+	// HostHeld says that a host of the pool was there, held or not, from From to At.
+	HostHeld = fact.HostHeld
+	// BacklogObserved is what the queue itself said.
+	BacklogObserved = fact.BacklogObserved
+	// AttemptStarted says that a venue took a task from the queue and that user code is about to run.
+	AttemptStarted = fact.AttemptStarted
+	// HostStarted says that the process which supervises the attempts of a venue on a host has started anew.
+	HostStarted = fact.HostStarted
+	// Sampled is one look at a running attempt.
+	Sampled = fact.Sampled
+	// GPUSample is one look at the GPUs of a running attempt.
+	GPUSample = fact.GPUSample
+	// Outcome is how an attempt ended.
+	Outcome = fact.Outcome
+	// Next is what becomes of a task after an attempt that came to nothing.
+	Next = fact.Next
+	// Cause is what made an attempt end otherwise than well.
+	Cause = fact.Cause
+	// Record is the durable line about one finished attempt.
+	Record = fact.Record
+	// Prediction is what was expected of an attempt when it was admitted.
+	Prediction = fact.Prediction
+	// Interval is a prediction with its spread, in the unit of the field that holds it.
+	Interval = fact.Interval
+	// Training is what the plan of a split training said beside what came.
+	Training = fact.Training
+	// TrainingPart is one part of a split.
+	TrainingPart = fact.TrainingPart
+	// TrainingAlternative is a plan that was considered.
+	TrainingAlternative = fact.TrainingAlternative
+)
+
+// The constants of [fact].
+const (
+	Pool               = fact.Pool
+	Function           = fact.Function
+	Cost               = fact.Cost
+	Latency            = fact.Latency
+	LeastConfidence    = fact.LeastConfidence
+	MostConfidence     = fact.MostConfidence
+	RunRunning         = fact.RunRunning
+	RunSucceeded       = fact.RunSucceeded
+	RunFailed          = fact.RunFailed
+	RunCancelled       = fact.RunCancelled
+	Succeeded          = fact.Succeeded
+	Failed             = fact.Failed
+	OutOfMemory        = fact.OutOfMemory
+	TimedOut           = fact.TimedOut
+	Cancelled          = fact.Cancelled
+	Lost               = fact.Lost
+	Refused            = fact.Refused
+	NextNothing        = fact.NextNothing
+	NextPool           = fact.NextPool
+	CauseMemoryLimit   = fact.CauseMemoryLimit
+	CauseMemoryRefused = fact.CauseMemoryRefused
+	CannotRun          = fact.CannotRun
+	CauseHostMemory    = fact.CauseHostMemory
+	CauseDeviceMemory  = fact.CauseDeviceMemory
+	CauseDisk          = fact.CauseDisk
+	CauseTimeout       = fact.CauseTimeout
+	CauseError         = fact.CauseError
+	CausePanic         = fact.CausePanic
+	CauseExit          = fact.CauseExit
+	CauseSignal        = fact.CauseSignal
+	CauseStart         = fact.CauseStart
+	CauseImpossible    = fact.CauseImpossible
+	CauseNoGPU         = fact.CauseNoGPU
+	CauseNoMemory      = fact.CauseNoMemory
+	CauseCancelled     = fact.CauseCancelled
+	CauseHostLost      = fact.CauseHostLost
+	CauseBudget        = fact.CauseBudget
+	CauseVenue         = fact.CauseVenue
+	CauseThrottled     = fact.CauseThrottled
+	CausePayload       = fact.CausePayload
+	PastTrainings      = fact.PastTrainings
+)
+
+// The types of [size].
+type (
+	// Sizing is how attempts of one stage are sized when they are admitted.
+	Sizing = size.Sizing
+	// Need is what is known about an attempt before it runs.
+	Need = size.Need
+)
+
+// GrowAfterOutOfMemory is [size.GrowAfterOutOfMemory].
+const GrowAfterOutOfMemory = size.GrowAfterOutOfMemory
+
+// MaxPayload is [spill.MaxPayload].
+const MaxPayload = spill.MaxPayload
+
+// FunctionOverhead is [spill.FunctionOverhead].
+const FunctionOverhead = spill.FunctionOverhead
+
+// The types of [plan].
+type (
+	// Snapshot is everything Decide is told besides the State.
+	Snapshot = plan.Snapshot
+	// Host is one machine of the pool, as its agent describes it.
+	Host = plan.Host
+	// GPU is one of its devices.
+	GPU = plan.GPU
+	// Equipment is which of them one host has.
+	Equipment = plan.Equipment
+	// HostKind is what hosts of a kind have for attempts.
+	HostKind = plan.HostKind
+	// GPUHolder is the attempt that has it.
+	GPUHolder = plan.GPUHolder
+	// GPUProcess is a process that computes on it.
+	GPUProcess = plan.GPUProcess
+	// Policy is the configuration of the autoscaler.
+	Policy = plan.Policy
+	// Plan is what every venue holds from now on.
+	Plan = plan.Plan
+	// Grant is the room of one stage at one venue.
+	Grant = plan.Grant
+	// Batch says how tasks share an invoke of a function.
+	Batch = plan.Batch
+	// Placement is the part of a pool grant that one host carries.
+	Placement = plan.Placement
+	// Window bounds how many tasks of one run and stage are in flight.
+	Window = plan.Window
+	// PastTraining is how earlier split trainings of a stage went.
+	PastTraining = plan.PastTraining
+	// TimeToLoss is how long an attempt on devices of a class goes on in the mean before it is lost with its host.
+	TimeToLoss = plan.TimeToLoss
+	// Decision is one changed row of a plan and why it changed.
+	Decision = plan.Decision
+	// Rejected is a way that a decision did not choose.
+	Rejected = plan.Rejected
+)
+
+// The constants of [plan].
+const (
+	TuningWindow    = plan.TuningWindow
+	UsualTimeToLoss = plan.UsualTimeToLoss
+	MostOthers      = plan.MostOthers
+)
+
+// Trail is how one metric of a training has gone, from the reports of its steps.
+type Trail = curve.Trail
+
+// Stretch is the part of a training that a task does.
+type Stretch = curve.Stretch
+
+// Prospect is what a task's curve says of the end of the training.
+type Prospect = curve.Prospect
+
+// MostTrail is [curve.MostTrail].
+const MostTrail = curve.MostTrail
+
+// FunctionVenue is what Lambda-style functions offer and cost.
+type FunctionVenue = venue.Functions
+
+// Daily is what a day of a pool costs.
+type Daily = provision.Daily
+
+// Arriving is how many tasks come at a stage, minute by minute, and are forecast.
+type Arriving = memory.Arriving
+
+// The types of [outlook].
+type (
+	// Forecast is what is expected of a run that goes on.
+	Forecast = outlook.Forecast
+	// Outlook is what is expected of a run under a goal, and what else could be had.
+	Outlook = outlook.Outlook
+	// Alternative is one way to finish a run.
+	Alternative = outlook.Alternative
+	// Progress is how far a running attempt is by its own word.
+	Progress = outlook.Progress
+	// Learning is how the training of a running task goes, and is expected to go on.
+	Learning = outlook.Learning
+)
+
+// RelativeError is [usage.RelativeError].
+func RelativeError(predicted, actual float64) float64 { return usage.RelativeError(predicted, actual) }
+
+// FirstSizing is [size.FirstSizing].
+func FirstSizing(stage StageID, declared quantity.Size, input quantity.Bytes, free, capacity quantity.Size) Sizing {
+	return size.FirstSizing(stage, declared, input, free, capacity)
+}
+
+// Relief is [size.Relief].
+func Relief(held, admitted, expected, used, free quantity.Bytes) quantity.Bytes {
+	return size.Relief(held, admitted, expected, used, free)
+}
+
+// ClassCores is [size.ClassCores].
+func ClassCores(class quantity.Bytes) float64 { return size.ClassCores(class) }
+
+// GoProgram is [fact.GoProgram].
+const GoProgram = fact.GoProgram
+
+// Follow is [size.Follow].
+func Follow(held, peak, free quantity.Bytes) quantity.Bytes { return size.Follow(held, peak, free) }
+
+// DefaultPolicy is [plan.DefaultPolicy].
+func DefaultPolicy() Policy { return plan.DefaultPolicy() }

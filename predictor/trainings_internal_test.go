@@ -17,10 +17,11 @@ func TestFunctionsHaveNoMoreCoresTogetherThanThereAreThreads(t *testing.T) {
 		Classes: []quantity.Bytes{10 * quantity.GiB}, PerGiBSecond: 16_666_700, MaxDuration: 15 * time.Minute,
 	}
 	within := venue.Ways{Channels: []venue.Channel{{BytesPerSecond: math.Inf(1)}}}
-	tr := training{work: venue.Work{Rounds: 1, Compute: 20 * time.Second, MostCores: 3}}
-	for _, n := range []int{1, 2} {
-		tr.try(n, functions, within)
+	tr := training{parts: 2, work: venue.Work{Rounds: 1, Compute: 20 * time.Second, MostCores: 3}}
+	if !tr.weigh(1, functions, within, venue.Hosts{Name: "a slot", Cores: 1}) {
+		t.Fatal("it is not weighed")
 	}
+	tr.divided(functions, within)
 	if len(tr.ways) != 2 {
 		t.Fatalf("ways: %+v, want one and two functions", tr.ways)
 	}

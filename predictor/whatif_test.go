@@ -174,6 +174,57 @@ func TestARunThatHasEndedIsComparedWithWhatItWas(t *testing.T) {
 	}
 }
 
+// TestWhatFunctionsCannotRunIsNotOfferedThem asks about tasks that none waits of, as of a script that imports what
+// functions have not: of a run that has ended, of the next one, and of one whose only task runs.
+func TestWhatFunctionsCannotRunIsNotOfferedThem(t *testing.T) {
+	t.Parallel()
+	const lack = "it imports torch, which functions do not have"
+	unfit := func(run string, at float64) predictor.Scheduled {
+		called := hint(run, "train", 1, at)
+		called.Program, called.PoolOnly, called.Unfit = "python3", true, lack
+		return called
+	}
+	past := func() (state predictor.State) {
+		for i, run := range []string{"a", "b", "c"} {
+			at := -400 + 100*float64(i)
+			state = fold(state, started(run, at, predictor.Goal{}), unfit(run, at), record(run, "train", 0, at+40, 40),
+				predictor.RunEnded{Run: run, State: predictor.RunSucceeded, At: after(at + 41)})
+		}
+		return state
+	}
+	state := past()
+	running := fold(past(), started("r", 0, predictor.Goal{}), unfit("r", 0), start("r", "train", 0, 1))
+	fits := fold(past(), started("r", -90, predictor.Goal{}), func() predictor.Scheduled {
+		called := hint("r", "train", 1, -90)
+		called.Program = "python3"
+		return called
+	}(), record("r", "train", 0, -49, 40))
+	ended := predictor.Taken{Run: "c", App: "app", Pipeline: "p", Seconds: 41, Stages: []predictor.TakenStage{{
+		Given: whatif.Given{Stage: "train", Tasks: 1, Slots: 1, Seconds: 40, Cost: 0.01}, End: 40, Mean: 40, Cores: 1,
+	}}}
+	next := predictor.Coming{App: "app", Pipeline: "p"}
+	for _, row := range []struct {
+		name string
+		job  whatif.Job
+		lack string
+	}{
+		{"a run that has ended", state.ProspectAfter(ended, predictor.Goal{}, paid(0, 4)), lack},
+		{"the next run", state.ProspectOf(next, predictor.Goal{}, paid(0, 4)), lack},
+		{"a run whose task runs", running.Prospect("r", predictor.Goal{}, paid(10, 4)), lack},
+		{"the next run, after one that functions could run", fits.ProspectOf(next, predictor.Goal{}, paid(0, 4)), ""},
+	} {
+		if len(row.job.Stages) != 1 {
+			t.Errorf("%s: %+v, want one stage", row.name, row.job)
+			continue
+		}
+		got := row.job.Stages[0]
+		if got.Refused != row.lack || (len(got.Classes) > 0) != (row.lack == "") {
+			t.Errorf("%s: functions refuse it by %q and offer %d classes, want %q", row.name, got.Refused,
+				len(got.Classes), row.lack)
+		}
+	}
+}
+
 func TestWhatOthersHoldIsNotOnOffer(t *testing.T) {
 	t.Parallel()
 	alone := scoring(predictor.Goal{Minimise: predictor.Cost}, 400, 2)

@@ -256,8 +256,8 @@ type training struct {
 	parts   int
 	workers int // tasks that train together, and that are priced together; 0 where each trains alone
 	pool    venue.Estimate
-	// nowhere says that the pool has no slot for it, and no price.
-	nowhere bool
+	// cheaper says that functions cost less than the pool, and nowhere that the pool has no slot for it, and no price.
+	cheaper, nowhere bool
 	// ways are the ways of functions that can be had, the cheapest first.
 	ways []trainedBy
 	// front are the ways of any number of workers, in functions and at the pool, that no other beats in time and cost.
@@ -293,7 +293,9 @@ func (d *decider) trains(w *work) *training {
 	nowhere := len(d.hosts) == 0 || w.wait >= spill.NoPool
 	if told.Workers > 1 {
 		t := d.trainsTogether(w, told, cores, float64(threads))
-		t.nowhere = nowhere
+		if t != nil {
+			t.nowhere = nowhere
+		}
 		return t
 	}
 	t := &training{parts: len(told.Parts), nowhere: nowhere, work: venue.Work{
@@ -307,11 +309,12 @@ func (d *decider) trains(w *work) *training {
 		Store: venue.ObjectStore(), Channels: []venue.Channel{within},
 		Starts: []venue.Start{{Workers: 1, Takes: cold}, {Workers: plan.MaxSlots, Takes: cold}},
 	}
-	t.pool = t.work.OnHosts(slot, 1)
-	t.try(1, d.holding(d.functionMemory(w)), ways)
+	if !t.weigh(1, d.holding(d.functionMemory(w)), ways, slot) {
+		return nil
+	}
 	if t.parts > 1 {
 		ways.Channels = []venue.Channel{venue.ObjectStore()}
-		t.try(t.parts, d.holding(d.functionMemory(w)/quantity.Bytes(t.parts)), ways)
+		t.divided(d.holding(d.functionMemory(w)/quantity.Bytes(t.parts)), ways)
 	}
 	slices.SortStableFunc(t.ways, func(a, b trainedBy) int { return int(min(1, max(-1, a.Cost-b.Cost))) })
 	return t
@@ -339,7 +342,6 @@ func (d *decider) trainsTogether(w *work, told fact.Training, cores, threads flo
 		Name: "slots of the pool", Cores: cores, Hour: d.slotPrice(w), Network: each(2*n - 2),
 		Store: venue.Channel{BytesPerSecond: math.Inf(1)},
 	}
-	t.pool = t.work.OnHosts(slot, told.Workers)
 	cold := d.functions.ColdStart
 	ways := venue.Ways{
 		Store: venue.ObjectStore(), Channels: []venue.Channel{each(n)},
@@ -351,7 +353,9 @@ func (d *decider) trainsTogether(w *work, told fact.Training, cores, threads flo
 		ways.Channels = []venue.Channel{scatter, gather}
 	}
 	offered := d.holding(d.functionMemory(w))
-	t.try(told.Workers, offered, ways)
+	if !t.weigh(told.Workers, offered, ways, slot) {
+		return nil
+	}
 	// What others cost is told; how many there are is the pipeline's choice.
 	front, err := venue.Options(t.work, min(2*told.Workers, mostWeighed), offered, ways, []venue.Hosts{slot})
 	if err == nil { // a training without a step costs nothing anywhere
@@ -372,23 +376,30 @@ func (d *decider) holding(needed quantity.Bytes) venue.Functions {
 	return functions
 }
 
-// try notes what the training costs in so many functions, where it can be done so.
-func (t *training) try(functions int, offered venue.Functions, ways venue.Ways) {
-	work := t.work
-	if t.workers == 0 {
-		work.MostCores /= float64(functions)
+// weigh decides between the pool's slots and what spills, a function for each worker; false where nothing can be said.
+func (t *training) weigh(workers int, offered venue.Functions, ways venue.Ways, slot venue.Hosts) bool {
+	choice, err := venue.Choose(t.work, workers, offered, ways, []venue.Hosts{slot})
+	if err != nil {
+		return false
 	}
-	if way, possible := work.Cheapest(offered, ways, functions); possible {
-		t.ways = append(t.ways, trainedBy{way, functions})
+	t.pool, t.cheaper = choice.Pool, choice.Spill
+	if choice.Possible {
+		t.ways = append(t.ways, trainedBy{choice.Functions, workers})
+	}
+	return true
+}
+
+// divided notes what the training costs with each of its parts in a function, where it can be done so.
+func (t *training) divided(offered venue.Functions, ways venue.Ways) {
+	work := t.work
+	work.MostCores /= float64(t.parts)
+	if way, possible := work.Cheapest(offered, ways, t.parts); possible {
+		t.ways = append(t.ways, trainedBy{way, t.parts})
 	}
 }
 
 // dearer reports whether what spills, a function for each task, costs no less than the pool, which has a slot for it.
-func (t *training) dearer() bool {
-	return !t.nowhere && !slices.ContainsFunc(t.ways, func(way trainedBy) bool {
-		return t.spills(way) && way.Cost < t.pool.Cost
-	})
-}
+func (t *training) dearer() bool { return !t.nowhere && !t.cheaper }
 
 // spills reports whether a way is a function for each task.
 func (t *training) spills(way trainedBy) bool { return way.functions == max(1, t.workers) }

@@ -55,6 +55,43 @@ func TestAPanicOfThePipelineFailsTheRunAndSaysWhere(t *testing.T) {
 	}
 }
 
+// TestAMapThatFailsTakesBackWhatItAnnounced has a pipeline that goes on without it.
+func TestAMapThatFailsTakesBackWhatItAnnounced(t *testing.T) {
+	t.Parallel()
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(20 * time.Second)
+	most, left := 0, 0
+	ports := runs.Ports{Stages: []runs.AnyStage{picky}, Tell: func(event predictor.Event) {
+		if e, is := event.(predictor.Scheduled); is {
+			left = max(0, left-e.Tasks-e.Withdrawn) + e.Expected
+			most = max(most, left)
+		}
+	}}
+	env.SetWorkerOptions(worker.Options{
+		Interceptors:             []interceptor.WorkerInterceptor{runs.NewInterceptor(ports)},
+		DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
+	pipeline := spillway.NewPipeline("tolerant", func(ctx workflow.Context, inputs []int) (int, error) {
+		if _, err := picky.Map(ctx, inputs); err == nil {
+			return 0, errors.New("no shard has failed")
+		}
+		return left, nil
+	})
+	runs.Register(env, ports, []runs.AnyPipeline{pipeline})
+	spillwaytest.RegisterStages(t, env, picky)
+	inputs := make([]int, 600)
+	for i := range inputs {
+		inputs[i] = i
+	}
+	env.ExecuteWorkflow(pipeline.Name(), inputs)
+	var after int
+	if err := env.GetWorkflowResult(&after); err != nil || most != len(inputs) || after != 0 {
+		t.Errorf("of %d tasks that were announced %d are to come after it has failed: %v", most, after, err)
+	}
+}
+
 func TestAPanicInAChunkOfAMapIsNoSilence(t *testing.T) {
 	t.Parallel()
 	var suite testsuite.WorkflowTestSuite

@@ -97,12 +97,13 @@ func (w Worker) Train(ctx context.Context, rounds Rounds, model Model) error {
 // tell reports how the training goes, of which follows where its next tasks run, and how long they take.
 func (w Worker) tell(ctx context.Context, rounds Rounds, told exchange.Told) {
 	n := float64(max(told.Rounds, 1))
+	passed := float64(max(told.Done-w.From.Round, 1)) // a call that goes on is a task of its own
 	activities.Trained(ctx, predictor.Training{
 		Model: "a vector", Executor: "workers", ModelBytes: quantity.Bytes(told.Bytes), Workers: w.Count,
 		Steps: int64(told.Done), TotalSteps: int64(rounds.Count),
 		StepSeconds:     (told.Computing + told.Exchanging).Seconds() / n,
 		ExchangeSeconds: told.Exchanging.Seconds() / n,
-		Computed:        min(float64(told.Parts)/(float64(rounds.Count)*float64(w.Count)), 1),
+		Computed:        min(float64(told.Parts)/(passed*float64(w.Count)), 1),
 		Parts:           []predictor.TrainingPart{{Device: "cpu-0", Kind: "cpu", Threads: runtime.GOMAXPROCS(0)}},
 	})
 }

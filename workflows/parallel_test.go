@@ -220,3 +220,36 @@ func TestAWorkerTellsHowMuchOfATrainingItHasComputed(t *testing.T) {
 		}
 	})
 }
+
+// TestACallTellsHowMuchOfItsOwnStepsItHasComputed has one of two workers do the work of both in several calls: each is
+// a task, and takes as long as a call, and not as long as the training.
+func TestACallTellsHowMuchOfItsOwnStepsItHasComputed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, err := artifact.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		worker, calls := workflows.Worker{Count: 2, Group: "group"}, 0
+		for again := (*exchange.AgainError)(nil); calls == 0 || again != nil; calls++ {
+			var told predictor.Training
+			ctx := activities.NewContext(t.Context(), &activities.Attempt{
+				Store: store, Timeout: 20 * time.Second, Trained: func(training predictor.Training) { told = training },
+			})
+			again = nil
+			err := worker.Train(ctx, workflows.Rounds{Count: 20}, &slowDescent{})
+			if err != nil && !errors.As(err, &again) {
+				t.Fatal(err)
+			}
+			if told.Computed != 1 || told.Validate() != nil {
+				t.Errorf("call %d computed %g of the steps until %d, want all of its own", calls, told.Computed, told.Steps)
+			}
+			if again != nil {
+				worker.From = again.Saved
+			}
+		}
+		if calls < 3 {
+			t.Errorf("it took %d calls, want several", calls)
+		}
+	})
+}

@@ -1149,6 +1149,55 @@ func TestTasksOfATuningAreToldAsSuch(t *testing.T) {
 	}
 }
 
+// TestATuningTakesBackWhatItAnnouncedAndDoesNotDo counts what the loop is told of jobs that are to come: whoever
+// believes in them holds functions for them, and keeps a part of the run's goal.
+func TestATuningTakesBackWhatItAnnouncedAndDoesNotDo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		time  time.Duration
+		takes bool // what an earlier run did
+		fails bool
+	}{
+		"it is done":         {},
+		"its time is up":     {time: 150 * time.Second},
+		"it is done already": {takes: true},
+		"it fails":           {fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newTuner(t, spillway.Goal{}, nil)
+			result, failure := told(1, 1), error(nil)
+			if c.fails {
+				result, failure = wire.Result{}, temporal.NewNonRetryableApplicationError("the disk is full", wire.StageError, nil)
+			}
+			f.env.OnActivity(fit.Name(), mock.Anything, mock.Anything, mock.Anything).Return(result, failure).
+				AfterFn(func() time.Duration { return time.Minute })
+			options := wire.RunOptions{Version: wire.WorkflowVersion, Window: 8}
+			if c.takes {
+				options.RetryOf = "first"
+				f.find = func(context.Context, wire.Lookup) ([]*wire.Kept, error) {
+					return []*wire.Kept{{Run: "first", Output: result.Output, Told: &wire.Told{}}}, nil
+				}
+			}
+			if err := f.env.SetMemoOnStart(map[string]any{runs.OptionsMemo: options}); err != nil {
+				t.Fatal(err)
+			}
+			most, left := 0, 0
+			f.tell = func(event predictor.Event) {
+				if e, is := event.(predictor.Scheduled); is {
+					left = max(0, left-e.Tasks-e.Withdrawn) + e.Expected
+					most = max(most, left)
+				}
+			}
+			search := fitSearch()
+			search.Time = c.time
+			if _, err := f.run(t, search); (err != nil) != c.fails || most != search.Trials || left != 0 {
+				t.Errorf("of %d jobs that were announced %d are to come after its end: %v", most, left, err)
+			}
+		})
+	}
+}
+
 // TestATuningOfBeforeGoesByHowLongItsJobsTook has jobs that take a minute, and of which hosts tell that they ran for a
 // second: another one has time by that, and none by what runs of before go by, whoever replays them.
 func TestATuningOfBeforeGoesByHowLongItsJobsTook(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
@@ -73,6 +74,26 @@ func (c *counts) MarshalBinary() ([]byte, error) {
 func (c *counts) UnmarshalBinary(data []byte) error {
 	_, err := binary.Decode(data, binary.LittleEndian, c.values[:])
 	return err
+}
+
+// TestARoundOfWhichAPartIsComputedGoesOn has computed its part for five minutes of a call of fifteen, to learn how
+// large it is: who went away then would do the same in the next call.
+func TestARoundOfWhichAPartIsComputedGoesOn(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Minute)
+	defer cancel()
+	w := &worker{longest: 5 * time.Minute}
+	if !w.late(ctx) {
+		t.Error("a round of five minutes is begun in the last nine, of which twice as much is to be left")
+	}
+	if w.ahead = w.turn(); w.late(ctx) {
+		t.Error("a round is given up whose part is computed")
+	}
+	over, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	if !w.late(over) {
+		t.Error("there is no time to save the state")
+	}
 }
 
 // TestATrainingFitsTheRoomOfTheServer has one of 60 rounds, of which the server holds 17.

@@ -272,6 +272,9 @@ func (w *worker) did(ctx context.Context, sum Vector, took, computed time.Durati
 // late reports whether another round may not end before the limit.
 func (w *worker) late(ctx context.Context) bool {
 	needed := spare*w.longest + reserve
+	if w.ahead != nil { // what takes long of the next round is done
+		needed = reserve
+	}
 	if w.Limit > 0 && w.told.Rounds > 0 && time.Since(w.began)+needed > w.Limit {
 		return true
 	}

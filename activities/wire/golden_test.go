@@ -128,7 +128,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 		wire.KindScheduled: {Event: predictor.Scheduled{
 			Run: "digits-1", Stage: stage, Tasks: 1, PoolOnly: true, Input: 350_356, Declared: size, Program: "python3",
 			Imports: []string{"numpy", "torch"}, Kind: "csv", Fixed: true, Unfit: "it imports numpy", Batches: true,
-			Expected: 6, Tuning: true, At: at,
+			Expected: 6, Withdrawn: 2, Tuning: true, At: at,
 		}},
 		wire.KindBacklog: {Event: predictor.BacklogObserved{Stage: stage, PoolOnly: true, Tasks: 5, At: at}},
 		wire.KindAttemptStarted: {Event: predictor.AttemptStarted{

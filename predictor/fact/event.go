@@ -163,6 +163,9 @@ type Scheduled struct {
 	Unfit string `json:"unfit,omitempty"`
 	// further tasks of this stage that the run announces: each is hinted again, and then used up, when it is scheduled
 	Expected int `json:"expected,omitempty"`
+	// Withdrawn is how many of those that were announced will not come, where Tasks and Expected are 0: a tuning ends
+	// before all its trials, or takes what an earlier run did.
+	Withdrawn int `json:"withdrawn,omitempty"`
 	// Tuning says that the tasks are those of a tuning, which decides what the next one does when another ends: the fewer
 	// wait, the more it knows.
 	Tuning bool      `json:"tuning,omitempty"`

@@ -45,8 +45,9 @@ type Training struct {
 	// and 1 are one. ExchangeSeconds is how long of a step they exchange it, a mean.
 	Workers         int     `json:"workers,omitempty"`
 	ExchangeSeconds float64 `json:"exchange_seconds,omitempty"`
-	// Computed is how much of all parts of all steps the attempt has computed, from 0 to 1: one over Workers where each
-	// does its own, and all where one does the work of the others. With a step's time known and at 0 nobody told.
+	// Computed is how much of all parts of the steps since its task began the attempt has computed, from 0 to 1: one over
+	// Workers where each does its own, and all where one does the work of the others. With a step's time known and at 0
+	// nobody told.
 	Computed float64 `json:"computed,omitempty"`
 	// Parts are in the order in which a sample passes them.
 	Parts []TrainingPart `json:"parts"`
@@ -96,9 +97,9 @@ type TrainingAlternative struct {
 // the part takes: below, most of that time was its start.
 const leastOwn = 0.1
 
-// OwnPart is how long a worker's own part of a training takes, by an attempt that ran for so long, and of how many
-// workers it has computed the part: others may not have been there. It is none where others have computed nearly all of
-// its own, which says nothing of how long it takes.
+// OwnPart is how long a worker's own part takes of the steps that its task does, by an attempt that ran for so long,
+// and of how many workers it has computed the part: others may not have been there. It is none where others have
+// computed nearly all of its own, which says nothing of how long it takes.
 func (t *Training) OwnPart(ran time.Duration) (own time.Duration, workers int) {
 	switch {
 	case t == nil || t.Workers <= 1:

@@ -168,6 +168,11 @@ func (a *account) scheduled(e predictor.Scheduled) {
 	if st == nil {
 		return
 	}
+	if e.Withdrawn > 0 && e.Tasks == 0 && e.Expected == 0 {
+		st.withdrawn(e.Withdrawn)
+		a.stale = true
+		return
+	}
 	if e.Tasks > 0 {
 		st.hinted(e.At, e.Tasks)
 	}
@@ -182,6 +187,13 @@ func (a *account) scheduled(e predictor.Scheduled) {
 	}
 	st.view.Declared = e.Declared
 	a.stale = true
+}
+
+// withdrawn takes back what was announced of tasks that will not come.
+func (st *stage) withdrawn(tasks int) {
+	tasks = min(tasks, st.announced)
+	st.announced -= tasks
+	st.view.Expected = max(0, st.view.Expected-tasks)
 }
 
 // reused counts what was taken from an earlier run.

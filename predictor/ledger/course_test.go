@@ -309,6 +309,31 @@ func TestWhatARunReusedIsCountedOnce(t *testing.T) {
 	}
 }
 
+func TestTasksThatWillNotComeAreNotExpected(t *testing.T) {
+	t.Parallel()
+	told := func(tasks, expected, withdrawn int) predictor.Event {
+		return predictor.Scheduled{
+			Run: "r", Stage: score, Tasks: tasks, Expected: expected, Withdrawn: withdrawn, At: after(1),
+		}
+	}
+	for _, row := range []struct {
+		name   string
+		events []predictor.Event
+		want   int
+	}{
+		{"all are to come", []predictor.Event{told(0, 27, 0), told(4, 0, 0)}, 27},
+		{"few are not", []predictor.Event{told(0, 27, 0), told(4, 0, 0), told(0, 0, 3)}, 24},
+		{"none is", []predictor.Event{told(0, 27, 0), told(4, 0, 0), told(0, 0, 100)}, 4},
+		{"others were announced since", []predictor.Event{told(0, 27, 0), told(0, 0, 27), told(0, 5, 0)}, 5},
+		{"more came", []predictor.Event{told(0, 2, 0), told(4, 0, 0), told(0, 0, 1)}, 4},
+	} {
+		if got := view(t, apply(append([]predictor.Event{started("r")}, row.events...)...), "r"); len(got.Stages) != 1 ||
+			got.Stages[0].Expected != row.want {
+			t.Errorf("%s: %+v, want %d expected", row.name, got.Stages, row.want)
+		}
+	}
+}
+
 func TestTwoRunsAreComparedStageByStage(t *testing.T) {
 	t.Parallel()
 	a, b := run("r"), run("s")

@@ -66,7 +66,7 @@ func (l *Ledger) Apply(event predictor.Event) {
 	case predictor.RunEnded:
 		l.endedRun(e)
 	case predictor.Scheduled:
-		if a := l.account(e.Run, e.At); a != nil && (e.Tasks > 0 || e.Expected > 0) {
+		if a := l.account(e.Run, e.At); a != nil && (e.Tasks > 0 || e.Expected > 0 || e.Withdrawn > 0) {
 			a.scheduled(e)
 		}
 	case predictor.AttemptStarted:

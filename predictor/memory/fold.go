@@ -75,7 +75,20 @@ func (m *State) runEnded(e fact.RunEnded) {
 	m.drop(r)
 }
 
+// withdrawn takes back what was announced of tasks that will not come. What a stage is thought to be sent for the rest
+// of the run would else keep its function slots, and a part of the run's goal.
+func (m *State) withdrawn(e fact.Scheduled) {
+	if st := m.Stages[e.Stage]; st != nil && st.Shares[e.Run] != nil {
+		part := st.Shares[e.Run]
+		part.Further = max(0, part.Further-e.Withdrawn)
+	}
+}
+
 func (m *State) scheduled(e fact.Scheduled) {
+	if e.Withdrawn > 0 && e.Tasks == 0 && e.Expected == 0 {
+		m.withdrawn(e)
+		return
+	}
 	now := fact.At(e.At)
 	if e.Tasks < 0 || (e.Tasks == 0 && e.Expected <= 0) || m.recent.has(endKey(e.Run)) {
 		return
@@ -92,6 +105,7 @@ func (m *State) scheduled(e fact.Scheduled) {
 		st.Model.Fixed, st.Model.Imports = e.Fixed, saneImports(st.Model.Imports, e.Imports)
 		st.Model.Kind = strings.ToValidUTF8(e.Kind[:min(len(e.Kind), maxProgram)], "")
 	}
+	st.Unfit.Declared = "" // scripts of one name may differ: the latest tells
 	if e.PoolOnly {
 		st.Unfit.Declared = saneReason(e.Unfit)
 	}
@@ -158,7 +172,6 @@ func (m *State) reused(e fact.Reused) {
 	}
 	if part := m.share(st, e.Run, now); part != nil {
 		part.Reused = min(part.Reused+min(e.Tasks, maxTasks), maxTasks)
-		part.Further = max(0, part.Further-e.Tasks) // a tuning announces its jobs before it knows which it takes
 	}
 }
 

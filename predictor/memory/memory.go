@@ -313,20 +313,6 @@ func (m *State) Lighten() (forgotten int) {
 	return len(idle)
 }
 
-// Experienced are the models of stages with attempts that have ended, those that were active last first.
-func (m *State) Experienced() []*Model {
-	var found []*Model
-	for _, known := range m.models {
-		if known.Experience().Attempts > 0 {
-			found = append(found, known)
-		}
-	}
-	slices.SortFunc(found, func(a, b *Model) int {
-		return cmp.Or(cmp.Compare(b.Active, a.Active), strings.Compare(a.Name, b.Name))
-	})
-	return found[:min(len(found), maxAlike)]
-}
-
 // run returns what is known of a run that goes on, made if there is nothing; nil when id is empty or the run has ended.
 func (m *State) run(id string, now fact.Instant) *Run {
 	if known := m.Runs[id]; known != nil {

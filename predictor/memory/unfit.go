@@ -9,7 +9,8 @@ import (
 
 // Unfit is why functions do not run tasks of a stage. The zero value is that nothing is known against it.
 type Unfit struct {
-	// Declared is why tasks are for the pool only, by what they are: it is told with each of them.
+	// Declared is why tasks are for the pool only, by what they are: it is told with each of them, and empty where the
+	// latest were not.
 	Declared string `json:"declared,omitempty"`
 	// Refusals counts the tasks that functions refused for what they lack since one last succeeded at a function, up to
 	// provenBy.

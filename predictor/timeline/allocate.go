@@ -85,6 +85,7 @@ func (t totals) follow(attempt *Attempt, looks []Look, from, to time.Time) {
 	last := attempt.StartedAt
 	var memory quantity.Bytes
 	var cpu float64
+	grant := attempt.Grant // of one that runs, what it was admitted with
 	for _, look := range looks {
 		if last.IsZero() || !look.At.After(last) || (!attempt.EndedAt.IsZero() && look.At.After(attempt.EndedAt)) {
 			continue
@@ -97,8 +98,11 @@ func (t totals) follow(attempt *Attempt, looks []Look, from, to time.Time) {
 		held, used = max(held, until), until
 		spent += time.Duration(float64(look.CPU) / float64(quantity.Core) * float64(look.At.Sub(last)))
 		last, cpu, memory = look.At, float64(look.CPU), look.Memory
+		if attempt.EndedAt.IsZero() && !look.Grant.IsZero() {
+			grant = look.Grant
+		}
 	}
-	t.grant(held, m.ended, attempt.Grant)
+	t.grant(held, m.ended, grant)
 	switch {
 	case attempt.EndedAt.IsZero():
 		t.use(used, m.ended, cpu, memory)

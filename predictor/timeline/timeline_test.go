@@ -424,7 +424,7 @@ func TestAllocationFollowsWhatWasSeen(t *testing.T) {
 			{},
 			{Pool: 1, GrantedCPU: 1, UsedCPU: 0.5, GrantedMemory: 100, UsedMemory: 50},
 			{Pool: 1, GrantedCPU: 2, UsedCPU: 1.5, GrantedMemory: 200, UsedMemory: 150},
-			{Pool: 1, GrantedCPU: 4, UsedCPU: 1.5, GrantedMemory: 400, UsedMemory: 150},
+			{Pool: 1, GrantedCPU: 2, UsedCPU: 1.5, GrantedMemory: 200, UsedMemory: 150}, // not what it was admitted with
 		}},
 		{Stage: "score", From: epoch, Step: time.Second, Points: []timeline.Held{
 			{},

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/size"
-	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // ErrWork is wrapped by every refusal of a training, and where nobody can take it.
@@ -20,8 +19,6 @@ type Choice struct {
 	// Functions and Pool are the cheapest ways; Possible says whether functions can take it at all.
 	Functions, Pool Estimate
 	Possible        bool
-	// Reason says why, for people.
-	Reason string
 }
 
 // Choose gives a training of so many workers to the side that costs less, by the model of LambdaML (J. Jiang et al.,
@@ -52,7 +49,6 @@ func Choose(work Work, workers int, functions Functions, ways Ways, pool []Hosts
 	}
 	choice.Functions, choice.Possible = work.Cheapest(functions, ways, workers)
 	choice.Spill = choice.Possible && choice.Functions.Cost < choice.Pool.Cost
-	choice.Reason = choice.reason(work, workers, functions)
 	return choice, nil
 }
 
@@ -129,16 +125,4 @@ func rounds(seconds, round float64) float64 {
 		return math.Inf(1)
 	}
 	return math.Floor(seconds / round * (1 + 1e-12))
-}
-
-func (c Choice) reason(work Work, workers int, f Functions) string {
-	what := fmt.Sprintf("%s of %s between %s", words.Count(work.Rounds, "round"), work.Model,
-		words.Count(workers, "worker"))
-	pool := fmt.Sprintf("%s cost %s in %s", c.Pool.Host, c.Pool.Cost, words.Seconds(c.Pool.Time.Seconds()))
-	if !c.Possible {
-		return fmt.Sprintf("%s: a round takes longer than the %s of a call; %s", what, words.Seconds(f.MaxDuration.Seconds()),
-			pool)
-	}
-	return fmt.Sprintf("%s: functions of %s with %s cost %s in %s, %s", what, c.Functions.Class, c.Functions.Channel,
-		c.Functions.Cost, words.Seconds(c.Functions.Time.Seconds()), pool)
 }

@@ -12,10 +12,8 @@ import (
 // Division is how what is left of a goal is divided over the stages of a run that are left.
 type Division struct {
 	// InTime and InBudget are the probabilities with which the plan that it is of meets the deadline and the budget; 1
-	// where there is none. Meets says that both are as asked: otherwise no plan that is known is, and this one comes
-	// nearest.
+	// where there is none. Where one is less than was asked, no plan that is known has both, and this one comes nearest.
 	InTime, InBudget float64
-	Meets            bool
 	Parts            []Part
 }
 
@@ -83,7 +81,6 @@ func Divide(job Job, now map[string]Given) (d Division, known bool) {
 	}
 	p.Options[0] = kept[p.Options[0]]
 	d = Division{InTime: inTime[p.Options[0]], InBudget: f.Affords(p.Point, goal.Cost)}
-	d.Meets = p.Meets && d.InTime >= goal.Confidence
 	least := f.At(f.Len() - 1)
 	for i, stages := range r.beside {
 		if stages == nil {
@@ -116,22 +113,25 @@ func interval(sum frontier.Sum, factor float64) fact.Interval {
 
 // correctable are the options of the first stage after which the goal can still be met with the probability asked,
 // where all that follow are hastened as far as they can be; those that are the likeliest where there is none. inTime is
-// that probability of all of them.
+// that probability of all of them; a plan that is to be the fastest is asked for none, and says it all the same.
 func (r *reading) correctable(f frontier.Frontier, fastest frontier.Point, goal frontier.Goal) (
 	kept []int, inTime []float64,
 ) {
 	inTime = make([]float64, len(r.options[0]))
-	most := 0.0
+	due, most := math.Inf(1), 0.0
+	if r.job.Goal.Deadline > 0 {
+		due = r.job.Goal.Deadline.Seconds() - r.job.Elapsed
+	}
 	for i, option := range r.options[0] {
 		p := fastest
 		p.Options = slices.Clone(fastest.Options)
 		p.Options[0] = i
 		p.Seconds += option.Seconds - r.options[0][fastest.Options[0]].Seconds
-		inTime[i] = f.Within(p, goal.Seconds)
+		inTime[i] = f.Within(p, due)
 		most = max(most, inTime[i])
 	}
 	for i, probability := range inTime {
-		if probability >= min(goal.Confidence, most) {
+		if probability >= min(goal.Confidence, most) || goal.Seconds > due {
 			kept = append(kept, i)
 		}
 	}

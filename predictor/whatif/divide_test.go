@@ -76,8 +76,9 @@ func TestADivisionIsTheBestOfAll(t *testing.T) {
 			}
 		})
 		d, known := whatif.Divide(job, nil)
-		if !known || d.Meets != possible || len(d.Parts) != len(job.Stages) {
-			rt.Fatalf("known %v, meets %v with %d parts, want %v with %d", known, d.Meets, len(d.Parts), possible,
+		meets := min(d.InTime, d.InBudget) >= job.Goal.Asked()
+		if !known || meets != possible || len(d.Parts) != len(job.Stages) {
+			rt.Fatalf("known %v, meets %v with %d parts, want %v with %d", known, meets, len(d.Parts), possible,
 				len(job.Stages))
 		}
 		seconds, cost := 0.0, 0.0
@@ -128,6 +129,29 @@ func TestADivisionIsKeptWhereAnotherGainsLittle(t *testing.T) {
 	}
 	if got := first(map[string]whatif.Given{"a": {}}); got != 0 {
 		t.Errorf("%d functions for what had none, and gains little by them", got)
+	}
+}
+
+// TestAFastestPlanSaysWhetherItIsInTime has a run that minimises latency within a budget, and has a deadline besides:
+// the plan is the same with any, and keeps one of them.
+func TestAFastestPlanSaysWhetherItIsInTime(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		deadline time.Duration
+		inTime   float64
+	}{{0, 1}, {time.Hour, 1}, {time.Millisecond, 0}} {
+		job := whatif.Job{Goal: fact.Goal{Minimise: fact.Latency, Budget: quantity.USD, Deadline: row.deadline}}
+		for i := range 2 {
+			job.Stages = append(job.Stages, whatif.Stage{
+				Name: string(rune('a' + i)), Tasks: 8, Start: 40 * float64(i), End: 40 * float64(i+1),
+				Rooms: []whatif.Room{room(2, 10)}, Classes: []whatif.Class{class(2, 10, 0, 20)},
+			})
+		}
+		d, known := whatif.Divide(job, nil)
+		if !known || d.InTime != row.inTime || d.Meets != (row.inTime == 1) || d.Parts[0].Functions != 2 {
+			t.Errorf("a deadline of %v is met with %g (%v) by %d functions, known %v; want %g by 2", row.deadline, d.InTime,
+				d.Meets, d.Parts[0].Functions, known, row.inTime)
+		}
 	}
 }
 

@@ -30,6 +30,9 @@ func (a Answer) left(p Point) (seconds, cost float64) {
 // faster says what twice as fast would cost.
 func (a Answer) faster() string {
 	seconds, cost := a.left(*a.Present)
+	if seconds < leastLeft {
+		return "nothing is left that could be done faster"
+	}
 	if a.Faster == nil {
 		fastest := a.Points[0]
 		least, dearest := a.left(fastest)
@@ -43,6 +46,10 @@ func (a Answer) faster() string {
 	return fmt.Sprintf("twice as fast (%s instead of %s%s) would cost %s instead of %s, %s", words.Seconds(takes),
 		words.Seconds(seconds), a.since(), usd(costs), usd(cost), a.by(*a.Faster))
 }
+
+// leastLeft is how many seconds have to be left for half of them to be worth a word: a run whose last attempt says that
+// it is done has a millisecond.
+const leastLeft = 0.05
 
 // leastGain is the part of a time or cost below which a difference is none: the model leaves out as much.
 const leastGain = 0.05

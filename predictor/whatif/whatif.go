@@ -388,7 +388,7 @@ func (r *reading) tell(a *Answer) {
 		seconds, _ := r.Pair(i)
 		return !(seconds <= left/2)
 	}) - 1
-	if faster >= 0 {
+	if faster >= 0 && left >= leastLeft {
 		a.Faster = new(r.point(r.At(min(faster, last))))
 	}
 	if cheaper := r.from(toSpend / 2); cheaper < r.Len() && toSpend > 0 {

@@ -152,6 +152,17 @@ func TestAFrontierIsReadOff(t *testing.T) {
 	}
 }
 
+func TestARunThatIsAsGoodAsDoneIsNotHastened(t *testing.T) {
+	t.Parallel()
+	job := whatif.Job{Run: "r", Pipeline: "p", Elapsed: 60, Stages: []whatif.Stage{{
+		Name: "score", Running: []whatif.Running{{Left: 0.001, Cost: 5}}, Present: whatif.Given{Slots: 1, Size: core()},
+	}}}
+	a := whatif.Of(job)
+	if a.Faster != nil || a.Sentences[0] != "nothing is left that could be done faster" {
+		t.Errorf("twice as fast is %+v: %q", a.Faster, a.Sentences)
+	}
+}
+
 func TestWhatAPointGetsIsToldInWords(t *testing.T) {
 	t.Parallel()
 	given := func(stage string, slots, functions int) whatif.Given {

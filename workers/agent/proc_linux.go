@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/procfs"
 )
 
 // maxrssUnit is what a process's record of its highest memory is counted in.
@@ -28,11 +29,7 @@ func availableMemory() (quantity.Bytes, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the host's memory: %w", err)
 	}
-	return kilobytes(meminfo, "MemAvailable:"), nil
-}
-
-func kilobytes(file []byte, key string) quantity.Bytes {
-	return quantity.Bytes(number(file, key)) * quantity.KiB
+	return procfs.Kilobytes(meminfo, "MemAvailable:"), nil
 }
 
 // number returns the number after key at the start of a line; 0 when there is none.

@@ -5,12 +5,11 @@ package child
 import (
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/procfs"
 )
 
 // processTime is the processor time that this process has taken so far, user and system.
@@ -26,11 +25,8 @@ func processTime() time.Duration {
 // elsewhere.
 func peakMemory() quantity.Bytes {
 	if status, err := os.ReadFile("/proc/self/status"); err == nil {
-		for line := range strings.Lines(string(status)) {
-			if rest, found := strings.CutPrefix(line, "VmHWM:"); found {
-				kibibytes, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-				return quantity.Bytes(kibibytes) * quantity.KiB
-			}
+		if peak := procfs.Kilobytes(status, "VmHWM:"); peak > 0 {
+			return peak
 		}
 	}
 	var usage syscall.Rusage

@@ -225,11 +225,11 @@ func paths(d directory, files []string) []string {
 	return paths
 }
 
-// signal sends sig to processes; those that are gone do not matter.
-func signal(pids []int, sig unix.Signal) error {
+// killAll kills processes; those that are gone do not matter.
+func killAll(pids []int) error {
 	for _, pid := range pids {
-		if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("send %s to process %d: %w", sig, pid, err)
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", pid, err)
 		}
 	}
 	return nil
@@ -245,7 +245,7 @@ func killFrozen(freeze func(frozen bool) (done bool, err error), pids func() ([]
 		time.Sleep(time.Millisecond)
 	}
 	all, err := pids()
-	err = errors.Join(err, signal(all, unix.SIGKILL))
+	err = errors.Join(err, killAll(all))
 	_, thawErr := freeze(false)
 	return errors.Join(err, thawErr)
 }

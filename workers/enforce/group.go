@@ -23,7 +23,6 @@ type Group struct {
 	mu      sync.Mutex // one change at a time
 	held    quantity.Size
 	unsure  bool // a change failed: the kernel may hold something else
-	frozen  bool
 	removed bool
 
 	looking sync.Mutex
@@ -44,8 +43,6 @@ type control interface {
 	peakMemory() quantity.Bytes
 	// resetPeak restarts the kernel's peak; false where it cannot.
 	resetPeak() bool
-	// freeze stops or continues the processes; done tells whether all of them have obeyed.
-	freeze(frozen bool) (done bool, err error)
 	// kill sends all processes SIGKILL. Those that fork meanwhile may need another round.
 	kill() error
 	// pids lists the processes that have not ended.
@@ -58,7 +55,7 @@ type control interface {
 func (g *Group) Name() string { return g.name }
 
 // Start starts cmd like [exec.Cmd.Start], inside the group from its first instruction. The other fields of
-// cmd.SysProcAttr are kept. A frozen group starts nothing.
+// cmd.SysProcAttr are kept.
 //
 // It forks on the calling goroutine's thread, so that a caller whose thread matters (for CPU sets, parent-death
 // signals) locks it and calls Start there. In [Legacy] the thread itself is in the group meanwhile, at its CPU limit;
@@ -66,11 +63,8 @@ func (g *Group) Name() string { return g.name }
 func (g *Group) Start(cmd *exec.Cmd) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch {
-	case g.removed:
+	if g.removed {
 		return fmt.Errorf("start %s in group %s: %w", cmd.Path, g.name, ErrClosed)
-	case g.frozen:
-		return fmt.Errorf("start %s in group %s: the group is frozen; thaw it first", cmd.Path, g.name)
 	}
 	if err := g.control.start(cmd); err != nil {
 		return fmt.Errorf("start %s in group %s: %w", cmd.Path, g.name, err)
@@ -158,32 +152,7 @@ func (g *Group) restart(from func(r reading, followed bool)) error {
 // of [Group.Usage]: while it stays the same and below the limit, nothing has run out of memory.
 func (g *Group) Peak() quantity.Bytes { return g.control.peakMemory() }
 
-// Freeze stops all processes of the group and returns when they have stopped, or with an error when ctx ends; then some
-// may still run.
-func (g *Group) Freeze(ctx context.Context) error { return g.setFrozen(ctx, true) }
-
-// Thaw continues the processes of a frozen group.
-func (g *Group) Thaw(ctx context.Context) error { return g.setFrozen(ctx, false) }
-
-func (g *Group) setFrozen(ctx context.Context, frozen bool) error {
-	verb := "thaw"
-	if frozen {
-		verb = "freeze"
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.removed {
-		return fmt.Errorf("%s group %s: %w", verb, g.name, ErrClosed)
-	}
-	g.frozen = true // also while it is uncertain, as a start would hang
-	if err := poll(ctx, func() (bool, error) { return g.control.freeze(frozen) }); err != nil {
-		return fmt.Errorf("%s group %s: %w", verb, g.name, err)
-	}
-	g.frozen = frozen
-	return nil
-}
-
-// Kill kills all processes of the group, frozen or not, and returns when they are gone, or with an error when ctx ends.
+// Kill kills all processes of the group and returns when they are gone, or with an error when ctx ends.
 // The group can be used again. The processes are not limited in CPU while they die. Who started a child still waits for
 // it.
 func (g *Group) Kill(ctx context.Context) error {
@@ -200,7 +169,7 @@ func (g *Group) Kill(ctx context.Context) error {
 
 func (g *Group) kill(ctx context.Context) error {
 	pids, err := g.control.pids()
-	if err != nil || len(pids) == 0 && !g.frozen {
+	if err != nil || len(pids) == 0 {
 		return err
 	}
 	if g.held.CPU > 0 {
@@ -221,11 +190,6 @@ func (g *Group) kill(ctx context.Context) error {
 		g.unsure = g.unsure || again != nil
 		err = errors.Join(err, again)
 	}
-	if err != nil {
-		return err
-	}
-	_, err = g.control.freeze(false)
-	g.frozen = err != nil
 	return err
 }
 

@@ -244,46 +244,6 @@ func readPID(t *testing.T, r io.Reader) int {
 	return pid
 }
 
-func TestAFrozenGroupUsesNoCPUStartsNothingAndGoesOnWhenThawed(t *testing.T) {
-	t.Parallel()
-	for _, mode := range kernelModes(t) {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			g := group(t, open(t, mode, 0), "frozen")
-			start(t, g, "burn")
-			eventually(t, "the child to burn", func() bool { return usage(t, g).CPU > 0 })
-			if err := g.Freeze(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			before := usage(t, g).CPU
-			if err := g.Start(self("nop")); err == nil || !strings.Contains(err.Error(), "thaw") {
-				t.Errorf("Start in a frozen group: got %v, want an error that says to thaw it", err)
-			}
-			time.Sleep(200 * time.Millisecond)
-			if after := usage(t, g).CPU; after-before > 20*time.Millisecond {
-				t.Errorf("a frozen group used %s", after-before)
-			}
-			if err := g.Thaw(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the child to burn again", func() bool { return usage(t, g).CPU > before+50*time.Millisecond })
-			if err := g.Freeze(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if err := g.Kill(t.Context()); err != nil {
-				t.Fatalf("kill a frozen group: %v", err)
-			}
-			cmd := self("nop")
-			if err := g.Start(cmd); err != nil {
-				t.Fatalf("after a kill the group is not frozen: %v", err)
-			}
-			if err := cmd.Wait(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
 func TestRemoveWaitsForTheGroupToBeEmpty(t *testing.T) {
 	t.Parallel()
 	for _, mode := range kernelModes(t) {

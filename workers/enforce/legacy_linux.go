@@ -450,14 +450,6 @@ func (g *legacyGroup) resetPeak() bool {
 	return mounted && d.write("memory.max_usage_in_bytes", "0") == nil
 }
 
-// freeze uses the freezer where it is mounted, and elsewhere stops each process, which their parents can see.
-func (g *legacyGroup) freeze(frozen bool) (bool, error) {
-	if d, mounted := g.by["freezer"]; mounted {
-		return freezeLegacy(d, frozen)
-	}
-	return stopAll(g.pids, frozen)
-}
-
 // freezeLegacy asks a freezer cgroup to freeze or thaw and reads whether it has. Asking again helps one that is stuck
 // between.
 func freezeLegacy(d directory, frozen bool) (bool, error) {
@@ -484,7 +476,7 @@ func (g *legacyGroup) killOnce() error {
 		return killFrozen(func(frozen bool) (bool, error) { return freezeLegacy(freezer, frozen) }, g.pids)
 	}
 	pids, err := g.pids()
-	return errors.Join(err, signal(pids, unix.SIGKILL))
+	return errors.Join(err, killAll(pids))
 }
 
 func (g *legacyGroup) pids() ([]int, error) { return g.places[0].inside.pids() }

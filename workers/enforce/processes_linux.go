@@ -1,20 +1,19 @@
 package enforce
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/procfs"
 )
 
 const (
@@ -22,38 +21,26 @@ const (
 	niceness = 5
 	// killFirst is their oom_score_adj: when the host runs out of memory, it kills one of them and not the owner.
 	killFirst = "500"
-	// clockTick is the unit of times in /proc: USER_HZ is 100 on every Linux that Go runs on.
-	// Source: https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
-	clockTick = time.Second / 100
 )
 
 // processTree makes groups in mode None: the descendants of children, as /proc shows them.
 type processTree struct{}
 
 func (processTree) group(string) (control, error) {
-	return &processGroup{roots: make(map[int]int64), members: make(map[int]process)}, nil
+	return &processGroup{roots: make(map[int]int64), members: make(map[int]procfs.Stat)}, nil
 }
 
 func (processTree) limit() quantity.Size        { return quantity.Size{} }
 func (processTree) close(context.Context) error { return nil }
 
-// process is one line of the process table.
-type process struct {
-	pid, parent, group, session int
-	born                        int64 // in clock ticks since the host started; with pid it names a process for ever
-	ended                       bool  // waits to be collected
-	cpu                         time.Duration
-	resident                    quantity.Bytes
-}
-
 // processGroup follows the processes that Start started, and their descendants. One that leaves its process group and
 // session while its parent ends is lost, when that happens between two looks.
 type processGroup struct {
 	mu      sync.Mutex
-	roots   map[int]int64   // when the started processes were born
-	members map[int]process // as they were at the last look
-	gone    time.Duration   // CPU time of members that have ended
-	peak    quantity.Bytes  // the highest of one root by the kernel's count, since the reset
+	roots   map[int]int64       // when the started processes were born
+	members map[int]procfs.Stat // as they were at the last look
+	gone    time.Duration       // CPU time of members that have ended
+	peak    quantity.Bytes      // the highest of one root by the kernel's count, since the reset
 }
 
 func (g *processGroup) start(cmd *exec.Cmd) error {
@@ -63,8 +50,8 @@ func (g *processGroup) start(cmd *exec.Cmd) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	pid := cmd.Process.Pid
-	if p, ok := readProcess(pid); ok {
-		g.roots[pid], g.members[pid] = p.born, p
+	if p, there := procfs.Read(pid); there {
+		g.roots[pid], g.members[pid] = p.Born, p
 	}
 	// Both are courtesies to the host; a process that is gone already needs neither.
 	_ = unix.Setpriority(unix.PRIO_PROCESS, pid, niceness)
@@ -78,7 +65,7 @@ func (*processGroup) setMemory(_, _ quantity.Bytes) (held quantity.Bytes, err er
 
 // look finds the members in the process table.
 func (g *processGroup) look() error {
-	table, err := processTable()
+	table, err := procfs.Table()
 	if err != nil {
 		return err
 	}
@@ -86,8 +73,8 @@ func (g *processGroup) look() error {
 	defer g.mu.Unlock()
 	found := descendants(table, g.roots, g.members, os.Getpid())
 	for pid, before := range g.members {
-		if now, lives := found[pid]; !lives || now.born != before.born {
-			g.gone += before.cpu
+		if now, lives := found[pid]; !lives || now.Born != before.Born {
+			g.gone += before.CPU
 		}
 	}
 	for pid := range g.roots {
@@ -95,9 +82,7 @@ func (g *processGroup) look() error {
 			delete(g.roots, pid)
 			continue
 		}
-		if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
-			g.peak = max(g.peak, quantity.Bytes(kilobytes(status, "VmHWM:"))*quantity.KiB)
-		}
+		g.peak = max(g.peak, procfs.Peak(pid))
 	}
 	g.members = found
 	return nil
@@ -105,13 +90,15 @@ func (g *processGroup) look() error {
 
 // descendants picks from the table the processes that belong to roots: those that were members before, are in the
 // process group or the session of a root, or have a parent that belongs. Self never does.
-func descendants(table map[int]process, roots map[int]int64, before map[int]process, self int) map[int]process {
-	found := make(map[int]process)
+func descendants(
+	table map[int]procfs.Stat, roots map[int]int64, before map[int]procfs.Stat, self int,
+) map[int]procfs.Stat {
+	found := make(map[int]procfs.Stat)
 	for pid, p := range table {
 		old, known := before[pid]
-		_, inGroup := roots[p.group]
-		_, inSession := roots[p.session]
-		if pid != self && (known && old.born == p.born || inGroup || inSession || roots[pid] == p.born && p.born > 0) {
+		_, inGroup := roots[p.Group]
+		_, inSession := roots[p.Session]
+		if pid != self && (known && old.Born == p.Born || inGroup || inSession || roots[pid] == p.Born && p.Born > 0) {
 			found[pid] = p
 		}
 	}
@@ -119,7 +106,7 @@ func descendants(table map[int]process, roots map[int]int64, before map[int]proc
 		grown = false
 		for pid, p := range table {
 			_, has := found[pid]
-			_, child := found[p.parent]
+			_, child := found[p.Parent]
 			if child && !has && pid != self {
 				found[pid], grown = p, true
 			}
@@ -137,9 +124,9 @@ func (g *processGroup) read() (reading, error) {
 	r := reading{peak: g.peak}
 	r.usage.CPU = g.gone
 	for _, p := range g.members {
-		r.usage.CPU += p.cpu
-		r.usage.Memory += p.resident
-		if !p.ended {
+		r.usage.CPU += p.CPU
+		r.usage.Memory += p.Resident
+		if !p.Ended() {
 			r.usage.Processes++
 		}
 	}
@@ -172,34 +159,8 @@ func restartOwnPeaks(pids []int) bool {
 }
 
 func readable(pid int) bool {
-	_, ok := readProcess(pid)
-	return ok
-}
-
-func (g *processGroup) freeze(frozen bool) (bool, error) { return stopAll(g.pids, frozen) }
-
-// stopAll stops or continues the processes that there are by signal, and tells whether all stopped ones have stopped.
-func stopAll(processes func() ([]int, error), frozen bool) (bool, error) {
-	pids, err := processes()
-	if err != nil {
-		return false, err
-	}
-	if !frozen {
-		return true, signal(pids, unix.SIGCONT)
-	}
-	if err := signal(pids, unix.SIGSTOP); err != nil {
-		return false, err
-	}
-	for _, pid := range pids {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue // gone
-		}
-		if state := afterName(stat); len(state) == 0 || !bytes.ContainsAny(state[:1], "TtZX") {
-			return false, nil
-		}
-	}
-	return true, nil
+	_, there := procfs.Read(pid)
+	return there
 }
 
 func (g *processGroup) kill() error {
@@ -207,7 +168,7 @@ func (g *processGroup) kill() error {
 	if err != nil {
 		return err
 	}
-	return signal(pids, unix.SIGKILL)
+	return killAll(pids)
 }
 
 func (g *processGroup) pids() ([]int, error) {
@@ -218,7 +179,7 @@ func (g *processGroup) pids() ([]int, error) {
 	defer g.mu.Unlock()
 	var pids []int
 	for pid, p := range g.members {
-		if !p.ended {
+		if !p.Ended() {
 			pids = append(pids, pid)
 		}
 	}
@@ -226,75 +187,3 @@ func (g *processGroup) pids() ([]int, error) {
 }
 
 func (*processGroup) remove() error { return nil }
-
-// processTable reads all processes.
-func processTable() (map[int]process, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, fmt.Errorf("read the process table: %w", err)
-	}
-	table := make(map[int]process)
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		if p, ok := readProcess(pid); ok {
-			table[pid] = p
-		}
-	}
-	return table, nil
-}
-
-// readProcess reads one process; ok is false when there is none.
-func readProcess(pid int) (p process, ok bool) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return process{}, false
-	}
-	return parseStat(pid, stat, quantity.Bytes(os.Getpagesize()))
-}
-
-// parseStat reads a line of /proc/PID/stat. The CPU time includes that of children that were waited for.
-func parseStat(pid int, stat []byte, page quantity.Bytes) (p process, ok bool) {
-	fields := bytes.Fields(afterName(stat))
-	if len(fields) < 22 {
-		return process{}, false
-	}
-	number := func(field int) int64 { // as the manual page counts them: the state is the third
-		n, err := strconv.ParseInt(string(fields[field-3]), 10, 64)
-		if err != nil {
-			return 0
-		}
-		return n
-	}
-	return process{
-		pid: pid, parent: int(number(4)), group: int(number(5)), session: int(number(6)),
-		born: number(22), ended: fields[0][0] == 'Z' || fields[0][0] == 'X',
-		cpu:      time.Duration(number(14)+number(15)) * clockTick,
-		resident: quantity.Bytes(number(24)) * page,
-	}, true
-}
-
-// afterName cuts what precedes the state in /proc/PID/stat: the name before it may hold spaces and parentheses.
-func afterName(stat []byte) []byte {
-	end := bytes.LastIndexByte(stat, ')')
-	if end < 0 {
-		return nil
-	}
-	return bytes.TrimSpace(stat[end+1:])
-}
-
-// kilobytes returns the number after key in /proc/PID/status; 0 when there is none.
-func kilobytes(status []byte, key string) int64 {
-	for line := range bytes.Lines(status) {
-		if rest, found := bytes.CutPrefix(line, []byte(key)); found {
-			n, err := parseNumber(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))
-			if err != nil {
-				return 0
-			}
-			return n
-		}
-	}
-	return 0
-}

@@ -31,8 +31,6 @@ func (w *written) setMemory(want, _ quantity.Bytes) (quantity.Bytes, error) {
 	return want, w.refused
 }
 
-func (w *written) freeze(bool) (bool, error) { return true, nil }
-
 func (w *written) kill() error {
 	w.running = nil
 	return nil

@@ -96,7 +96,7 @@ func sweepOnce(all []directory) error {
 	for _, d := range all {
 		pids, err := d.pids()
 		if err == nil {
-			err = signal(pids, unix.SIGKILL)
+			err = killAll(pids)
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 			left = errors.Join(left, err)

@@ -76,13 +76,6 @@ func (g *processGroup) read() (reading, error) {
 	return reading{usage: Usage{Processes: len(pids)}}, err
 }
 
-func (g *processGroup) freeze(frozen bool) (bool, error) {
-	if frozen {
-		return true, g.signal(syscall.SIGSTOP)
-	}
-	return true, g.signal(syscall.SIGCONT)
-}
-
 func (g *processGroup) kill() error { return g.signal(syscall.SIGKILL) }
 
 func (g *processGroup) signal(sig syscall.Signal) error {

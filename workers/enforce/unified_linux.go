@@ -18,6 +18,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/cgroup"
+	"github.com/spillway-ml/spillway/workers/procfs"
 )
 
 var (
@@ -392,15 +393,16 @@ func (g *unifiedGroup) resetPeak() bool {
 // theirs one after another, and less where one has ended.
 // Source: https://man7.org/linux/man-pages/man5/proc_pid_status.5.html
 func ownPeak(pids []int, current, anonymous quantity.Bytes) quantity.Bytes {
-	kilo := int64(0)
+	private := quantity.Bytes(0)
 	for _, pid := range pids {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil {
 			continue // gone
 		}
-		kilo += max(kilobytes(status, "VmHWM:")-kilobytes(status, "RssFile:")-kilobytes(status, "RssShmem:"), 0)
+		shared := procfs.Kilobytes(status, "RssFile:") + procfs.Kilobytes(status, "RssShmem:")
+		private += max(procfs.Kilobytes(status, "VmHWM:")-shared, 0)
 	}
-	return quantity.Bytes(kilo)*quantity.KiB + max(current-anonymous, 0)
+	return private + max(current-anonymous, 0)
 }
 
 // pressure reads a file of pressure stall information; zero where the kernel was built or booted without.

@@ -61,9 +61,10 @@ type model struct {
 	// activations are what each operation keeps by the number of samples, in bytes: copies of parameters in another
 	// precision, and masks that all samples share, do not grow with it.
 	activations []line
-	// working is what each operation takes while it works, and data what the data hold in the process of the first part;
-	// nil and 0 where the executor does not tell.
-	working []working
+	// working is what each operation takes while it works: as the executor measured it, or else by the sizes of tensors.
+	working  []working
+	measured bool
+	// data is what the data hold in the process of the first part; 0 where the executor does not tell.
 	data    quantity.Bytes
 	loading loading
 	// classes has the costs of all operations by class of device.
@@ -279,6 +280,9 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 	if large.Samples > m.samples {
 		m.shape, m.samples, m.tensors = large.Graph, large.Samples, large.Graph.Tensors()
 		m.activations, m.working = keptBy(small, large), workingOf(small, large)
+		if m.measured = m.working != nil; !m.measured {
+			m.working = m.workingOfTensors()
+		}
 		m.data, m.tied, m.loading = max(m.data, large.Data), large.Tied, loadingOf(small, large)
 		m.coloured = slices.ContainsFunc(m.shape.Ops, func(op graph.Op) bool { return op.Colour != "" })
 	}

@@ -25,8 +25,8 @@ import (
 // F' is F where more micro-batches follow than are in flight at once, else F - 1. So a part is charged what its own
 // operations take, and the loss only where the loss is. With recomputation, A is held of the one at work only.
 //
-// What processes hold besides tensors is in reserved and besides. Where nobody measured what operations take, see
-// setup.part.
+// What processes hold besides tensors is in reserved and besides. Where nobody measured what operations take, they take
+// the tensors that they read, make and keep.
 
 // working is what an operation takes while it works, by the number of samples; see exec.Working.
 type working struct {
@@ -52,6 +52,27 @@ func workingOf(small, large exec.Probe) []working {
 			backward: through(small.Samples, large.Samples, float64(a.Backward), float64(b.Backward)),
 			library:  float64(max(a.Library, b.Library)),
 		}
+	}
+	return all
+}
+
+// workingOfTensors is what operations take by the sizes of their tensors: forward what they make or keep, whichever is
+// more, and back the gradients of what they read and of their parameters. Libraries keep nothing that is known.
+func (m model) workingOfTensors() []working {
+	read, made := make([]float64, len(m.shape.Ops)), make([]float64, len(m.shape.Ops))
+	for _, t := range m.tensors {
+		made[t.From] += float64(t.Bytes)
+		for _, reader := range t.Readers {
+			read[reader] += float64(t.Bytes)
+		}
+	}
+	all, samples := make([]working, len(m.shape.Ops)), float64(m.samples)
+	for i, op := range m.shape.Ops {
+		all[i].forward = m.activations[i]
+		if made[i] > all[i].forward.at(samples) {
+			all[i].forward = line{each: made[i] / samples}
+		}
+		all[i].backward = line{fixed: float64(op.Parameters), each: read[i] / samples}
 	}
 	return all
 }
@@ -169,7 +190,7 @@ func (s setup) gradients(home, place, count []int, each float64) (own, waiting [
 	return own, waiting[:n]
 }
 
-// tensors is what the tensors of a part take at most, by what its operations were measured to take, in bytes.
+// tensors is what the tensors of a part take at most, by what its operations take, in bytes.
 func (s setup) tensors(p part, t traffic, kept, gradient float64, microBatches int, recompute bool) float64 {
 	cuda, flight := p.device.Kind == exec.CUDA, float64(p.flight)
 	standing := p.parameters*(1+s.state/parameterBytes) + p.buffer + t.library
@@ -204,6 +225,9 @@ func (s setup) tensors(p part, t traffic, kept, gradient float64, microBatches i
 		most = max(most, standing+(later-1)*beside+leaving+p.parameters+t.backward)
 	}
 	stepping := standing + p.parameters
+	if !s.model.measured { // what follows is torch's
+		return max(most, stepping)
+	}
 	if cuda {
 		return s.reserved(max(most, stepping), stepping, p.parameters, t.moments)
 	}
@@ -254,8 +278,8 @@ func (s setup) reserved(most, stepping, parameters float64, m moments) float64 {
 
 // besides is what a process holds besides its tensors, as rehearsals of the unsplit model showed, between two numbers
 // of samples of a micro-batch: on CPUs a share of what the tensors take, which is what the C library keeps of freed
-// memory; on GPUs bytes, by which the segments of the unsplit model are more or less than usual. The zero value is
-// nothing.
+// memory; on GPUs bytes, by which the segments of the unsplit model are more or less than usual. Where nobody measured
+// what operations take, it is a share, which may be below 0. The zero value is nothing.
 type besides struct{ few, many, atFew, atMany float64 }
 
 func (b besides) at(samples float64) float64 {
@@ -287,8 +311,11 @@ func (s setup) besidesOf(made performance) besides {
 		t := traffic{moments: s.moments(make([]int, len(s.model.shape.Ops)), 1, each)[0]}
 		tensors := s.tensors(whole, t, kept, gradient, microBatches, s.recompute == RecomputeAlways)
 		rest := float64(r.usage.Peak) - tensors
-		if made.cuda || tensors == 0 {
+		switch {
+		case tensors == 0 || made.cuda && s.model.measured:
 			return rest
+		case !s.model.measured:
+			return rest / tensors
 		}
 		return max(0, rest-processBytes-float64(s.model.data)) / tensors
 	}
@@ -301,6 +328,9 @@ func (s setup) besidesOf(made performance) besides {
 // besideTensors is what a part holds besides its tensors.
 func (s setup) besideTensors(device exec.Device, at, parts int, each, tensors float64) float64 {
 	known := s.besides[classOf(device)]
+	if !s.model.measured {
+		return known.at(each) * tensors
+	}
 	if device.Kind == exec.CUDA {
 		if parts > 1 { // other segments are full
 			return 0

@@ -198,3 +198,52 @@ func TestAPartIsChargedWhatItsOwnOperationsTake(t *testing.T) {
 		}
 	}
 }
+
+// TestAPartIsChargedWhatItsTensorsTakeWhereNobodyMeasuredThem has a small part beside one that makes a large tensor:
+// where each was charged the largest tensor of the model's rehearsal besides, the small one was taken for large.
+func TestAPartIsChargedWhatItsTensorsTakeWhereNobodyMeasuredThem(t *testing.T) {
+	t.Parallel()
+	e := synthetic{
+		ops: []syntheticOp{
+			{forward: line{each: 1}, parameters: 1000, activation: 2, output: 3},
+			{forward: line{each: 1}, parameters: 400, activation: 5, output: 900},
+			{forward: line{each: 1}, activation: 7},
+		},
+		reads: [][2]int{{0, 1}, {1, 2}},
+	}
+	s := setupOf(t, e, 4, exec.Device{Threads: 1})
+	s.state, s.recompute = 0, RecomputeNever
+	price := func(stages ...[]int) []float64 {
+		made, err := s.price(stages, equalDevices(len(stages), 0), 1, unchanged)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var peaks []float64
+		for _, p := range made.parts {
+			peaks = append(peaks, p.peak)
+		}
+		return peaks
+	}
+	// Of four samples. The whole has most when the second operation goes back: parameters, what is kept by then, the
+	// gradient of the large tensor, and those that it makes, of its parameters and of what it read. So has the second
+	// part, with what came in. The first holds its parameters and their gradient, what it keeps, and what went out with
+	// its gradient.
+	whole, first := 1400+4*(2+5+900.0)+400+4*3, 2*1000+4*(2+3+3.0)
+	second := 400 + 4*3 + 4*(5+900.0) + 400 + 4*3
+	if got := price([]int{0, 1, 2}); !near(got[0], whole) {
+		t.Errorf("unsplit: %v; want %v", got[0], whole)
+	}
+	if got := price([]int{0}, []int{1, 2}); !near(got[0], first) || !near(got[1], second) {
+		t.Errorf("in two parts: %v; want %v and %v", got, first, second)
+	}
+	// A rehearsal that held a fifth less says the same of parts.
+	usage := exec.Usage{Parameters: 1400, Peak: quantity.Bytes(0.8 * whole)} // a whole number
+	s.model.performances = map[string]performance{exec.CPU + "/1": {
+		small: rehearsal{samples: 4, usage: usage}, large: rehearsal{samples: 4, usage: usage},
+	}}
+	s.learn()
+	share := float64(usage.Peak) / whole
+	if got := price([]int{0}, []int{1, 2}); !near(got[0], share*first) || !near(got[1], share*second) {
+		t.Errorf("in two parts after a rehearsal: %v; want %v and %v", got, share*first, share*second)
+	}
+}

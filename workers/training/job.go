@@ -78,8 +78,8 @@ func (j Job) normalized() (Job, deviceSet, error) {
 	return j, devices, nil
 }
 
-// besideData are the CPUs that are left to parts where somebody wants so many processes that fetch data: a core less for
-// each process, but one for each part that is asked for.
+// besideData are the CPUs that are left to parts where somebody wants so many processes that fetch data: a core less
+// for each process, but one for each part that is asked for.
 func besideData(own []exec.Device, parts, dataWorkers int) []exec.Device {
 	if dataWorkers <= 0 {
 		return own

@@ -25,6 +25,8 @@ type keptPlan struct {
 	// holds the training up.
 	Dataset           int     `json:"dataset,omitempty"`
 	CheckpointSeconds float64 `json:"checkpoint_seconds,omitempty"`
+	// DataWorkers is how many processes fetch data.
+	DataWorkers int `json:"data_workers,omitempty"`
 }
 
 // keptPart is one part of it: its operations, nil for all of the unsplit model, and the number of its device among
@@ -46,7 +48,10 @@ type wishes struct {
 	Clipped      bool           `json:"clipped"`
 	Recompute    string         `json:"recompute"`
 	// Beside says that checkpoints are copied beside the steps.
-	Beside  bool           `json:"checkpoints_beside"`
+	Beside bool `json:"checkpoints_beside"`
+	// DataWorkers is [Job.DataWorkers].
+	DataWorkers int `json:"data_workers,omitempty"`
+
 	Devices []wishedDevice `json:"devices"`
 }
 
@@ -64,7 +69,7 @@ func wishesOf(job Job, devices deviceSet) wishes {
 	w := wishes{
 		Executor: job.Executor.Name(), Partitions: job.Partitions, Batch: job.Batch, MicroBatches: job.MicroBatches,
 		Schedule: job.Schedule, Precision: job.Precision, Optimizer: job.Optimizer, Clipped: job.ClipNorm > 0,
-		Recompute: job.Recompute, Beside: job.CheckpointEvery >= 0,
+		Recompute: job.Recompute, Beside: job.CheckpointEvery >= 0, DataWorkers: job.DataWorkers,
 	}
 	for i, d := range devices.all {
 		one := wishedDevice{Kind: exec.CPU, Threads: d.Threads}
@@ -105,6 +110,7 @@ func (w wishes) differ(other wishes) (names []string) {
 func (p planned) kept() json.RawMessage {
 	k := keptPlan{
 		Wishes: p.wishes, Training: p.training, Dataset: p.dataset, CheckpointSeconds: p.checkpoint.Seconds(),
+		DataWorkers: p.layout.DataWorkers,
 	}
 	among := p.devices.of(len(p.layout.Parts))
 	for _, one := range p.layout.Parts {
@@ -137,16 +143,12 @@ func reused(job Job, devices deviceSet, from exec.Checkpoint) (planned, error) {
 	t, count := k.Training, len(k.Parts)
 	if t.Model != from.Meta.Model || t.Batch != job.Batch || t.MicroBatches < 1 || t.MicroBatches > t.Batch ||
 		count < 1 || count > len(devices.all) || count != len(t.Parts) || job.Partitions > 0 && count != job.Partitions ||
-		!(k.CheckpointSeconds >= 0) || k.Dataset < 0 {
+		!(k.CheckpointSeconds >= 0) || k.Dataset < 0 || k.DataWorkers < 0 || k.DataWorkers > mostDataWorkers {
 		return planned{}, errors.New("that of the checkpoint contradicts itself")
 	}
 	p := planned{
 		training: t, dataset: k.Dataset, checkpoint: seconds(k.CheckpointSeconds), wishes: wanted, devices: devices,
-		reused: true,
-		layout: exec.Layout{
-			Batch: job.Batch, MicroBatches: t.MicroBatches, Seed: job.Seed, Precision: job.Precision, Optimizer: job.Optimizer,
-			Steps: job.Steps, Epochs: job.Epochs,
-		},
+		reused: true, layout: job.layout(t.MicroBatches, k.DataWorkers),
 	}
 	p.training.Parts = slices.Clone(t.Parts)
 	among, taken := devices.of(count), map[int]bool{}

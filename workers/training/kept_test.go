@@ -94,6 +94,7 @@ func TestAPlanIsMadeAnewWhereSomethingElseIsWantedAndTheLogSaysWhat(t *testing.T
 		"schedule":           func(j *training.Job) { j.Schedule = training.GPipe },
 		"clipped":            func(j *training.Job) { j.ClipNorm = 0 },
 		"recompute":          func(j *training.Job) { j.Recompute = training.RecomputeAlways },
+		"data_workers":       func(j *training.Job) { j.DataWorkers = 2 },
 		"checkpoints_beside": func(j *training.Job) { j.CheckpointEvery = -1 },
 		"optimizer":          func(j *training.Job) { j.Optimizer.Kind = exec.Momentum },
 	} {

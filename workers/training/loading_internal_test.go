@@ -68,7 +68,7 @@ func TestProcessesThatFetchAreInThePlan(t *testing.T) {
 		t.Errorf("no processes hold %v bytes", got)
 	}
 	device := exec.Device{ID: "cpu-0", Threads: 1}
-	s := setup{batch: 32, loading: l, model: model{classes: map[string][]work{classOf(device): {
+	s := setup{batch: 32, loading: l, model: model{measured: true, classes: map[string][]work{classOf(device): {
 		{forward: line{each: 0.001}, backward: line{each: 0.002}},
 	}}}}
 	without := s.besideTensors(device, 0, 2, 32, 0)

@@ -460,8 +460,8 @@ func (c choice) reason(job Job) string {
 		fmt.Fprintf(&b, "; %d of them compute activations again, %s", n, why)
 	}
 	if c.trials > 0 {
-		fmt.Fprintf(&b, "; tried%s: a step took %v where %v was priced", among(c.trials), rounded(c.best.seconds),
-			rounded(c.priced))
+		fmt.Fprintf(&b, "; tried%s: a step took %s where %s was priced", among(c.trials), brief(c.best.seconds),
+			brief(c.priced))
 	}
 	if c.used > 0 {
 		fmt.Fprintf(&b, "; corrected by %d past trainings: time times %.2f, memory times %.2f", c.used, c.by.time, c.by.peak)
@@ -477,16 +477,6 @@ func among(trials int) string {
 	return fmt.Sprintf(" as one of %d layouts", trials)
 }
 
-// rounded is a time for people, to three digits.
-func rounded(s float64) time.Duration {
-	d := seconds(s)
-	unit := time.Duration(1)
-	for d/unit >= 1000 {
-		unit *= 10
-	}
-	return d.Round(unit)
-}
-
 // seconds is a time of so many.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
@@ -500,13 +490,18 @@ func recomputing(c candidate) int {
 	return n
 }
 
+// layout is what the executor loads, without its parts, in so many micro-batches and with so many processes that fetch
+// data.
+func (j Job) layout(microBatches, dataWorkers int) exec.Layout {
+	return exec.Layout{
+		Batch: j.Batch, MicroBatches: microBatches, Seed: j.Seed, Precision: j.Precision, Optimizer: j.Optimizer,
+		DataTimeout: j.DataTimeout, DataWorkers: dataWorkers, Steps: j.Steps, Epochs: j.Epochs,
+	}
+}
+
 // layout is what the executor loads.
 func (c candidate) layout(s setup, job Job) exec.Layout {
-	l := exec.Layout{
-		Batch: s.batch, MicroBatches: c.microBatches, Seed: job.Seed, Precision: job.Precision,
-		Optimizer: job.Optimizer, DataTimeout: job.DataTimeout, Steps: job.Steps, Epochs: job.Epochs,
-		DataWorkers: s.dataWorkers(c.parts[0].device, len(c.parts)),
-	}
+	l := job.layout(c.microBatches, s.dataWorkers(c.parts[0].device, len(c.parts)))
 	for _, p := range c.parts {
 		one := exec.Part{Device: p.device, InFlight: p.flight, Recompute: p.recompute}
 		if len(c.parts) > 1 {

@@ -288,63 +288,18 @@ type performance struct {
 }
 
 // learn takes over what rehearsals showed of memory: the optimizer's state, and what is held besides tensors that are
-// known: by libraries and the allocator. What the optimizer's step makes on a GPU is known, too, as it is as many times
-// the parameters of a part as it is of the model's, which a rest that each part has whole is not.
+// known: by libraries and the allocator.
 func (s *setup) learn() {
-	s.rests, s.temporaries, s.besides = map[string]line{}, map[string]float64{}, map[string]besides{}
-	summary := s.model.shape.Summary()
-	var gradient quantity.Bytes // the largest
-	for _, op := range s.model.shape.Ops {
-		gradient = max(gradient, op.Parameters)
-	}
+	s.besides = map[string]besides{}
 	for class, made := range s.model.performances {
 		usage := made.small.usage
 		if usage.Parameters > 0 {
 			s.state = parameterBytes * float64(usage.Optimizer) / float64(usage.Parameters)
 		}
-		if s.model.working != nil {
-			if usage.Peak > 0 && made.large.usage.Peak > 0 {
-				s.besides[class] = s.besidesOf(made)
-			}
-			continue
+		if usage.Peak > 0 && made.large.usage.Peak > 0 {
+			s.besides[class] = s.besidesOf(made)
 		}
-		parameters := float64(summary.Parameters)
-		kept := parameters*(2+s.state/parameterBytes) + float64(summary.Workspace)
-		stepping := 0.0
-		if made.cuda && s.state > 0 && parameters > 0 {
-			// The rehearsal of small micro-batches tells most of it: little else is held there.
-			s.temporaries[class] = min(max((float64(usage.Peak)-kept)/parameters, 0), 1)
-			stepping = kept + s.temporaries[class]*parameters
-		}
-		rest := func(r rehearsal) (activation, bytes float64) {
-			scale := float64(r.samples) / float64(s.model.samples)
-			for _, l := range s.model.activations {
-				activation += l.at(float64(r.samples))
-			}
-			held := kept + activation + float64(largest(s.model.shape))*scale
-			if r.added {
-				held += float64(gradient)
-			}
-			return activation, float64(r.usage.Peak) - max(held, stepping)
-		}
-		if made.small.usage.Peak == 0 || made.large.usage.Peak == 0 {
-			continue
-		}
-		few, small := rest(made.small)
-		many, large := rest(made.large)
-		s.rests[class] = proportional(few, many, small, large)
 	}
-}
-
-// proportional returns the line through the first of two measurements that rises as the second says, but neither falls
-// nor begins below 0.
-func proportional(few, many, small, large float64) line {
-	l := line{fixed: max(0, small)}
-	if few > 0 && many > few {
-		l.each = min(max(0, (large-small)/(many-few)), l.fixed/few)
-		l.fixed -= l.each * few
-	}
-	return l
 }
 
 // companions are those of the devices that rehearse at the same time as the first, itself included: what shares its

@@ -71,25 +71,6 @@ func TestAModelThatCannotBeRehearsedIsPlannedByItsProbe(t *testing.T) {
 	}
 }
 
-func TestWhatIsHeldBesideTensorsIsALineThroughTheSmallRehearsal(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		few, many, small, large float64
-		want                    line
-	}{
-		"it rises":                 {1, 3, 12, 16, line{fixed: 10, each: 2}},
-		"it falls":                 {1, 3, 12, 6, line{fixed: 12}},
-		"it begins below 0":        {2, 3, 4, 12, line{each: 2}},
-		"less is held than known":  {2, 3, -4, 1, line{}},
-		"there is one measurement": {2, 2, 5, 5, line{fixed: 5}},
-		"nothing is kept":          {0, 0, 5, 6, line{fixed: 5}},
-	} {
-		if got := proportional(c.few, c.many, c.small, c.large); got != c.want {
-			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
-		}
-	}
-}
-
 func TestAvailableMemoryIsWhatLinuxSays(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]quantity.Bytes{

@@ -35,13 +35,7 @@ type setup struct {
 	batch    int
 	schedule string
 	state    float64 // bytes of optimizer state for each parameter
-	// rests are what processes held in rehearsals besides what is known, in bytes by those of the activations, by class of
-	// device.
-	rests map[string]line
-	// temporaries are what the optimizer's step made on GPUs in rehearsals, in bytes for each of the parameters', by class
-	// of device.
-	temporaries map[string]float64
-	// besides has the same of models whose operations were measured, instead of both.
+	// besides is what processes held in rehearsals besides tensors, by class of device.
 	besides   map[string]besides
 	recompute string
 	copies    copying
@@ -294,8 +288,7 @@ type traffic struct {
 	// gradients that come back, and what it receives and answers, for each that is in flight where that comes from.
 	shared  float64
 	passed  float64 // over the border to the next part, those that are passed on included
-	largest float64 // tensor or activation of one of its operations
-	moments         // of models whose operations were measured
+	moments         // of the micro-batch at work
 	tie     tie     // of parameters that several parts read, in a step
 }
 
@@ -304,17 +297,11 @@ func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 	all := make([]traffic, parts)
 	each := float64(s.batch) / float64(microBatches)
 	scale := each / float64(s.model.samples)
-	if s.model.working != nil {
-		for i, m := range s.moments(home, parts, each) {
-			all[i].moments = m
-		}
-	}
-	for i := range s.model.shape.Ops {
-		all[home[i]].largest = max(all[home[i]].largest, s.model.activations[i].at(each))
+	for i, m := range s.moments(home, parts, each) {
+		all[i].moments = m
 	}
 	for _, t := range s.model.tensors {
 		bytes, from, last := float64(t.Bytes)*scale, home[t.From], home[t.From]
-		all[from].largest = max(all[from].largest, bytes)
 		var readers []int
 		for _, reader := range t.Readers {
 			to := home[reader]
@@ -341,19 +328,7 @@ func (s setup) traffic(home []int, parts, microBatches int) ([]traffic, error) {
 	return all, nil
 }
 
-// part prices one part. What it holds is in holds.go. Of an executor that does not measure what operations take, it
-// holds
-//
-//	P (2 + state/4) + buffers + F A + passing + largest + added + rest
-//
-// bytes: parameters P with gradients and optimizer state; for each of F micro-batches in flight the kept activations A;
-// what passes between parts; for the micro-batch at work the largest tensor; where there are several, the largest
-// gradient before it is added to that of the others; and what a rehearsal held besides all that. With recomputation, A
-// is held for the one at work only. In one process, what passes is F in + 2 out + in: tensors that came in, and for the
-// one at work what goes out and the gradients of both. Processes keep a place in shared memory for each message in
-// flight, and it counts in all that read or write it. They are memory of the host: a part on a CUDA device holds copies
-// there of what came in, and what goes out until its gradient is there, unless it is computed again. At the step, an
-// optimizer with state makes temporary tensors there: as many of P as in a rehearsal, or one where there was none.
+// part prices one part; what it holds is in holds.go.
 func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, t traffic, by correction) part {
 	p := part{
 		ops: ops, device: device, flight: inFlight(s.schedule, at, parts, microBatches),
@@ -390,37 +365,13 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 	}
 	p.forward += s.machine.call
 	p.backward += s.machine.call
-	flight := float64(p.flight)
-	passing, leaving := flight*t.in+t.in+2*t.out, 0.0
-	switch {
-	case device.Kind == exec.CUDA:
-		leaving = (flight - 1) * t.out
-	case s.model.base > 0:
-		passing = t.shared
-	}
-	fixed := p.parameters*(2+s.state/parameterBytes) + p.buffer + passing + t.largest
-	if microBatches > 1 {
-		fixed += gradient
-	}
-	rest := s.rests[classOf(device)]
-	stepping := 0.0
-	if device.Kind == exec.CUDA && s.state > 0 {
-		made, seen := s.temporaries[classOf(device)]
-		if !seen {
-			made = 1
-		}
-		stepping = p.parameters*(2+s.state/parameterBytes+made) + p.buffer
-	}
-	p.peak = (max(fixed+leaving+flight*activation, stepping) + rest.at(flight*activation)) * by.peak
 	again := p
-	again.peak, again.recompute = (max(fixed+activation, stepping)+rest.at(activation))*by.peak, true
-	if s.model.working != nil {
-		holds := func(recompute bool) float64 {
-			tensors := s.tensors(p, t, activation, gradient, microBatches, recompute)
-			return (tensors + s.besideTensors(device, at, parts, each, tensors)) * by.peak
-		}
-		p.peak, again.peak = holds(false), holds(true)
+	again.recompute = true
+	holds := func(recompute bool) float64 {
+		tensors := s.tensors(p, t, activation, gradient, microBatches, recompute)
+		return (tensors + s.besideTensors(device, at, parts, each, tensors)) * by.peak
 	}
+	p.peak, again.peak = holds(false), holds(true)
 	p.most = s.copies.most(p)
 	again.most = s.copies.most(again)
 	if s.recompute == RecomputeAlways ||

@@ -138,6 +138,9 @@ func (r *run) fanOut(ctx workflow.Context, stage wire.Stage, inputs []json.RawMe
 	if err := r.followWindow(ctx, stage.Name, open); err != nil {
 		return nil, err
 	}
+	if failure != nil { // the pipeline may go on without them
+		r.withdraw(ctx, stage.Name, len(shards))
+	}
 	return outputs, failure
 }
 

@@ -382,6 +382,15 @@ func (r *run) announce(ctx workflow.Context, like call, tasks int, tuning bool) 
 	})
 }
 
+// withdraw tells the loop that so many tasks of a stage that were announced will not come, or as many as are left of
+// those; nothing of none.
+func (r *run) withdraw(ctx workflow.Context, stage string, tasks int) {
+	if tasks <= 0 || r.tell == nil || workflow.IsReplaying(ctx) {
+		return
+	}
+	r.tell(predictor.Scheduled{Run: r.id, Stage: r.stageID(stage), Withdrawn: tasks, At: workflow.Now(ctx)})
+}
+
 func (r *run) stageID(stage string) predictor.StageID {
 	return predictor.StageID{App: r.app, Build: r.build, Name: stage}
 }

@@ -66,7 +66,8 @@ type taken struct {
 	Wall  time.Duration  `json:"wall_ns"`
 }
 
-// tellTaken tells the loop of jobs of a stage that were taken; nothing of none.
+// tellTaken tells the loop of jobs of a stage that were taken; nothing of none. They were announced before it was known
+// which would be.
 func (r *run) tellTaken(ctx workflow.Context, stage string, of taken) {
 	if of.Tasks == 0 || r.tell == nil || workflow.IsReplaying(ctx) {
 		return
@@ -75,6 +76,7 @@ func (r *run) tellTaken(ctx workflow.Context, stage string, of taken) {
 		Run: r.id, Stage: r.stageID(stage), Tasks: of.Tasks, From: of.From, Saved: of.Saved, Wall: of.Wall,
 		At: workflow.Now(ctx),
 	})
+	r.withdraw(ctx, stage, of.Tasks)
 }
 
 const (
@@ -122,6 +124,7 @@ func (r *run) tune(ctx workflow.Context, q TuneRequest) (Tuning, json.RawMessage
 	for {
 		result, err := r.tunePart(ctx, id, part)
 		if err != nil {
+			r.withdraw(ctx, q.Stage.Name, q.Options.Trials-len(part.Log.Jobs))
 			return Tuning{}, nil, mapError(err)
 		}
 		outputs := part.Log.Candidates
@@ -132,6 +135,7 @@ func (r *run) tune(ctx workflow.Context, q TuneRequest) (Tuning, json.RawMessage
 			part.Number++
 			continue
 		}
+		r.withdraw(ctx, q.Stage.Name, q.Options.Trials-len(part.Log.Jobs))
 		if r.next[q.Stage.Name] == reserved {
 			r.next[q.Stage.Name] = first + len(part.Log.Jobs)
 		}

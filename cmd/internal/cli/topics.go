@@ -72,8 +72,9 @@ whose predictions are off by more than a bound goes back to its static size and 
 		{
 			Use:   "money",
 			Short: "What things cost, and who pays",
-			Long: `Amounts are US dollars with four digits; JSON has whole picodollars (1e-12 dollars), so that sums
-are exact. Prices come from a catalogue with the date and source of each; --prices FILE of dev and
+			Long: `Amounts are US dollars with four digits. In JSON, bills and budgets are in whole picodollars (1e-12
+dollars), so that sums are exact, and what goal and frontier expect is in dollars; the units are in
+the names. Prices come from a catalogue with the date and source of each; --prices FILE of dev and
 run gives another, --host-price the price of the whole pool.
 
   pool       An attempt pays for the part of its host that it holds, for as long as it holds it.

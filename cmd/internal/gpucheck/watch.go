@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/device"
+	"github.com/spillway-ml/spillway/workers/procfs"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -204,7 +205,7 @@ func (w *watch) read(out io.Reader, first chan<- device.Reading) {
 		if json.Unmarshal(lines.Bytes(), &reading) != nil {
 			continue // a line that was cut off when it was ended
 		}
-		ours := descendants(os.Getpid())
+		ours := procfs.Below(os.Getpid())
 		w.mu.Lock()
 		w.seen.add(reading, ours)
 		begun := w.seen.readings == 1

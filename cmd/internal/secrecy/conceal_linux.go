@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spillway-ml/spillway/workers/procfs"
 )
 
 func conceal(names []string) error {
@@ -54,14 +55,14 @@ func overwrite(names []string) error {
 
 // areaStart is the address of the environment that the process was started with: field 50 of /proc/self/stat (proc(5)).
 func areaStart() (int64, error) {
-	const field, afterName = 50, 3 // the second field, the name, may hold spaces; it ends with the last ')'
+	const field, first = 50, 3
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) <= field-afterName {
+	fields := procfs.Fields(stat)
+	if len(fields) <= field-first {
 		return 0, errors.New("/proc/self/stat is shorter than it should be")
 	}
-	return strconv.ParseInt(fields[field-afterName], 10, 64)
+	return strconv.ParseInt(string(fields[field-first]), 10, 64)
 }

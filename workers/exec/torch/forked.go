@@ -1,13 +1,14 @@
 package torch
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/spillway-ml/spillway/workers/procfs"
 )
 
 // forked is a process that a fork server has forked.
@@ -41,12 +42,8 @@ func (p *forked) awaitExit() {
 // runs reports whether a process is there and has not ended: one that has may wait for an init that collects nobody.
 // Where the system does not tell, none runs.
 func runs(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	after := stat[bytes.LastIndex(stat, []byte(") "))+1:] // its name may have that, too
-	return len(after) > 1 && after[1] != 'Z' && after[1] != 'X'
+	p, there := procfs.Read(pid)
+	return there && !p.Ended()
 }
 
 func (p *forked) collect() string {

@@ -2,7 +2,6 @@ package spawntest
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/spillway-ml/spillway/workers/procfs"
 )
 
 // standIn makes a test the process that is killed; it holds the directory of the helper program.
@@ -58,8 +59,8 @@ func EndsWithItsStarter(t *testing.T, name, argument string, start func(dir stri
 		}
 	}()
 	waitUntil(t, name+" has ended", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err != nil || strings.Contains(string(stat), ") Z ")
+		p, there := procfs.Read(pid)
+		return !there || p.Ended()
 	})
 }
 

@@ -66,7 +66,7 @@ such run or pipeline, or a flag is wrong.`,
 	set.StringVar(&flags.event.Input, "input", "", "of a pipeline: the input that its run would have, `JSON`, the name "+
 		"of a file, or - for standard input (default one like those of earlier runs)")
 	flags.event.AddGoal(set)
-	set.BoolVar(&flags.json, "json", false, "print everything as JSON; times are in seconds, costs in US dollars")
+	set.BoolVar(&flags.json, "json", false, "print everything as JSON; the units are in the names")
 	return command
 }
 

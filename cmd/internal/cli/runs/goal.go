@@ -58,7 +58,7 @@ no such run, a flag is wrong or the goal cannot be met.`,
 	flags.event.AddGoal(set)
 	set.BoolVar(&flags.none, "none", false, "forget the goal in force; other flags then make a new one")
 	set.BoolVar(&flags.dryRun, "dry-run", false, "change nothing, and show what would be expected")
-	set.BoolVar(&flags.json, "json", false, "print what is expected as JSON; times are in seconds, costs in US dollars")
+	set.BoolVar(&flags.json, "json", false, "print what is expected as JSON; the units are in the names")
 	return command
 }
 

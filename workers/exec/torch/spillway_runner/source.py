@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -19,6 +20,9 @@ from spillway_runner.refusal import Refusal
 # in a runner; and those of code that was made as it ran.
 OWN = (os.path.dirname((lambda: None).__code__.co_filename) + os.sep, "<")
 TRACE_LINES = 16  # of a traceback are worth reading in an error
+# What a DataLoader says of an error in one of its processes, of which it has no more than the text.
+ELSEWHERE = re.compile(r"Caught \w+ in DataLoader worker process (\d+)\.\nOriginal (Traceback .*)", re.DOTALL)
+PLACES = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)
 TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
 LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
 
@@ -65,9 +69,13 @@ class Source:
         """The last place of the user's in the way of an error: file:line, or the file alone."""
         if isinstance(error, SyntaxError) and error.filename:
             return f"{error.filename}:{error.lineno}"
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if users(f.filename)]
-        within = [f for f in frames if os.path.abspath(f.filename) == self.path] or frames
-        return f"{within[-1].filename}:{within[-1].lineno}" if within else self.path
+        frames = [(f.filename, f.lineno or 0) for f in traceback.extract_tb(error.__traceback__)]
+        elsewhere = ELSEWHERE.search(str(error))
+        if elsewhere:
+            frames += [(file, int(line)) for file, line in PLACES.findall(elsewhere[2])]
+        frames = [(file, line) for file, line in frames if users(file)]
+        within = [(file, line) for file, line in frames if os.path.abspath(file) == self.path] or frames
+        return f"{within[-1][0]}:{within[-1][1]}" if within else self.path
 
 
 class Blamed:
@@ -93,11 +101,17 @@ def users(filename: str) -> bool:
 
 
 def described(error: BaseException) -> str:
+    elsewhere = ELSEWHERE.search(str(error))
+    if elsewhere:
+        return f"{elsewhere[2].strip().splitlines()[-1]} (in process {elsewhere[1]} of the DataLoader)"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def traced(error: BaseException) -> str:
     """The end of the traceback, without Spillway's frames."""
+    elsewhere = ELSEWHERE.search(str(error))
+    if elsewhere:
+        return "\n".join(elsewhere[2].strip().splitlines()[-TRACE_LINES:])
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(OWN)]
     lines = "".join(traceback.format_list(frames) + traceback.format_exception_only(type(error), error)).splitlines()
     return "\n".join(lines[-TRACE_LINES:])

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -211,9 +212,19 @@ def data():
 """
 
 
+OWN = """
+def data():
+    return torch.utils.data.DataLoader(Broken(), 4, num_workers=2)
+"""
+
+
 def refused(data: Data, step: int = 0) -> dict[str, str]:
     with pytest.raises(Refusal) as caught:
         data.batch(step)
+    error: BaseException | None = caught.value
+    while error is not None:  # frames that hold the iterator of a DataLoader
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__
     return caught.value.fields
 
 
@@ -223,6 +234,19 @@ def test_what_raises_is_told_with_its_line(started: StartData, monkeypatch: pyte
     fields = refused(started(BROKEN, workers=workers))
     number = fields["message"].split()[1]
     assert fields["message"].startswith(f"sample {number} cannot be read: AttributeError: 'NoneType'")
+    assert fields["at"].endswith(":11") and "in __getitem__" in fields["trace"], fields
+
+
+def test_what_raises_in_a_process_of_a_dataloader_is_told_with_its_line(
+    started: StartData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KIND", "raise")
+    fields = refused(
+        started(BROKEN + "def data():\n    return torch.utils.data.DataLoader(Broken(), 4, num_workers=2)\n")
+    )
+    assert fields["message"].endswith(
+        "cannot be read: AttributeError: 'NoneType' object has no attribute 'x' (in process 0 of the DataLoader)"
+    ), fields
     assert fields["at"].endswith(":11") and "in __getitem__" in fields["trace"], fields
 
 
