@@ -80,6 +80,10 @@ type Probe struct {
 	Working []Working
 	// Tied are trained parameters that several operations read and that may be apart all the same.
 	Tied []Tied
+	// FLOPs is how many floating-point operations the forward pass of Samples samples takes for its products, two for each
+	// multiplication with an addition, and PeakFLOPS how many of them the device does in a second when it does nothing but
+	// products of matrices in that precision; 0 where they are not known.
+	FLOPs, PeakFLOPS float64
 	// Validates says that there are validation data, Metrics are the names of what the user computes of them; nil where
 	// they are not known.
 	Validates bool
@@ -275,6 +279,8 @@ type Batch struct {
 	MicroBatches []Message
 	// Samples counts those of each micro-batch.
 	Samples []int
+	// Tokens is how many all of them have together; 0 where they are no sequences of tokens.
+	Tokens int
 }
 
 // Stage is a loaded part. One goroutine at a time calls its methods, except what Export returns.

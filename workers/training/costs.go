@@ -48,7 +48,11 @@ type model struct {
 	// not known.
 	validates bool
 	metrics   []string
-	base      quantity.Bytes
+	// flops is what the forward pass of a sample takes, peaks what a device of a class does at most in a second; 0 where
+	// they are not known.
+	flops float64
+	peaks map[string]float64
+	base  quantity.Bytes
 	// shape is the graph of the largest probe; its sizes are those of samples samples, and its costs are not used.
 	shape   graph.Graph
 	samples int
@@ -266,6 +270,7 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 		}
 		*m = model{
 			classes: map[string][]work{}, performances: map[string]performance{}, digest: large.Model,
+			flops: large.FLOPs / float64(max(large.Samples, 1)), peaks: map[string]float64{},
 			dataset: large.Dataset, validates: large.Validates, metrics: large.Metrics, base: large.Base,
 			order: order, rank: make([]int, len(order)),
 		}
@@ -309,6 +314,7 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 		}
 	}
 	m.classes[class] = works
+	m.peaks[class] = max(small.PeakFLOPS, large.PeakFLOPS)
 	if made != nil {
 		m.performances[class] = *made
 	}

@@ -381,6 +381,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		Model: s.model.digest, Executor: job.Executor.Name(), Schedule: s.schedule, Batch: s.batch,
 		MicroBatches:         c.best.microBatches,
 		PredictedStepSeconds: c.best.seconds, Alternatives: c.unfit, Reason: c.reason(job),
+		FLOPs: bothPasses * s.model.flops * float64(s.batch),
 	}
 	t.Reason += s.loading.reason(s.dataWorkers(c.best.parts[0].device, len(c.best.parts)), s.batch)
 	for _, p := range c.best.parts {
@@ -391,6 +392,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 			Device: p.device.ID, Kind: kind, Class: p.device.Class, Threads: p.device.Threads, Ops: len(p.ops),
 			First: cmp.Or(first.Name, first.ID), Last: cmp.Or(last.Name, last.ID), Recompute: p.recompute,
 			PredictedPeakBytes: quantity.Bytes(math.Ceil(p.peak)), PredictedBusySeconds: p.busy,
+			PeakFLOPS: s.model.peaks[classOf(p.device)],
 		}
 		if !math.IsInf(p.capacity, 1) {
 			one.CapacityBytes = quantity.Bytes(p.capacity)
@@ -410,6 +412,11 @@ func (c choice) training(s setup, job Job) predictor.Training {
 	})
 	return t
 }
+
+// bothPasses is by how much the products of both passes are more than those of the forward pass: the backward pass has
+// two for each of it, one for the gradient of each factor. What is computed again is no use of the device. (Chowdhery et
+// al., "PaLM", appendix B, https://arxiv.org/abs/2204.02311.)
+const bothPasses = 3
 
 // percent writes a share for people.
 func percent(share float64) string {

@@ -93,6 +93,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 		Graph: g, Samples: options.Samples, Forward: found.Forward, Backward: found.Backward, Model: found.Model,
 		Dataset: found.Dataset, Base: found.Base, Data: found.Data, Working: found.working(),
 		Tied: found.tied(), Fetching: found.fetching(), Validates: found.Validates, Metrics: found.Metrics,
+		FLOPs: found.flops(), PeakFLOPS: found.PeakFLOPS,
 	}, nil
 }
 

@@ -589,6 +589,7 @@ class Part:
         inputs, target = self.data.batch(request["step"])
         inputs = self.binder.bind(inputs, "cpu")
         self.check_shapes(inputs, request["step"])
+        tokens = tokens_of(inputs)
         inputs = self.binder.placeholders(inputs)
         spans = [self.span(m) for m in range(self.micro_batches)]
 
@@ -601,7 +602,7 @@ class Part:
             self.micro[m] = each(own, lambda t: t.to(self.device, non_blocking=True))
         samples = [end - begin for begin, end in spans]
         if self.last:
-            return {"micro_batches": [None] * len(spans), "samples": samples}
+            return {"micro_batches": [None] * len(spans), "samples": samples, "tokens": tokens}
         found: list[torch.Tensor] = []
         forms = {name: flatten(inputs[name], found) for name in sorted(self.shared_inputs)}
         target = flatten(target, found)
@@ -618,7 +619,7 @@ class Part:
                     "tensors": cut,
                 }
             )
-        return {"micro_batches": messages, "samples": samples}
+        return {"micro_batches": messages, "samples": samples, "tokens": tokens}
 
     def check_shapes(self, inputs: dict[str, Any], step: int) -> None:
         """Refuses a batch of other shapes than the graph was made for."""
@@ -752,6 +753,15 @@ class Part:
             "buffers": sum(map(size, self.buffers.values())),
             "peak": peak,
         }
+
+
+def tokens_of(inputs: dict[str, Any]) -> int:
+    """How many tokens a batch has: the numbers of its input_ids or, without, of its first input, where that has a whole
+    number for each place of a sequence; else 0."""
+    ids = inputs.get("input_ids", next(iter(inputs.values()), None))
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or ids.dtype not in (torch.int32, torch.int64):
+        return 0
+    return ids.numel()
 
 
 def adopt(module: fx.GraphModule, other: fx.GraphModule) -> fx.GraphModule:
