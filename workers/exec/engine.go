@@ -28,6 +28,8 @@ type Engine struct {
 	stages   []Stage
 	schedule schedule.Schedule
 	clip     float64
+	scaled   bool  // the loss is, and gradients may overflow
+	skipped  int   // steps since the last that was made
 	broken   error // why the parameters are not those of a whole number of steps
 }
 
@@ -45,6 +47,8 @@ type StepReport struct {
 	Busy []time.Duration
 	// GradientNorm is the norm of all gradients before they were clipped; 0 where nothing is clipped.
 	GradientNorm float64
+	// Skipped says that gradients overflowed in Float16, so that no parameter was updated.
+	Skipped bool
 }
 
 // Bubble is the part of the workers' time in which they did not compute, from 0 to 1: 1 - sum(Busy) / (workers *
@@ -68,7 +72,10 @@ var ErrBroken = errors.New("an earlier step failed, so that the parts may be of 
 // NewEngine returns an engine for a loaded pipeline. It refuses schedules that are malformed, of another number of
 // stages, that sum gradients over replicas, or that hold more micro-batches in a stage than its part may.
 func NewEngine(pipeline Pipeline, s schedule.Schedule, options EngineOptions) (*Engine, error) {
-	e := &Engine{pipeline: pipeline, stages: pipeline.Stages(), schedule: s, clip: options.ClipNorm}
+	e := &Engine{
+		pipeline: pipeline, stages: pipeline.Stages(), schedule: s, clip: options.ClipNorm,
+		scaled: options.Layout.Precision == Float16,
+	}
 	if !(e.clip >= 0) || math.IsInf(e.clip, 0) {
 		return nil, fmt.Errorf("start an engine: a clip norm of %v; want a number from 0", e.clip)
 	}
@@ -159,10 +166,32 @@ func (e *Engine) Step(ctx context.Context, step int64) (StepReport, error) {
 	}
 	report, err := e.train(ctx, step)
 	if err != nil {
+		err = e.examined(ctx, step, err)
 		e.broken = err
 		return report, fmt.Errorf("step %d: %w", step, err)
 	}
 	return report, nil
+}
+
+// examined adds to an error about a loss or gradients that were not applied which tensor made them so.
+func (e *Engine) examined(ctx context.Context, step int64, err error) error {
+	if !errors.Is(err, ErrLoss) {
+		return err
+	}
+	var loss *LossError
+	if !errors.As(err, &loss) {
+		loss = &LossError{Step: step, Cause: err}
+	}
+	examiner, can := e.pipeline.(Examiner)
+	if loss.Updated || !can {
+		return loss
+	}
+	found, failed := examiner.Examine(ctx, step)
+	if failed != nil {
+		found = fmt.Errorf("which tensor it was is not known, as it could not be looked for: %w", failed)
+	}
+	loss.Found = found
+	return loss
 }
 
 func (e *Engine) train(ctx context.Context, step int64) (StepReport, error) {
@@ -184,7 +213,7 @@ func (e *Engine) train(ctx context.Context, step int64) (StepReport, error) {
 	started := time.Now()
 	err = r.all(ctx)
 	report.Duration = time.Since(started)
-	report.Busy, report.Loss, report.GradientNorm = r.busy, r.loss, r.norm
+	report.Busy, report.Loss, report.GradientNorm, report.Skipped = r.busy, r.loss, r.norm, e.skipped > 0
 	return report, err
 }
 

@@ -31,8 +31,13 @@ var ErrMemory = errors.New("out of memory")
 // ErrNoValidation is wrapped by the error of an evaluation without validation data.
 var ErrNoValidation = errors.New("there are no validation data")
 
-// ErrLoss is wrapped by the error of a step whose loss or gradients are infinite or not numbers.
+// ErrLoss is matched by the error of a step whose loss or gradients are infinite or not numbers. The last stage's
+// Backward may return one that does: then no stage has updated anything.
 var ErrLoss = errors.New("the loss is not finite")
+
+// ErrLossBefore is matched by what an [Examiner] finds where a parameter was not finite when the step began: the step
+// that made it so was an earlier one, whose loss was finite.
+var ErrLossBefore = errors.New("a parameter was not finite when the step began")
 
 // LossError says how a step diverged.
 type LossError struct {
@@ -45,17 +50,36 @@ type LossError struct {
 	// Updated says that the parameters were updated before the loss was known. Where gradients are clipped and not finite,
 	// they were not.
 	Updated bool
+	// Cause is what a stage said of a loss; nil where the engine saw it.
+	Cause error
+	// Found is the first tensor of the step that was not finite, where the pipeline is an [Examiner]; nil where nobody
+	// looked or nothing was found.
+	Found error
 }
 
-// Error tells the value that is not finite.
+// Error tells the value that is not finite, and the tensor that was the first one.
 func (e *LossError) Error() string {
-	if !e.Updated {
-		return fmt.Sprintf("%v: the norm of the gradients is %v in step %d, and the parameters are those before it", ErrLoss,
+	text := fmt.Sprintf("%v: it is %v in step %d", ErrLoss, e.Loss, e.Step)
+	switch {
+	case e.Cause != nil:
+		text = fmt.Sprintf("%v in step %d: %v; the parameters are those before it", ErrLoss, e.Step, e.Cause)
+	case !e.Updated:
+		text = fmt.Sprintf("%v: the norm of the gradients is %v in step %d, and the parameters are those before it", ErrLoss,
 			e.GradientNorm, e.Step)
 	}
-	return fmt.Sprintf("%v: it is %v in step %d; go on from a checkpoint with a lower learning rate or with "+
-		"clipped gradients", ErrLoss, e.Loss, e.Step)
+	if e.Found != nil {
+		return text + "; " + e.Found.Error()
+	}
+	if e.Updated || e.Cause != nil {
+		text += "; go on from a checkpoint with a lower learning rate or with clipped gradients"
+	}
+	return text
 }
 
-// Unwrap returns [ErrLoss].
-func (e *LossError) Unwrap() error { return ErrLoss }
+// Unwrap returns [ErrLoss], and what was found.
+func (e *LossError) Unwrap() []error {
+	if e.Found == nil {
+		return []error{ErrLoss}
+	}
+	return []error{ErrLoss, e.Found}
+}

@@ -84,6 +84,9 @@ type Probe struct {
 	// multiplication with an addition, and PeakFLOPS how many of them the device does in a second when it does nothing but
 	// products of matrices in that precision; 0 where they are not known.
 	FLOPs, PeakFLOPS float64
+	// Slowdown is how many times as long as in Float32 a product takes in the wanted precision on a CPU, which may have to
+	// imitate it; 0 where that was not measured.
+	Slowdown float64
 	// Validates says that there are validation data, Metrics are the names of what the user computes of them; nil where
 	// they are not known.
 	Validates bool
@@ -146,14 +149,24 @@ type Device struct {
 	Memory quantity.Bytes
 }
 
-// Precision is the type in which a model computes.
+// Precision is the type in which a model computes its products. Parameters, gradients and the loss stay float32.
 type Precision string
 
-// The precisions.
+// The precisions. What a device does not compute in is refused, by the executor or, of CUDA devices, by what a survey
+// says of them.
 const (
-	Float32  Precision = "float32"
-	BFloat16 Precision = "bfloat16" // parameters stay float32, products are computed in bfloat16; CUDA only
+	Float32 Precision = "float32"
+	// TF32 is float32 whose products are made with 10 bits of mantissa, by CUDA devices alone.
+	TF32 Precision = "tf32"
+	// BFloat16 has the range of float32 and 8 bits of mantissa.
+	BFloat16 Precision = "bfloat16"
+	// Float16 has 11 bits of mantissa and ends at 65504. The loss is scaled, so that gradients do not vanish; a step
+	// whose gradients overflow in any part is made in none, see [Stage.Step].
+	Float16 Precision = "float16"
 )
+
+// Precisions are all of them, the most exact one first.
+func Precisions() []Precision { return []Precision{Float32, TF32, BFloat16, Float16} }
 
 // Layout says how a model is split and trained.
 type Layout struct {
@@ -167,6 +180,9 @@ type Layout struct {
 	Seed uint64
 	// Precision is Float32 where empty.
 	Precision Precision
+	// Compile has each part compiled where the executor can, and refused where it cannot: losses are those of a part that
+	// is not compiled but for rounding.
+	Compile bool
 	// Optimizer updates the parameters.
 	Optimizer Optimizer
 	// Steps is how many steps the training has altogether; 0 is Epochs passes over the data, or not known where that is 0,
@@ -242,6 +258,15 @@ type Pipeline interface {
 	Close() error
 }
 
+// Examiner is a pipeline that can tell which tensor made the loss or the gradients of a step infinite or not numbers.
+type Examiner interface {
+	// Examine repeats the passes of a step whose update was not made, each micro-batch through all stages, and looks at
+	// every tensor. The first that is not finite is found: its operation, its place in the user's file, forward or
+	// backward, and the micro-batch. Nothing found is nil. It is called when no stage runs, and afterwards the pipeline
+	// can only be closed.
+	Examine(ctx context.Context, step int64) (found, err error)
+}
+
 // Data describes what a pipeline is trained on.
 type Data struct {
 	// Samples is how many there are; 0 where the data does not say.
@@ -296,10 +321,12 @@ type Stage interface {
 	// holds those to earlier stages by their number, nil where nothing was read. The cotangents of a tensor are added up
 	// from the last stage that read it to the first.
 	Backward(ctx context.Context, microBatch int, cotangents []Message) ([]Message, error)
-	// GradientSquares is the sum of the squares of the gradients, for clipping.
+	// GradientSquares is the sum of the squares of the gradients, without the scale of the loss, for clipping and to find
+	// those that are not finite.
 	GradientSquares(ctx context.Context) (float64, error)
-	// Step applies the gradients, each multiplied by scale, and forgets them. It returns the loss of the step where this
-	// is the last stage, else 0.
+	// Step applies the gradients, each multiplied by scale, and forgets them. A scale of 0 says that gradients of some
+	// stage overflowed in Float16: they are forgotten, nothing else changes but the scale of the loss, and that is the
+	// same in all stages. It returns the loss of the step where this is the last stage, else 0.
 	Step(ctx context.Context, scale float64) (loss float64, err error)
 	// Export takes a copy of the parameters, buffers and optimizer state; training may go on when it returns. wait, which
 	// is called once and from any goroutine, returns when the copy is in the file, in the format of package state, and on

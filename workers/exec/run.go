@@ -67,9 +67,14 @@ func newRun(e *Engine, step int64, batch Batch) *run {
 	return r
 }
 
-// all runs the step. Where gradients are clipped, all of them have to be there before the first is applied.
+// mostSkipped is how many steps in turn may overflow in Float16. The scale of the loss, 65536 at first, is below 1
+// then: what overflows is not due to it.
+const mostSkipped = 20
+
+// all runs the step. Where gradients are clipped or may overflow, all of them have to be there before the first is
+// applied.
 func (r *run) all(ctx context.Context) error {
-	if r.clip > 0 {
+	if r.clip > 0 || r.scaled {
 		passes := func(i schedule.Instruction) bool { return i.Kind != schedule.Step }
 		if err := r.each(ctx, passes, (*worker).do); err != nil {
 			return err
@@ -105,11 +110,19 @@ func (r *run) clipped(ctx context.Context) error {
 	for _, s := range r.squares {
 		sum += s
 	}
-	r.norm = math.Sqrt(sum)
-	if math.IsNaN(r.norm) || math.IsInf(r.norm, 0) {
-		return &LossError{Step: r.at, GradientNorm: r.norm}
+	norm := math.Sqrt(sum)
+	finite := !math.IsNaN(norm) && !math.IsInf(norm, 0)
+	if !finite && r.scaled && r.skipped < mostSkipped {
+		r.scale, r.skipped = 0, r.skipped+1
+		return nil
 	}
-	r.scale = min(1, r.clip/(r.norm+1e-6))
+	if !finite {
+		return &LossError{Step: r.at, GradientNorm: norm}
+	}
+	r.skipped = 0
+	if r.clip > 0 {
+		r.norm, r.scale = norm, min(1, r.clip/(norm+1e-6))
+	}
 	return nil
 }
 

@@ -144,6 +144,7 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 	}
 	few := p.batch / most
 	small, err := p.probe(ctx, device, few)
+	p.warnOfImitation(ctx, device, small)
 	if err != nil {
 		return err
 	}
@@ -208,6 +209,18 @@ func (p *prober) probe(ctx context.Context, device exec.Device, samples int) (ex
 		return exec.Probe{}, fmt.Errorf("probe the model with %d samples on %s: it has no operations", samples, device.ID)
 	}
 	return probe, nil
+}
+
+// slower is from which slowdown on a precision is not worth it; less may be noise.
+const slower = 1.25
+
+// warnOfImitation says that a CPU takes longer in the wanted precision than in float32: it has no instructions for it.
+func (p *prober) warnOfImitation(ctx context.Context, device exec.Device, probe exec.Probe) {
+	if probe.Slowdown > slower && p.logger != nil {
+		p.logger.WarnContext(ctx, "this CPU imitates the precision, which takes longer than float32 and is less exact; "+
+			"choose --precision float32", "precision", p.precision, "device", device.ID,
+			"times_as_long", math.Round(10*probe.Slowdown)/10)
+	}
 }
 
 // mostSamples is how many samples of at most a batch the unsplit model can train at once in some memory, by what one

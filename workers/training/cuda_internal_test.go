@@ -2,6 +2,7 @@ package training
 
 import (
 	"errors"
+	"log/slog"
 	"math"
 	"slices"
 	"strconv"
@@ -275,15 +276,37 @@ func TestAPrecisionThatADeviceLacksIsRefusedBeforeAnythingIsProbed(t *testing.T)
 	s := chain(4)
 	s.asked = new([]exec.ProbeOptions)
 	s.seen = map[int]exec.Surveyed{0: {Name: "A100"}, 1: {Name: "V100", Float32Only: true}}
-	job := Job{Executor: s, Devices: gpus(0, 1), Partitions: 2, Batch: 8, Precision: exec.BFloat16}
-	_, _, err := Plan(t.Context(), job)
-	const want = "gpu-1 (cuda:1, V100) cannot compute in bfloat16"
-	if !errors.Is(err, exec.ErrRequest) || !strings.Contains(err.Error(), want) || len(*s.asked) > 0 {
-		t.Errorf("got %v after %d probes", err, len(*s.asked))
+	job := Job{Executor: s, Devices: gpus(0, 1), Partitions: 2, Batch: 8}
+	for _, job.Precision = range []exec.Precision{exec.BFloat16, exec.TF32} {
+		_, _, err := Plan(t.Context(), job)
+		want := "gpu-1 (cuda:1, V100) cannot compute in " + string(job.Precision)
+		if !errors.Is(err, exec.ErrRequest) || !strings.Contains(err.Error(), want) || len(*s.asked) > 0 {
+			t.Errorf("got %v after %d probes", err, len(*s.asked))
+		}
 	}
-	job.Precision = exec.Float32
-	if _, _, err := Plan(t.Context(), job); err != nil {
-		t.Errorf("in float32: %v", err)
+	for _, job.Precision = range []exec.Precision{exec.Float32, exec.Float16} {
+		if _, _, err := Plan(t.Context(), job); err != nil {
+			t.Errorf("in %s: %v", job.Precision, err)
+		}
+	}
+}
+
+func TestAPrecisionThatACPUImitatesIsToldToBeSlow(t *testing.T) {
+	t.Parallel()
+	for slowdown, want := range map[float64]bool{0: false, 0.2: false, 1.1: false, 57: true} {
+		var log strings.Builder
+		s := chain(4)
+		s.slowdown = slowdown
+		_, _, err := Plan(t.Context(), Job{
+			Executor: s, Devices: []exec.Device{{ID: "cpu-0"}}, Batch: 8, Precision: exec.Float16,
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(log.String(), "times_as_long=57"); got != want {
+			t.Errorf("a slowdown of %v: it says %q", slowdown, log.String())
+		}
 	}
 }
 

@@ -149,7 +149,7 @@ func (j Job) checkNames() error {
 		known       []string
 	}{
 		{"schedule", j.Schedule, []string{OneForwardOneBackward, GPipe}},
-		{"precision", string(j.Precision), []string{string(exec.Float32), string(exec.BFloat16)}},
+		{"precision", string(j.Precision), precisions()},
 		{"recompute", j.Recompute, []string{RecomputeAuto, RecomputeNever, RecomputeAlways}},
 		{"result", j.Result, []string{ResultLast, ResultBest}},
 		{"optimizer", j.Optimizer.Kind, []string{exec.SGD, exec.Momentum, exec.Adam, exec.AdamW}},
@@ -157,6 +157,14 @@ func (j Job) checkNames() error {
 		problems = append(problems, oneOf(word.name, word.value, word.known))
 	}
 	return errors.Join(problems...)
+}
+
+func precisions() []string {
+	var names []string
+	for _, p := range exec.Precisions() {
+		names = append(names, string(p))
+	}
+	return names
 }
 
 // oneOf refuses a value that is none of those known; the empty one is the default.

@@ -131,6 +131,15 @@ func (k *keeper) newest() string {
 	return k.complete[len(k.complete)-1].Directory
 }
 
+// drop forgets a checkpoint that turned out to be of no use, and all that are newer. It reports whether it had it.
+func (k *keeper) drop(bad exec.Checkpoint) bool {
+	at := slices.IndexFunc(k.complete, func(c exec.Checkpoint) bool { return c.Directory == bad.Directory })
+	if at >= 0 {
+		k.complete = k.complete[:at]
+	}
+	return at >= 0
+}
+
 // due begins a checkpoint if it is time for one and none is in the making. It is called after each step; step is how
 // many are finished. What goes wrong is logged: the next one may be made, and the last must.
 func (k *keeper) due(ctx context.Context, step int64, loss float64) {

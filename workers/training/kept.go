@@ -44,6 +44,7 @@ type wishes struct {
 	MicroBatches int            `json:"micro_batches"`
 	Schedule     string         `json:"schedule"`
 	Precision    exec.Precision `json:"precision"`
+	Compile      bool           `json:"compile,omitempty"`
 	Optimizer    exec.Optimizer `json:"optimizer"`
 	Clipped      bool           `json:"clipped"`
 	Recompute    string         `json:"recompute"`
@@ -68,8 +69,8 @@ type wishedDevice struct {
 func wishesOf(job Job, devices deviceSet) wishes {
 	w := wishes{
 		Executor: job.Executor.Name(), Partitions: job.Partitions, Batch: job.Batch, MicroBatches: job.MicroBatches,
-		Schedule: job.Schedule, Precision: job.Precision, Optimizer: job.Optimizer, Clipped: job.ClipNorm > 0,
-		Recompute: job.Recompute, Beside: job.CheckpointEvery >= 0, DataWorkers: job.DataWorkers,
+		Schedule: job.Schedule, Precision: job.Precision, Compile: job.Compile, Optimizer: job.Optimizer,
+		Clipped: job.ClipNorm > 0, Recompute: job.Recompute, Beside: job.CheckpointEvery >= 0, DataWorkers: job.DataWorkers,
 	}
 	for i, d := range devices.all {
 		one := wishedDevice{Kind: exec.CPU, Threads: d.Threads}

@@ -501,8 +501,9 @@ func recomputing(c candidate) int {
 // data.
 func (j Job) layout(microBatches, dataWorkers int) exec.Layout {
 	return exec.Layout{
-		Batch: j.Batch, MicroBatches: microBatches, Seed: j.Seed, Precision: j.Precision, Optimizer: j.Optimizer,
-		DataTimeout: j.DataTimeout, DataWorkers: dataWorkers, Steps: j.Steps, Epochs: j.Epochs,
+		Batch: j.Batch, MicroBatches: microBatches, Seed: j.Seed, Precision: j.Precision, Compile: j.Compile,
+		Optimizer: j.Optimizer, DataTimeout: j.DataTimeout, DataWorkers: dataWorkers,
+		Steps: j.Steps, Epochs: j.Epochs,
 	}
 }
 

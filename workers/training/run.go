@@ -67,11 +67,8 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 	stopped := errors.Is(context.Cause(planning), ErrStopped)
 	planned()
 	defer func() {
-		if t.pipeline == nil {
-			return
-		}
-		if closing := t.pipeline.Close(); closing != nil && err == nil {
-			err = fmt.Errorf("end the parts: %w", closing)
+		if closing := t.close(); closing != nil && err == nil {
+			err = closing
 		}
 	}()
 	if err != nil {
@@ -112,6 +109,19 @@ func (t *trainer) plan(ctx, life context.Context, devices deviceSet, from *exec.
 	}
 	t.training = t.planned.training
 	t.training.Steps, t.training.TotalSteps = t.start, t.total
+	return nil
+}
+
+// close ends the pipeline, where there is one.
+func (t *trainer) close() error {
+	pipeline := t.pipeline
+	t.pipeline = nil
+	if pipeline == nil {
+		return nil
+	}
+	if err := pipeline.Close(); err != nil {
+		return fmt.Errorf("end the parts: %w", err)
+	}
 	return nil
 }
 
@@ -283,7 +293,7 @@ func (t *trainer) steps(ctx context.Context) error {
 		}
 		report, err := engine.Step(ctx, step)
 		if err != nil {
-			return t.failed(ctx, err)
+			return t.failed(ctx, t.diverged(ctx, err))
 		}
 		t.losses, t.loss = append(t.losses, report.Loss), report.Loss
 		t.training.Steps = step + 1

@@ -36,13 +36,13 @@ func surveyed(
 	var lacking []string
 	for i, d := range cuda {
 		seen[d.ID] = found[i]
-		if precision == exec.BFloat16 && found[i].Float32Only {
+		if (precision == exec.BFloat16 || precision == exec.TF32) && found[i].Float32Only {
 			lacking = append(lacking, fmt.Sprintf("%s (cuda:%d, %s)", d.ID, d.Index, cmp.Or(found[i].Name, "a GPU")))
 		}
 	}
 	if len(lacking) > 0 {
 		return nil, nil, refused("%s cannot compute in %s, which GPUs do from compute capability 8.0 (Ampere) on; "+
-			"choose %s, or name other devices", strings.Join(lacking, " and "), exec.BFloat16, exec.Float32)
+			"choose %s or %s, or name other devices", strings.Join(lacking, " and "), precision, exec.Float32, exec.Float16)
 	}
 	all = slices.Clone(devices)
 	for i, d := range all {

@@ -25,6 +25,8 @@ type synthetic struct {
 	asked *[]exec.ProbeOptions      // by all probes
 	seen  map[int]exec.Surveyed     // CUDA devices by index
 	tied  []exec.Tied
+	// slowdown is Probe.Slowdown.
+	slowdown float64
 }
 
 type syntheticOp struct {
@@ -46,7 +48,9 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 	if s.speed != nil {
 		speed = s.speed(o.Device)
 	}
-	p := exec.Probe{Samples: o.Samples, Model: "a digest", Dataset: 1 << 20, Base: s.base, Tied: s.tied}
+	p := exec.Probe{
+		Samples: o.Samples, Model: "a digest", Dataset: 1 << 20, Base: s.base, Tied: s.tied, Slowdown: s.slowdown,
+	}
 	if s.asked != nil {
 		*s.asked = append(*s.asked, o)
 	}

@@ -37,6 +37,8 @@ type Job struct {
 	Seed uint64
 	// Precision is float32 where empty.
 	Precision exec.Precision
+	// Compile has the executor compile the parts; what it cannot compile is refused.
+	Compile bool
 	// Optimizer is the model's own where it is zero.
 	Optimizer exec.Optimizer
 	// EvaluateEvery is after how many steps the model is evaluated with the validation data, where there are any; 0 is

@@ -35,7 +35,8 @@ const reserved = "__metadata__"
 type Tensor struct {
 	// Name is unique in a file and not empty.
 	Name string
-	// Type is F32, F64, BF16, F16, C64, I64, I32, I16, I8, U8 or BOOL.
+	// Type is F32, F64, BF16, F16, C64, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, or F8_E4M3, F8_E5M2, F8_E4M3FNUZ,
+	// F8_E5M2FNUZ and F8_E8M0, of eight bits.
 	Type string
 	// Shape has the sizes of the dimensions, from 0; none is a single number.
 	Shape []int
@@ -46,17 +47,17 @@ type Tensor struct {
 // width returns how many bytes a number takes.
 func width(kind string) (int64, error) {
 	switch kind {
-	case "F64", "I64", "C64":
+	case "F64", "I64", "U64", "C64":
 		return 8, nil
-	case "F32", "I32":
+	case "F32", "I32", "U32":
 		return 4, nil
-	case "F16", "BF16", "I16":
+	case "F16", "BF16", "I16", "U16":
 		return 2, nil
-	case "I8", "U8", "BOOL":
+	case "I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0":
 		return 1, nil
 	default:
-		return 0, fmt.Errorf("%w: type %q; want F32, F64, BF16, F16, C64, I64, I32, I16, I8, U8 "+
-			"or BOOL", ErrFormat, kind)
+		return 0, fmt.Errorf("%w: type %q; want F32, F64, BF16, F16, C64, I64, I32, I16, I8, U64, U32, U16, U8, BOOL or "+
+			"one of eight bits (F8_...)", ErrFormat, kind)
 	}
 }
 

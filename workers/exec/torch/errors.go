@@ -55,6 +55,10 @@ func (e *ModelError) Is(target error) bool {
 		return e.Kind == "memory"
 	case ErrUntraceable:
 		return e.Kind == "untraceable"
+	case exec.ErrLoss:
+		return e.Kind == "not_finite" || e.Kind == "not_finite_before"
+	case exec.ErrLossBefore:
+		return e.Kind == "not_finite_before"
 	case exec.ErrRequest:
 		return e.Kind != "memory"
 	}

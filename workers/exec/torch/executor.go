@@ -26,6 +26,7 @@ type Executor struct {
 var (
 	_ exec.Executor = (*Executor)(nil)
 	_ exec.Surveyor = (*Executor)(nil)
+	_ exec.Examiner = (*pipeline)(nil)
 )
 
 // New returns an executor of the model that the options name. Of the options, Batch, Shape, Type, Device and Threads
@@ -94,6 +95,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 		Dataset: found.Dataset, Base: found.Base, Data: found.Data, Working: found.working(),
 		Tied: found.tied(), Fetching: found.fetching(), Validates: found.Validates, Metrics: found.Metrics,
 		FLOPs: found.flops(), PeakFLOPS: found.PeakFLOPS,
+		Slowdown: found.Slowdown,
 	}, nil
 }
 
@@ -235,7 +237,9 @@ func (e *Executor) startAll(ctx context.Context, layout exec.Layout, shared *os.
 	errs := make([]error, len(layout.Parts))
 	var starting sync.WaitGroup
 	for i, part := range layout.Parts {
-		p.stages[i] = &stage{number: i, name: cmp.Or(part.Device.ID, deviceName(part.Device)), timed: layout.Timed}
+		p.stages[i] = &stage{
+			number: i, name: cmp.Or(part.Device.ID, deviceName(part.Device)), timed: layout.Timed, recomputes: part.Recompute,
+		}
 		starting.Go(func() { p.stages[i].runner, errs[i] = e.start(ctx, part.Device, shared) })
 	}
 	starting.Wait()
@@ -288,7 +292,7 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 			"steps": layout.Steps, "epochs": layout.Epochs, "steps_per_epoch": p.data.StepsPerEpoch,
 			"batch": layout.Batch, "micro_batches": layout.MicroBatches, "in_flight": part.InFlight,
 			"recompute": part.Recompute,
-			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer,
+			"precision": cmp.Or(layout.Precision, exec.Float32), "compile": layout.Compile, "optimizer": layout.Optimizer,
 			"device":  deviceName(part.Device),
 			"threads": part.Device.Threads, "memory": part.Device.Memory,
 			"data_workers": layout.DataWorkers, "data_cpus": cpus, "data_timeout": layout.DataTimeout.Seconds(),
@@ -373,10 +377,11 @@ func checkLayout(layout exec.Layout) error {
 // checkPrecision refuses what no device, or this one, computes in.
 func checkPrecision(precision exec.Precision, device exec.Device) error {
 	switch {
-	case precision != "" && precision != exec.Float32 && precision != exec.BFloat16:
-		return fmt.Errorf("precision %q; want %s or %s", precision, exec.Float32, exec.BFloat16)
-	case precision == exec.BFloat16 && device.Kind != exec.CUDA:
-		return fmt.Errorf("%s on %s; want a %s device, or %s", exec.BFloat16, deviceName(device), exec.CUDA, exec.Float32)
+	case precision != "" && !slices.Contains(exec.Precisions(), precision):
+		return fmt.Errorf("precision %q; want one of %v", precision, exec.Precisions())
+	case precision == exec.TF32 && device.Kind != exec.CUDA:
+		return fmt.Errorf("%s on %s: only units of GPUs multiply so; choose %s or %s, or a %s device", exec.TF32,
+			deviceName(device), exec.Float32, exec.BFloat16, exec.CUDA)
 	}
 	return nil
 }

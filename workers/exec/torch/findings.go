@@ -29,6 +29,7 @@ type findings struct {
 	Data       quantity.Bytes `json:"data_bytes"`
 	Model      string         `json:"model"`
 	Dataset    int            `json:"dataset"`
+	Slowdown   float64        `json:"slowdown"`
 	Validates  bool           `json:"validates"`
 	PeakFLOPS  float64        `json:"peak_flops"`
 	Metrics    []string       `json:"metrics"`

@@ -68,6 +68,62 @@ func (p *pipeline) Write(ctx context.Context, parts []string, path string) error
 	return nil
 }
 
+// Examine has every part look at what its operations give, forward and backward, as [exec.Examiner] says.
+func (p *pipeline) Examine(ctx context.Context, step int64) (found, err error) {
+	for _, s := range p.stages {
+		if err := s.call(ctx, "examine", map[string]any{}, nil); err != nil {
+			return nil, err
+		}
+	}
+	batch, err := p.Batch(ctx, step)
+	if err != nil {
+		return nil, err
+	}
+	for m, inputs := range batch.MicroBatches {
+		if err := p.pass(ctx, step, m, inputs); errors.Is(err, exec.ErrLoss) {
+			if said, does := errors.AsType[*ModelError](err); does { // without the part and the call
+				return said, nil
+			}
+			return err, nil
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// pass takes a micro-batch through all parts and back.
+func (p *pipeline) pass(ctx context.Context, step int64, microBatch int, inputs exec.Message) error {
+	var from []exec.Message
+	for _, s := range p.stages {
+		message, err := s.Forward(ctx, step, microBatch, inputs, from)
+		if err != nil {
+			return err
+		}
+		from = append(from, message)
+	}
+	to := make([][]exec.Message, len(p.stages)) // by the part that gets them, of each part
+	for i := range to {
+		to[i] = make([]exec.Message, len(p.stages))
+	}
+	for i := len(p.stages) - 1; i >= 0; i-- {
+		s := p.stages[i]
+		if s.recomputes {
+			if err := s.Recompute(ctx, microBatch); err != nil {
+				return err
+			}
+		}
+		messages, err := s.Backward(ctx, microBatch, to[i])
+		if err != nil {
+			return err
+		}
+		for earlier, message := range messages {
+			to[earlier][i] = message
+		}
+	}
+	return nil
+}
+
 // Close ends the processes, all at once, and waits until they are gone. One that hangs in the kernel, as beside a
 // driver that does, is left behind after ten seconds.
 func (p *pipeline) Close() error {
@@ -93,6 +149,7 @@ type stage struct {
 	// evaluationReads and evaluationReadsBatch are reads and readsBatch in evaluation mode.
 	evaluationReads      []int
 	evaluationReadsBatch bool
+	recomputes           bool // its backward pass wants its forward pass repeated before
 }
 
 // pass is a request about a micro-batch.

@@ -38,7 +38,8 @@ func executorOf(tb testing.TB, python, model, data string) *torch.Executor {
 
 func TestTheExecutorKeepsTheContract(t *testing.T) {
 	t.Parallel()
-	keepsTheContract(t, "torch", torch.RequirePython(t), "mlp", "batchnorm", "cnn", "transformer", "recurrent", "blocks")
+	keepsTheContract(t, "torch", torch.RequirePython(t), torchtest.Precision(t), "mlp", "batchnorm", "cnn", "transformer",
+		"recurrent", "blocks")
 }
 
 // TestPyTorch2KeepsTheContract has the version that people have, beside the one that happens to be installed. Models
@@ -50,10 +51,24 @@ func TestPyTorch2KeepsTheContract(t *testing.T) {
 	if os.Getenv("SPILLWAY_MEASURE") == "1" {
 		names = append(names, "batchnorm", "cnn", "blocks")
 	}
-	keepsTheContract(t, "torch2", python, names...)
+	keepsTheContract(t, "torch2", python, torchtest.Precision(t), names...)
 }
 
-func keepsTheContract(t *testing.T, name, python string, names ...string) {
+// TestPyTorch2KeepsTheContractInBFloat16 is on CPUs, too: those without instructions for it imitate them.
+func TestPyTorch2KeepsTheContractInBFloat16(t *testing.T) {
+	t.Parallel()
+	python := torchtest.Python2(t)
+	if torchtest.Precision(t) != "" {
+		t.Skip("SPILLWAY_TEST_PRECISION asks for another precision")
+	}
+	names := []string{"mlp"}
+	if os.Getenv("SPILLWAY_MEASURE") == "1" {
+		names = []string{"mlp", "transformer", "recurrent", "batchnorm", "cnn", "blocks"}
+	}
+	keepsTheContract(t, "torch2, bfloat16", python, spillway.BFloat16, names...)
+}
+
+func keepsTheContract(t *testing.T, name, python string, precision spillway.Precision, names ...string) {
 	t.Helper()
 	models := map[string][2]string{
 		"mlp": {"training.py:mlp", "points"}, "batchnorm": {"training.py:batchnorm", "points"},
@@ -61,7 +76,7 @@ func keepsTheContract(t *testing.T, name, python string, names ...string) {
 		"transformer": {"training.py:transformer", "words"}, "recurrent": {"training.py:recurrent", "sequences"},
 		"blocks": {"chain.py:build", "points"},
 	}
-	on, precision := torchtest.Devices(t), torchtest.Precision(t)
+	on := torchtest.Devices(t)
 	subject := exectest.Subject{
 		Name: name, Dear: true, Precision: precision,
 		New: func(tb testing.TB, model string) spillway.Executor {
@@ -74,7 +89,7 @@ func keepsTheContract(t *testing.T, name, python string, names ...string) {
 	if on[0].Kind == spillway.CUDA { // some of its kernels add in any order
 		subject.Split, subject.FullBatch = 1e-4, 1e-3
 	}
-	if precision == spillway.BFloat16 { // of 8 bits
+	if precision == spillway.BFloat16 || precision == spillway.Float16 { // of 8 bits and of 11
 		subject.Split, subject.FullBatch = 2e-2, 1e-1
 	}
 	exectest.Run(t, subject)

@@ -36,6 +36,7 @@ type trainFlags struct {
 	batch, epochs              int
 	steps                      int64
 	schedule, precision        string
+	compile                    bool
 	recompute                  string
 	optimizer                  string
 	learningRate, weightDecay  float64
@@ -76,8 +77,12 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	f.how.Var(flag.Weight{Value: &f.clipNorm, Least: 0}, "clip-norm",
 		"the most that the norm of all gradients together may be (default no bound)")
 	f.how.Var(flag.Seed{Value: &f.seed}, "seed", "makes parameters, the order of samples and dropout masks (default 0)")
-	f.how.Var(flag.Choice{Value: &f.precision, Of: []string{string(exec.Float32), string(exec.BFloat16)}}, "precision",
-		"the type in which the model computes; bfloat16 is for GPUs")
+	f.how.Var(flag.Choice{Value: &f.precision, Of: []string{
+		string(exec.Float32), string(exec.TF32), string(exec.BFloat16), string(exec.Float16),
+	}}, "precision",
+		"the type of products; parameters stay float32. tf32 is for GPUs, float16 scales the loss")
+	f.how.BoolVar(&f.compile, "compile", false,
+		"compile the parts by torch.compile (torch 2.4 or later; on CPUs it needs a C++ compiler)")
 	f.how.Var(flag.Choice{Value: &f.recompute, Of: []string{
 		training.RecomputeAuto, training.RecomputeNever,
 		training.RecomputeAlways,
@@ -362,6 +367,7 @@ func (f *trainFlags) complete(job *training.Job) {
 	job.Patience, job.MinDelta = f.patience, f.minDelta
 	job.DataWorkers, job.DataTimeout = f.dataWorkers, f.dataTimeout
 	job.Precision, job.ClipNorm, job.Recompute = exec.Precision(f.precision), f.clipNorm, f.recompute
+	job.Compile = f.compile
 	job.Optimizer = exec.Optimizer{
 		Kind: f.optimizer, LearningRate: f.learningRate, Momentum: f.momentum,
 		WeightDecay: f.weightDecay,

@@ -6,6 +6,9 @@ elements).
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import torch
 
 from spillway_runner.arrays import numpy
@@ -41,13 +44,43 @@ class HashBits:
     """
 
     def draw(self, key: tuple[int, int], first: int, samples: int, elements: int, device: torch.device) -> torch.Tensor:
-        # All is computed on the device, from numbers of Python: a copy from the host would wait for what it has to do.
-        words = [signed(key[0] >> shift) for shift in (0, 32, 64, 96)]
-        number = torch.arange(first, first + samples, dtype=torch.int32, device=device)
-        own = mixed(mixed(number + words[0]) ^ words[1]), mixed(mixed(number + words[2]) ^ words[3])
-        x = mixed(torch.arange(-(-elements // 2), dtype=torch.int32, device=device)) ^ own[0][:, None]
+        own, count = numbers(key, first, samples, device), -(-elements // 2)
+        # What is the same each time is kept where that is a trifle: on a GPU it is the number of kernels that counts.
+        x = (kept_positions if count <= MOST_KEPT else positions)(count, device) ^ own[0][:, None]
         x = fold(x.mul_(signed(0x7FEB352D)), 15).add_(own[1][:, None]).mul_(signed(0x846CA68B))
         return fold(x, 16).view(torch.int16)[:, :elements]
+
+
+MOST_KEPT = 1 << 18  # positions, of 4 bytes each
+
+
+def positions(count: int, device: torch.device) -> torch.Tensor:
+    return mixed(torch.arange(count, dtype=torch.int32, device=device))
+
+
+kept_positions = functools.lru_cache(maxsize=16)(positions)
+
+
+def numbers(key: tuple[int, int], first: int, samples: int, device: torch.device) -> torch.Tensor:
+    """Two numbers of each sample, in a tensor (2, samples)."""
+    words = [key[0] >> shift & 0xFFFFFFFF for shift in (0, 32, 64, 96)]
+    if numpy is None:
+        number = torch.arange(first, first + samples, dtype=torch.int32, device=device)
+        low, high = (mixed(number + signed(words[i])) ^ signed(words[i + 1]) for i in (0, 2))
+        return mixed(torch.stack([low, high]))
+    number = numpy.arange(first, first + samples, dtype=numpy.uint32)
+    begin, change = (numpy.array(words[i::2], dtype=numpy.uint32)[:, None] for i in (0, 1))
+    own = torch.from_numpy(mixed_array(mixed_array(number + begin) ^ change).view(numpy.int32))
+    if device.type == "cpu":
+        return own
+    return own.pin_memory().to(device, non_blocking=True)  # which waits for nothing that the device has to do
+
+
+def mixed_array(x: Any) -> Any:
+    """What mixed does, of an array of numpy.uint32."""
+    x = (x ^ x >> 16) * numpy.uint32(0x7FEB352D)
+    x = (x ^ x >> 15) * numpy.uint32(0x846CA68B)
+    return x ^ x >> 16
 
 
 def mixed(x: torch.Tensor) -> torch.Tensor:

@@ -58,6 +58,7 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "forward": of_part(Part.forward),
     "recompute": of_part(Part.again),
     "backward": of_part(Part.backward),
+    "examine": of_part(lambda part, _: part.examine()),
     "gradient_squares": of_part(lambda part, _: repr(part.gradient_squares())),  # as text: JSON has no NaN
     "step": of_part(lambda part, request: repr(part.step(request["scale"]))),
     "export": export_part,

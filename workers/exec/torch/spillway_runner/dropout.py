@@ -8,11 +8,13 @@ from one generator for all layers, so it depends on what ran before it in the sa
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sys
 from typing import Any, Callable, Iterator, Sequence
 
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 from spillway_runner.arrays import numpy
@@ -28,6 +30,8 @@ ATTENTION = "scaled_dot_product_attention"
 
 Shape = Sequence[int]
 
+ACTIVE: list[KeyedDropout] = []  # those within whose micro-batch something is computed; the last one draws
+
 
 class KeyedDropout:
     """Puts keyed masks in the place of PyTorch's while a micro-batch is computed.
@@ -37,7 +41,8 @@ class KeyedDropout:
     given to operation(), and how many masks were drawn under it before in this micro-batch. Other random functions, and
     modules compiled by torch.jit, draw from torch's generator, which is seeded at the entrance by all that and the
     part: they are repeated by a recomputation, but depend on the split and the micro-batches. Recurrent layers with
-    dropout between them are refused. Outside, PyTorch is as it was. One thread may be within.
+    dropout between them are refused. What torch.utils.checkpoint computes again in the backward pass has the masks that
+    it had. Outside, PyTorch is as it was. One thread may be within.
 
     Masks on CPUs and those on other devices are different ones, as are those with and without numpy.
     """
@@ -87,18 +92,47 @@ class KeyedDropout:
         self.step, self.first, self.samples = step, first_sample, samples
         self.layer, self.drawn = "", {}
         seed_torch(self.seed, step, "part", self.part, first_sample)
+        with self.within():
+            yield
+
+    @contextlib.contextmanager
+    def within(self) -> Iterator[None]:
+        """Has its functions in the place of torch's."""
         absent = object()
         originals = [(space, name, space.get(name, absent)) for space, name, _ in self.replaced]
         for space, name, function in self.replaced:
             space[name] = function
+        ACTIVE.append(self)
         try:
             yield
         finally:
+            ACTIVE.pop()
             for space, name, original in originals:
                 if original is absent:
                     del space[name]
                 else:
                     space[name] = original
+
+    def repeatable(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that draws the same masks each time, wherever it is called: those of its first call."""
+        state = self.step, self.first, self.samples, self.layer, dict(self.drawn)
+        called = False
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            nonlocal called
+            if not called:
+                called = True
+                return function(*args, **kwargs)
+            before = self.step, self.first, self.samples, self.layer, self.drawn
+            self.step, self.first, self.samples, self.layer, drawn = state
+            self.drawn = dict(drawn)
+            try:
+                with self.within():
+                    return function(*args, **kwargs)
+            finally:
+                self.step, self.first, self.samples, self.layer, self.drawn = before
+
+        return run
 
     def operation(self, name: str) -> None:
         """Says that what is computed next belongs to the operation of this name in the unsplit model."""
@@ -114,8 +148,8 @@ class KeyedDropout:
             return like.new_full(shape, float(threshold > 0))
         return self.kept(threshold, shape, like).mul_((1 << MASK_BITS) / threshold)
 
-    def kept(self, threshold: int, shape: Shape, like: torch.Tensor) -> torch.Tensor:
-        """1 where the element's bits are below the threshold, of 2**MASK_BITS, else 0."""
+    def kept(self, threshold: int, shape: Shape, like: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """1 where the element's bits are below the threshold, of 2**MASK_BITS, else 0; of a type, else that of like."""
         count = self.drawn.get(self.layer, 0)
         self.drawn[self.layer] = count + 1
         axis, samples = sample_axis(shape, self.samples), self.samples
@@ -128,14 +162,20 @@ class KeyedDropout:
             math.prod(shape) // samples,
             like.device,
         )
-        mask = torch.empty(bits.shape, dtype=like.dtype, device=like.device)
+        mask = torch.empty(bits.shape, dtype=dtype or like.dtype, device=like.device)
         torch.lt(bits, threshold - (1 << MASK_BITS - 1), out=mask)  # bits are signed
         return mask.view(samples, shape[0], *shape[2:]).transpose(0, 1) if axis == 1 else mask.view(shape)
 
     # The functions of torch that are replaced, with the formulas of its Dropout.cpp.
 
     def dropout(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-        return input * self.noise(p, input.shape, input) if drops(input, p, train) else input
+        if not drops(input, p, train):
+            return input
+        threshold = round((1 - p) * (1 << MASK_BITS))
+        if input.device.type == "cpu" or not 0 < threshold < 1 << MASK_BITS:
+            return input * self.noise(p, input.shape, input)
+        mask = self.kept(threshold, input.shape, input, torch.bool)
+        return Masked.apply(input, mask, (1 << MASK_BITS) / threshold)
 
     def dropout_(self, input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         return input.mul_(self.noise(p, input.shape, input)) if drops(input, p, train) else input
@@ -207,6 +247,35 @@ class KeyedDropout:
             boolean = attn_mask.dtype == torch.bool
             scores = scores.masked_fill(attn_mask.logical_not(), -math.inf) if boolean else scores + attn_mask
         return self.dropout(scores.softmax(-1), dropout_p, True) @ value
+
+
+def followed(checkpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.utils.checkpoint.checkpoint, whose function draws the masks of its forward pass when it is called again."""
+
+    @functools.wraps(checkpoint)
+    def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return checkpoint(ACTIVE[-1].repeatable(function) if ACTIVE else function, *args, **kwargs)
+
+    return call
+
+
+# Before anybody else has it: models and libraries keep it under names of their own.
+torch.utils.checkpoint.checkpoint = followed(torch.utils.checkpoint.checkpoint)
+
+
+class Masked(torch.autograd.Function):
+    """Zero where a mask is false, else scaled: one kernel each way on a GPU, and a byte an element that is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, input: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+        ctx.save_for_backward(mask)
+        ctx.scale = scale
+        return torch.ops.aten.native_dropout_backward(input, mask, scale)  # which is the same product
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (mask,) = ctx.saved_tensors
+        return torch.ops.aten.native_dropout_backward(gradient, mask, ctx.scale), None, None
 
 
 def drops(input: torch.Tensor, p: float, train: bool) -> bool:

@@ -27,6 +27,18 @@ TYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+# Those that torch 2 has besides.
+LATER_TYPES = {
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+}
+TYPES.update((code, getattr(torch, name)) for code, name in LATER_TYPES.items() if hasattr(torch, name))
 TYPE_CODES = {t: code for code, t in TYPES.items()}
 
 
@@ -51,8 +63,14 @@ def replace(path: str, fill: Callable[[BinaryIO], object]) -> None:
 
 
 def check_types(found: dict[str, torch.Tensor]) -> None:
-    """Refuses tensors of types that a file cannot hold."""
+    """Refuses tensors of types and forms that a file cannot hold."""
     for name, t in found.items():
+        if t.layout != torch.strided:
+            raise Refusal(
+                "state",
+                f"{name} is {str(t.layout)[6:].replace('_', ' ').strip()}, and a checkpoint holds dense tensors alone",
+                hint="register to_dense() of it",
+            )
         if t.dtype not in TYPE_CODES:
             raise Refusal(
                 "state",

@@ -6,11 +6,13 @@ import contextlib
 import operator
 import sys
 import traceback
+from functools import partial
 from typing import Any, Callable, ContextManager, Dict
 
 import torch
 from torch import fx, nn
 
+from spillway_runner import precision
 from spillway_runner.answers import out_of_memory
 from spillway_runner.bench import Bench
 from spillway_runner.costs import Cast, Clock, Kept, measure, time_operation
@@ -41,6 +43,8 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         torch.set_num_threads(request["threads"])
     memory = request.get("memory") or 0
     device = prepare(request["device"], memory)
+    chosen = request.get("precision") or "float32"
+    precision.set_precision(chosen, device)
     # A model may be larger than a GPU.
     bench = Bench(device, device.type == "cuda" or bool(request.get("apart")))
     if request.get("training") and device.type == "cpu":
@@ -73,10 +77,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     walk = Walk(graph, model, placeholders, bench)
     # The masks that it draws cost other times than torch's and keep other tensors.
     keyed = KeyedDropout(0) if request.get("training") else None
-    half = request.get("precision") == "bfloat16"
-
-    def cast() -> ContextManager[Any]:
-        return torch.autocast(device.type, dtype=torch.bfloat16) if half else contextlib.nullcontext()
+    cast = partial(precision.cast, chosen, device)
 
     def within() -> ContextManager[None]:
         return contextlib.nullcontext() if keyed is None else keyed.micro_batch(0, 0, model.batch)
@@ -127,6 +128,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         "cuda": torch.version.cuda or "",
         "threads": torch.get_num_threads(),
         "device": device_name(device),
+        "slowdown": precision.slowdown(chosen, device),
     }
 
 

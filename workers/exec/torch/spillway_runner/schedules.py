@@ -76,10 +76,11 @@ class Schedule:
                 "return a Dataset from data(), or a scheduler that goes by the number of steps",
             )
 
-    def step(self) -> None:
-        """Says that a step of the training is done."""
+    def step(self, made: bool = True) -> None:
+        """Says that a step of the training is done, which the optimizer has made or has passed over."""
         self.seen += 1
-        if not isinstance(self.made, Plateau) and (self.interval == "step" or self.seen % self.per_epoch == 0):
+        due = made if self.interval == "step" else self.seen % self.per_epoch == 0
+        if due and not isinstance(self.made, Plateau):
             self.made.step()
 
     def judge(self, numbers: dict[str, float]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import gc
 import json
 import math
@@ -19,14 +18,17 @@ from torch import fx, nn
 
 from spillway_runner.answers import asynchronous, out_of_memory
 from spillway_runner.arena import TYPE_NAMES, Arena, Place, Slot
+from spillway_runner.compiling import check_compiler, compiled
 from spillway_runner.data import PATIENCE, Data
 from spillway_runner.devices import fitting, mark, prepare, room, tried, wait
 from spillway_runner.dropout import KeyedDropout
 from spillway_runner.evaluation import Evaluation
 from spillway_runner.files import FORMAT, Files, check_types, replace, save
+from spillway_runner.finite import Watch, not_finite, not_finite_before, odd, user_line
 from spillway_runner.forms import flatten, restore
 from spillway_runner.model import Model
 from spillway_runner.parts import Split, add_loss
+from spillway_runner.precision import Scaler, cast, set_precision
 from spillway_runner.process import highest, imported, reset_highest, resident, trim, warm_up
 from spillway_runner.recipe import Recipe
 from spillway_runner.recording import recorded
@@ -51,6 +53,7 @@ class Flight:
     origins: dict[int, int]  # by part, the number of the slot in which its message lies
     slot: Slot | None = None  # of what was passed on
     outputs: list[torch.Tensor] = field(default_factory=list)  # tensors that were passed on, or the loss
+    loss: Callable[[], float] = lambda: 0.0  # waits for it
 
 
 class Part:
@@ -95,6 +98,8 @@ class Part:
         self.micro: dict[int, dict[str, Any]] = {}  # inputs and target of each micro-batch, of the first part
         self.flights: dict[int, Flight] = {}  # by micro-batch
         self.losses: list[torch.Tensor] = []
+        self.watch: Watch | None = None  # of the micro-batch that is under way, where this part is examined
+        self.examined = False
         self.written: set[int] | None = None  # arguments that the module writes to; not known before the first run
         # Which tensors that are passed on have a gradient; not known before the first run.
         self.gradients: list[bool] | None = None
@@ -105,11 +110,16 @@ class Part:
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def set_device(self, request: dict[str, Any]) -> None:
-        self.precision = torch.bfloat16 if request["precision"] == "bfloat16" else None
+        self.precision = request["precision"]
         if request["threads"]:
             torch.set_num_threads(request["threads"])
         self.memory = request["memory"]
         self.device = prepare(request["device"], self.memory)
+        set_precision(self.precision, self.device)
+        self.scaler = Scaler() if self.precision == "float16" else None
+        self.compiles = bool(request.get("compile"))
+        if self.compiles:
+            check_compiler(self.device)
 
     def build(self, request: dict[str, Any], inputs: Any) -> None:
         """Builds the model and takes this part out of it.
@@ -202,6 +212,8 @@ class Part:
         for evaluated in alike[1:]:
             adopt(evaluated.to(self.device), self.module)
         self.modules = {samples: self.module}
+        self.compiled: dict[int, fx.GraphModule] = {}  # by the samples of a micro-batch
+        self.drawing: set[str] = set()  # operations that draw masks; not known before the first run
         for other, graph in graphs.items():
             if graph is not graphs[samples]:
                 again, _ = Split(graph, model.module, request["parts"], names).module(
@@ -213,6 +225,7 @@ class Part:
         self.parameters.update((n, t) for n, t in spare.items() if isinstance(t, nn.Parameter))
         self.buffers.update((n, t) for n, t in spare.items() if not isinstance(t, nn.Parameter))
         check_types({**self.parameters, **self.buffers})
+        check_state(model.whole, self.source)
         self.recipe = Recipe(self.source, request["optimizer"])
         self.optimizer = self.recipe.optimizer(self.trained)
         self.scheduler = self.recipe.scheduler(self.optimizer, self.course(request))
@@ -282,7 +295,9 @@ class Part:
 
     def loss(self, output: Any) -> torch.Tensor:
         """The operation that ends the graph: the micro-batch's share of the batch's mean loss."""
-        return self.recipe.loss(output, self.target) * self.share
+        loss = self.recipe.loss(output, self.target)
+        # Of half as many bits it could neither be added up nor scaled.
+        return (loss.float() if loss.element_size() < 4 else loss) * self.share
 
     def run(self, flight: Flight, micro_batch: int) -> Any:
         begin, end = self.span(micro_batch)
@@ -293,18 +308,66 @@ class Part:
         arguments = [each(a, torch.clone) if i in written else a for i, a in enumerate(arguments)]
         try:
             with self.keyed.micro_batch(flight.step, begin, end - begin), self.cast():
-                value = self.modules.get(end - begin, self.module)(*arguments)
+                value = self.watched(self.runnable(end - begin), arguments, flight, micro_batch)
         except Refusal:
             raise
         except Exception as error:
             raise self.failed(error, micro_batch) from error
         if first:
             self.written = {i for i, a in enumerate(arguments) if any(t._version > 0 for t in tensors(a))}
+            self.drawing = set(self.keyed.drawn)
         return value
 
     def cast(self) -> ContextManager[Any]:
-        """The precision of products."""
-        return torch.autocast(self.device.type, dtype=self.precision) if self.precision else contextlib.nullcontext()
+        """Within it, products are computed in the wanted precision."""
+        return cast(self.precision, self.device)
+
+    def runnable(self, samples: int) -> nn.Module:
+        """The module for micro-batches of so many samples, compiled where that is wanted and everything of it is
+        known."""
+        module = self.modules.get(samples, self.module)
+        if not self.compiles or self.written is None or self.examined:
+            return module
+        if samples not in self.compiled:
+            self.compiled[samples] = compiled(module, self.drawing, self.keyed.operation)
+        return self.compiled[samples]
+
+    # A pass whose numbers are not finite.
+
+    def check_loss(self, flight: Flight, micro_batch: int) -> None:
+        """Refuses a loss that is not finite, before any part has updated what made it."""
+        loss = flight.loss()
+        if not math.isfinite(loss):
+            raise not_finite(f"the loss of micro-batch {micro_batch} is {loss}")
+
+    def examine(self) -> None:
+        """Begins a step anew, whose passes look at every tensor from now on. It is never updated."""
+        self.slots += [f.slot for f in self.flights.values() if f.slot is not None]
+        self.flights, self.losses, self.examined = {}, [], True
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def watched(self, module: nn.Module, arguments: list[Any], flight: Flight, micro_batch: int) -> Any:
+        """What a module gives; where this part is examined, the first number that is not finite is refused."""
+        if not self.examined:
+            return module(*arguments)
+        when = f"step {flight.step}, micro-batch {micro_batch}"
+        for name, value in (*flight.batch.get("inputs", {}).items(), ("the target", flight.batch.get("target"))):
+            for strange in filter(None, map(odd, tensors(value))):
+                raise not_finite(f"{name} of {when} has {strange}", self.source.path, "see what data() gives")
+        for name, t in (*self.parameters.items(), *self.buffers.items()):
+            if odd(t).nan or isinstance(t, nn.Parameter) and odd(t):
+                raise not_finite_before(f"{name} had {odd(t)} when {when} began: an earlier step left it so")
+        self.watch = Watch(self.place, when)
+        with self.watch:
+            value = module(*arguments)
+        if self.watch.found is not None:
+            raise self.watch.found
+        return value
+
+    def place(self) -> tuple[str, str]:
+        """The operation that is computed now, and the user's line."""
+        name = self.keyed.layer
+        return name, user_line(self.source.path) or self.places.get(name, "") or self.source.path
 
     def failed(self, error: Exception, micro_batch: int, backward: bool = False) -> Refusal:
         if out_of_memory(error):
@@ -427,6 +490,7 @@ class Part:
             value = self.run(flight, micro_batch)
         if self.last:
             self.losses.append(value.detach())
+            flight.loss = host_number(value.detach())
             flight.outputs = [value]
             message = None
         else:
@@ -488,11 +552,17 @@ class Part:
         try:
             if self.last:
                 roots = flight.outputs if flight.outputs[0].requires_grad else []
+                if self.scaler is not None:
+                    cotangents = [torch.full_like(root, self.scaler.scale) for root in roots]
             else:
                 roots, cotangents = self.gather(flight, request.get("cotangents") or {})
                 taken = mark(self.device)
             if roots:
                 torch.autograd.backward(roots, cotangents)
+            if self.watch is not None and self.watch.found is not None:
+                raise self.watch.found
+            if self.last:
+                self.check_loss(flight, micro_batch)
         except Refusal:
             raise
         except Exception as error:
@@ -656,20 +726,26 @@ class Part:
     def gradient_squares(self) -> float:
         """The sum of the squares of the gradients, in double precision and in the order of the parameters."""
         norms = [torch.linalg.vector_norm(p.grad, dtype=torch.float64) for _, p in self.trained if p.grad is not None]
-        return math.fsum(n * n for n in torch.stack(norms).tolist()) if norms else 0.0
+        scale = 1.0 if self.scaler is None else self.scaler.scale
+        return math.fsum((n / scale) ** 2 for n in torch.stack(norms).tolist()) if norms else 0.0
 
     def step(self, scale: float) -> float:
         if self.flights:
             raise Refusal(
                 "order", f"part {self.index}: a step with {len(self.flights)} micro-batches between their passes"
             )
-        if scale != 1:
+        made = scale > 0  # else gradients overflowed, here or in another part
+        if self.scaler is not None:
+            scale /= self.scaler.scale
+            self.scaler.stepped() if made else self.scaler.overflowed()
+        if made and scale != 1:
             for _, p in self.trained:
                 if p.grad is not None:
                     p.grad.mul_(scale)
-        self.optimizer.step()
+        if made:
+            self.optimizer.step()
         if self.scheduler is not None:
-            self.scheduler.step()
+            self.scheduler.step(made)
         self.optimizer.zero_grad(set_to_none=True)
         self.finish()
         loss = sum(torch.stack(self.losses).double().tolist()) if self.losses else 0.0
@@ -689,6 +765,8 @@ class Part:
             "groups": json.dumps(self.recipe.optimizer_groups(self.optimizer, self.trained)),
             "scheduler": json.dumps(self.recipe.scheduler_state(self.scheduler)),
         }
+        if self.scaler is not None:
+            metadata["scaler"] = json.dumps(self.scaler.state())
         return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in found.items()}, metadata
 
     def load(self, paths: list[str]) -> None:
@@ -722,6 +800,9 @@ class Part:
         if schedulers:
             _, said = max(schedulers, key=lambda s: s[0])
             self.recipe.load_scheduler_state(self.scheduler, json.loads(said))
+        scalers = [json.loads(m["scaler"]) for m in found.metadata if "scaler" in m]
+        if scalers and self.scaler is not None:
+            self.scaler.load(scalers[0])
         self.slots += [f.slot for f in self.flights.values() if f.slot is not None]
         self.flights, self.losses = {}, []
         self.optimizer.zero_grad(set_to_none=True)
@@ -762,6 +843,33 @@ def tokens_of(inputs: dict[str, Any]) -> int:
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or ids.dtype not in (torch.int32, torch.int64):
         return 0
     return ids.numel()
+
+
+def check_state(model: nn.Module, source: Source) -> None:
+    """Refuses what modules keep beside their tensors: neither checkpoints nor the trained model would have it."""
+    for path, module in model.named_modules():
+        if type(module).get_extra_state is not nn.Module.get_extra_state and module.get_extra_state() is not None:
+            raise Refusal(
+                "state",
+                f"{path or 'the model'} ({type(module).__name__}) has a state beside its tensors, by get_extra_state, "
+                "which a checkpoint cannot hold",
+                source.path,
+                "keep it in a buffer",
+            )
+
+
+def host_number(t: torch.Tensor) -> Callable[[], float]:
+    """Returns what waits for a number of a device, and for nothing that the device is given after this."""
+    if t.device.type != "cuda":
+        return lambda: float(t)
+    copy = torch.empty((), dtype=t.dtype, pin_memory=True).copy_(t, non_blocking=True)
+    taken = mark(t.device)
+
+    def number() -> float:
+        taken()
+        return float(copy)
+
+    return number
 
 
 def adopt(module: fx.GraphModule, other: fx.GraphModule) -> fx.GraphModule:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Callable
 
 import pytest
 import torch
 
-from spillway_runner.files import FORMAT, Files, replace, save
+from spillway_runner.files import FORMAT, LATER_TYPES, TYPES, Files, check_types, replace, save
 from spillway_runner.refusal import Refusal
 
 METADATA = {"format": FORMAT, "model": "digest"}
@@ -28,6 +29,29 @@ def test_tensors_are_read_as_they_were_written(tmp_path: Path) -> None:
     for name, tensor in {**written, "f": torch.ones(1)}.items():
         got = files.read(name)
         assert got.dtype == tensor.dtype and got.shape == tensor.shape and torch.equal(got, tensor), name
+
+
+@pytest.mark.parametrize("code", sorted(set(LATER_TYPES) & set(TYPES)))
+def test_tensors_of_the_types_of_torch_2_are_read_as_they_were_written(code: str, tmp_path: Path) -> None:
+    written = torch.tensor([1.0, 2.0, 4.0]).to(TYPES[code])
+    save(str(tmp_path / "0"), {"a": written}, METADATA)
+    read = Files([str(tmp_path / "0")], "digest").read("a")
+    assert read.dtype == written.dtype and read.float().tolist() == [1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (lambda: torch.eye(2).to_sparse(), "mask is sparse coo, and a checkpoint holds dense tensors alone"),
+        (lambda: torch.eye(2).to_mkldnn(), "mask is mkldnn, and"),
+        (lambda: torch.zeros(1, dtype=torch.complex128), "mask is of torch.complex128, which a checkpoint cannot hold"),
+        (lambda: torch.quantize_per_tensor(torch.ones(1), 1.0, 0, torch.qint8), "mask is of torch.qint8, which"),
+    ],
+)
+def test_what_a_file_cannot_hold_is_refused_by_name(tensor: Callable[[], torch.Tensor], message: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        check_types({"fine": torch.ones(1), "mask": tensor()})
+    assert caught.value.fields["message"].startswith(message)
 
 
 @pytest.mark.parametrize(

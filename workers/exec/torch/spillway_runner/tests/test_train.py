@@ -252,3 +252,14 @@ def test_a_buffer_that_no_checkpoint_can_hold_is_refused_before_the_training(
 ) -> None:
     with pytest.raises(Refusal, match="turns is of torch.complex128, which a checkpoint cannot hold"):
         part_of(LINES % "torch.complex128", source, monkeypatch)
+
+
+def test_a_state_beside_the_tensors_is_refused_before_the_training(
+    source: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (LINES % "torch.complex64").replace(
+        "class Sum(nn.Module):", "class Sum(nn.Module):\n    def get_extra_state(self):\n        return %s\n"
+    )
+    part_of(text % "None", source, monkeypatch)
+    with pytest.raises(Refusal, match=r"the model \(Sum\) has a state beside its tensors, by get_extra_state"):
+        part_of(text % "{'step': 3}", source, monkeypatch)

@@ -1,0 +1,54 @@
+package training_test
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/exec/torch"
+	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
+	"github.com/spillway-ml/spillway/workers/training"
+)
+
+// Nothing is clipped, so that the gradient that is not finite is applied, and may even be in a checkpoint, before a
+// loss tells.
+func TestAStepThatLeftAParameterWithoutANumberIsFoundByRepeatingIt(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		every time.Duration
+	}{{"from the start", -1}, {"from checkpoints, of which the newest is of no use", time.Nanosecond}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			e, err := torch.New(torch.Options{
+				Python: torchtest.Python(t), Data: "root", Repeats: 1,
+				Model: filepath.Join("..", "exec", "torch", "testdata", "not_finite.py:root"),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = training.Run(t.Context(), training.Job{
+				Executor: e, Devices: devices("a"), Partitions: 1, Batch: 8, MicroBatches: 2, Steps: 8, Seed: 4,
+				Optimizer: exec.Optimizer{Kind: exec.SGD, LearningRate: 1e-3}, CheckpointEvery: tt.every, Directory: t.TempDir(),
+			}, training.Observer{})
+			var loss *exec.LossError
+			if !errors.As(err, &loss) || loss.Found == nil || errors.Is(loss.Found, exec.ErrLossBefore) || loss.Updated {
+				t.Fatalf("got %v", err)
+			}
+			for _, want := range []string{
+				"operation sqrt: the gradient of sqrt has", "not_finite.py:34", "step 1, micro-batch 0",
+			} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v; want %q", err, want)
+				}
+			}
+			bad := "step-000000002"
+			if strings.Contains(err.Error(), "good checkpoint is") && strings.Contains(err.Error(), bad) {
+				t.Errorf("%s is called good: %v", bad, err)
+			}
+		})
+	}
+}
