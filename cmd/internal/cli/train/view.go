@@ -25,6 +25,9 @@ const (
 // toldEvery is how often a line about the progress is written where lines are not redrawn.
 const toldEvery = 10 * time.Second
 
+// lineWidth is what a line about the progress may take where lines are not redrawn: nothing is left out.
+const lineWidth = 160
+
 // lookedEvery is how often there is a line about the progress because the validation data were looked at.
 const lookedEvery = time.Second
 
@@ -131,7 +134,9 @@ func (v *trainView) progressed(p training.Progress) {
 	case time.Since(v.toldAt) >= toldEvery || p.Training.Steps >= p.Training.TotalSteps ||
 		p.Validation != nil && p.Validation.Step == p.Training.Steps && time.Since(v.toldAt) >= lookedEvery:
 		v.toldAt = time.Now()
-		display.Printf(v.out, "%s\n", display.Own(display.TrainingLine(nowOf(p), v.style)))
+		style := v.style
+		style.Width = max(style.Width, lineWidth)
+		display.Printf(v.out, "%s\n", display.Own(display.TrainingLine(nowOf(p), style)))
 	}
 }
 

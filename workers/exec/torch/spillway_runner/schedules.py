@@ -79,8 +79,9 @@ class Schedule:
     def step(self, made: bool = True) -> None:
         """Says that a step of the training is done, which the optimizer has made or has passed over."""
         self.seen += 1
-        due = made if self.interval == "step" else self.seen % self.per_epoch == 0
-        if due and not isinstance(self.made, Plateau):
+        if isinstance(self.made, Plateau):
+            return
+        if made if self.interval == "step" else self.seen % self.per_epoch == 0:
             self.made.step()
 
     def judge(self, numbers: dict[str, float]) -> None:
