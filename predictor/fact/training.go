@@ -33,6 +33,10 @@ type Training struct {
 	// Batch is the number of samples of a step, MicroBatches into how many parts it is cut.
 	Batch        int `json:"batch"`
 	MicroBatches int `json:"micro_batches"`
+	// Replicas is how many copies of the parts train together in one attempt, each on its share of the batch, which is cut
+	// into MicroBatches; 0 and 1 are one. Sharding is what they divide among themselves; empty is nothing.
+	Replicas int    `json:"replicas,omitempty"`
+	Sharding string `json:"sharding,omitempty"`
 	// Steps counts those that are done, TotalSteps those that are wanted.
 	Steps      int64 `json:"steps"`
 	TotalSteps int64 `json:"total_steps"`

@@ -45,6 +45,8 @@ type Meta struct {
 	MicroBatches int       `json:"micro_batches"`
 	Precision    Precision `json:"precision,omitempty"`
 	Optimizer    Optimizer `json:"optimizer"`
+	// Replicas is how many trained together; 0 is 1.
+	Replicas int `json:"replicas,omitempty"`
 	// Split tells, for people, how the model was divided; any other division goes on from it, too.
 	Split []MetaPart `json:"split,omitempty"`
 	// Plan is the plan that made the split, in the form of who made it; empty where nobody kept it.
@@ -81,7 +83,7 @@ type MetaPart struct {
 func Describe(executor string, layout Layout) Meta {
 	m := Meta{
 		Executor: executor, Seed: layout.Seed, Batch: layout.Batch, MicroBatches: layout.MicroBatches,
-		Precision: layout.Precision, Optimizer: layout.Optimizer,
+		Precision: layout.Precision, Optimizer: layout.Optimizer, Replicas: layout.Replicas,
 	}
 	for _, p := range layout.Parts {
 		m.Split = append(m.Split, MetaPart{Device: p.Device.ID, Ops: len(p.Ops)})

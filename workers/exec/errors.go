@@ -28,6 +28,9 @@ var ErrRequest = errors.New("what was asked for cannot be done")
 // ErrMemory is matched by errors about a device that has too little memory for what was to be done there.
 var ErrMemory = errors.New("out of memory")
 
+// ErrMissing is wrapped by the error of a step for which somebody gave no answer.
+var ErrMissing = errors.New("no answer comes from")
+
 // ErrNoValidation is wrapped by the error of an evaluation without validation data.
 var ErrNoValidation = errors.New("there are no validation data")
 

@@ -189,6 +189,13 @@ type Layout struct {
 	// too. A model's scheduler may go by it.
 	Steps  int64
 	Epochs int
+	// Replicas is how many copies of the parts train together, each on its share of every batch: replica r has the samples
+	// from r*Batch/Replicas to (r+1)*Batch/Replicas, rounded down, and cuts them into MicroBatches. 0 is 1.
+	Replicas int
+	// Sharding says what the replicas of a part divide among themselves; empty is ShardNone.
+	Sharding Sharding
+	// Collective is for pipelines that are a [Stepper].
+	Collective Collective
 	// DataWorkers is how many processes fetch the batches that follow while a step computes; with 0, the process of the
 	// first part fetches each when it is asked for. The batches are the same ones. What can only be read one after another
 	// has one process at most, and an executor without processes none.
@@ -200,16 +207,53 @@ type Layout struct {
 	Timed bool
 }
 
+// Sharding is what the replicas of a part divide instead of each having all of it. Results differ in the last bits at
+// most.
+type Sharding string
+
+// The levels of ZeRO: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020.
+const (
+	ShardNone       Sharding = "none"
+	ShardOptimizer  Sharding = "optimizer"  // ZeRO-1: what the optimizer keeps
+	ShardGradients  Sharding = "gradients"  // ZeRO-2: that and the gradients
+	ShardParameters Sharding = "parameters" // ZeRO-3: those and the parameters, which are gathered for each pass
+)
+
+// The orders of forward and backward passes that a [Stepper] knows.
+const (
+	OneForwardOneBackward = "1f1b"
+	GPipe                 = "gpipe"
+)
+
+// Collective says how replicas and their parts do a whole step together. The zero value clips nothing.
+type Collective struct {
+	// Schedule is OneForwardOneBackward or GPipe; empty is the first.
+	Schedule string
+	// ClipNorm is EngineOptions.ClipNorm.
+	ClipNorm float64
+	// Timeout is how long one waits for the others before it takes them for lost; 0 is ten minutes.
+	Timeout time.Duration
+}
+
 // Part is a subgraph on a device.
 type Part struct {
 	// Ops are the IDs of the probed graph's operations; nil is all, for a layout of one part.
 	Ops []string
-	// Device is where it runs.
-	Device Device
+	// Device is where it runs, Replicas where it runs in the replicas from the second on; nil is there as well.
+	Device   Device
+	Replicas []Device
 	// InFlight is how many micro-batches may be between their forward and backward pass, from 1.
 	InFlight int
 	// Recompute says that Stage.Recompute is called before every Backward, so that Forward need not keep activations.
 	Recompute bool
+}
+
+// On is where the part runs in a replica, from 0.
+func (p Part) On(replica int) Device {
+	if replica == 0 || p.Replicas == nil {
+		return p.Device
+	}
+	return p.Replicas[replica-1]
 }
 
 // Optimizers.
@@ -256,6 +300,23 @@ type Pipeline interface {
 	Write(ctx context.Context, parts []string, path string) error
 	// Close ends every stage. It is called once.
 	Close() error
+}
+
+// Stepper is a pipeline that does whole steps, as one whose parts pass messages without the engine. Its stages do no
+// single passes.
+type Stepper interface {
+	// Step trains on one batch. When it returns, nothing of it runs any more. After an error the pipeline is broken, and
+	// what ran of it has ended: restore a checkpoint into a new one. The error wraps [ErrMissing] where somebody gives no
+	// answer, and [ErrLoss] where the loss is not finite.
+	Step(ctx context.Context, step int64) (StepReport, error)
+}
+
+var _ Stepper = (*Engine)(nil)
+
+// Distributor is an executor that may have replicas. Its method is safe for concurrent use.
+type Distributor interface {
+	// Distributes refuses what is installed where it cannot train replicas.
+	Distributes(ctx context.Context) error
 }
 
 // Examiner is a pipeline that can tell which tensor made the loss or the gradients of a step infinite or not numbers.

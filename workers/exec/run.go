@@ -67,9 +67,9 @@ func newRun(e *Engine, step int64, batch Batch) *run {
 	return r
 }
 
-// mostSkipped is how many steps in turn may overflow in Float16. The scale of the loss, 65536 at first, is below 1
+// MostSkipped is how many steps in turn may overflow in Float16. The scale of the loss, 65536 at first, is below 1
 // then: what overflows is not due to it.
-const mostSkipped = 20
+const MostSkipped = 20
 
 // all runs the step. Where gradients are clipped or may overflow, all of them have to be there before the first is
 // applied.
@@ -112,7 +112,7 @@ func (r *run) clipped(ctx context.Context) error {
 	}
 	norm := math.Sqrt(sum)
 	finite := !math.IsNaN(norm) && !math.IsInf(norm, 0)
-	if !finite && r.scaled && r.skipped < mostSkipped {
+	if !finite && r.scaled && r.skipped < MostSkipped {
 		r.scale, r.skipped = 0, r.skipped+1
 		return nil
 	}

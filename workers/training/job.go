@@ -43,7 +43,7 @@ func (d deviceSet) of(k int) []exec.Device {
 // normalized returns the job with its defaults and its devices, or what is wrong with it. Nothing of the directories is
 // looked at.
 func (j Job) normalized() (Job, deviceSet, error) {
-	if err := errors.Join(j.checkNumbers(), j.checkNames(), checkDevices(j.Devices)); err != nil {
+	if err := errors.Join(j.checkNumbers(), j.checkNames(), checkDevices(j.Devices), j.CheckReplicas()); err != nil {
 		return j, deviceSet{}, err
 	}
 	j.Batch = cmp.Or(j.Batch, DefaultBatch)
@@ -101,6 +101,7 @@ func (j Job) checkNumbers() error {
 		{"partitions", int64(j.Partitions), mostBatch},
 		{"batch", int64(j.Batch), mostBatch},
 		{"micro-batches", int64(j.MicroBatches), mostBatch},
+		{"replicas", int64(j.Replicas), mostBatch},
 		{"steps", j.Steps, math.MaxInt64},
 		{"steps between evaluations", j.EvaluateEvery, math.MaxInt64},
 		{"patience", int64(j.Patience), math.MaxInt64},

@@ -91,6 +91,9 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 // plan decides how to train, and tries that where it is worth it: then the pipeline may be loaded. It ends with ctx; a
 // pipeline lives as long as life.
 func (t *trainer) plan(ctx, life context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
+	if t.job.replicas() > 1 {
+		return t.planReplicas(ctx, devices, from)
+	}
 	if devices, err = surveyedFor(ctx, t.job, devices); err != nil {
 		return err
 	}
@@ -318,8 +321,11 @@ func (t *trainer) steps(ctx context.Context) error {
 	return nil
 }
 
-// newEngine returns an engine that trains a loaded layout.
-func newEngine(job Job, pipeline exec.Pipeline, layout exec.Layout) (*exec.Engine, error) {
+// newEngine returns what does the steps of a loaded layout: its pipeline where that does whole ones, else an engine.
+func newEngine(job Job, pipeline exec.Pipeline, layout exec.Layout) (exec.Stepper, error) {
+	if whole, does := pipeline.(exec.Stepper); does {
+		return whole, nil
+	}
 	recompute := slices.ContainsFunc(layout.Parts, func(p exec.Part) bool { return p.Recompute })
 	order, err := instructions(job.Schedule, len(layout.Parts), layout.MicroBatches, recompute)
 	if err != nil {
@@ -431,7 +437,7 @@ func (t *trainer) usage(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("ask stage %d what it holds: %w", i, err)
 		}
-		parts[i].PeakBytes = usage.Peak
+		held(parts, i, usage)
 	}
 	t.training.Parts = parts
 	return nil

@@ -79,6 +79,14 @@ type Job struct {
 	Stop <-chan struct{}
 	// Past is how earlier trainings went, which corrects the plan where the model is the same.
 	Past []predictor.Training
+	// Replicas is how many copies of the parts train together, each on its share of every batch, where the executor can; 0
+	// is 1. Losses and gradients are those of the whole batch, but the statistics of batch normalization are of a
+	// replica's share, and the first one's are saved.
+	Replicas int
+	// Sharding says what replicas divide among themselves instead of each having all of it; empty is nothing.
+	Sharding exec.Sharding
+	// CollectiveTimeout is how long a replica or part waits for others before the attempt fails; 0 is ten minutes.
+	CollectiveTimeout time.Duration
 	// Logger gets what the model prints and what is done; nil discards it.
 	Logger *slog.Logger
 }
@@ -100,8 +108,8 @@ var ErrStopped = errors.New("the training was stopped")
 
 // Schedules.
 const (
-	OneForwardOneBackward = "1f1b"
-	GPipe                 = "gpipe"
+	OneForwardOneBackward = exec.OneForwardOneBackward
+	GPipe                 = exec.GPipe
 )
 
 // When activations are computed again instead of kept.

@@ -21,6 +21,9 @@ type ModelError struct {
 	Traceback string `json:"trace"`
 }
 
+// kindCollective is the kind of what comes of other processes.
+const kindCollective = "collective"
+
 var (
 	// ErrNoTorch is matched by the error about a Python that has no PyTorch.
 	ErrNoTorch = errors.New("no PyTorch")
@@ -60,7 +63,7 @@ func (e *ModelError) Is(target error) bool {
 	case exec.ErrLossBefore:
 		return e.Kind == "not_finite_before"
 	case exec.ErrRequest:
-		return e.Kind != "memory"
+		return e.Kind != "memory" && e.Kind != kindCollective
 	}
 	return false
 }

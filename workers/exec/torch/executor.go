@@ -24,9 +24,10 @@ type Executor struct {
 }
 
 var (
-	_ exec.Executor = (*Executor)(nil)
-	_ exec.Surveyor = (*Executor)(nil)
-	_ exec.Examiner = (*pipeline)(nil)
+	_ exec.Executor    = (*Executor)(nil)
+	_ exec.Surveyor    = (*Executor)(nil)
+	_ exec.Distributor = (*Executor)(nil)
+	_ exec.Examiner    = (*pipeline)(nil)
 )
 
 // New returns an executor of the model that the options name. Of the options, Batch, Shape, Type, Device and Threads
@@ -200,6 +201,14 @@ func (e *Executor) start(ctx context.Context, device exec.Device, shared *os.Fil
 // Load starts a process for each part. They load one after the other. The first makes the whole model and hands the
 // others what they hold, so that the host holds one whole model, and a part more.
 func (e *Executor) Load(ctx context.Context, layout exec.Layout) (exec.Pipeline, error) {
+	if layout.Replicas > 1 || sharded(layout) {
+		p, err := e.loadRanks(ctx, layout)
+		if err != nil {
+			return nil, fmt.Errorf("load %s in %d replicas of %d parts: %w", e.options.Model, layout.Replicas, len(layout.Parts),
+				err)
+		}
+		return p, nil
+	}
 	p, err := e.load(ctx, layout)
 	if err != nil {
 		return nil, fmt.Errorf("load %s in %d parts: %w", e.options.Model, len(layout.Parts), err)

@@ -13,9 +13,15 @@ func RequirePython(tb testing.TB) string {
 	return torchtest.Python(tb)
 }
 
-// Processes are the numbers of the processes of a pipeline's parts.
+// Processes are the numbers of the processes of a pipeline's parts, replica by replica.
 func Processes(p exec.Pipeline) []int {
 	var numbers []int
+	if replicas, are := p.(*ranks); are {
+		for _, r := range replicas.all {
+			numbers = append(numbers, r.runner.process.number())
+		}
+		return numbers
+	}
 	for _, s := range p.(*pipeline).stages {
 		numbers = append(numbers, s.runner.process.number())
 	}

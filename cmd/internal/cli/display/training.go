@@ -18,7 +18,7 @@ import (
 // TrainingPlan returns the lines that tell how a training is divided, before it begins.
 func TrainingPlan(plan predictor.Training, s Style) []string {
 	text := fmt.Sprintf("a step of %s takes %s: %s, %s", Count(plan.Batch, "sample"), brief(plan.PredictedStepSeconds),
-		Count(len(plan.Parts), "part"), batches(plan.MicroBatches))
+		replicasOf(plan)+Count(len(plan.Parts), "part"), batches(plan.MicroBatches))
 	if len(plan.Parts) > 1 {
 		text += ", schedule " + Clean(plan.Schedule)
 	}
@@ -29,6 +29,18 @@ func TrainingPlan(plan predictor.Training, s Style) []string {
 		lines = append(append(lines, ""), alternativeLines(plan, s)...)
 	}
 	return lines
+}
+
+// replicasOf says how many replicas a plan has, before their parts; empty for one.
+func replicasOf(plan predictor.Training) string {
+	switch {
+	case plan.Replicas < 2:
+		return ""
+	case plan.Sharding == "" || plan.Sharding == "none":
+		return Count(plan.Replicas, "replica") + " of "
+	default:
+		return fmt.Sprintf("%s that divide the %s, of ", Count(plan.Replicas, "replica"), Clean(plan.Sharding))
+	}
 }
 
 // partLines tell each part with its device, its operations and its memory.

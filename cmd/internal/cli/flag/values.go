@@ -3,6 +3,7 @@
 package flag
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -251,6 +252,8 @@ func number(text, hint string) (float64, error) {
 type Choice struct {
 	Value *string
 	Of    []string
+	// Name is the placeholder in the usage; empty is all of the words.
+	Name string
 }
 
 // String returns the word; empty for none.
@@ -262,7 +265,7 @@ func (c Choice) String() string {
 }
 
 // Type is the placeholder in the usage.
-func (c Choice) Type() string { return strings.Join(c.Of, "|") }
+func (c Choice) Type() string { return cmp.Or(c.Name, strings.Join(c.Of, "|")) }
 
 // Set takes one of the words.
 func (c Choice) Set(text string) error {

@@ -51,8 +51,8 @@ func trainByEngine(ctx context.Context, t *tool.Tool, model modelFile, flags *tr
 	}
 	defer func() { err = errors.Join(err, s.CloseForcibly(ctx, t.Deps.Interrupted)) }()
 	if p.Input.CPU == 0 {
-		p.Input.CPU = partCores(cmp.Or(flags.partitions, p.Input.GPU.Count), max(flags.dataWorkers, 0),
-			len(s.Stack.PoolCPUs))
+		p.Input.CPU = partCores(cmp.Or(flags.partitions*max(flags.replicas, 1), p.Input.GPU.Count),
+			max(flags.dataWorkers, 0)*max(flags.replicas, 1), len(s.Stack.PoolCPUs))
 	}
 	if _, err := program.Send(ctx, t, s, &flags.command, &p); err != nil {
 		return err

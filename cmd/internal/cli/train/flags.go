@@ -31,6 +31,9 @@ type trainFlags struct {
 	sharedOut                  bool
 	here, dataInPlace, json    bool
 	partitions, microBatches   int
+	replicas                   int
+	shard                      string
+	collectiveTimeout          time.Duration
 	dataWorkers                int
 	dataTimeout                time.Duration
 	batch, epochs              int
@@ -54,11 +57,20 @@ type trainFlags struct {
 }
 
 func (f *trainFlags) add(flags *pflag.FlagSet) {
+	f.shard = string(exec.ShardNone)
 	f.schedule, f.precision, f.recompute = training.OneForwardOneBackward, string(exec.Float32), training.RecomputeAuto
 	f.result = training.ResultLast
 	f.how = pflag.NewFlagSet("how", pflag.ContinueOnError)
 	f.how.Var(flag.Automatic{Value: &f.partitions}, "partitions",
 		"into how many parts the model is split, one on each device (default auto: by the predicted time of a step)")
+	f.how.Var(flag.Count{Value: &f.replicas, Least: 1}, "replicas",
+		"how many copies of the parts train together, each on its share of the batch; PyTorch 2.4 or later (default 1)")
+	f.how.Var(flag.Choice{Value: &f.shard, Name: "WHAT", Of: []string{
+		string(exec.ShardNone), string(exec.ShardOptimizer), string(exec.ShardGradients), string(exec.ShardParameters),
+	}}, "shard", "WHAT the replicas divide instead of each having all of it: none; optimizer, which is its state "+
+		"(ZeRO-1); gradients, too (ZeRO-2); or parameters, too (ZeRO-3)")
+	f.how.Var(flag.Span{Value: &f.collectiveTimeout}, "collective-timeout",
+		"how long a replica or part waits for the others before the attempt fails (default 10m)")
 	f.how.Var(flag.Large{Value: &f.steps}, "steps", "how many steps to train (default: one epoch)")
 	f.how.Var(flag.Count{Value: &f.epochs, Least: 1}, "epochs", "how many passes over the data to train (default 1)")
 	f.how.Var(flag.Count{Value: &f.batch, Least: 1}, "batch", "samples of a step (default 64)")
@@ -290,6 +302,15 @@ func (f *trainFlags) check() error {
 			Hint:    "give at most one micro-batch for each sample, or a larger --batch",
 		}
 	}
+	replicas := training.Job{
+		Compile: f.compile,
+		Batch:   f.batch, MicroBatches: f.microBatches, Partitions: f.partitions, Replicas: f.replicas,
+		Sharding: exec.Sharding(f.shard),
+	}
+	if err := replicas.CheckReplicas(); err != nil {
+		problem, hint, _ := strings.Cut(err.Error(), "; ")
+		return &fault.UsageError{Problem: problem, Hint: hint}
+	}
 	for _, one := range []struct{ flag, path string }{
 		{"--data", f.data},
 		{"--validation-data", f.validation},
@@ -367,6 +388,7 @@ func (f *trainFlags) complete(job *training.Job) {
 	job.Patience, job.MinDelta = f.patience, f.minDelta
 	job.DataWorkers, job.DataTimeout = f.dataWorkers, f.dataTimeout
 	job.Precision, job.ClipNorm, job.Recompute = exec.Precision(f.precision), f.clipNorm, f.recompute
+	job.Replicas, job.Sharding, job.CollectiveTimeout = f.replicas, exec.Sharding(f.shard), f.collectiveTimeout
 	job.Compile = f.compile
 	job.Optimizer = exec.Optimizer{
 		Kind: f.optimizer, LearningRate: f.learningRate, Momentum: f.momentum,

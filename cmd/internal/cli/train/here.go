@@ -152,7 +152,7 @@ func trainingDevices(
 	}
 	visible, _ := t.Deps.Environment(training.VisibleGPUs)
 	if gpus := training.Assigned(executor, visible); len(gpus) > 0 {
-		return sharedGPUs(gpus, flags.partitions, view), nil
+		return sharedGPUs(gpus, max(flags.partitions, 1)*max(flags.replicas, 1), view), nil
 	}
 	found, err := training.Devices()
 	if err != nil || flags.partitions <= len(found) {

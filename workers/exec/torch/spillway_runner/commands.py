@@ -9,6 +9,7 @@ from spillway_runner.devices import survey
 from spillway_runner.evaluation import Evaluation
 from spillway_runner.files import save
 from spillway_runner.probe import probe
+from spillway_runner.requirements import check_distributed
 from spillway_runner.train import Part
 
 Request = Dict[str, Any]
@@ -19,7 +20,11 @@ LOADED: list[Part] = []  # the part of this process
 
 def load_part(request: Request, _: Answers) -> dict[str, Any]:
     LOADED[:] = [Part(request)]
-    part = LOADED[0]
+    return loaded(LOADED[0])
+
+
+def loaded(part: Part) -> dict[str, Any]:
+    """What the engine has to know of a part."""
     answer = {"model": part.digest, "reads": part.reads, "reads_batch": part.reads_batch, "example": part.example}
     if part.data is not None:
         answer.update(samples=part.data.samples or 0, steps_per_epoch=part.data.steps_per_epoch or 0)
@@ -28,12 +33,21 @@ def load_part(request: Request, _: Answers) -> dict[str, Any]:
     return answer
 
 
+def load_rank(request: Request, _: Answers) -> dict[str, Any]:
+    check_distributed()
+    from spillway_runner.ranks import Rank  # an older torch has not all that it imports
+
+    rank = Rank(request)
+    LOADED[:] = [rank]
+    return {**loaded(rank), "code": rank.code()}
+
+
 def export_part(request: Request, answers: Answers) -> None:
     found, metadata = LOADED[0].snapshot()
     answers.later(request["written"], lambda: save(request["path"], found, metadata))
 
 
-def of_part(call: Callable[[Part, Request], Any]) -> Command:
+def of_part(call: Callable[[Any, Request], Any]) -> Command:
     """A command of the loaded part."""
     return lambda request, _: call(LOADED[0], request)
 
@@ -53,7 +67,7 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "survey": lambda request, _: survey(request),
     "probe": lambda request, _: probe(request),
     "load": load_part,
-    "lend": of_part(Part.lend),
+    "lend": of_part(lambda part, request: part.lend(request)),
     "batch": of_part(Part.batch),
     "forward": of_part(Part.forward),
     "recompute": of_part(Part.again),
@@ -69,4 +83,10 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "evaluated": in_evaluation(lambda evaluation, part, _: evaluation.means(part)),
     "end_evaluation": in_evaluation(Evaluation.end),
     "usage": of_part(lambda part, _: part.usage()),
+    "distributed": lambda request, _: check_distributed(),
+    "load_rank": load_rank,
+    "serve_store": of_part(lambda rank, request: rank.serve_store(request)),
+    "join": of_part(lambda rank, request: rank.join(request)),
+    "train_step": of_part(lambda rank, request: rank.train_step(request)),
+    "capture": of_part(lambda rank, _: rank.capture()),
 }

@@ -7,6 +7,7 @@ import sys
 from spillway_runner.refusal import Refusal
 
 LEAST_TORCH = (1, 13)
+LEAST_DISTRIBUTED = (2, 4)  # torch.distributed.pipelining and fully_shard
 
 
 def check_torch() -> None:
@@ -24,6 +25,25 @@ def check_torch() -> None:
     if version(torch.__version__) < LEAST_TORCH:
         raise Refusal(
             "no_torch", f"{sys.executable} has torch {torch.__version__}", hint="install PyTorch 1.13 or later"
+        )
+
+
+def check_distributed() -> None:
+    """Refuses a torch that cannot train replicas of parts."""
+    import torch
+
+    if version(torch.__version__) < LEAST_DISTRIBUTED:
+        wanted = ".".join(map(str, LEAST_DISTRIBUTED))
+        raise Refusal(
+            "distributed",
+            f"{sys.executable} has torch {torch.__version__}, and replicas need {wanted} or later",
+            hint=f"install PyTorch {wanted} or later, or train without replicas and without sharding",
+        )
+    if not torch.distributed.is_available():
+        raise Refusal(
+            "distributed",
+            f"the torch {torch.__version__} of {sys.executable} is built without torch.distributed",
+            hint="install another build, or train without replicas and without sharding",
         )
 
 

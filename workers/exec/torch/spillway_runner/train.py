@@ -77,7 +77,7 @@ class Part:
             patience = request.get("data_timeout") or PATIENCE
             self.data = Data(self.source, request["data"], self.batch_samples, request["seed"], patience)
             most = -(-self.batch_samples // self.micro_batches)
-            self.validation = Validation.of(self.source, request, most)
+            self.validation = Validation.of(self.source, request, most) if request.get("validates", True) else None
             # The trace asks for what they are, not for numbers.
             inputs = each(self.data.batch(0)[0], lambda t: t[:1].clone() if t.dim() else t)
             self.example = base64.b64encode(pickle.dumps(inputs)).decode()
@@ -158,7 +158,13 @@ class Part:
         self.evaluation = self.in_evaluation(model, split, graph, request)
         self.keyed = KeyedDropout(request["seed"], self.index)
         self.module, self.sources = split.module(self.index, self.keyed.operation, self.device)
-        tied = split.tied()
+        self.tied = tied = split.tied()
+        # The last part that reads each tensor that is passed on, by the part that makes it and its number there.
+        self.until = {
+            (part, i): max(split.owner[user] for user in node.users if user in split.owner)
+            for part, nodes in enumerate(split.exports)
+            for i, node in enumerate(nodes)
+        }
         # Trained parameters that later parts read, too, and by the part that trains them, those that this one copies.
         self.leads = sorted(n for n, parts in tied.items() if parts[0] == self.index)
         self.follows: dict[int, list[str]] = {}
@@ -227,11 +233,15 @@ class Part:
         check_types({**self.parameters, **self.buffers})
         check_state(model.whole, self.source)
         self.recipe = Recipe(self.source, request["optimizer"])
+        self.make_optimizer()
+        self.target, self.share = None, 1.0
+
+    def make_optimizer(self) -> None:
+        """Makes the optimizer of what this part trains, and its scheduler."""
         self.optimizer = self.recipe.optimizer(self.trained)
         self.scheduler = self.recipe.scheduler(self.optimizer, self.course(request))
         if self.evaluation is not None:
             self.evaluation.recipe = self.recipe
-        self.target, self.share = None, 1.0
 
     def course(self, request: dict[str, Any]) -> Course:
         """How long the training is."""
@@ -756,6 +766,11 @@ class Part:
 
     def snapshot(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         """A copy of what was learnt, and what describes it."""
+        found, metadata = self.learnt()
+        return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in found.items()}, metadata
+
+    def learnt(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+        """What was learnt, by its name in a file, and what describes it."""
         found = {"parameter/" + n: t for n, t in self.parameters.items() if n not in self.copies}
         found.update(("buffer/" + n, t) for n, t in self.buffers.items() if n not in self.copies)
         found.update(self.recipe.optimizer_state(self.optimizer, self.trained))
@@ -767,14 +782,20 @@ class Part:
         }
         if self.scaler is not None:
             metadata["scaler"] = json.dumps(self.scaler.state())
-        return {name: t.detach().to("cpu", copy=True).contiguous() for name, t in found.items()}, metadata
+        return found, metadata
+
+    def like(self, _: torch.Tensor, loaded: torch.Tensor) -> torch.Tensor:
+        """What was loaded, as the tensor is kept that it is to replace."""
+        return loaded
 
     def load(self, paths: list[str]) -> None:
         """Replaces parameters, buffers and the optimizer's state by those in files of any split."""
         found = Files(paths, self.digest)
-        mine = {name for name, _ in self.trained}
+        mine = dict(self.trained)
         state = {
-            key: found.read(key) for key in found.where if key.startswith("optimizer/") and key.split("/", 2)[2] in mine
+            key: self.like(mine[key.split("/", 2)[2]], found.read(key))
+            for key in found.where
+            if key.startswith("optimizer/") and key.split("/", 2)[2] in mine
         }
         pairs = []  # all is read before anything is replaced
         for prefix, own in (("parameter/", self.parameters), ("buffer/", self.buffers)):
@@ -790,12 +811,12 @@ class Part:
                     )
                 pairs.append((tensor, loaded))
         for tensor, loaded in pairs:
-            tensor.data.copy_(loaded)
+            tensor.data.copy_(self.like(tensor, loaded))
         self.recipe.load_optimizer_state(self.optimizer, self.trained, state)
         groups = [json.loads(m.get("groups", "[]")) for m in found.metadata]
         self.recipe.load_optimizer_groups(self.optimizer, self.trained, [g for of_part in groups for g in of_part])
         # A scheduler keeps the rates that its groups began with: of a part without parameters these are another one's.
-        of_mine = [any(mine.intersection(g["parameters"]) for g in of_part) for of_part in groups]
+        of_mine = [any(name in mine for g in of_part for name in g["parameters"]) for of_part in groups]
         schedulers = [(own, m["scheduler"]) for own, m in zip(of_mine, found.metadata) if "scheduler" in m]
         if schedulers:
             _, said = max(schedulers, key=lambda s: s[0])

@@ -208,3 +208,7 @@ def fatal(x):
         print("these are the last words", flush=True)
         os.kill(os.getpid(), 9)
     return x
+
+
+def wide():
+    return nn.Sequential(nn.Linear(16, 1024), nn.Tanh(), nn.Linear(1024, 1024), nn.Tanh(), nn.Linear(1024, 4))

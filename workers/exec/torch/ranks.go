@@ -1,0 +1,476 @@
+package torch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/spawn"
+)
+
+const (
+	// usualTimeout is how long a rank waits for others before it takes them for lost.
+	usualTimeout = 10 * time.Minute
+	// lateAfter is how long ranks may be behind the first that gave others up, beside twice the longest step so far.
+	lateAfter = 2 * time.Second
+	// loopback is where the ranks of one host meet.
+	loopback = "127.0.0.1"
+)
+
+// ranks is a loaded layout of replicas: a process for each part of each replica, which torch.distributed joins. It does
+// whole steps.
+type ranks struct {
+	all     []*rank // replica by replica
+	parts   int     // of each replica
+	data    exec.Data
+	clip    float64
+	longest time.Duration // of the steps so far
+	skipped int           // steps since the last that was made
+	broken  error
+}
+
+var _ interface {
+	exec.Pipeline
+	exec.Stepper
+	exec.Evaluator
+} = (*ranks)(nil)
+
+// rank is a part of a replica.
+type rank struct {
+	*stage
+	of      *ranks
+	replica int
+}
+
+// String names it in errors.
+func (r *rank) String() string {
+	return fmt.Sprintf("replica %d, part %d on %s", r.replica, r.number, r.name)
+}
+
+// Distributes refuses a PyTorch that cannot train replicas.
+func (e *Executor) Distributes(ctx context.Context) error {
+	r, err := e.start(ctx, exec.Device{}, nil)
+	if err == nil {
+		defer r.close()
+		err = r.call(ctx, "distributed", map[string]any{}, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("train replicas of %s: %w", e.options.Model, err)
+	}
+	return nil
+}
+
+// loadRanks starts a process for each part of each replica, has them load one after the other, and joins them.
+func (e *Executor) loadRanks(ctx context.Context, layout exec.Layout) (_ *ranks, err error) {
+	if err := checkReplicas(layout); err != nil {
+		return nil, err
+	}
+	count := max(layout.Replicas, 1)
+	shared, err := newArena()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = shared.Close() }() // the processes have it open
+	if err := shared.Truncate(int64(len(layout.Parts)) * stretch); err != nil {
+		return nil, fmt.Errorf("make shared memory: %w", err)
+	}
+	p := &ranks{parts: len(layout.Parts), clip: layout.Collective.ClipNorm}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	var starting sync.WaitGroup
+	errs := make([]error, count*p.parts)
+	for replica := range count {
+		for i, part := range layout.Parts {
+			device := part.On(replica)
+			r := &rank{of: p, replica: replica, stage: &stage{
+				number: i, name: cmp.Or(device.ID, deviceName(device)), timed: layout.Timed,
+			}}
+			at := len(p.all)
+			p.all = append(p.all, r)
+			starting.Go(func() { r.runner, errs[at] = e.start(ctx, device, shared) })
+		}
+	}
+	starting.Wait()
+	for i, err := range errs {
+		if err != nil { // the others say the same, or were ended
+			return nil, fmt.Errorf("%v: %w", p.all[i], err)
+		}
+	}
+	if err := e.loadEach(ctx, layout, p); err != nil {
+		return nil, err
+	}
+	return p, p.join(ctx, layout)
+}
+
+// sharded reports whether replicas divide something.
+func sharded(layout exec.Layout) bool {
+	return layout.Sharding != "" && layout.Sharding != exec.ShardNone
+}
+
+// checkReplicas refuses layouts whose replicas torch cannot train together.
+func checkReplicas(layout exec.Layout) error {
+	if err := checkLayout(layout); err != nil {
+		return err
+	}
+	count, parts := max(layout.Replicas, 1), len(layout.Parts)
+	switch share := layout.Batch / count; {
+	case layout.Batch < count*layout.MicroBatches:
+		return fmt.Errorf("a batch of %d samples for %d replicas with %d micro-batches each; want a sample for each at least",
+			layout.Batch, count, layout.MicroBatches)
+	case parts > 1 && (layout.Batch%count != 0 || share%layout.MicroBatches != 0):
+		return fmt.Errorf("a batch of %d samples for %d replicas in %d parts, with %d micro-batches each: parts of replicas "+
+			"pass micro-batches of one size; choose a batch that %d divides, or one part", layout.Batch, count, parts,
+			layout.MicroBatches, count*layout.MicroBatches)
+	}
+	if layout.Compile {
+		return errors.New("replicas are not compiled; leave that out")
+	}
+	for i, part := range layout.Parts {
+		if part.Replicas != nil && len(part.Replicas) != count-1 {
+			return fmt.Errorf("part %d: %d devices of further replicas; want %d, or none where all are on its own", i,
+				len(part.Replicas), count-1)
+		}
+		for replica := range count {
+			if err := errors.Join(checkDevice(part.On(replica)), checkPrecision(layout.Precision, part.On(replica))); err !=
+				nil {
+				return fmt.Errorf("replica %d, part %d: %w", replica, i, err)
+			}
+		}
+	}
+	return nil
+}
+
+// loadEach loads the ranks in order. The very first makes the whole model, and lends the others what they hold.
+func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) error {
+	file, function, err := e.options.locate()
+	if err != nil {
+		return err
+	}
+	ops := make([][]string, p.parts)
+	for i, part := range layout.Parts {
+		ops[i] = part.Ops
+	}
+	count := max(layout.Replicas, 1)
+	allowed, err := spawn.AllowedCPUs()
+	if err != nil {
+		return fmt.Errorf("find the cores of processes that fetch data: %w", err)
+	}
+	var example string
+	var sizes []int // of the pieces of validation data
+	codes := make([]string, p.parts)
+	for at, r := range p.all {
+		part := layout.Parts[r.number]
+		device := part.On(r.replica)
+		var loaded struct {
+			Model         string `json:"model"`
+			Code          string `json:"code"`
+			Example       string `json:"example"`
+			Samples       int    `json:"samples"`
+			StepsPerEpoch int64  `json:"steps_per_epoch"`
+			Validation    *struct {
+				Sizes      []int `json:"sizes"`
+				Reads      []int `json:"reads"`
+				ReadsBatch bool  `json:"reads_batch"`
+			} `json:"validation"`
+		}
+		var lent message
+		if at > 0 {
+			request := map[string]any{"part": r.number, "last": r.replica == count-1}
+			if err := p.all[0].runner.call(ctx, "lend", request, &lent); err != nil {
+				return fmt.Errorf("%v: hand over the tensors of part %d: %w", p.all[0], r.number, err)
+			}
+		}
+		validates := r.replica == 0 && !sharded(layout)
+		err := r.runner.call(ctx, "load_rank", map[string]any{
+			"validation": e.options.Validation, "validation_sizes": sizes, "validates": validates,
+			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops,
+			"index": r.number, "replica": r.replica, "replicas": count, "sharding": cmp.Or(layout.Sharding, exec.ShardNone),
+			"schedule": cmp.Or(layout.Collective.Schedule, exec.OneForwardOneBackward),
+			"example":  example, "lent": lent, "batch": layout.Batch, "micro_batches": layout.MicroBatches,
+			"in_flight": part.InFlight, "recompute": part.Recompute,
+			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer,
+			"device": deviceName(device), "threads": device.Threads, "memory": device.Memory,
+			"data_workers": layout.DataWorkers, "data_cpus": coresForData(allowed, []exec.Part{{Device: device}}),
+			"data_timeout": layout.DataTimeout.Seconds(),
+		}, &loaded)
+		if err != nil {
+			return fmt.Errorf("%v: %w", r, err)
+		}
+		r.inFlight = part.InFlight
+		if v := loaded.Validation; v != nil {
+			r.evaluationReads, r.evaluationReadsBatch = v.Reads, v.ReadsBatch
+			sizes = v.Sizes
+		}
+		if at == 0 {
+			example = loaded.Example
+			p.data = exec.Data{
+				Samples: loaded.Samples, StepsPerEpoch: loaded.StepsPerEpoch, Model: loaded.Model,
+				Validates: loaded.Validation != nil,
+			}
+		}
+		if r.replica > 0 || at == p.parts-1 {
+			sizes = nil // the others do not evaluate
+		}
+		if r.replica == 0 {
+			codes[r.number] = loaded.Code
+		}
+		if loaded.Model != p.data.Model || loaded.Code != codes[r.number] {
+			return fmt.Errorf("%v: %w: its model is another one than that of replica 0; let the function build the same model "+
+				"each time it is called, and leave the file alone while ranks load", r, exec.ErrRequest)
+		}
+	}
+	if len(p.all) > 1 {
+		if err := p.all[0].runner.call(ctx, "lend", map[string]any{"part": p.parts}, nil); err != nil {
+			return fmt.Errorf("%v: let lent tensors go: %w", p.all[0], err)
+		}
+	}
+	return nil
+}
+
+// join has the ranks meet at a store of the first one.
+func (p *ranks) join(ctx context.Context, layout exec.Layout) error {
+	timeout := cmp.Or(layout.Collective.Timeout, usualTimeout)
+	meet := map[string]any{"host": loopback, "timeout": timeout.Seconds(), "backend": p.backend(layout)}
+	var port int
+	request := map[string]any{"host": loopback, "timeout": timeout.Seconds()}
+	if err := p.all[0].runner.call(ctx, "serve_store", request, &port); err != nil {
+		return fmt.Errorf("%v: make the store at which ranks meet: %w", p.all[0], err)
+	}
+	meet["port"] = port
+	began := time.Now()
+	err := p.together(ctx, "join", meet, nil)
+	p.longest = time.Since(began)
+	return err
+}
+
+// backend is that of torch.distributed: NCCL where each rank has a GPU of its own, which it demands.
+func (p *ranks) backend(layout exec.Layout) string {
+	seen := map[int]bool{}
+	for _, r := range p.all {
+		device := layout.Parts[r.number].On(r.replica)
+		if device.Kind != exec.CUDA || seen[device.Index] {
+			return "gloo"
+		}
+		seen[device.Index] = true
+	}
+	return "nccl"
+}
+
+// outcome is how a rank has answered.
+type outcome struct {
+	rank int
+	err  error
+}
+
+// together has all ranks do a command at once; into, which may be nil, returns where the answer of each belongs. All or
+// none: after an error every rank is ended. The error names the rank that is the cause: the one whose model failed or
+// whose process ended, else those that still give no answer when others have given them up.
+func (p *ranks) together(ctx context.Context, command string, request map[string]any, into func(i int) any) error {
+	outcomes := make(chan outcome, len(p.all))
+	for i, r := range p.all {
+		own, result := maps.Clone(request), any(nil)
+		if own == nil {
+			own = map[string]any{}
+		}
+		if into != nil {
+			result = into(i)
+		}
+		go func() { outcomes <- outcome{i, r.runner.call(ctx, command, own, result)} }()
+	}
+	if err := p.await(outcomes); err != nil {
+		return p.lost(ctx, fmt.Errorf("%s: %w", command, err))
+	}
+	return nil
+}
+
+// await waits for the outcomes of all ranks, or until it knows why there will not be all.
+func (p *ranks) await(outcomes <-chan outcome) error {
+	waiting := slices.Clone(p.all) // nil are those that have answered
+	var given error                // why a rank gave others up
+	var late <-chan time.Time
+	for range p.all {
+		select {
+		case o := <-outcomes:
+			waiting[o.rank] = nil
+			if o.err == nil {
+				continue
+			}
+			err := fmt.Errorf("%v: %w", p.all[o.rank], o.err)
+			if !isCollective(o.err) {
+				return err
+			}
+			if given == nil {
+				given = err
+				patience := time.NewTimer(lateAfter + 2*p.longest)
+				defer patience.Stop()
+				late = patience.C
+			}
+			p.all[o.rank].runner.close() // those that wait for it learn of it at once
+		case <-late:
+			return missing(waiting, given)
+		}
+	}
+	return given
+}
+
+// missing is the error about ranks that give no answer.
+func missing(waiting []*rank, given error) error {
+	var names []string
+	for _, r := range waiting {
+		if r != nil {
+			names = append(names, r.String())
+		}
+	}
+	return fmt.Errorf("%w: %s; the first that gave up is %w", exec.ErrMissing, strings.Join(names, "; "), given)
+}
+
+// lost ends all ranks.
+func (p *ranks) lost(ctx context.Context, err error) error {
+	_ = p.Close()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	p.broken = err
+	return err
+}
+
+// isCollective reports whether a rank failed because others did.
+func isCollective(err error) bool {
+	var model *ModelError
+	return errors.As(err, &model) && model.Kind == kindCollective
+}
+
+// Stages are the parts of the first replica, then those of the next.
+func (p *ranks) Stages() []exec.Stage {
+	stages := make([]exec.Stage, len(p.all))
+	for i, r := range p.all {
+		stages[i] = r
+	}
+	return stages
+}
+
+// Data describes what the first rank reads.
+func (p *ranks) Data() exec.Data { return p.data }
+
+// Batch is not for ranks: each gets what it reads.
+func (p *ranks) Batch(context.Context, int64) (exec.Batch, error) { return exec.Batch{}, errWhole }
+
+// errWhole is what the methods of single passes return.
+var errWhole = errors.New("replicas do whole steps: call Step of the pipeline")
+
+// Step has every replica train on its share of the batch.
+func (p *ranks) Step(ctx context.Context, step int64) (exec.StepReport, error) {
+	if p.broken != nil {
+		return exec.StepReport{}, fmt.Errorf("step %d: %w: %w", step, exec.ErrBroken, p.broken)
+	}
+	type told struct {
+		Loss    number  `json:"loss"`
+		Norm    number  `json:"norm"`
+		Updated bool    `json:"updated"`
+		Skipped bool    `json:"skipped"`
+		Samples int     `json:"samples"`
+		Seconds float64 `json:"seconds"`
+		Waited  float64 `json:"waited"`
+		Busy    float64 `json:"busy"`
+	}
+	answers := make([]told, len(p.all))
+	began := time.Now()
+	request := map[string]any{"step": step, "clip": p.clip}
+	if err := p.together(ctx, "train_step", request, func(i int) any { return &answers[i] }); err != nil {
+		return exec.StepReport{}, fmt.Errorf("step %d: %w", step, err)
+	}
+	took := time.Since(began)
+	p.longest = max(p.longest, took)
+	report := exec.StepReport{
+		Loss: float64(answers[0].Loss), GradientNorm: float64(answers[0].Norm), Duration: took,
+		Busy: make([]time.Duration, p.parts),
+	}
+	for i, a := range answers {
+		report.Samples += a.Samples
+		report.Data = max(report.Data, seconds(a.Waited))
+		report.Busy[i%p.parts] += seconds(a.Busy) / time.Duration(len(p.all)/p.parts)
+	}
+	report.Duration -= report.Data
+	p.skipped++
+	if report.Skipped = answers[0].Skipped; !report.Skipped {
+		p.skipped = 0
+	}
+	var diverged *exec.LossError
+	switch loss := report.Loss; {
+	case math.IsNaN(loss) || math.IsInf(loss, 0):
+		diverged = &exec.LossError{Step: step, Loss: loss, Cause: fmt.Errorf("the loss of the batch is %v", loss)}
+	case !answers[0].Updated || p.skipped > exec.MostSkipped:
+		diverged = &exec.LossError{Step: step, GradientNorm: report.GradientNorm}
+	}
+	if diverged != nil {
+		p.broken = diverged
+		return report, fmt.Errorf("step %d: %w", step, diverged)
+	}
+	return report, nil
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// Evaluate has the first replica look at the validation data.
+func (p *ranks) Evaluate(ctx context.Context) (exec.Evaluation, error) {
+	first := &pipeline{data: p.data}
+	for _, r := range p.all[:p.parts] {
+		first.stages = append(first.stages, r.stage)
+	}
+	return first.Evaluate(ctx)
+}
+
+// Write makes a state_dict with the names of the unsplit model, and beside it the same in a file .safetensors.
+func (p *ranks) Write(ctx context.Context, parts []string, path string) error {
+	return (&pipeline{stages: []*stage{p.all[0].stage}}).Write(ctx, parts, path)
+}
+
+// Close ends the processes, all at once, and waits until they are gone.
+func (p *ranks) Close() error {
+	stages := make([]*stage, len(p.all))
+	for i, r := range p.all {
+		stages[i] = r.stage
+	}
+	return (&pipeline{stages: stages}).Close()
+}
+
+// Forward is not for ranks.
+func (r *rank) Forward(context.Context, int64, int, exec.Message, []exec.Message) (exec.Message, error) {
+	return nil, errWhole
+}
+
+// Recompute is not for ranks.
+func (r *rank) Recompute(context.Context, int) error { return errWhole }
+
+// Backward is not for ranks.
+func (r *rank) Backward(context.Context, int, []exec.Message) ([]exec.Message, error) {
+	return nil, errWhole
+}
+
+// GradientSquares is not for ranks.
+func (r *rank) GradientSquares(context.Context) (float64, error) { return 0, errWhole }
+
+// Step is not for ranks.
+func (r *rank) Step(context.Context, float64) (float64, error) { return 0, errWhole }
+
+// Export writes what this rank has of a checkpoint. That of the first rank, which comes first, has all of them copy it:
+// they gather together what is sharded.
+func (r *rank) Export(ctx context.Context, path string) (func() error, error) {
+	if r == r.of.all[0] {
+		if err := r.of.together(ctx, "capture", nil, nil); err != nil {
+			return nil, err
+		}
+	}
+	return r.stage.Export(ctx, path)
+}
