@@ -48,7 +48,11 @@ type model struct {
 	// not known.
 	validates bool
 	metrics   []string
-	base      quantity.Bytes
+	// flops is what the forward pass of a sample takes, peaks what a device of a class does at most in a second; 0 where
+	// they are not known.
+	flops float64
+	peaks map[string]float64
+	base  quantity.Bytes
 	// shape is the graph of the largest probe; its sizes are those of samples samples, and its costs are not used.
 	shape   graph.Graph
 	samples int
@@ -92,6 +96,9 @@ type prober struct {
 	recompute bool // every part computes its activations again
 	// microBatches is their number where it is decided, else 0.
 	microBatches int
+	// steps and epochs are those of the job.
+	steps  int64
+	epochs int
 	// logger is told of models that cannot be rehearsed; nil rehearses none.
 	logger *slog.Logger
 	// limit is what the limits of this process leave of the host's memory; 0 is no limit.
@@ -314,6 +321,7 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 		}
 		*m = model{
 			classes: map[string][]work{}, performances: map[string]performance{}, digest: large.Model,
+			flops: large.FLOPs / float64(max(large.Samples, 1)), peaks: map[string]float64{},
 			dataset: large.Dataset, validates: large.Validates, metrics: large.Metrics, base: large.Base,
 			order: order, rank: make([]int, len(order)),
 		}
@@ -357,6 +365,7 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 		}
 	}
 	m.classes[class] = works
+	m.peaks[class] = max(small.PeakFLOPS, large.PeakFLOPS)
 	if made != nil {
 		m.performances[class] = *made
 	}

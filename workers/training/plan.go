@@ -99,6 +99,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	p := prober{
 		executor: job.Executor, batch: job.Batch, optimizer: job.Optimizer, precision: job.Precision, clip: job.ClipNorm > 0,
 		recompute: job.Recompute == RecomputeAlways, microBatches: job.MicroBatches, logger: job.Logger,
+		steps: job.Steps, epochs: job.Epochs,
 	}
 	if left, bounded := limitedMemory(os.DirFS("/")); bounded {
 		p.limit = max(left, 1)
@@ -385,6 +386,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		Model: s.model.digest, Executor: job.Executor.Name(), Schedule: s.schedule, Batch: s.batch,
 		MicroBatches:         c.best.microBatches,
 		PredictedStepSeconds: c.best.seconds, Alternatives: c.unfit, Reason: c.reason(job),
+		FLOPs: bothPasses * s.model.flops * float64(s.batch),
 	}
 	t.Reason += s.loading.reason(s.dataWorkers(c.best.parts[0].device, len(c.best.parts)), s.batch)
 	for _, p := range c.best.parts {
@@ -395,6 +397,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 			Device: p.device.ID, Kind: kind, Class: p.device.Class, Threads: p.device.Threads, Ops: len(p.ops),
 			First: cmp.Or(first.Name, first.ID), Last: cmp.Or(last.Name, last.ID), Recompute: p.recompute,
 			PredictedPeakBytes: quantity.Bytes(math.Ceil(p.peak)), PredictedBusySeconds: p.busy,
+			PeakFLOPS: s.model.peaks[classOf(p.device)],
 		}
 		if !math.IsInf(p.capacity, 1) {
 			one.CapacityBytes = quantity.Bytes(p.capacity)
@@ -414,6 +417,11 @@ func (c choice) training(s setup, job Job) predictor.Training {
 	})
 	return t
 }
+
+// bothPasses is by how much the products of both passes are more than those of the forward pass: the backward pass has
+// two for each of it, one for the gradient of each factor. What is computed again is no use of the device. (Chowdhery et
+// al., "PaLM", appendix B, https://arxiv.org/abs/2204.02311.)
+const bothPasses = 3
 
 // percent writes a share for people.
 func percent(share float64) string {
@@ -500,6 +508,7 @@ func (j Job) layout(microBatches, dataWorkers int) exec.Layout {
 	return exec.Layout{
 		Batch: j.Batch, MicroBatches: microBatches, Seed: j.Seed, Precision: j.Precision, Compile: j.Compile,
 		Optimizer: j.Optimizer, DataTimeout: j.DataTimeout, DataWorkers: dataWorkers,
+		Steps: j.Steps, Epochs: j.Epochs,
 	}
 }
 
