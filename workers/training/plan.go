@@ -63,12 +63,17 @@ type planned struct {
 	reused bool
 	setup  setup
 	choice choice
+	// spread makes of the plan of one replica that of all; nil where there is one.
+	spread func(*planned)
 }
 
 // by returns the plan of a choice instead.
 func (p planned) by(c choice, job Job) planned {
 	p.choice, p.training, p.layout = c, c.training(p.setup, job), c.best.layout(p.setup, job)
 	p.checkpoint = p.setup.checkpoint(c.best)
+	if p.spread != nil {
+		p.spread(&p)
+	}
 	return p
 }
 
@@ -109,7 +114,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 			}
 		}
 	}
-	s.model = p.model
+	s.model, s.least = p.model, p.least
 	if err := job.checkValidation(p.model.validates, p.model.metrics); err != nil {
 		return planned{}, err
 	}
@@ -161,13 +166,13 @@ func partNumbers(wanted, devices int) []int {
 	return numbers
 }
 
-// microBatchNumbers are those that are tried.
-func microBatchNumbers(wanted, batch int) []int {
+// microBatchNumbers are those that are tried, of so many samples at least.
+func microBatchNumbers(wanted, batch, least int) []int {
 	if wanted > 0 {
 		return []int{wanted}
 	}
 	var numbers []int
-	for m := 1; m <= min(batch, mostMicroBatches); m *= 2 {
+	for m := 1; m <= min(batch/max(least, 1), mostMicroBatches); m *= 2 {
 		numbers = append(numbers, m)
 	}
 	return numbers
@@ -224,7 +229,7 @@ func (s setup) try(ctx context.Context, job Job, devices []exec.Device) (tried, 
 	t.by, t.used = corrected(job.Past, func(p predictor.Training) (candidate, bool) {
 		return s.today(p, job.Executor.Name(), devices)
 	})
-	for _, m := range microBatchNumbers(job.MicroBatches, job.Batch) {
+	for _, m := range microBatchNumbers(job.MicroBatches, job.Batch, s.least) {
 		if ctx.Err() != nil {
 			return t, context.Cause(ctx)
 		}

@@ -91,17 +91,13 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 // plan decides how to train, and tries that where it is worth it: then the pipeline may be loaded. It ends with ctx; a
 // pipeline lives as long as life.
 func (t *trainer) plan(ctx, life context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
-	if t.job.replicas() > 1 {
-		return t.planReplicas(ctx, devices, from)
+	if t.job.replicas() > 1 { // their plan is made anew for each attempt
+		t.planned, err = planReplicas(ctx, t.job, devices, from)
+	} else {
+		err = t.planOne(ctx, life, devices, from)
 	}
-	if devices, err = surveyedFor(ctx, t.job, devices); err != nil {
+	if err != nil {
 		return err
-	}
-	if from == nil || !t.again(ctx, life, devices, *from) {
-		if t.planned, err = planToResume(ctx, t.job, devices, from); err != nil {
-			return err
-		}
-		t.planned.wishes, t.planned.devices = wishesOf(t.job, devices), devices
 	}
 	t.training = t.planned.training
 	if err := t.begin(from); err != nil {
@@ -126,6 +122,19 @@ func (t *trainer) close() error {
 		return fmt.Errorf("end the parts: %w", err)
 	}
 	return nil
+}
+
+// planOne decides how to train without replicas: as before where a checkpoint keeps the plan, which is loaded then.
+func (t *trainer) planOne(ctx, life context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
+	if devices, err = surveyedFor(ctx, t.job, devices); err != nil {
+		return err
+	}
+	if from != nil && t.again(ctx, life, devices, *from) {
+		return nil
+	}
+	t.planned, err = planToResume(ctx, t.job, devices, from)
+	t.planned.wishes, t.planned.devices = wishesOf(t.job, devices), devices
+	return err
 }
 
 // unlessStopped returns a context that ends with ctx, or when stop yields, which makes the cause ErrStopped; call done

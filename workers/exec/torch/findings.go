@@ -38,6 +38,7 @@ type findings struct {
 	BatchBytes   quantity.Bytes `json:"batch_bytes"`
 	FetchBytes   quantity.Bytes `json:"fetch_bytes"`
 	Fetchers     int            `json:"fetchers"`
+	Unasked      int            `json:"unasked"`
 }
 
 // flops are those of the forward pass; 0 where they are not known.
@@ -54,7 +55,9 @@ func (f findings) flops() float64 {
 
 // fetching is what it takes to fetch a batch.
 func (f findings) fetching() exec.Fetching {
-	return exec.Fetching{Seconds: f.FetchSeconds, Batch: f.BatchBytes, Working: f.FetchBytes, Processes: f.Fetchers}
+	return exec.Fetching{
+		Seconds: f.FetchSeconds, Batch: f.BatchBytes, Working: f.FetchBytes, Processes: f.Fetchers, Unasked: f.Unasked,
+	}
 }
 
 type foundOp struct {
