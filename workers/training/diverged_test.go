@@ -1,10 +1,12 @@
 package training_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,5 +76,43 @@ func TestATrainingInFloat16IsRehearsedAsItIsTrained(t *testing.T) {
 	if strings.Contains(log.String(), "cannot be tried out") || len(result.Losses) != 12 ||
 		!(result.Losses[11] < result.Losses[0]) {
 		t.Errorf("losses %v, and it says %s", result.Losses, log.String())
+	}
+}
+
+// stoppedLater is an executor that a stop comes to when it loads parts after a training has begun.
+type stoppedLater struct {
+	*torch.Executor
+
+	begun atomic.Bool
+	stop  chan struct{}
+}
+
+// Load stops, then loads.
+func (s *stoppedLater) Load(ctx context.Context, layout exec.Layout) (exec.Pipeline, error) {
+	if s.begun.Load() {
+		close(s.stop)
+		<-ctx.Done()
+	}
+	return s.Executor.Load(ctx, layout)
+}
+
+// A stop is not kept waiting by steps that are repeated, and what is lost is not called stopped.
+func TestAStopEndsTheRepeatingOfSteps(t *testing.T) {
+	t.Parallel()
+	e, err := torch.New(torch.Options{
+		Python: torchtest.Python(t), Data: "root", Repeats: 1,
+		Model: filepath.Join("..", "exec", "torch", "testdata", "not_finite.py:root"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stoppedLater{Executor: e, stop: make(chan struct{})}
+	_, err = training.Run(t.Context(), training.Job{
+		Executor: s, Devices: devices("a"), Partitions: 1, Batch: 8, MicroBatches: 2, Steps: 8, Seed: 4, Stop: s.stop,
+		Optimizer: exec.Optimizer{Kind: exec.SGD, LearningRate: 1e-3}, CheckpointEvery: -1, Directory: t.TempDir(),
+	}, training.Observer{Progressed: func(training.Progress) { s.begun.Store(true) }})
+	const want = "as that was stopped; there is no checkpoint"
+	if !errors.Is(err, exec.ErrLoss) || errors.Is(err, training.ErrStopped) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got the error %v; want one of the loss that says %q", err, want)
 	}
 }
