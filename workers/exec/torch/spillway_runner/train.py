@@ -234,13 +234,14 @@ class Part:
         check_types({**self.parameters, **self.buffers})
         check_state(model.whole, self.source)
         self.recipe = Recipe(self.source, request["optimizer"])
+        self.lasts = self.course(request)
         self.make_optimizer()
         self.target, self.share = None, 1.0
 
     def make_optimizer(self) -> None:
         """Makes the optimizer of what this part trains, and its scheduler."""
         self.optimizer = self.recipe.optimizer(self.trained)
-        self.scheduler = self.recipe.scheduler(self.optimizer, self.course(request))
+        self.scheduler = self.recipe.scheduler(self.optimizer, self.lasts)
         if self.evaluation is not None:
             self.evaluation.recipe = self.recipe
 
