@@ -194,6 +194,8 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 		validates := r.replica == 0 && !sharded(layout)
 		err := r.runner.call(ctx, "load_rank", map[string]any{
 			"validation": e.options.Validation, "validation_sizes": sizes, "validates": validates,
+			"judged": r.replica > 0 && p.data.Validates,
+			"steps":  layout.Steps, "epochs": layout.Epochs, "steps_per_epoch": p.data.StepsPerEpoch,
 			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops,
 			"index": r.number, "replica": r.replica, "replicas": count, "sharding": cmp.Or(layout.Sharding, exec.ShardNone),
 			"schedule": cmp.Or(layout.Collective.Schedule, exec.OneForwardOneBackward),
@@ -428,7 +430,16 @@ func (p *ranks) Evaluate(ctx context.Context) (exec.Evaluation, error) {
 	for _, r := range p.all[:p.parts] {
 		first.stages = append(first.stages, r.stage)
 	}
-	return first.Evaluate(ctx)
+	found, err := first.Evaluate(ctx)
+	if err != nil {
+		return found, err
+	}
+	for _, r := range p.all[p.parts:] { // their schedulers go by it, too
+		if err := r.call(ctx, "judge", numbers(found), nil); err != nil {
+			return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
+		}
+	}
+	return found, nil
 }
 
 // Write makes a state_dict with the names of the unsplit model, and beside it the same in a file .safetensors.
