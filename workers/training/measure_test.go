@@ -299,7 +299,8 @@ func predicted(t *testing.T, c trial) (first, second outcome) {
 	var log bytes.Buffer
 	job := training.Job{
 		Executor: e, Partitions: c.parts, Devices: devices, Batch: c.batch, MicroBatches: c.microBatches,
-		Replicas: c.replicas, Schedule: c.schedule, Recompute: c.recompute, Seed: 3, Directory: t.TempDir(), CheckpointEvery: -1,
+		Replicas: c.replicas, Schedule: c.schedule, Recompute: c.recompute, Seed: 3, Directory: t.TempDir(),
+		CheckpointEvery: -1,
 		Optimizer: exec.Optimizer{Kind: c.optimizer, LearningRate: 1e-4},
 		Logger:    slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
