@@ -301,8 +301,8 @@ func predicted(t *testing.T, c trial) (first, second outcome) {
 		Executor: e, Partitions: c.parts, Devices: devices, Batch: c.batch, MicroBatches: c.microBatches,
 		Replicas: c.replicas, Schedule: c.schedule, Recompute: c.recompute, Seed: 3, Directory: t.TempDir(),
 		CheckpointEvery: -1,
-		Optimizer: exec.Optimizer{Kind: c.optimizer, LearningRate: 1e-4},
-		Logger:    slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Optimizer:       exec.Optimizer{Kind: c.optimizer, LearningRate: 1e-4},
+		Logger:          slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if c.beside {
 		job.CheckpointEvery = 2 * time.Second
