@@ -385,7 +385,9 @@ func checkCheckpoint(dir string) error {
 			break
 		}
 	}
-	return &fault.UsageError{Problem: "--resume " + dir + ": it is no checkpoint, as it has no " + exec.Manifest, Hint: hint}
+	return &fault.UsageError{
+		Problem: fmt.Sprintf("--resume %s: it is no checkpoint, as it has no %s", dir, exec.Manifest), Hint: hint,
+	}
 }
 
 // checkOut refuses a result directory with files in it, so that no trained model is lost. A training that goes on may
