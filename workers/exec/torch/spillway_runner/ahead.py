@@ -39,10 +39,12 @@ class Ahead:
     it. Tensors come in memory that this process reads without a copy, page-locked for a CUDA device.
     """
 
-    def __init__(self, fetch: Fetch, workers: int, cpus: list[int], pinned: bool, patience: float) -> None:
-        """patience is how many seconds the fetching of one batch may take; cpus are the cores of the processes, none
-        for those of this one."""
-        self.patience, self.steps, self.next = patience, Steps(), (-1, 0, 0)
+    def __init__(
+        self, fetch: Fetch, workers: int, cpus: list[int], pinned: bool, patience: float, reads: Callable[[int], int]
+    ) -> None:
+        """patience is how many seconds the reading of one batch may take, and reads(step) how many are read for the
+        first one that is asked for; cpus are the cores of the processes, none for those of this one."""
+        self.patience, self.reads, self.steps, self.next = patience, reads, Steps(), (-1, 0, 0)
         files = [anonymous() for _ in range(workers)]
         self.arenas = [Arena(0, pinned, file) for file in files]
         self.owned = [0] * workers  # the most bytes that each had to itself
@@ -77,12 +79,14 @@ class Ahead:
 
     def take(self, step: int, begin: int, end: int) -> Any:
         """What fetch(step, begin, end) returns. It lies where a later batch will: it is read before the next call."""
+        patience = self.patience
         if (step, begin, end) != self.next:
+            patience *= self.reads(step)
             self.steps.first = step, begin, end
             self.batches = iter(self.loader)  # the same processes; what they had is dropped
         self.next = step + 1, begin, end
         try:
-            with bounded(self.patience + GRACE), heeding(signal.SIGCHLD, self.look):
+            with bounded(patience + GRACE), heeding(signal.SIGCHLD, self.look):
                 self.look()
                 worker, found = next(self.batches)
         except RuntimeError as error:

@@ -13,7 +13,7 @@ from torch.utils import data as torch_data
 
 from spillway_runner.ahead import Ahead
 from spillway_runner.arrays import is_array
-from spillway_runner.patience import bounded
+from spillway_runner.patience import bounded, renew
 from spillway_runner.process import highest, reset_highest, resident
 from spillway_runner.readers import FORMATS
 from spillway_runner.refusal import Refusal
@@ -87,7 +87,7 @@ class Data:
         """
         workers = min(workers, self.reader.workers)
         if workers:
-            self.ahead = Ahead(self.fetch, workers, cpus or [], pinned, self.patience)
+            self.ahead = Ahead(self.fetch, workers, cpus or [], pinned, self.patience, self.reads)
 
     def batch(self, step: int, begin: int = 0, end: int | None = None) -> tuple[Any, Any]:
         """(inputs, target) of the samples from begin to end of a step, from 0, or of all. Inputs are a list of tensors
@@ -106,6 +106,10 @@ class Data:
         self.check_form(found, step)
         inputs, target = found
         return inputs, target
+
+    def reads(self, step: int) -> int:
+        """How many batches are read at most for that of a step, where none was read before."""
+        return step - self.reader.located(step)[1] + 1 if isinstance(self.reader, Stream) else 1
 
     def fetch(self, step: int, begin: int, end: int) -> tuple[Any, Any]:
         """A batch, in this process."""
@@ -446,6 +450,7 @@ class Stream:
             self.start(epoch, first)
         while True:
             found = self.take()
+            renew()  # after a resume, all before it in its epoch are read
             if found is None:
                 self.end()
                 continue

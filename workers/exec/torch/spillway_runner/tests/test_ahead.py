@@ -8,12 +8,14 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, ContextManager, Iterator
 
 import pytest
 import torch
 
+from spillway_runner import ahead
 from spillway_runner.data import Data
+from spillway_runner.patience import bounded
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import Source
 from spillway_runner.values import tensors
@@ -298,6 +300,48 @@ def test_other_parts_in_the_middle_are_refused(started: StartData, then: str, to
         data.batch(step)
     message = refused(data, 2)["message"]
     assert "the batch of step 2 is (inputs, target) " in message and told in message, message
+
+
+LONG = """
+import signal
+import time
+import torch
+left = []
+def data():
+    def batches():
+        for step in range(8):
+            left.append(signal.getitimer(signal.ITIMER_REAL)[0])
+            time.sleep(0.5)
+            left.append(signal.getitimer(signal.ITIMER_REAL)[0])
+            yield torch.full((4, 1), step + 0.0), torch.zeros(4)
+    return batches()
+"""
+
+
+def test_each_batch_that_a_resume_passes_over_has_its_time(started: StartData) -> None:
+    data = started(LONG, workers=0, patience=3000.0)
+    assert data.batch(3)[0][0].tolist() == [[3.0]] * 4
+    left = data.source.module.left
+    assert len(left) == 8
+    assert all(begins > ended for ended, begins in zip(left[1::2], left[2::2])), left
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_a_process_has_the_time_for_what_a_resume_passes_over(
+    started: StartData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[float] = []
+
+    def noted(seconds: float) -> ContextManager[None]:
+        bounds.append(seconds)
+        return bounded(seconds)
+
+    data = started(KINDS, "iterable", 1)
+    rows = started(KINDS, "rows", 1)
+    monkeypatch.setattr(ahead, "bounded", noted)
+    for made, step in [(data, 5), (data, 6), (data, 5), (rows, 5)]:
+        made.batch(step)
+    assert bounds == [6 * 60 + ahead.GRACE, 60 + ahead.GRACE, 6 * 60 + ahead.GRACE, 60 + ahead.GRACE]
 
 
 def test_processes_end_with_the_data(started: StartData) -> None:
