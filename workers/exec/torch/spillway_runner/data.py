@@ -11,7 +11,7 @@ from typing import Any, Iterator
 import torch
 from torch.utils import data as torch_data
 
-from spillway_runner.ahead import Ahead
+from spillway_runner.ahead import Ahead, Ending
 from spillway_runner.arrays import is_array
 from spillway_runner.patience import bounded, renew
 from spillway_runner.process import highest, reset_highest, resident
@@ -479,8 +479,11 @@ class Stream:
                 holder.generator.manual_seed(derived(self.data.seed, "order", epoch)[0] >> 65)
             if callable(getattr(holder, "set_epoch", None)):
                 holder.set_epoch(epoch)
+        made = self.made
+        if isinstance(made, torch_data.DataLoader) and not isinstance(made.worker_init_fn, Ending):
+            made.worker_init_fn = Ending(made.worker_init_fn)
         with self.blamed():
-            self.iterator = iter(self.made)
+            self.iterator = iter(made)
 
     def end(self) -> None:
         """Goes on to the next epoch."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -342,6 +346,47 @@ def test_a_process_has_the_time_for_what_a_resume_passes_over(
     for made, step in [(data, 5), (data, 6), (data, 5), (rows, 5)]:
         made.batch(step)
     assert bounds == [6 * 60 + ahead.GRACE, 60 + ahead.GRACE, 6 * 60 + ahead.GRACE, 60 + ahead.GRACE]
+
+
+HUNG = """
+import os, sys, time
+from torch.utils.data import DataLoader
+from spillway_runner.data import Data
+from spillway_runner.source import Source
+
+class Hung:
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        print(begun[0], os.getpid(), flush=True)
+        time.sleep(3600)
+
+begun = [0]
+def begin(worker):
+    begun[0] = 1
+
+def data():
+    return DataLoader(Hung(), 4, num_workers=1, worker_init_fn=begin)
+
+if __name__ == "__main__":
+    Data(Source(sys.argv[1]), "", 4, 0).batch(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends processes with another one")
+def test_a_process_of_a_dataloader_holds_no_pipe_of_one_that_was_killed(source: MakeSource) -> None:
+    path = source(HUNG).path
+    package = Path(ahead.__file__).parents[1]
+    command = [sys.executable, "-B", path, path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(package)}) as process:
+        assert process.stdout is not None
+        begun, worker = map(int, process.stdout.readline().split())
+        assert begun == 1  # by the user's own function
+        process.kill()
+        ended, _, _ = select.select([process.stdout], [], [], 60)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+        assert ended and process.stdout.read() == b""
 
 
 def test_processes_end_with_the_data(started: StartData) -> None:
