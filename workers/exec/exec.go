@@ -96,7 +96,9 @@ type Fetching struct {
 	// Batch is the size of their tensors, Working the most memory that is taken meanwhile, those tensors included.
 	Batch, Working quantity.Bytes
 	// Processes is how many can fetch at once, as [Layout.DataWorkers]; 0 where none can beside the part that computes.
-	Processes int
+	// Unasked is how many of them may where nobody has asked for some: one where the data hold files open, in which
+	// several processes would move each other's place.
+	Processes, Unasked int
 }
 
 // Tied is a trained parameter that several operations read, such as the embedding of a language model that is its head

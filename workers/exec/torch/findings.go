@@ -37,11 +37,14 @@ type findings struct {
 	BatchBytes   quantity.Bytes `json:"batch_bytes"`
 	FetchBytes   quantity.Bytes `json:"fetch_bytes"`
 	Fetchers     int            `json:"fetchers"`
+	Unasked      int            `json:"unasked"`
 }
 
 // fetching is what it takes to fetch a batch.
 func (f findings) fetching() exec.Fetching {
-	return exec.Fetching{Seconds: f.FetchSeconds, Batch: f.BatchBytes, Working: f.FetchBytes, Processes: f.Fetchers}
+	return exec.Fetching{
+		Seconds: f.FetchSeconds, Batch: f.BatchBytes, Working: f.FetchBytes, Processes: f.Fetchers, Unasked: f.Unasked,
+	}
 }
 
 type foundOp struct {

@@ -75,13 +75,14 @@ class Part:
         if self.index == 0:
             patience = request.get("data_timeout") or PATIENCE
             self.data = Data(self.source, request["data"], self.batch_samples, request["seed"], patience)
+            # Before anything is read: files that are opened for the first sample are each process's own.
+            pinned = self.device.type == "cuda"
+            self.data.start(request.get("data_workers", 0), request.get("data_cpus"), pinned)
             most = -(-self.batch_samples // self.micro_batches)
             self.validation = Validation.of(self.source, request, most) if request.get("validates", True) else None
             # The trace asks for what they are, not for numbers.
             inputs = each(self.data.batch(0)[0], lambda t: t[:1].clone() if t.dim() else t)
             self.example = base64.b64encode(pickle.dumps(inputs)).decode()
-            pinned = self.device.type == "cuda"
-            self.data.start(request.get("data_workers", 0), request.get("data_cpus"), pinned)
         else:
             inputs = pickle.loads(base64.b64decode(request["example"]))
         self.arena = Arena(self.index, self.device.type == "cuda")
