@@ -68,6 +68,9 @@ func (j Job) normalized() (Job, deviceSet, error) {
 		return j, deviceSet{}, fmt.Errorf("%d parts on %d devices; choose at most as many, or name more devices",
 			j.Partitions, len(devices.all))
 	}
+	if j.Steps == 0 {
+		j.Epochs = cmp.Or(j.Epochs, 1)
+	}
 	j.Schedule = cmp.Or(j.Schedule, OneForwardOneBackward)
 	j.Precision = cmp.Or(j.Precision, exec.Float32)
 	j.Recompute = cmp.Or(j.Recompute, RecomputeAuto)

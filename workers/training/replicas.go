@@ -47,15 +47,7 @@ func (j Job) replicas() int { return max(j.Replicas, 1) }
 // sharded reports whether replicas divide something.
 func (j Job) sharded() bool { return j.Sharding != "" && j.Sharding != exec.ShardNone }
 
-// planReplicas decides how replicas train. They are not tried, and their plan is made anew for each attempt.
-func (t *trainer) planReplicas(ctx context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
-	if t.planned, err = planReplicas(ctx, t.job, devices, from); err != nil {
-		return err
-	}
-	t.training = t.planned.training
-	return t.begin(from)
-}
-
+// planReplicas plans one of several replicas for all of them.
 func planReplicas(ctx context.Context, job Job, devices deviceSet, from *exec.Checkpoint) (planned, error) {
 	replicas := job.replicas()
 	distributor, can := job.Executor.(exec.Distributor)
@@ -98,7 +90,11 @@ func planReplicas(ctx context.Context, job Job, devices deviceSet, from *exec.Ch
 			return planned{}, err
 		}
 	}
-	made.replicate(job, groups)
+	made.choice.fitting = slices.DeleteFunc(made.choice.fitting, func(c candidate) bool {
+		return len(c.parts) > 1 && job.Batch%(replicas*c.microBatches) != 0
+	})
+	made.spread = func(p *planned) { p.replicate(job, groups) }
+	made.spread(&made)
 	return made, nil
 }
 

@@ -91,9 +91,11 @@ func untried(t *testing.T, e exec.Executor, layout exec.Layout, clip float64) (l
 			t.Error(err)
 		}
 	}()
-	engine, err := exec.NewEngine(pipeline, order, exec.EngineOptions{ClipNorm: clip, Layout: layout})
-	if err != nil {
-		t.Fatal(err)
+	engine, whole := pipeline.(exec.Stepper)
+	if !whole {
+		if engine, err = exec.NewEngine(pipeline, order, exec.EngineOptions{ClipNorm: clip, Layout: layout}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for step := range int64(enough) {
 		report, err := engine.Step(t.Context(), step)
@@ -118,6 +120,9 @@ func checkTrial(t *testing.T, e exec.Executor, job training.Job) {
 	t.Helper()
 	on := &loads{Executor: e}
 	job.Executor, job.Directory, job.Seed, job.Steps = on, t.TempDir(), 5, enough
+	if d, can := e.(exec.Distributor); can {
+		job.Executor = distributing{on, d}
+	}
 	with, err := training.Run(t.Context(), job, training.Observer{})
 	if err != nil {
 		t.Fatal(err)
@@ -233,6 +238,27 @@ func TestATrialLeavesNoTraceInWhatTorchTrains(t *testing.T) {
 			checkTrial(t, e, training.Job{Devices: devices("a", "b"), Partitions: 2, Batch: 16, MicroBatches: 2, ClipNorm: 1})
 		})
 	}
+}
+
+// distributing is loads of an executor that has replicas.
+type distributing struct {
+	*loads
+	exec.Distributor
+}
+
+func TestATrialLeavesNoTraceInWhatReplicasTrain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "model.py")
+	if err := os.WriteFile(path, []byte(traced), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := torch.New(torch.Options{Model: path + ":model", Python: torchtest.Python2(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkTrial(t, e, training.Job{
+		Devices: devices("a", "b"), Partitions: 1, Replicas: 2, Batch: 16, MicroBatches: 2, ClipNorm: 1,
+	})
 }
 
 func TestALayoutThatRunsOutOfMemoryInItsTrialIsPassedOver(t *testing.T) {

@@ -201,8 +201,13 @@ class Evaluation:
             leaf.eval()  # its own train() may do more than to set modes
         put(self.evaluation)
 
-    def end(self, part: Part) -> dict[str, Any] | None:
-        """Puts all back as it was before the first piece. The last part returns the means over all samples."""
+    def means(self, part: Part) -> dict[str, Any]:
+        """The means over all samples, of the last part."""
+        found, self.found = self.found, []
+        return mean(found, part.source.path)
+
+    def end(self, part: Part, request: dict[str, Any]) -> None:
+        """Puts all back as it was before the first piece, and tells the scheduler what all of them showed."""
         for leaf in self.leaves if self.before is not None else ():
             leaf.train()
         put(self.training)
@@ -217,8 +222,8 @@ class Evaluation:
         for at in self.taken:  # a range that is page-locked would hold the memory that is given back
             part.arena.unmap(at)
         self.taken, self.pieces = set(), iter(())
-        found, self.found = self.found, []
-        return mean(found, part.source.path) if self.last else None
+        if part.scheduler is not None:
+            part.scheduler.judge({name: float(text) for name, text in request["numbers"].items()})
 
 
 def mean(found: list[tuple[int, torch.Tensor, dict[str, float]]], path: str) -> dict[str, Any]:
