@@ -32,17 +32,24 @@ func (p *pipeline) Evaluate(ctx context.Context) (exec.Evaluation, error) {
 		return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
 	}
 	found := exec.Evaluation{Samples: told.Samples, Loss: float64(told.Loss), Metrics: map[string]float64{}}
-	numbers := map[string]string{"validation_loss": text(found.Loss)} // JSON has no NaN
 	for name, value := range told.Metrics {
 		found.Metrics[name] = float64(value)
-		numbers[name] = text(found.Metrics[name])
 	}
 	for _, s := range p.stages {
-		if err := s.call(ctx, "end_evaluation", map[string]any{"numbers": numbers}, nil); err != nil {
+		if err := s.call(ctx, "end_evaluation", map[string]any{"numbers": asTexts(found)}, nil); err != nil {
 			return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
 		}
 	}
 	return found, nil
+}
+
+// asTexts are the numbers of an evaluation by name, as JSON has no NaN.
+func asTexts(found exec.Evaluation) map[string]string {
+	numbers := map[string]string{"validation_loss": text(found.Loss)}
+	for name, value := range found.Metrics {
+		numbers[name] = text(value)
+	}
+	return numbers
 }
 
 func text(value float64) string { return strconv.FormatFloat(value, 'g', -1, 64) }

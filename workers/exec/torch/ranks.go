@@ -203,6 +203,8 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 			"device": deviceName(device), "threads": device.Threads, "memory": device.Memory,
 			"data_workers": layout.DataWorkers, "data_cpus": coresForData(allowed, []exec.Part{{Device: device}}),
 			"data_timeout": layout.DataTimeout.Seconds(),
+			"steps":        layout.Steps, "epochs": layout.Epochs, "steps_per_epoch": p.data.StepsPerEpoch,
+			"judged": p.data.Validates,
 		}, &loaded)
 		if err != nil {
 			return fmt.Errorf("%v: %w", r, err)
@@ -428,7 +430,16 @@ func (p *ranks) Evaluate(ctx context.Context) (exec.Evaluation, error) {
 	for _, r := range p.all[:p.parts] {
 		first.stages = append(first.stages, r.stage)
 	}
-	return first.Evaluate(ctx)
+	found, err := first.Evaluate(ctx)
+	if err != nil {
+		return exec.Evaluation{}, err
+	}
+	for _, r := range p.all[p.parts:] { // their schedulers go by the same numbers
+		if err := r.call(ctx, "judge", map[string]any{"numbers": asTexts(found)}, nil); err != nil {
+			return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
+		}
+	}
+	return found, nil
 }
 
 // Write makes a state_dict with the names of the unsplit model, and beside it the same in a file .safetensors.

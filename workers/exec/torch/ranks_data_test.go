@@ -43,3 +43,64 @@ def data():
 		t.Errorf("got the error %v; want one that says %q", err, want)
 	}
 }
+
+// TestReplicasGoByValidationDataAlike has schedulers that go by what the first replica alone looks at, or by how long
+// the training is.
+func TestReplicasGoByValidationDataAlike(t *testing.T) {
+	t.Parallel()
+	const text = `
+import torch
+from torch import nn
+
+def build():
+    return nn.Linear(4, 1)
+
+def points(seed):
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(seed))
+    return x, x.sum(1, keepdim=True)
+
+def data():
+    return points(1)
+
+def validation():
+    return points(2)
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+`
+	python := torchtest.Python2(t)
+	for name, scheduler := range map[string]string{
+		"a plateau": `
+def scheduler(optimizer):
+    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.3, patience=0)
+`,
+		"the length": `
+def scheduler(optimizer, total_steps):
+    return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=total_steps)
+`,
+	} {
+		path := filepath.Join(t.TempDir(), "model.py")
+		if err := os.WriteFile(path, []byte(text+scheduler), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e, err := torch.New(torch.Options{Python: python, Model: path + ":build", Repeats: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, two := replicated(1, ""), replicated(2, "")
+		one.Steps, two.Steps = 4, 4
+		one.Optimizer, two.Optimizer = spillway.Optimizer{}, spillway.Optimizer{}
+		var want, got []float64
+		whole := load(t, e, one)
+		run, replicas := engine(t, whole, one), load(t, e, two)
+		for step := range int64(4) {
+			report, err := run.Step(t.Context(), step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, report.Loss, evaluate(t, whole).Loss)
+			got = append(append(got, wholeSteps(t, replicas, step, step+1)...), evaluate(t, replicas).Loss)
+		}
+		alike(t, name, want, got, 1e-5)
+	}
+}

@@ -82,6 +82,7 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "evaluate": in_evaluation(Evaluation.evaluate),
     "evaluated": in_evaluation(lambda evaluation, part, _: evaluation.means(part)),
     "end_evaluation": in_evaluation(Evaluation.end),
+    "judge": of_part(lambda part, request: part.judge(request["numbers"])),
     "usage": of_part(lambda part, _: part.usage()),
     "distributed": lambda request, _: check_distributed(),
     "load_rank": load_rank,

@@ -222,8 +222,7 @@ class Evaluation:
         for at in self.taken:  # a range that is page-locked would hold the memory that is given back
             part.arena.unmap(at)
         self.taken, self.pieces = set(), iter(())
-        if part.scheduler is not None:
-            part.scheduler.judge({name: float(text) for name, text in request["numbers"].items()})
+        part.judge(request["numbers"])
 
 
 def mean(found: list[tuple[int, torch.Tensor, dict[str, float]]], path: str) -> dict[str, Any]:
