@@ -36,23 +36,21 @@ func (p *pipeline) Evaluate(ctx context.Context) (exec.Evaluation, error) {
 		found.Metrics[name] = float64(value)
 	}
 	for _, s := range p.stages {
-		if err := s.call(ctx, "end_evaluation", map[string]any{"numbers": asTexts(found)}, nil); err != nil {
+		if err := s.call(ctx, "end_evaluation", numbers(found), nil); err != nil {
 			return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
 		}
 	}
 	return found, nil
 }
 
-// asTexts are the numbers of an evaluation by name, as JSON has no NaN.
-func asTexts(found exec.Evaluation) map[string]string {
-	numbers := map[string]string{"validation_loss": text(found.Loss)}
+// numbers is what schedulers are told of an evaluation, as texts: JSON has no NaN.
+func numbers(found exec.Evaluation) map[string]any {
+	all := map[string]string{"validation_loss": strconv.FormatFloat(found.Loss, 'g', -1, 64)}
 	for name, value := range found.Metrics {
-		numbers[name] = text(value)
+		all[name] = strconv.FormatFloat(value, 'g', -1, 64)
 	}
-	return numbers
+	return map[string]any{"numbers": all}
 }
-
-func text(value float64) string { return strconv.FormatFloat(value, 'g', -1, 64) }
 
 // piece is some of the validation data on its way through the parts.
 type piece struct {

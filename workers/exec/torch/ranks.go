@@ -194,6 +194,8 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 		validates := r.replica == 0 && !sharded(layout)
 		err := r.runner.call(ctx, "load_rank", map[string]any{
 			"validation": e.options.Validation, "validation_sizes": sizes, "validates": validates,
+			"judged": r.replica > 0 && p.data.Validates,
+			"steps":  layout.Steps, "epochs": layout.Epochs, "steps_per_epoch": p.data.StepsPerEpoch,
 			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops,
 			"index": r.number, "replica": r.replica, "replicas": count, "sharding": cmp.Or(layout.Sharding, exec.ShardNone),
 			"schedule": cmp.Or(layout.Collective.Schedule, exec.OneForwardOneBackward),
@@ -203,8 +205,6 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 			"device": deviceName(device), "threads": device.Threads, "memory": device.Memory,
 			"data_workers": layout.DataWorkers, "data_cpus": coresForData(allowed, []exec.Part{{Device: device}}),
 			"data_timeout": layout.DataTimeout.Seconds(),
-			"steps":        layout.Steps, "epochs": layout.Epochs, "steps_per_epoch": p.data.StepsPerEpoch,
-			"judged": p.data.Validates,
 		}, &loaded)
 		if err != nil {
 			return fmt.Errorf("%v: %w", r, err)
@@ -432,10 +432,10 @@ func (p *ranks) Evaluate(ctx context.Context) (exec.Evaluation, error) {
 	}
 	found, err := first.Evaluate(ctx)
 	if err != nil {
-		return exec.Evaluation{}, err
+		return found, err
 	}
-	for _, r := range p.all[p.parts:] { // their schedulers go by the same numbers
-		if err := r.call(ctx, "judge", map[string]any{"numbers": asTexts(found)}, nil); err != nil {
+	for _, r := range p.all[p.parts:] { // their schedulers go by it, too
+		if err := r.call(ctx, "judge", numbers(found), nil); err != nil {
 			return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
 		}
 	}

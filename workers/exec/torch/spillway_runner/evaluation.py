@@ -222,7 +222,7 @@ class Evaluation:
         for at in self.taken:  # a range that is page-locked would hold the memory that is given back
             part.arena.unmap(at)
         self.taken, self.pieces = set(), iter(())
-        part.judge(request["numbers"])
+        part.judge(request)
 
 
 def mean(found: list[tuple[int, torch.Tensor, dict[str, float]]], path: str) -> dict[str, Any]:

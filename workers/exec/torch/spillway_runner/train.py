@@ -249,12 +249,12 @@ class Part:
         """How long the training is."""
         per_epoch = request.get("steps_per_epoch", 0) if self.data is None else self.data.steps_per_epoch or 0
         steps = request.get("steps", 0) or request.get("epochs", 0) * per_epoch
-        return Course(steps, per_epoch, self.evaluation is not None or request.get("judged", False))
+        return Course(steps, per_epoch, self.evaluation is not None or bool(request.get("judged")))
 
-    def judge(self, numbers: dict[str, str]) -> None:
+    def judge(self, request: dict[str, Any]) -> None:
         """Tells the scheduler what validation data showed."""
         if self.scheduler is not None:
-            self.scheduler.judge({name: float(text) for name, text in numbers.items()})
+            self.scheduler.judge({name: float(text) for name, text in request["numbers"].items()})
 
     def in_evaluation(self, model: Model, split: Split, graph: fx.Graph, request: dict[str, Any]) -> Evaluation | None:
         """This part in evaluation mode; None where there are no validation data."""
