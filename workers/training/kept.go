@@ -150,7 +150,7 @@ func reused(job Job, devices deviceSet, from exec.Checkpoint) (planned, error) {
 	t, count := k.Training, len(k.Parts)
 	if t.Model != from.Meta.Model || t.Batch != job.Batch || t.MicroBatches < 1 || t.MicroBatches > t.Batch ||
 		count < 1 || count > len(devices.all) || count != len(t.Parts) || job.Partitions > 0 && count != job.Partitions ||
-		!(k.CheckpointSeconds >= 0) || k.Dataset < 0 || k.DataWorkers < 0 || k.DataWorkers > mostDataWorkers {
+		!(k.CheckpointSeconds >= 0) || k.Dataset < 0 || k.DataWorkers < 0 || k.DataWorkers > MostDataWorkers {
 		return planned{}, errors.New("that of the checkpoint contradicts itself")
 	}
 	p := planned{

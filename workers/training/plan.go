@@ -311,10 +311,10 @@ func fewest(candidates []candidate) candidate {
 }
 
 // today prices a past training as this plan would, on these devices; false where it was another model, executor, number
-// of parts or kind of device.
+// of parts or kind of device, or of replicas: their steps hold what they send each other, and a share of the batch.
 func (s setup) today(t predictor.Training, executor string, devices []exec.Device) (candidate, bool) {
 	if t.Model != s.model.digest || t.Executor != executor || len(t.Parts) != len(devices) || t.Batch < 1 ||
-		t.MicroBatches < 1 || t.MicroBatches > t.Batch {
+		t.MicroBatches < 1 || t.MicroBatches > t.Batch || t.Replicas > 1 {
 		return candidate{}, false
 	}
 	if t.Schedule != OneForwardOneBackward && t.Schedule != GPipe {

@@ -469,6 +469,7 @@ func TestAPlanLearnsFromThePastAndDoesNotSwing(t *testing.T) {
 		func(p *predictor.Training) { p.Parts = p.Parts[:1] },
 		func(p *predictor.Training) { p.MicroBatches = 0 },
 		func(p *predictor.Training) { p.Schedule = "another" },
+		func(p *predictor.Training) { p.Replicas = 2 },
 		func(p *predictor.Training) { p.Parts = []predictor.TrainingPart{{Kind: exec.CUDA}, {Kind: exec.CUDA}} },
 	} {
 		other := job.Past[0]

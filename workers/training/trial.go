@@ -34,6 +34,9 @@ const (
 	leastTriedSteps = 3
 	mostTriedSteps  = 64
 	triedFor        = 2 * time.Second
+	// heapGrowth is by how much a process on CPUs holds more in the end than in its trial: the C library cannot use all
+	// that it was given back (see "Predictions" in the README of workers/exec).
+	heapGrowth = 1.03
 	// written is how fast a checkpoint is taken to be brought to the disk, in bytes a second.
 	written = 200e6
 )
@@ -132,12 +135,16 @@ func (s setup) showed(c candidate, came showing) candidate {
 		if i >= len(came.peaks) || came.peaks[i] <= 0 {
 			continue
 		}
-		p.peak = came.peaks[i]
+		grows := 1.0
+		if s.model.measured && p.device.Kind != exec.CUDA { // a process of its own
+			grows = heapGrowth
+		}
+		p.peak = came.peaks[i] * grows
 		p.most = s.copies.most(*p)
 		if i < len(came.before) {
 			// A copy may be there while a step has most, or not: it depends on how long it takes to be written.
 			alone := *p
-			alone.peak = came.before[i]
+			alone.peak = came.before[i] * grows
 			p.most = max(p.peak, s.copies.most(alone))
 		}
 	}

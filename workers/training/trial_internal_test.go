@@ -227,6 +227,11 @@ func TestTheCopyOfACheckpointThatATrialMadeMayBeInItsPeak(t *testing.T) {
 				shown.most)
 		}
 	}
+	s.model.measured = true
+	if got := s.showed(c, showing{peaks: []float64{45}, before: []float64{40}}).parts[0]; !near(got.peak, 45*heapGrowth) ||
+		!near(got.most, 40*heapGrowth+30) {
+		t.Errorf("of a process: a peak of %v, and %v at most", got.peak, got.most)
+	}
 	came := showing{seconds: 1, peaks: []float64{80}}
 	full, other := showing{err: exec.ErrMemory}, showing{err: errors.New("it fails")}
 	if !came.exceeds(s, c) || !full.exceeds(s, c) || other.exceeds(s, c) {

@@ -256,7 +256,8 @@ func (p *ranks) join(ctx context.Context, layout exec.Layout) error {
 	return err
 }
 
-// backend is that of torch.distributed: NCCL where each rank has a GPU of its own, which it demands.
+// backend is that of torch.distributed: NCCL where each rank has a GPU of its own, which it demands, and gloo beside it
+// for what ranks tell each other from the host's memory.
 func (p *ranks) backend(layout exec.Layout) string {
 	seen := map[int]bool{}
 	for _, r := range p.all {
@@ -266,7 +267,7 @@ func (p *ranks) backend(layout exec.Layout) string {
 		}
 		seen[device.Index] = true
 	}
-	return "nccl"
+	return "cpu:gloo,cuda:nccl"
 }
 
 // outcome is how a rank has answered.
