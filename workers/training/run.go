@@ -275,6 +275,7 @@ func (t *trainer) train(ctx context.Context, from *exec.Checkpoint) (Result, err
 		t.job.Logger.InfoContext(ctx, "training goes on from a checkpoint", "checkpoint", from.Directory, "step", t.start)
 		if t.validating.over(t.standing()) {
 			t.total = t.start
+			t.training.TotalSteps = t.start
 		}
 	}
 	if err := t.steps(ctx); err != nil {
@@ -472,12 +473,16 @@ func (t *trainer) writeAll(ctx context.Context, last exec.Checkpoint, result *Re
 		result.Best = &told
 	}
 	name, wantsBest := modelName(t.job.Executor.Name()), t.job.Result == ResultBest
-	paths, other, err := bestModel(last)
+	paths, other, err := bestModel(last, t.validating.goal)
 	if err != nil {
 		if wantsBest {
 			return err
 		}
 		t.job.Logger.WarnContext(ctx, "only the model of the last step is written", "error", err)
+	}
+	if wantsBest && t.standing() == nil { // it goes on from a checkpoint of its last step
+		return fmt.Errorf("no step is known to be the best: nothing was evaluated by %s; train more steps, or write the model "+
+			"of the last one", t.validating.goal)
 	}
 	if wantsBest {
 		result.Model, err = t.write(ctx, name, paths)

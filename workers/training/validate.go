@@ -177,6 +177,10 @@ func newValidating(job Job, pipeline exec.Pipeline) (validating, error) {
 	if v.every == 0 {
 		v.every = data.StepsPerEpoch
 	}
+	if v.patience > 0 && v.every == 0 {
+		return validating{}, refused("patience needs evaluations while the training goes on, and the data does not say " +
+			"how many steps an epoch has; say after how many steps")
+	}
 	var can bool
 	if v.evaluator, can = pipeline.(exec.Evaluator); !can {
 		return validating{}, refused("the %s executor does not evaluate a model in this layout; leave the validation data "+
@@ -249,11 +253,12 @@ func (t *trainer) standing() *exec.Standing {
 // errNoBest says that there are no files of the best step.
 var errNoBest = errors.New("its checkpoint could not be made")
 
-// bestModel returns the files of the best step, and whether that is another one than the last.
-func bestModel(last exec.Checkpoint) (paths []string, other bool, err error) {
+// bestModel returns the files of the best step by a goal, and whether that is another one than the last: where
+// evaluations stand by another goal, or there were none, no other is known to be better.
+func bestModel(last exec.Checkpoint, goal Goal) (paths []string, other bool, err error) {
 	s := last.Meta.Validation
 	switch {
-	case s == nil || s.BestStep == 0 || s.BestStep == last.Meta.Step:
+	case s == nil || s.Goal != goal.String() || s.BestStep == 0 || s.BestStep == last.Meta.Step:
 		return last.Paths(), false, nil
 	case len(s.BestParts) == 0:
 		return nil, false, fmt.Errorf("the model of step %d, which is the best: %w", s.BestStep, errNoBest)

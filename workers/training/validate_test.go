@@ -24,6 +24,7 @@ type validated struct {
 	losses  map[int64]float64
 	metrics map[string]float64
 	began   func(step int64) // nil is nothing
+	endless bool             // the data does not say how many batches an epoch has
 }
 
 func (v validated) Probe(ctx context.Context, o exec.ProbeOptions) (exec.Probe, error) {
@@ -49,6 +50,9 @@ type validatedPipeline struct {
 func (p *validatedPipeline) Data() exec.Data {
 	data := p.Pipeline.Data()
 	data.Validates = true
+	if p.of.endless {
+		data.StepsPerEpoch = 0
+	}
 	return data
 }
 
@@ -190,8 +194,44 @@ func TestATrainingThatPatienceEndedIsNotGoneOnWith(t *testing.T) {
 	}
 	j.Resume = first.Checkpoint
 	again, err := training.Run(t.Context(), j, training.Observer{})
-	if err != nil || again.Training.Steps != 8 || len(again.Losses) != 0 {
-		t.Errorf("it goes on to step %d with losses %v, %v", again.Training.Steps, again.Losses, err)
+	if err != nil || again.Training.Steps != 8 || again.Training.TotalSteps != 8 || len(again.Losses) != 0 {
+		t.Errorf("it goes on to step %d of %d with losses %v, %v", again.Training.Steps, again.Training.TotalSteps,
+			again.Losses, err)
+	}
+}
+
+// TestTheBestByAnotherGoalIsNotTheBest asks for another one once the training is finished, when nothing is evaluated
+// any more.
+func TestTheBestByAnotherGoalIsNotTheBest(t *testing.T) {
+	t.Parallel()
+	j := validatedJob(t)
+	first, err := training.Run(t.Context(), j, training.Observer{})
+	if err != nil || first.BestModel == "" {
+		t.Fatalf("%+v, %v; want a model of another step that is the best", first, err)
+	}
+	j.Resume, j.Directory, j.Best = first.Checkpoint, t.TempDir(), "max:accuracy"
+	again, err := training.Run(t.Context(), j, training.Observer{})
+	if err != nil || again.Best != nil || again.BestModel != "" {
+		t.Errorf("the best by %s is %+v with the model %q, %v; want none", j.Best, again.Best, again.BestModel, err)
+	}
+	j.Directory, j.Result = t.TempDir(), training.ResultBest
+	if _, err := training.Run(t.Context(), j, training.Observer{}); err == nil ||
+		!strings.Contains(err.Error(), "nothing was evaluated by max:accuracy") {
+		t.Errorf("%v; want that no step is known to be the best", err)
+	}
+}
+
+// TestPatienceNeedsEvaluationsInBetween has data that does not say how many steps an epoch has.
+func TestPatienceNeedsEvaluationsInBetween(t *testing.T) {
+	t.Parallel()
+	j := validatedJob(t)
+	j.Patience, j.EvaluateEvery = 2, 0
+	v, _ := j.Executor.(validated)
+	v.endless = true
+	j.Executor = v
+	if _, err := training.Run(t.Context(), j, training.Observer{}); !errors.Is(err, exec.ErrRequest) ||
+		!strings.Contains(err.Error(), "patience needs evaluations while the training goes on") {
+		t.Errorf("%v; want a word about patience", err)
 	}
 }
 

@@ -41,10 +41,12 @@ class Ahead:
     it. Tensors come in memory that this process reads without a copy, page-locked for a CUDA device.
     """
 
-    def __init__(self, fetch: Fetch, workers: int, cpus: list[int], pinned: bool, patience: float) -> None:
-        """patience is how many seconds the fetching of one batch may take; cpus are the cores of the processes, none
-        for those of this one."""
-        self.patience, self.steps, self.next = patience, Steps(), (-1, 0, 0)
+    def __init__(
+        self, fetch: Fetch, workers: int, cpus: list[int], pinned: bool, patience: float, reads: Callable[[int], int]
+    ) -> None:
+        """patience is how many seconds the reading of one batch may take, and reads(step) how many are read for the
+        first one that is asked for; cpus are the cores of the processes, none for those of this one."""
+        self.patience, self.reads, self.steps, self.next = patience, reads, Steps(), (-1, 0, 0)
         self.taken: tuple[Task, Any] | None = None  # the last batch
         files = [anonymous() for _ in range(workers)]
         self.arenas = [Arena(0, pinned, file) for file in files]
@@ -84,12 +86,14 @@ class Ahead:
         if self.taken is not None and task == self.taken[0]:
             return self.taken[1]
         self.taken = None
+        patience = self.patience
         if task != self.next:
+            patience *= self.reads(step)
             self.steps.first = task
             self.batches = iter(self.loader)  # the same processes; what they had is dropped
         self.next = step + 1, begin, end
         try:
-            with bounded(self.patience + GRACE), heeding(signal.SIGCHLD, self.look):
+            with bounded(patience + GRACE), heeding(signal.SIGCHLD, self.look):
                 self.look()
                 worker, found = next(self.batches)
         except RuntimeError as error:
@@ -191,6 +195,20 @@ class Batches:
             return self.worker, (form, slot.number, slot.at, slot.count, places, max(owned() - self.before, 0))
         except Exception as error:
             return self.worker, fields_of(error)
+
+
+class Ending:
+    """What processes of the user's DataLoader begin with: they end with the one that started them, whatever they wait
+    for. Of themselves they look every five seconds, and not while a sample is read."""
+
+    def __init__(self, then: Callable[[int], None] | None) -> None:
+        self.parent, self.then = os.getpid(), then
+
+    def __call__(self, worker: int) -> None:
+        if os.getppid() == self.parent:  # else a server has forked it
+            die_with(self.parent)
+        if self.then is not None:
+            self.then(worker)
 
 
 def nameless() -> None:

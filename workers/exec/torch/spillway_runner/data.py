@@ -13,9 +13,9 @@ from typing import Any, Callable, Iterator
 import torch
 from torch.utils import data as torch_data
 
-from spillway_runner.ahead import Ahead, nameless
+from spillway_runner.ahead import Ahead, Ending, nameless
 from spillway_runner.arrays import is_array
-from spillway_runner.patience import bounded
+from spillway_runner.patience import bounded, renew
 from spillway_runner.process import highest, open_files, reset_highest, resident
 from spillway_runner.readers import FORMATS
 from spillway_runner.refusal import Refusal
@@ -95,7 +95,7 @@ class Data:
         """
         workers = min(workers, self.reader.workers)
         if workers:
-            self.ahead = Ahead(self.fetch, workers, cpus or [], pinned, self.patience)
+            self.ahead = Ahead(self.fetch, workers, cpus or [], pinned, self.patience, self.reads)
 
     def batch(self, step: int, begin: int = 0, end: int | None = None) -> tuple[Any, Any]:
         """(inputs, target) of the samples from begin to end of a step, from 0, or of all. Inputs are a list of tensors
@@ -115,6 +115,10 @@ class Data:
         self.check_form(found, step)
         inputs, target = found
         return inputs, target
+
+    def reads(self, step: int) -> int:
+        """How many batches are read at most for that of a step, where none was read before."""
+        return step - self.reader.located(step)[1] + 1 if isinstance(self.reader, Stream) else 1
 
     def fetch(self, step: int, begin: int, end: int) -> tuple[Any, Any]:
         """A batch, in this process."""
@@ -473,6 +477,7 @@ class Stream:
             self.start(epoch, first)
         while True:
             found = self.take()
+            renew()  # after a resume, all before it in its epoch are read
             if found is None:
                 self.end()
                 continue
@@ -501,11 +506,14 @@ class Stream:
                 holder.generator.manual_seed(derived(self.data.seed, "order", epoch)[0] >> 65)
             if callable(getattr(holder, "set_epoch", None)):
                 holder.set_epoch(epoch)
-        if getattr(self.made, "num_workers", 0):
+        made = self.made
+        if getattr(made, "num_workers", 0):
             nameless()
+        if isinstance(made, torch_data.DataLoader) and not isinstance(made.worker_init_fn, Ending):
+            made.worker_init_fn = Ending(made.worker_init_fn)
         before = signal.getsignal(signal.SIGCHLD)
         with self.blamed():
-            self.iterator = iter(self.made)
+            self.iterator = iter(made)
         # A DataLoader has the end of a process raised wherever this one is then; it is looked for when a batch is
         # waited for, too.
         if signal.getsignal(signal.SIGCHLD) is not before:

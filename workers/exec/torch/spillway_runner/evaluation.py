@@ -52,6 +52,7 @@ class Evaluation:
         self.pieces: Iterator[tuple[Any, Any]] = iter(())
         self.batches: dict[int, dict[str, Any]] = {}  # by piece, as this part reads it
         self.slots: dict[int, Slot] = {}  # of what other parts read of a piece
+        self.taken: set[int] = set()  # places of those slots that this part has read
         self.written: set[int] | None = None  # arguments that the module writes to; not known before the first piece
         self.before: list[tuple[torch.Tensor, int, torch.Tensor]] | None = None  # buffers; None while it is trained
 
@@ -99,7 +100,10 @@ class Evaluation:
         number = request["piece"]
         if number == 0:
             self.pieces = part.validation.pieces()
-        piece = next(self.pieces, None)
+        try:
+            piece = next(self.pieces, None)
+        except Refusal as refusal:
+            raise of_validation(refusal) from refusal
         if piece is None:
             return None
         inputs, target = part.binder.bind(piece[0], "cpu"), piece[1]
@@ -124,6 +128,8 @@ class Evaluation:
         self.enter(part)
         messages = request.get("from") or {}
         batch = self.batches.pop(number) if self.index == 0 else part.batch_of(request)
+        if self.index > 0 and request.get("batch"):
+            self.taken.add(request["batch"]["at"])
         part.follow(messages)
         arguments, _ = part.receive(batch, messages, self.sources)
         self.target = batch.get("target")
@@ -211,16 +217,25 @@ class Evaluation:
                     buffer.data.copy_(values)
         self.before, self.target, self.metrics, self.batches = None, None, {}, {}
         for slot in self.slots.values():
-            if slot.count:
+            if slot.count:  # its place is written to again in the next evaluation
                 part.arena.give_back(slot.at, slot.count)
-        self.slots, self.pieces = {}, iter(())
+        for at in self.taken:  # a range that is page-locked would hold the memory that is given back
+            part.arena.unmap(at)
+        self.taken, self.pieces = set(), iter(())
         part.judge(request)
 
 
 def mean(found: list[tuple[int, torch.Tensor, dict[str, float]]], path: str) -> dict[str, Any]:
     """The means of the loss and of each metric over all samples; numbers are texts, as JSON has no NaN."""
+    if not found:
+        raise Refusal(
+            "validation",
+            "the validation data has no samples, and had some when the training began",
+            path,
+            "have validation() return what can be iterated more than once",
+        )
     samples = sum(count for count, _, _ in found)
-    names = found[0][2].keys() if found else ()
+    names = found[0][2].keys()
     for _, _, metrics in found:
         if metrics.keys() != names:
             raise Refusal(
@@ -230,10 +245,10 @@ def mean(found: list[tuple[int, torch.Tensor, dict[str, float]]], path: str) -> 
                 path,
                 "return the same names each time",
             )
-    losses = torch.stack([loss.double() for _, loss, _ in found]).tolist() if found else []
+    losses = torch.stack([loss.double() for _, loss, _ in found]).tolist()
     return {
         "samples": samples,
-        "loss": repr(math.fsum(n * loss for (n, _, _), loss in zip(found, losses)) / max(samples, 1)),
+        "loss": repr(math.fsum(n * loss for (n, _, _), loss in zip(found, losses)) / samples),
         "metrics": {name: repr(math.fsum(n * m[name] for n, _, m in found) / samples) for name in names},
     }
 

@@ -12,6 +12,9 @@ class TooLong(BaseException):
     """Something has taken too long. It is none of the errors that code is ready for, which would go on."""
 
 
+BOUNDS: list[float] = []  # seconds of the bound that is counted now
+
+
 @contextlib.contextmanager
 def bounded(seconds: float) -> Iterator[None]:
     """Raises TooLong where the process is then, if what is within takes longer: in Python, or in a call of the system.
@@ -28,11 +31,19 @@ def bounded(seconds: float) -> Iterator[None]:
     with heeding(signal.SIGALRM, late) as heard:
         try:
             if heard:
+                BOUNDS.append(seconds)
                 signal.setitimer(signal.ITIMER_REAL, seconds)
             yield
         finally:
             if heard:
                 signal.setitimer(signal.ITIMER_REAL, 0)
+                BOUNDS.clear()
+
+
+def renew() -> None:
+    """Counts the time of a bound anew: what is within has come on."""
+    if BOUNDS:
+        signal.setitimer(signal.ITIMER_REAL, BOUNDS[-1])
 
 
 @contextlib.contextmanager

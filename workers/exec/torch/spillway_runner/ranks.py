@@ -8,6 +8,7 @@ by DistributedDataParallel or, sharded, by fully_shard.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import datetime
 import hashlib
 import inspect
@@ -27,7 +28,7 @@ from spillway_runner.data import PATIENCE, Data
 from spillway_runner.forms import flatten, restore
 from spillway_runner.refusal import Refusal
 from spillway_runner.train import Flight, Part
-from spillway_runner.values import each, shapes, size
+from spillway_runner.values import each, shapes, size, tensors
 
 Key = tuple[int, int]  # of a value that is passed on: the part that makes it, and its number there
 
@@ -56,6 +57,7 @@ class Rank(Part):
         self.wanted = [what for where, what in self.sources if where == "batch"]  # inputs that this part reads
         self.at, self.turn = 0, 0  # the step, and the micro-batch whose forward pass comes next
         self.fetched: list[dict[str, Any]] = []  # inputs and target of each micro-batch
+        self.seen = ""  # a digest of the first samples, of a part that reads data
         self.busy = 0.0  # seconds of this step
         self.held: tuple[dict[str, torch.Tensor], dict[str, str]] | None = None  # what was captured for a checkpoint
         self.store: dist.Store | None = None
@@ -180,6 +182,7 @@ class Rank(Part):
         samples = self.end - self.begin
         if step is None:
             inputs, target = self.data.example_batch(samples)
+            self.seen = digest([inputs, target])
         else:
             inputs, target = self.data.batch(step, self.begin, self.end)
         inputs = self.binder.bind(inputs, "cpu")
@@ -199,6 +202,7 @@ class Rank(Part):
         """Runs the first micro-batch forward, part after part, to learn what passes between them. Buffers are left as
         they were."""
         self.fetch(None)
+        self.check_data()
         before = [(b, b.detach().clone()) for b in self.module.buffers()]
         self.incoming: dict[Key, Any] = {}  # forms of what comes, by key
         arrived: list[torch.Tensor] = []
@@ -225,6 +229,19 @@ class Rank(Part):
         for buffer, values in before:
             buffer.data.copy_(values)
         self.losses, self.turn = [], 0
+
+    def check_data(self) -> None:
+        """Refuses data that are others for each part of a replica: inputs would not belong to targets."""
+        seen: list[Any] = [None] * self.count
+        dist.all_gather_object(seen, self.seen, group=self.line)
+        if len(set(filter(None, seen))) > 1:
+            raise Refusal(
+                "data",
+                "two processes that read the data find other samples: the parts of a replica read inputs and targets "
+                "each for themselves",
+                self.source.path,
+                f"seed all that data() draws from, such as numpy.random.default_rng(0), {ALONE}",
+            )
 
     def everything_trained(self) -> list[tuple[str, nn.Parameter]]:
         """The parameters of this part's module with a gradient, also those that another part trains."""
@@ -596,6 +613,16 @@ def own_buffers() -> dict[str, Any]:
     """The option of DistributedDataParallel that leaves each replica its buffers; torch has given it another name."""
     options = inspect.signature(DistributedDataParallel.__init__).parameters
     return {next(name for name in ("forward_sync_buffers", "broadcast_buffers") if name in options): False}
+
+
+def digest(value: Any) -> str:
+    """A digest of all tensors of a value."""
+    found = hashlib.sha256()
+    for t in tensors(value):
+        found.update(f"{t.dtype} {list(t.shape)}".encode())
+        own = t.detach().cpu().contiguous()
+        found.update(ctypes.string_at(own.data_ptr(), size(own)))
+    return found.hexdigest()
 
 
 def described(t: torch.Tensor) -> tuple[torch.Size, torch.dtype, bool]:

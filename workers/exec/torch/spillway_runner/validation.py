@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+import contextlib
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterator
 
 import torch
 
-from spillway_runner.data import Data, Rows, Samples, Stream, rows
+from spillway_runner.data import PATIENCE, Data, Rows, Samples, Stream, rows
 from spillway_runner.model import Model
 from spillway_runner.modes import Modes
+from spillway_runner.patience import bounded
 from spillway_runner.recipe import Recipe
 from spillway_runner.recording import kept
 from spillway_runner.refusal import Refusal
@@ -27,10 +29,10 @@ class ValidationData(Data):
     """What validation(path) of the file returns, in any of the forms of data(path). Without it, or where it takes no
     path, a path of its own is read as data(path) reads one, or is a file of data."""
 
-    def __init__(self, source: Source, path: str | None, own: bool, seed: int) -> None:
+    def __init__(self, source: Source, path: str | None, own: bool, seed: int, patience: float) -> None:
         """own says that path is that of the validation data alone, and not that of all data."""
         self.own = own
-        super().__init__(source, path, None, seed)
+        super().__init__(source, path, None, seed, patience)
 
     def read(self) -> Any:
         function = self.source.optional("validation")
@@ -69,7 +71,8 @@ class Validation:
         if not path and source.optional("validation") is None:
             return None
         try:
-            data = ValidationData(source, path or request["data"], bool(path), request.get("seed", 0))
+            patience = request.get("data_timeout") or PATIENCE
+            data = ValidationData(source, path or request["data"], bool(path), request.get("seed", 0), patience)
             made = cls(data, most)
             if next(made.pieces(), None) is None:
                 raise Refusal("validation", "it has no samples", data.at(), "look whether its path is right")
@@ -78,7 +81,19 @@ class Validation:
         return made
 
     def pieces(self) -> Iterator[tuple[Any, Any]]:
-        """(inputs, target) of each piece."""
+        """(inputs, target) of each piece, which may take as long as a batch."""
+        made = self.read()
+        with contextlib.closing(made):
+            while True:
+                with self.data.source.blamed(
+                    "validation", "a piece cannot be read", "iterate over what validation() returns"
+                ), bounded(self.data.patience):
+                    piece = next(made, None)
+                if piece is None:
+                    return
+                yield piece
+
+    def read(self) -> Generator[tuple[Any, Any], None, None]:
         seed_all(self.data.seed, "validation")  # for what samples draw
         reader = self.data.reader
         if isinstance(reader, Stream):

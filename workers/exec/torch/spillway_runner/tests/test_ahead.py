@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -10,12 +12,14 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, ContextManager, Iterator
 
 import pytest
 import torch
 
+from spillway_runner import ahead
 from spillway_runner.data import Data
+from spillway_runner.patience import bounded
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import Source
 from spillway_runner.values import tensors
@@ -385,6 +389,89 @@ def test_other_parts_in_the_middle_are_refused(started: StartData, then: str, to
         data.batch(step)
     message = refused(data, 2)["message"]
     assert "the batch of step 2 is (inputs, target) " in message and told in message, message
+
+
+LONG = """
+import signal
+import time
+import torch
+left = []
+def data():
+    def batches():
+        for step in range(8):
+            left.append(signal.getitimer(signal.ITIMER_REAL)[0])
+            time.sleep(0.5)
+            left.append(signal.getitimer(signal.ITIMER_REAL)[0])
+            yield torch.full((4, 1), step + 0.0), torch.zeros(4)
+    return batches()
+"""
+
+
+def test_each_batch_that_a_resume_passes_over_has_its_time(started: StartData) -> None:
+    data = started(LONG, workers=0, patience=3000.0)
+    assert data.batch(3)[0][0].tolist() == [[3.0]] * 4
+    left = data.source.module.left
+    assert len(left) == 8
+    assert all(begins > ended for ended, begins in zip(left[1::2], left[2::2])), left
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_a_process_has_the_time_for_what_a_resume_passes_over(
+    started: StartData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[float] = []
+
+    def noted(seconds: float) -> ContextManager[None]:
+        bounds.append(seconds)
+        return bounded(seconds)
+
+    data = started(KINDS, "iterable", 1)
+    rows = started(KINDS, "rows", 1)
+    monkeypatch.setattr(ahead, "bounded", noted)
+    for made, step in [(data, 5), (data, 6), (data, 5), (rows, 5)]:
+        made.batch(step)
+    assert bounds == [6 * 60 + ahead.GRACE, 60 + ahead.GRACE, 6 * 60 + ahead.GRACE, 60 + ahead.GRACE]
+
+
+HUNG = """
+import os, sys, time
+from torch.utils.data import DataLoader
+from spillway_runner.data import Data
+from spillway_runner.source import Source
+
+class Hung:
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        print(begun[0], os.getpid(), flush=True)
+        time.sleep(3600)
+
+begun = [0]
+def begin(worker):
+    begun[0] = 1
+
+def data():
+    return DataLoader(Hung(), 4, num_workers=1, worker_init_fn=begin)
+
+if __name__ == "__main__":
+    Data(Source(sys.argv[1]), "", 4, 0).batch(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends processes with another one")
+def test_a_process_of_a_dataloader_holds_no_pipe_of_one_that_was_killed(source: MakeSource) -> None:
+    path = source(HUNG).path
+    package = Path(ahead.__file__).parents[1]
+    command = [sys.executable, "-B", path, path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(package)}) as process:
+        assert process.stdout is not None
+        begun, worker = map(int, process.stdout.readline().split())
+        assert begun == 1  # by the user's own function
+        process.kill()
+        ended, _, _ = select.select([process.stdout], [], [], 60)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+        assert ended and process.stdout.read() == b""
 
 
 def test_processes_end_with_the_data(started: StartData) -> None:

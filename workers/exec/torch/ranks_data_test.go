@@ -1,0 +1,106 @@
+package torch_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	spillway "github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/exec/torch"
+	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
+)
+
+// TestPartsOfReplicasThatReadOtherDataAreRefused has data() shuffle by a generator that nobody seeds: the inputs of the
+// first part are those of other samples than the targets of the last.
+func TestPartsOfReplicasThatReadOtherDataAreRefused(t *testing.T) {
+	t.Parallel()
+	const text = `
+import numpy
+import torch
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+def data():
+    order = numpy.random.default_rng().permutation(64)
+    x = torch.arange(256.0).reshape(64, 4) / 256
+    return x[order], x.sum(1, keepdim=True)[order]
+`
+	path := filepath.Join(t.TempDir(), "model.py")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := torch.New(torch.Options{Python: torchtest.Python2(t), Model: path + ":build", Repeats: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Load(t.Context(), replicated(2, "", "input_1 _0", "_1 _2 loss"))
+	const want = "two processes that read the data find other samples"
+	if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, spillway.ErrRequest) {
+		t.Errorf("got the error %v; want one that says %q", err, want)
+	}
+}
+
+// TestReplicasGoByValidationDataAlike has schedulers that go by what the first replica alone looks at, or by how long
+// the training is.
+func TestReplicasGoByValidationDataAlike(t *testing.T) {
+	t.Parallel()
+	const text = `
+import torch
+from torch import nn
+
+def build():
+    return nn.Linear(4, 1)
+
+def points(seed):
+    x = torch.randn(64, 4, generator=torch.Generator().manual_seed(seed))
+    return x, x.sum(1, keepdim=True)
+
+def data():
+    return points(1)
+
+def validation():
+    return points(2)
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+`
+	python := torchtest.Python2(t)
+	for name, scheduler := range map[string]string{
+		"a plateau": `
+def scheduler(optimizer):
+    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.3, patience=0)
+`,
+		"the length": `
+def scheduler(optimizer, total_steps):
+    return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=total_steps)
+`,
+	} {
+		path := filepath.Join(t.TempDir(), "model.py")
+		if err := os.WriteFile(path, []byte(text+scheduler), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e, err := torch.New(torch.Options{Python: python, Model: path + ":build", Repeats: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, two := replicated(1, ""), replicated(2, "")
+		one.Steps, two.Steps = 4, 4
+		one.Optimizer, two.Optimizer = spillway.Optimizer{}, spillway.Optimizer{}
+		var want, got []float64
+		whole := load(t, e, one)
+		run, replicas := engine(t, whole, one), load(t, e, two)
+		for step := range int64(4) {
+			report, err := run.Step(t.Context(), step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, report.Loss, evaluate(t, whole).Loss)
+			got = append(append(got, wholeSteps(t, replicas, step, step+1)...), evaluate(t, replicas).Loss)
+		}
+		alike(t, name, want, got, 1e-5)
+	}
+}
