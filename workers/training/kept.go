@@ -107,10 +107,11 @@ func (w wishes) differ(other wishes) (names []string) {
 	return names
 }
 
-// kept is the plan as checkpoints keep it; nil where it is of replicas, or has numbers that JSON has not.
+// kept is the plan as checkpoints keep it, that of one where there are replicas; nil where it has numbers that JSON has
+// not.
 func (p planned) kept() json.RawMessage {
-	if p.layout.Replicas > 1 {
-		return nil
+	if p.ofOne != nil {
+		return p.ofOne
 	}
 	k := keptPlan{
 		Wishes: p.wishes, Training: p.training, Dataset: p.dataset, CheckpointSeconds: p.checkpoint.Seconds(),

@@ -3,6 +3,7 @@ package training
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -59,6 +60,8 @@ type planned struct {
 	// wishes are what it was made for, and devices what was there.
 	wishes  wishes
 	devices deviceSet
+	// ofOne is the plan of one replica as checkpoints keep it; nil where there are no others.
+	ofOne json.RawMessage
 	// reused says that it was kept by a checkpoint; setup and choice are what it was chosen by where it was not.
 	reused bool
 	setup  setup
