@@ -43,6 +43,9 @@ type Training struct {
 	// PredictedStepSeconds and StepSeconds are the time of a step; the second is a median.
 	PredictedStepSeconds float64 `json:"predicted_step_seconds"`
 	StepSeconds          float64 `json:"step_seconds,omitempty"`
+	// FLOPs is how many floating-point operations a step takes for its products, both passes, without what is computed
+	// again; 0 where that is not known.
+	FLOPs float64 `json:"flops,omitempty"`
 	// Bubble is the measured part of the parts' time in which they wait, from 0 to 1.
 	Bubble float64 `json:"bubble,omitempty"`
 	// Workers is how many tasks train the model together, each of which has all of it and computes a part of each step; 0
@@ -74,6 +77,9 @@ type TrainingPart struct {
 	Ops   int    `json:"ops"`
 	First string `json:"first,omitempty"`
 	Last  string `json:"last,omitempty"`
+	// PeakFLOPS is how many floating-point operations its device does in a second when it does nothing but products of
+	// matrices; 0 where nobody measured it.
+	PeakFLOPS float64 `json:"peak_flops,omitempty"`
 	// Recompute says that activations are computed again before the backward pass.
 	Recompute bool `json:"recompute,omitempty"`
 	// PredictedPeakBytes and PeakBytes are the most that it holds; CapacityBytes is what it may hold, 0 where nothing
@@ -133,6 +139,8 @@ func (t Training) Validate() error {
 	case !duration(t.PredictedStepSeconds) || !duration(t.StepSeconds):
 		return fmt.Errorf("a step of %g s, predicted %g s: both must be between 0 and %g", t.StepSeconds,
 			t.PredictedStepSeconds, maxStepSeconds)
+	case !(t.FLOPs >= 0) || math.IsInf(t.FLOPs, 0):
+		return fmt.Errorf("a step of %g operations: give a number from 0", t.FLOPs)
 	case t.Workers < 0 || t.Workers > maxTrainingWorkers:
 		return fmt.Errorf("%d workers: give 0 to %d", t.Workers, maxTrainingWorkers)
 	case !duration(t.ExchangeSeconds):
@@ -175,6 +183,8 @@ func (p TrainingPart) validate() error {
 	case p.PredictedPeakBytes < 0 || p.PeakBytes < 0 || p.CapacityBytes < 0:
 		return fmt.Errorf("a peak of %d bytes, predicted %d, of %d: none can be negative", p.PeakBytes, p.PredictedPeakBytes,
 			p.CapacityBytes)
+	case !(p.PeakFLOPS >= 0) || math.IsInf(p.PeakFLOPS, 0):
+		return fmt.Errorf("%g operations a second at most: give a number from 0", p.PeakFLOPS)
 	case !duration(p.PredictedBusySeconds) || !duration(p.BusySeconds):
 		return fmt.Errorf("busy for %g s, predicted %g s: both must be between 0 and %g", p.BusySeconds,
 			p.PredictedBusySeconds, maxStepSeconds)

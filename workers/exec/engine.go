@@ -38,8 +38,8 @@ type StepReport struct {
 	// Loss is the sum, over the micro-batches in their order, of the mean loss times the micro-batch's share of the
 	// samples.
 	Loss float64
-	// Samples is how many samples the batch had.
-	Samples int
+	// Samples is how many samples the batch had, Tokens how many tokens; 0 where it has none.
+	Samples, Tokens int
 	// Duration is the time from the first forward pass until all parameters are updated, Data the time that was waited for
 	// the batch before.
 	Duration, Data time.Duration
@@ -208,6 +208,7 @@ func (e *Engine) train(ctx context.Context, step int64) (StepReport, error) {
 	for _, n := range batch.Samples {
 		report.Samples += n
 	}
+	report.Tokens = batch.Tokens
 	r := newRun(e, step, batch)
 	started := time.Now()
 	err = r.all(ctx)

@@ -80,6 +80,10 @@ type Probe struct {
 	Working []Working
 	// Tied are trained parameters that several operations read and that may be apart all the same.
 	Tied []Tied
+	// FLOPs is how many floating-point operations the forward pass of Samples samples takes for its products, two for each
+	// multiplication with an addition, and PeakFLOPS how many of them the device does in a second when it does nothing but
+	// products of matrices in that precision; 0 where they are not known.
+	FLOPs, PeakFLOPS float64
 	// Slowdown is how many times as long as in Float32 a product takes in the wanted precision on a CPU, which may have to
 	// imitate it; 0 where that was not measured.
 	Slowdown float64
@@ -96,7 +100,9 @@ type Fetching struct {
 	// Batch is the size of their tensors, Working the most memory that is taken meanwhile, those tensors included.
 	Batch, Working quantity.Bytes
 	// Processes is how many can fetch at once, as [Layout.DataWorkers]; 0 where none can beside the part that computes.
-	Processes int
+	// Unasked is how many of them may where nobody has asked for some: one where the data hold files open, in which
+	// several processes would move each other's place.
+	Processes, Unasked int
 }
 
 // Tied is a trained parameter that several operations read, such as the embedding of a language model that is its head
@@ -181,6 +187,10 @@ type Layout struct {
 	Compile bool
 	// Optimizer updates the parameters.
 	Optimizer Optimizer
+	// Steps is how many steps the training has altogether; 0 is Epochs passes over the data, or not known where that is 0,
+	// too. A model's scheduler may go by it.
+	Steps  int64
+	Epochs int
 	// Replicas is how many copies of the parts train together, each on its share of every batch: replica r has the samples
 	// from r*Batch/Replicas to (r+1)*Batch/Replicas, rounded down, and cuts them into MicroBatches. 0 is 1.
 	Replicas int
@@ -335,7 +345,8 @@ type Data struct {
 // Evaluator is a [Pipeline] that can look at validation data.
 type Evaluator interface {
 	// Evaluate runs the model over all validation data, in the modes that it has for evaluation and without gradients. It
-	// is called when no stage runs, and no step after it is another for it: modes, buffers and generators are as before.
+	// is called when no stage runs, and no step after it is another for it: modes, buffers and generators are as before. A
+	// model's scheduler may go by what it shows, as ReduceLROnPlateau does.
 	// Without validation data it returns [ErrNoValidation].
 	Evaluate(ctx context.Context) (Evaluation, error)
 }
@@ -356,6 +367,8 @@ type Batch struct {
 	MicroBatches []Message
 	// Samples counts those of each micro-batch.
 	Samples []int
+	// Tokens is how many all of them have together; 0 where they are no sequences of tokens.
+	Tokens int
 }
 
 // Stage is a loaded part. One goroutine at a time calls its methods, except what Export returns.

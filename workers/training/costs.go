@@ -48,7 +48,11 @@ type model struct {
 	// not known.
 	validates bool
 	metrics   []string
-	base      quantity.Bytes
+	// flops is what the forward pass of a sample takes, peaks what a device of a class does at most in a second; 0 where
+	// they are not known.
+	flops float64
+	peaks map[string]float64
+	base  quantity.Bytes
 	// shape is the graph of the largest probe; its sizes are those of samples samples, and its costs are not used.
 	shape   graph.Graph
 	samples int
@@ -92,12 +96,23 @@ type prober struct {
 	recompute bool // every part computes its activations again
 	// microBatches is their number where it is decided, else 0.
 	microBatches int
+	// steps and epochs are those of the job.
+	steps  int64
+	epochs int
 	// logger is told of models that cannot be rehearsed; nil rehearses none.
 	logger *slog.Logger
 	// limit is what the limits of this process leave of the host's memory; 0 is no limit.
 	limit quantity.Bytes
 	model model
 	call  float64 // what a call to another process takes, in seconds
+	// least is how many samples a micro-batch has at least, where nobody wants others: 2 where one sample alone was not
+	// looked at, or has other operations, as in models that ask how many there are. 0 is 1.
+	least int
+}
+
+// alike reports whether two probes found the same operations.
+func alike(a, b exec.Probe) bool {
+	return slices.EqualFunc(a.Graph.Ops, b.Graph.Ops, func(one, other graph.Op) bool { return one.ID == other.ID })
 }
 
 // fewer is by how much the small probe is smaller than the large one.
@@ -111,6 +126,7 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 		return nil
 	}
 	many, fits := p.batch, true
+	var alone *exec.Probe // of one sample
 	// The whole model with a whole batch may be more than the device holds, or than the limit of this attempt leaves for
 	// a plan: one sample tells.
 	if bound := p.bound(device); bound > 0 {
@@ -118,6 +134,7 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 		if err != nil {
 			return err
 		}
+		alone = &one
 		bounded := device
 		bounded.Memory = bound
 		has := room(bounded, one.Base)
@@ -129,27 +146,11 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 			many = 1
 		}
 	}
-	least := (p.batch + many - 1) / many // micro-batches
-	many = p.batch / least
-	most := min(p.batch, least*fewer)
-	if p.microBatches > least {
-		most = p.microBatches
-	}
-	few := p.batch / most
-	small, err := p.probe(ctx, device, few)
-	p.warnOfImitation(ctx, device, small)
+	small, large, least, most, err := p.twice(ctx, device, many, alone)
 	if err != nil {
 		return err
 	}
-	if small.Dataset > 0 && p.batch > small.Dataset {
-		return refused("a batch of %d of %d samples of data; choose a smaller one", p.batch, small.Dataset)
-	}
-	large := small
-	if many > few {
-		if large, err = p.probe(ctx, device, many); err != nil {
-			return err
-		}
-	}
+	p.warnOfImitation(ctx, device, small)
 	if p.logger == nil {
 		return p.learn(name, small, large, nil)
 	}
@@ -174,6 +175,50 @@ func (p *prober) class(ctx context.Context, device exec.Device, beside []exec.De
 	small.Forward, small.Backward = graph.Seconds(made.small.pace.forward), graph.Seconds(made.small.pace.backward)
 	large.Forward, large.Backward = graph.Seconds(made.large.pace.forward), graph.Seconds(made.large.pace.backward)
 	return p.learn(name, small, large, &made)
+}
+
+// twice probes the model with few samples and with many, which are what a batch has in most and in least micro-batches.
+// alone is a probe of one sample, if there was one.
+func (p *prober) twice(
+	ctx context.Context, device exec.Device, many int, alone *exec.Probe,
+) (small, large exec.Probe, least, most int, err error) {
+	least = (p.batch + many - 1) / many
+	many = p.batch / least
+	most = min(p.batch, least*fewer)
+	if p.microBatches > least {
+		most = p.microBatches
+	}
+	few := p.batch / most
+	if small, err = p.probe(ctx, device, few); err != nil {
+		return small, large, least, most, err
+	}
+	if small.Dataset > 0 && p.batch > small.Dataset {
+		return small, large, least, most, refused("a batch of %d of %d samples of data; choose a smaller one", p.batch,
+			small.Dataset)
+	}
+	large = small
+	if many > few {
+		if large, err = p.probe(ctx, device, many); err != nil {
+			return small, large, least, most, err
+		}
+	}
+	if few == 1 {
+		alone = &small
+	}
+	switch differ := alone == nil || !alike(*alone, large); {
+	case !differ:
+	case few > 1:
+		p.least = 2
+	case p.microBatches == p.batch: // all have one
+		large, least = small, most
+	case p.microBatches == 0 || p.batch/p.microBatches > 1:
+		p.least, few = 2, min(2, many)
+		small, most = large, p.batch/few
+		if many > few {
+			small, err = p.probe(ctx, device, few)
+		}
+	}
+	return small, large, least, most, err
 }
 
 // bound is what the unsplit model may take where it is tried out on a device; 0 is no bound.
@@ -276,6 +321,7 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 		}
 		*m = model{
 			classes: map[string][]work{}, performances: map[string]performance{}, digest: large.Model,
+			flops: large.FLOPs / float64(max(large.Samples, 1)), peaks: map[string]float64{},
 			dataset: large.Dataset, validates: large.Validates, metrics: large.Metrics, base: large.Base,
 			order: order, rank: make([]int, len(order)),
 		}
@@ -319,6 +365,7 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 		}
 	}
 	m.classes[class] = works
+	m.peaks[class] = max(small.PeakFLOPS, large.PeakFLOPS)
 	if made != nil {
 		m.performances[class] = *made
 	}

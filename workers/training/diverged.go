@@ -22,7 +22,9 @@ func (t *trainer) diverged(ctx context.Context, cause error) error {
 		return cause
 	}
 	t.keeper.drain(ctx)
-	within, cancel := context.WithTimeout(ctx, mostRepeated)
+	until, ended := unlessStopped(ctx, t.job.Stop)
+	defer ended()
+	within, cancel := context.WithTimeout(until, mostRepeated)
 	defer cancel()
 	for {
 		from, err := t.newest()
@@ -33,6 +35,8 @@ func (t *trainer) diverged(ctx context.Context, cause error) error {
 			from.Meta.Step, "to_step", loss.Step)
 		again, err := t.repeated(within, from, loss.Step)
 		switch {
+		case errors.Is(context.Cause(until), ErrStopped): // it is lost all the same
+			return fmt.Errorf("%w; the steps before were not repeated to the end to find it, as that was stopped", cause)
 		case err != nil:
 			return fmt.Errorf("%w; the steps before were repeated to find it, which failed: %w", cause, err)
 		case again == nil:

@@ -2,6 +2,7 @@ package training_test
 
 import (
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,5 +51,28 @@ func TestAStepThatLeftAParameterWithoutANumberIsFoundByRepeatingIt(t *testing.T)
 				t.Errorf("%s is called good: %v", bad, err)
 			}
 		})
+	}
+}
+
+// The first steps overflow, as the loss is scaled by 65536.
+func TestATrainingInFloat16IsRehearsedAsItIsTrained(t *testing.T) {
+	t.Parallel()
+	e, err := torch.New(torch.Options{
+		Python: torchtest.Python2(t), Repeats: 1, Model: filepath.Join("..", "exec", "torch", "testdata", "half.py:build"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	result, err := training.Run(t.Context(), training.Job{
+		Executor: e, Devices: devices("a"), Partitions: 1, Batch: 16, Steps: 12, Seed: 4, Precision: exec.Float16,
+		CheckpointEvery: -1, Directory: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}, training.Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(log.String(), "cannot be tried out") || len(result.Losses) != 12 ||
+		!(result.Losses[11] < result.Losses[0]) {
+		t.Errorf("losses %v, and it says %s", result.Losses, log.String())
 	}
 }

@@ -18,8 +18,8 @@ const (
 	// DefaultBatch is how many samples a step has where a job does not say.
 	DefaultBatch = 64
 	mostBatch    = 1 << 24
-	// mostDataWorkers is more than hosts have cores.
-	mostDataWorkers = 1024
+	// MostDataWorkers are the most processes that may fetch data: more than hosts have cores.
+	MostDataWorkers = 1024
 )
 
 // deviceSet is what may be used.
@@ -68,6 +68,9 @@ func (j Job) normalized() (Job, deviceSet, error) {
 		return j, deviceSet{}, fmt.Errorf("%d parts on %d devices; choose at most as many, or name more devices",
 			j.Partitions, len(devices.all))
 	}
+	if j.Steps == 0 {
+		j.Epochs = cmp.Or(j.Epochs, 1)
+	}
 	j.Schedule = cmp.Or(j.Schedule, OneForwardOneBackward)
 	j.Precision = cmp.Or(j.Precision, exec.Float32)
 	j.Recompute = cmp.Or(j.Recompute, RecomputeAuto)
@@ -114,9 +117,9 @@ func (j Job) checkNumbers() error {
 	if _, err := ParseGoal(j.Best); err != nil {
 		problems = append(problems, fmt.Errorf("best: %w", err))
 	}
-	if j.DataWorkers < NoDataWorkers || j.DataWorkers > mostDataWorkers || j.DataTimeout < 0 {
+	if j.DataWorkers < NoDataWorkers || j.DataWorkers > MostDataWorkers || j.DataTimeout < 0 {
 		problems = append(problems, fmt.Errorf("%d processes for the data, with a timeout of %v; want %d to %d processes, "+
-			"and no timeout below 0", j.DataWorkers, j.DataTimeout, NoDataWorkers, mostDataWorkers))
+			"and no timeout below 0", j.DataWorkers, j.DataTimeout, NoDataWorkers, MostDataWorkers))
 	}
 	o := j.Optimizer
 	for _, n := range []struct {

@@ -50,8 +50,9 @@ type wishes struct {
 	Recompute    string         `json:"recompute"`
 	// Beside says that checkpoints are copied beside the steps.
 	Beside bool `json:"checkpoints_beside"`
-	// DataWorkers is [Job.DataWorkers].
-	DataWorkers int `json:"data_workers,omitempty"`
+	// DataWorkers is [Job.DataWorkers], Best [Job.Best], whose metric a probe looks for.
+	DataWorkers int    `json:"data_workers,omitempty"`
+	Best        string `json:"best,omitempty"`
 
 	Devices []wishedDevice `json:"devices"`
 }
@@ -71,6 +72,7 @@ func wishesOf(job Job, devices deviceSet) wishes {
 		Executor: job.Executor.Name(), Partitions: job.Partitions, Batch: job.Batch, MicroBatches: job.MicroBatches,
 		Schedule: job.Schedule, Precision: job.Precision, Compile: job.Compile, Optimizer: job.Optimizer,
 		Clipped: job.ClipNorm > 0, Recompute: job.Recompute, Beside: job.CheckpointEvery >= 0, DataWorkers: job.DataWorkers,
+		Best: job.Best,
 	}
 	for i, d := range devices.all {
 		one := wishedDevice{Kind: exec.CPU, Threads: d.Threads}
@@ -107,11 +109,11 @@ func (w wishes) differ(other wishes) (names []string) {
 	return names
 }
 
-// kept is the plan as checkpoints keep it, that of one where there are replicas; nil where it has numbers that JSON has
-// not.
+// kept is the plan as checkpoints keep it; nil where it is made anew each time, as of replicas, and where it has
+// numbers that JSON has not.
 func (p planned) kept() json.RawMessage {
-	if p.ofOne != nil {
-		return p.ofOne
+	if len(p.devices.all) == 0 {
+		return nil
 	}
 	k := keptPlan{
 		Wishes: p.wishes, Training: p.training, Dataset: p.dataset, CheckpointSeconds: p.checkpoint.Seconds(),
@@ -148,7 +150,7 @@ func reused(job Job, devices deviceSet, from exec.Checkpoint) (planned, error) {
 	t, count := k.Training, len(k.Parts)
 	if t.Model != from.Meta.Model || t.Batch != job.Batch || t.MicroBatches < 1 || t.MicroBatches > t.Batch ||
 		count < 1 || count > len(devices.all) || count != len(t.Parts) || job.Partitions > 0 && count != job.Partitions ||
-		!(k.CheckpointSeconds >= 0) || k.Dataset < 0 || k.DataWorkers < 0 || k.DataWorkers > mostDataWorkers {
+		!(k.CheckpointSeconds >= 0) || k.Dataset < 0 || k.DataWorkers < 0 || k.DataWorkers > MostDataWorkers {
 		return planned{}, errors.New("that of the checkpoint contradicts itself")
 	}
 	p := planned{

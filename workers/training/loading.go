@@ -24,7 +24,7 @@ const (
 type loading struct {
 	seconds        line // to fetch, by samples, by one thread
 	batch, working line // bytes of the tensors, and of what is held meanwhile, by samples
-	most           int  // processes that can fetch at once
+	most, unasked  int  // processes that can fetch at once, and that may where nobody has asked for some
 	wanted         int  // Job.DataWorkers
 	cores          int  // that this process may use
 }
@@ -38,7 +38,7 @@ func loadingOf(small, large exec.Probe) loading {
 		seconds: through(small.Samples, large.Samples, float64(small.Fetching.Seconds), float64(large.Fetching.Seconds)),
 		batch:   bytes(func(f exec.Fetching) quantity.Bytes { return f.Batch }),
 		working: bytes(func(f exec.Fetching) quantity.Bytes { return f.Working }),
-		most:    large.Fetching.Processes,
+		most:    large.Fetching.Processes, unasked: large.Fetching.Unasked,
 	}
 }
 
@@ -67,7 +67,7 @@ func (l loading) workers(batch int, step float64, used int) int {
 	if keepUp := math.Ceil(keptUp * fetch / step); keepUp < float64(left) { // false where step is 0
 		left = max(int(keepUp), 1)
 	}
-	return min(left, l.most)
+	return min(left, l.most, l.unasked)
 }
 
 // holds is what so many processes hold besides that of the first part, in bytes, with the batches that they share with

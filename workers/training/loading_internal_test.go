@@ -16,6 +16,7 @@ func TestAsManyProcessesFetchDataAsKeepUpWithTheSteps(t *testing.T) {
 		fetch, step  float64 // in seconds
 		wanted, most int
 		cores, used  int
+		open         bool // files are
 		want         int
 	}{
 		{name: "nothing to hide", fetch: 0.0005, step: 0.01, most: 9, cores: 8, used: 1},
@@ -30,9 +31,14 @@ func TestAsManyProcessesFetchDataAsKeepUpWithTheSteps(t *testing.T) {
 		{name: "a step of unknown length", fetch: 0.5, most: 9, cores: 4, used: 1, want: 3},
 		{name: "as many as wanted", fetch: 0.0005, step: 0.1, wanted: 5, most: 9, cores: 2, used: 2, want: 5},
 		{name: "more than can be", fetch: 0.0005, step: 0.1, wanted: 5, most: 1, cores: 2, used: 2, want: 1},
+		{name: "files that are open", fetch: 0.5, step: 0.1, most: 9, cores: 8, used: 1, open: true, want: 1},
+		{name: "open files, and wanted", fetch: 0.5, step: 0.1, wanted: 5, most: 9, cores: 8, used: 1, open: true, want: 5},
 		{name: "none wanted", fetch: 0.5, step: 0.1, wanted: NoDataWorkers, most: 9, cores: 8, used: 1},
 	} {
-		l := loading{seconds: line{each: tt.fetch / 64}, most: tt.most, wanted: tt.wanted, cores: tt.cores}
+		l := loading{seconds: line{each: tt.fetch / 64}, most: tt.most, unasked: 9, wanted: tt.wanted, cores: tt.cores}
+		if tt.open {
+			l.unasked = 1
+		}
 		if got := l.workers(64, tt.step, tt.used); got != tt.want {
 			t.Errorf("%s: %d processes; want %d", tt.name, got, tt.want)
 		}
@@ -42,7 +48,7 @@ func TestAsManyProcessesFetchDataAsKeepUpWithTheSteps(t *testing.T) {
 func TestDataThatTakeLongerNeverHaveFewerProcesses(t *testing.T) {
 	t.Parallel()
 	never := func(fetch, more uint16, step uint16, cores, most uint8) bool {
-		l := loading{seconds: line{fixed: float64(fetch) / 1e3}, most: int(most), cores: int(cores)}
+		l := loading{seconds: line{fixed: float64(fetch) / 1e3}, most: int(most), unasked: 9, cores: int(cores)}
 		slower := l
 		slower.seconds.fixed += float64(more) / 1e3
 		few, many := l.workers(1, float64(step)/1e3, 1), slower.workers(1, float64(step)/1e3, 1)

@@ -139,6 +139,7 @@ type trial struct {
 	Dropout              bool
 
 	batch, parts, microBatches     int
+	replicas                       int // 2 of one part each, or 1
 	schedule, recompute, optimizer string
 	// beside has checkpoints made beside the steps; torch2 trains with PyTorch 2.
 	beside, torch2 bool
@@ -149,16 +150,16 @@ func (c trial) String() string {
 	if c.torch2 {
 		version = "2"
 	}
-	return fmt.Sprintf("torch %s, %s %dx%d length %d dropout %t, batch %d in %d, %d parts, %s, recompute %s, %s",
-		version, c.Family, c.Depth, c.Width, c.Length, c.Dropout, c.batch, c.microBatches, c.parts, c.schedule, c.recompute,
-		c.optimizer)
+	return fmt.Sprintf("torch %s, %s %dx%d length %d dropout %t, batch %d in %d, %d parts of %d, %s, recompute %s, %s",
+		version, c.Family, c.Depth, c.Width, c.Length, c.Dropout, c.batch, c.microBatches, c.parts, c.replicas, c.schedule,
+		c.recompute, c.optimizer)
 }
 
 // drawTrial draws a case whose steps take 20 to 300 ms.
 func drawTrial(r *rand.Rand) trial {
 	one := func(of ...int) int { return of[r.IntN(len(of))] }
 	word := func(of ...string) string { return of[r.IntN(len(of))] }
-	c := trial{torch2: r.IntN(2) == 0, Dropout: r.IntN(2) == 0, beside: r.IntN(2) == 0}
+	c := trial{torch2: r.IntN(2) == 0, Dropout: r.IntN(2) == 0, beside: r.IntN(4) == 0}
 	if c.Family = word("mlp", "cnn", "transformer", "gpt2"); c.Family == "gpt2" {
 		c.torch2 = true // the other has no transformers
 	}
@@ -170,9 +171,15 @@ func drawTrial(r *rand.Rand) trial {
 	default:
 		c.Width, c.Depth, c.Length, c.batch = one(128, 192, 256), 2+r.IntN(3), one(32, 64, 128), one(8, 16)
 	}
-	c.parts, c.microBatches = 1+r.IntN(2), one(1, 2, 4, 8)
+	c.parts, c.replicas, c.microBatches = 1+r.IntN(2), 1, one(1, 2, 4, 8)
+	if c.torch2 && c.parts == 1 && r.IntN(3) == 0 {
+		c.replicas, c.microBatches = 2, min(c.microBatches, c.batch/2)
+	}
 	c.schedule, c.recompute = word(training.OneForwardOneBackward, training.GPipe),
 		word(training.RecomputeNever, training.RecomputeAlways)
+	if c.replicas > 1 && c.Family == "gpt2" { // its replicas cannot compute the loss again yet
+		c.recompute = training.RecomputeNever
+	}
 	c.optimizer = word(exec.SGD, exec.Momentum, exec.Adam, exec.AdamW)
 	return c
 }
@@ -292,9 +299,10 @@ func predicted(t *testing.T, c trial) (first, second outcome) {
 	var log bytes.Buffer
 	job := training.Job{
 		Executor: e, Partitions: c.parts, Devices: devices, Batch: c.batch, MicroBatches: c.microBatches,
-		Schedule: c.schedule, Recompute: c.recompute, Seed: 3, Directory: t.TempDir(), CheckpointEvery: -1,
-		Optimizer: exec.Optimizer{Kind: c.optimizer, LearningRate: 1e-4},
-		Logger:    slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Replicas: c.replicas, Schedule: c.schedule, Recompute: c.recompute, Seed: 3, Directory: t.TempDir(),
+		CheckpointEvery: -1,
+		Optimizer:       exec.Optimizer{Kind: c.optimizer, LearningRate: 1e-4},
+		Logger:          slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if c.beside {
 		job.CheckpointEvery = 2 * time.Second

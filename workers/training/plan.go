@@ -3,7 +3,6 @@ package training
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -60,18 +59,21 @@ type planned struct {
 	// wishes are what it was made for, and devices what was there.
 	wishes  wishes
 	devices deviceSet
-	// ofOne is the plan of one replica as checkpoints keep it; nil where there are no others.
-	ofOne json.RawMessage
 	// reused says that it was kept by a checkpoint; setup and choice are what it was chosen by where it was not.
 	reused bool
 	setup  setup
 	choice choice
+	// spread makes of the plan of one replica that of all; nil where there is one.
+	spread func(*planned)
 }
 
 // by returns the plan of a choice instead.
 func (p planned) by(c choice, job Job) planned {
 	p.choice, p.training, p.layout = c, c.training(p.setup, job), c.best.layout(p.setup, job)
 	p.checkpoint = p.setup.checkpoint(c.best)
+	if p.spread != nil {
+		p.spread(&p)
+	}
 	return p
 }
 
@@ -97,6 +99,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	p := prober{
 		executor: job.Executor, batch: job.Batch, optimizer: job.Optimizer, precision: job.Precision, clip: job.ClipNorm > 0,
 		recompute: job.Recompute == RecomputeAlways, microBatches: job.MicroBatches, logger: job.Logger,
+		steps: job.Steps, epochs: job.Epochs,
 	}
 	if left, bounded := limitedMemory(os.DirFS("/")); bounded {
 		p.limit = max(left, 1)
@@ -111,7 +114,7 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 			}
 		}
 	}
-	s.model = p.model
+	s.model, s.least = p.model, p.least
 	if err := job.checkValidation(p.model.validates, p.model.metrics); err != nil {
 		return planned{}, err
 	}
@@ -163,13 +166,13 @@ func partNumbers(wanted, devices int) []int {
 	return numbers
 }
 
-// microBatchNumbers are those that are tried.
-func microBatchNumbers(wanted, batch int) []int {
+// microBatchNumbers are those that are tried, of so many samples at least.
+func microBatchNumbers(wanted, batch, least int) []int {
 	if wanted > 0 {
 		return []int{wanted}
 	}
 	var numbers []int
-	for m := 1; m <= min(batch, mostMicroBatches); m *= 2 {
+	for m := 1; m <= min(batch/max(least, 1), mostMicroBatches); m *= 2 {
 		numbers = append(numbers, m)
 	}
 	return numbers
@@ -226,7 +229,7 @@ func (s setup) try(ctx context.Context, job Job, devices []exec.Device) (tried, 
 	t.by, t.used = corrected(job.Past, func(p predictor.Training) (candidate, bool) {
 		return s.today(p, job.Executor.Name(), devices)
 	})
-	for _, m := range microBatchNumbers(job.MicroBatches, job.Batch) {
+	for _, m := range microBatchNumbers(job.MicroBatches, job.Batch, s.least) {
 		if ctx.Err() != nil {
 			return t, context.Cause(ctx)
 		}
@@ -308,10 +311,10 @@ func fewest(candidates []candidate) candidate {
 }
 
 // today prices a past training as this plan would, on these devices; false where it was another model, executor, number
-// of parts or kind of device.
+// of parts or kind of device, or of replicas: their steps hold what they send each other, and a share of the batch.
 func (s setup) today(t predictor.Training, executor string, devices []exec.Device) (candidate, bool) {
 	if t.Model != s.model.digest || t.Executor != executor || len(t.Parts) != len(devices) || t.Batch < 1 ||
-		t.MicroBatches < 1 || t.MicroBatches > t.Batch {
+		t.MicroBatches < 1 || t.MicroBatches > t.Batch || t.Replicas > 1 {
 		return candidate{}, false
 	}
 	if t.Schedule != OneForwardOneBackward && t.Schedule != GPipe {
@@ -383,6 +386,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		Model: s.model.digest, Executor: job.Executor.Name(), Schedule: s.schedule, Batch: s.batch,
 		MicroBatches:         c.best.microBatches,
 		PredictedStepSeconds: c.best.seconds, Alternatives: c.unfit, Reason: c.reason(job),
+		FLOPs: bothPasses * s.model.flops * float64(s.batch),
 	}
 	t.Reason += s.loading.reason(s.dataWorkers(c.best.parts[0].device, len(c.best.parts)), s.batch)
 	for _, p := range c.best.parts {
@@ -393,6 +397,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 			Device: p.device.ID, Kind: kind, Class: p.device.Class, Threads: p.device.Threads, Ops: len(p.ops),
 			First: cmp.Or(first.Name, first.ID), Last: cmp.Or(last.Name, last.ID), Recompute: p.recompute,
 			PredictedPeakBytes: quantity.Bytes(math.Ceil(p.peak)), PredictedBusySeconds: p.busy,
+			PeakFLOPS: s.model.peaks[classOf(p.device)],
 		}
 		if !math.IsInf(p.capacity, 1) {
 			one.CapacityBytes = quantity.Bytes(p.capacity)
@@ -412,6 +417,11 @@ func (c choice) training(s setup, job Job) predictor.Training {
 	})
 	return t
 }
+
+// bothPasses is by how much the products of both passes are more than those of the forward pass: the backward pass has
+// two for each of it, one for the gradient of each factor. What is computed again is no use of the device. (Chowdhery et
+// al., "PaLM", appendix B, https://arxiv.org/abs/2204.02311.)
+const bothPasses = 3
 
 // percent writes a share for people.
 func percent(share float64) string {
@@ -498,6 +508,7 @@ func (j Job) layout(microBatches, dataWorkers int) exec.Layout {
 	return exec.Layout{
 		Batch: j.Batch, MicroBatches: microBatches, Seed: j.Seed, Precision: j.Precision, Compile: j.Compile,
 		Optimizer: j.Optimizer, DataTimeout: j.DataTimeout, DataWorkers: dataWorkers,
+		Steps: j.Steps, Epochs: j.Epochs,
 	}
 }
 

@@ -269,6 +269,40 @@ func chain(n int) synthetic {
 	return s
 }
 
+// TestAModelThatHasOtherOperationsForOneSampleIsPlanned has what language models of libraries do: they look at how many
+// samples there are.
+func TestAModelThatHasOtherOperationsForOneSampleIsPlanned(t *testing.T) {
+	t.Parallel()
+	s := chain(8)
+	s.other = true
+	for _, batch := range []int{1, 2, 3, 8, 64} {
+		training, layout, err := Plan(t.Context(), Job{Executor: s, Devices: equalDevices(2, 0), Batch: batch})
+		if err != nil {
+			t.Errorf("a batch of %d: %v", batch, err)
+			continue
+		}
+		if batch > 1 && batch/training.MicroBatches < 2 {
+			t.Errorf("a batch of %d is cut into %d micro-batches, of which some have one sample", batch, layout.MicroBatches)
+		}
+	}
+	for _, wanted := range []int{1, 2, 4} {
+		if _, _, err := Plan(t.Context(), Job{
+			Executor: s, Devices: equalDevices(2, 0), Batch: 8, MicroBatches: wanted,
+		}); err != nil {
+			t.Errorf("in %d micro-batches: %v", wanted, err)
+		}
+	}
+	_, layout, err := Plan(t.Context(), Job{
+		Executor: s, Devices: equalDevices(2, 0), Partitions: 2, Batch: 8, MicroBatches: 8,
+	})
+	if err != nil {
+		t.Fatalf("micro-batches of one sample: %v", err)
+	}
+	if first := layout.Parts[0].Ops[0]; !strings.HasSuffix(first, "alone") {
+		t.Errorf("with micro-batches of one sample a part begins with operation %q", first)
+	}
+}
+
 func TestAPlanWeighsEveryNumberOfParts(t *testing.T) {
 	t.Parallel()
 	training, layout, err := Plan(t.Context(), Job{Executor: chain(8), Devices: equalDevices(4, 0), Batch: 16})
@@ -435,6 +469,7 @@ func TestAPlanLearnsFromThePastAndDoesNotSwing(t *testing.T) {
 		func(p *predictor.Training) { p.Parts = p.Parts[:1] },
 		func(p *predictor.Training) { p.MicroBatches = 0 },
 		func(p *predictor.Training) { p.Schedule = "another" },
+		func(p *predictor.Training) { p.Replicas = 2 },
 		func(p *predictor.Training) { p.Parts = []predictor.TrainingPart{{Kind: exec.CUDA}, {Kind: exec.CUDA}} },
 	} {
 		other := job.Past[0]

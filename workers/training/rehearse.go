@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -20,6 +21,10 @@ const (
 	// mostTogether bounds the devices that rehearse at the same time, as each holds the whole model.
 	mostTogether = 4
 )
+
+// mostSkipped is how many steps may overflow in Float16 before one is measured all the same: the scale of the loss is
+// below 1 then.
+const mostSkipped = 20
 
 // A rehearsal trains the unsplit model for a few steps as it is trained later: with the data, the loss, dropout,
 // gradients that are added up, and the optimizer. The operations, which a probe measures one by one, are scaled to it.
@@ -116,6 +121,7 @@ type act struct {
 	pipeline exec.Pipeline
 	batch    exec.Batch
 	clip     bool
+	scaled   bool          // the loss is, so that gradients may overflow
 	again    bool          // the activations are computed again
 	call     float64       // what a call takes besides its work, in seconds
 	load     time.Duration // until it was loaded
@@ -125,7 +131,7 @@ func (p *prober) act(ctx context.Context, device exec.Device, microBatches int) 
 	began := time.Now()
 	pipeline, err := p.executor.Load(ctx, exec.Layout{
 		Parts: []exec.Part{{Device: device, InFlight: 1, Recompute: p.recompute}}, Batch: p.batch, MicroBatches: microBatches,
-		Precision: p.precision, Optimizer: p.optimizer, Timed: true,
+		Precision: p.precision, Optimizer: p.optimizer, Steps: p.steps, Epochs: p.epochs, Timed: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load the model for a rehearsal: %w", err)
@@ -138,7 +144,8 @@ func (p *prober) act(ctx context.Context, device exec.Device, microBatches int) 
 		return nil, errors.Join(fmt.Errorf("get a batch for a rehearsal: %w", err), pipeline.Close())
 	}
 	return &act{
-		pipeline: pipeline, batch: batch, clip: p.clip, again: p.recompute, call: p.call, load: time.Since(began),
+		pipeline: pipeline, batch: batch, clip: p.clip, scaled: p.precision == exec.Float16, again: p.recompute,
+		call: p.call, load: time.Since(began),
 	}, nil
 }
 
@@ -146,6 +153,7 @@ func (p *prober) act(ctx context.Context, device exec.Device, microBatches int) 
 type durations struct {
 	forward, again, first, others []float64 // passes; first is the backward pass that makes the gradients
 	step                          float64
+	skipped                       bool // its gradients overflowed, so that nothing was updated
 }
 
 // step trains once.
@@ -189,11 +197,17 @@ func (a *act) step(ctx context.Context) (durations, error) {
 	var err error
 	d.step, err = timed(func() error {
 		scale := 1.0
-		if a.clip {
-			if _, err := stage.GradientSquares(ctx); err != nil {
+		if a.clip || a.scaled {
+			squares, err := stage.GradientSquares(ctx)
+			if err != nil {
 				return err
 			}
-			scale = 0.5
+			if a.clip {
+				scale = 0.5
+			}
+			if d.skipped = a.scaled && (math.IsNaN(squares) || math.IsInf(squares, 0)); d.skipped {
+				scale = 0
+			}
 		}
 		_, err := stage.Step(ctx, scale)
 		return err
@@ -203,8 +217,12 @@ func (a *act) step(ctx context.Context) (durations, error) {
 
 // run measures some steps.
 func (a *act) run(ctx context.Context) (rehearsal, error) {
-	if _, err := a.step(ctx); err != nil {
-		return rehearsal{}, fmt.Errorf("rehearse: %w", err)
+	for range mostSkipped { // the first step allocates, and one that is skipped updates nothing
+		if d, err := a.step(ctx); err != nil {
+			return rehearsal{}, fmt.Errorf("rehearse: %w", err)
+		} else if !d.skipped {
+			break
+		}
 	}
 	var all durations
 	var steps []float64

@@ -47,15 +47,7 @@ func (j Job) replicas() int { return max(j.Replicas, 1) }
 // sharded reports whether replicas divide something.
 func (j Job) sharded() bool { return j.Sharding != "" && j.Sharding != exec.ShardNone }
 
-// planReplicas decides how replicas train. They are not tried.
-func (t *trainer) planReplicas(ctx context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
-	if t.planned, err = planReplicas(ctx, t.job, devices, from); err != nil {
-		return err
-	}
-	t.training = t.planned.training
-	return t.begin(from)
-}
-
+// planReplicas plans one of several replicas for all of them.
 func planReplicas(ctx context.Context, job Job, devices deviceSet, from *exec.Checkpoint) (planned, error) {
 	replicas := job.replicas()
 	distributor, can := job.Executor.(exec.Distributor)
@@ -84,7 +76,7 @@ func planReplicas(ctx context.Context, job Job, devices deviceSet, from *exec.Ch
 		same.Meta.Batch = one.Batch
 		from = &same
 	}
-	made, err := planOne(ctx, one, groups[0], from)
+	made, err := planToResume(ctx, one, groups[0], from)
 	if err != nil {
 		return planned{}, err
 	}
@@ -94,26 +86,16 @@ func planReplicas(ctx context.Context, job Job, devices deviceSet, from *exec.Ch
 				"one size; choose a batch that does, or one part", job.Batch, replicas)
 		}
 		one.Partitions = parts
-		if made, err = planOne(ctx, one, groups[0], nil); err != nil {
+		if made, err = planToResume(ctx, one, groups[0], nil); err != nil {
 			return planned{}, err
 		}
 	}
-	made.wishes, made.devices = wishesOf(one, groups[0]), groups[0]
-	made.ofOne = made.kept()
-	made.replicate(job, groups)
+	made.choice.fitting = slices.DeleteFunc(made.choice.fitting, func(c candidate) bool {
+		return len(c.parts) > 1 && job.Batch%(replicas*c.microBatches) != 0
+	})
+	made.spread = func(p *planned) { p.replicate(job, groups) }
+	made.spread(&made)
 	return made, nil
-}
-
-// planOne plans one replica, or takes the plan that a checkpoint keeps where the same is wanted.
-func planOne(ctx context.Context, one Job, devices deviceSet, from *exec.Checkpoint) (planned, error) {
-	if from != nil {
-		made, err := reused(one, devices, *from)
-		if err == nil {
-			return made, nil
-		}
-		one.Logger.InfoContext(ctx, "the plan is made anew", "checkpoint", from.Directory, "reason", err)
-	}
-	return planToResume(ctx, one, devices, from)
 }
 
 // evenly is the largest number of micro-batches, up to most, in which all have as many samples; 0 without one.

@@ -91,17 +91,13 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 // plan decides how to train, and tries that where it is worth it: then the pipeline may be loaded. It ends with ctx; a
 // pipeline lives as long as life.
 func (t *trainer) plan(ctx, life context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
-	if t.job.replicas() > 1 {
-		return t.planReplicas(ctx, devices, from)
+	if t.job.replicas() > 1 { // their plan is made anew for each attempt
+		t.planned, err = planReplicas(ctx, t.job, devices, from)
+	} else {
+		err = t.planOne(ctx, life, devices, from)
 	}
-	if devices, err = surveyedFor(ctx, t.job, devices); err != nil {
+	if err != nil {
 		return err
-	}
-	if from == nil || !t.again(ctx, life, devices, *from) {
-		if t.planned, err = planToResume(ctx, t.job, devices, from); err != nil {
-			return err
-		}
-		t.planned.wishes, t.planned.devices = wishesOf(t.job, devices), devices
 	}
 	t.training = t.planned.training
 	if err := t.begin(from); err != nil {
@@ -126,6 +122,19 @@ func (t *trainer) close() error {
 		return fmt.Errorf("end the parts: %w", err)
 	}
 	return nil
+}
+
+// planOne decides how to train without replicas: as before where a checkpoint keeps the plan, which is loaded then.
+func (t *trainer) planOne(ctx, life context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
+	if devices, err = surveyedFor(ctx, t.job, devices); err != nil {
+		return err
+	}
+	if from != nil && t.again(ctx, life, devices, *from) {
+		return nil
+	}
+	t.planned, err = planToResume(ctx, t.job, devices, from)
+	t.planned.wishes, t.planned.devices = wishesOf(t.job, devices), devices
+	return err
 }
 
 // unlessStopped returns a context that ends with ctx, or when stop yields, which makes the cause ErrStopped; call done
@@ -207,6 +216,8 @@ type trainer struct {
 	reported     time.Time // when Progressed was called last
 	looked       time.Time // when usage was read last
 	samples      int       // since reported
+	tokens       int       // since reported
+	began        time.Time // the second step
 	waited       time.Duration
 }
 
@@ -236,7 +247,7 @@ func (t *trainer) totalSteps(stepsPerEpoch int64) int64 {
 	if t.job.Steps > 0 {
 		return t.job.Steps
 	}
-	epochs := int64(max(t.job.Epochs, 1))
+	epochs := int64(t.job.Epochs)
 	if stepsPerEpoch > math.MaxInt64/epochs {
 		return math.MaxInt64
 	}
@@ -299,7 +310,11 @@ func (t *trainer) steps(ctx context.Context) error {
 		t.losses, t.loss = append(t.losses, report.Loss), report.Loss
 		t.training.Steps = step + 1
 		t.meter.Add(report)
+		if t.began.IsZero() { // the first step allocates, which tells nothing of others
+			t.began = time.Now()
+		}
 		t.samples += report.Samples
+		t.tokens += report.Tokens
 		t.waited += report.Data
 		looked, err := t.evaluate(ctx, step+1)
 		if err != nil {
@@ -379,17 +394,47 @@ func (t *trainer) progress(ctx context.Context, looked, last bool) error {
 		return nil
 	}
 	t.meter.Fill(&t.training)
-	samples, waited := t.samples, t.waited
-	t.reported, t.samples, t.waited = now, 0, 0
+	samples, tokens, waited := t.samples, t.tokens, t.waited
+	t.reported, t.samples, t.tokens, t.waited = now, 0, 0, 0
 	if t.observer.Progressed != nil && elapsed > 0 {
 		t.telling.Lock()
 		defer t.telling.Unlock()
 		t.observer.Progressed(Progress{
 			Training: t.training, Loss: t.loss, SamplesPerSecond: float64(samples) / elapsed.Seconds(),
 			Data: min(1, waited.Seconds()/elapsed.Seconds()), Validation: t.validating.last,
+			TokensPerSecond: float64(tokens) / elapsed.Seconds(), Left: t.left(now),
+			Utilization: utilization(t.training, float64(samples)/elapsed.Seconds()),
 		})
 	}
 	return nil
+}
+
+// mostLeft bounds what is told of the time that is left: a number of steps may be any.
+const mostLeft = 100 * 365 * 24 * time.Hour
+
+// left is how long the steps that are left take if they go on as they did.
+func (t *trainer) left(now time.Time) time.Duration {
+	done := int64(len(t.losses)) - 1 // since the second began
+	if done < 1 {
+		return 0
+	}
+	left := float64(now.Sub(t.began)) / float64(done) * float64(t.total-t.training.Steps)
+	return time.Duration(min(left, float64(mostLeft)))
+}
+
+// utilization is the model FLOP utilization at so many samples a second; 0 where it is not known.
+func utilization(t predictor.Training, samplesPerSecond float64) float64 {
+	peak := 0.0
+	for _, p := range t.Parts {
+		if p.PeakFLOPS <= 0 {
+			return 0
+		}
+		peak += p.PeakFLOPS
+	}
+	if peak == 0 || t.Batch == 0 {
+		return 0
+	}
+	return t.FLOPs / float64(t.Batch) * samplesPerSecond / peak
 }
 
 // usage asks every stage what it holds.

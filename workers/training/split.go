@@ -39,7 +39,9 @@ type setup struct {
 	besides   map[string]besides
 	recompute string
 	copies    copying
-	loading   loading
+	// least is how many samples a micro-batch has at least; 0 is 1.
+	least   int
+	loading loading
 }
 
 // copying says when checkpoints are copied. A copy is in the memory of the host until it is written.

@@ -133,6 +133,11 @@ func metrics(p Progress) map[string]float64 {
 		"loss": p.Loss, "samples_per_second": p.SamplesPerSecond,
 		"step_seconds": p.Training.StepSeconds,
 	}
+	for name, value := range map[string]float64{"tokens_per_second": p.TokensPerSecond, "mfu": p.Utilization} {
+		if value > 0 {
+			all[name] = value
+		}
+	}
 	if p.Validation != nil {
 		maps.Copy(all, p.Validation.Numbers())
 	}

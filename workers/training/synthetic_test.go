@@ -25,6 +25,7 @@ type synthetic struct {
 	asked *[]exec.ProbeOptions      // by all probes
 	seen  map[int]exec.Surveyed     // CUDA devices by index
 	tied  []exec.Tied
+	other bool // one sample alone has other operations
 	// slowdown is Probe.Slowdown.
 	slowdown float64
 }
@@ -61,8 +62,12 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 			Forward:  graph.Seconds(1.5 * op.forward.at(n) / speed),
 			Backward: graph.Seconds(1.25 * op.backward.at(n) / speed),
 		}
+		id := strconv.Itoa(i)
+		if s.other && o.Samples == 1 {
+			id += " alone"
+		}
 		p.Graph.Ops = append(p.Graph.Ops, graph.Op{
-			ID: strconv.Itoa(i), Costs: map[string]graph.Cost{graph.CPU: cost}, Parameters: op.parameters,
+			ID: id, Costs: map[string]graph.Cost{graph.CPU: cost}, Parameters: op.parameters,
 			Activation: op.keeps + op.activation*quantity.Bytes(o.Samples), Colour: op.colour,
 		})
 		p.Forward += cost.Forward / 1.5

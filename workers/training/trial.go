@@ -33,7 +33,10 @@ const (
 	// as many as their share leaves and as are done in triedFor.
 	leastTriedSteps = 3
 	mostTriedSteps  = 64
-	triedFor        = time.Second
+	triedFor        = 2 * time.Second
+	// heapGrowth is by how much a process on CPUs holds more in the end than in its trial: the C library cannot use all
+	// that it was given back (see "Predictions" in the README of workers/exec).
+	heapGrowth = 1.03
 	// written is how fast a checkpoint is taken to be brought to the disk, in bytes a second.
 	written = 200e6
 )
@@ -110,7 +113,8 @@ type showing struct {
 	busy    []float64 // of each part, in a step
 	bubble  float64
 	peaks   []float64     // of each part, in bytes; 0 where its executor does not tell
-	copying time.Duration // for how long a checkpoint held the training up; 0 where none was made
+	before  []float64     // the same before a checkpoint was made; nil where none was
+	copying time.Duration // for how long one held the training up
 	err     error         // why it was not tried to the end
 }
 
@@ -131,11 +135,17 @@ func (s setup) showed(c candidate, came showing) candidate {
 		if i >= len(came.peaks) || came.peaks[i] <= 0 {
 			continue
 		}
-		p.peak = came.peaks[i]
-		if came.copying > 0 { // the copy of a checkpoint is in it
-			p.most = p.peak
-		} else {
-			p.most = s.copies.most(*p)
+		grows := 1.0
+		if s.model.measured && p.device.Kind != exec.CUDA { // a process of its own
+			grows = heapGrowth
+		}
+		p.peak = came.peaks[i] * grows
+		p.most = s.copies.most(*p)
+		if i < len(came.before) {
+			// A copy may be there while a step has most, or not: it depends on how long it takes to be written.
+			alone := *p
+			alone.peak = came.before[i] * grows
+			p.most = max(p.peak, s.copies.most(alone))
 		}
 	}
 	return c
@@ -300,7 +310,9 @@ func (t *trainer) tell(ctx context.Context, c candidate, came showing) {
 // try loads a candidate and trains it for so many steps at most. Where that goes well, its pipeline is returned; with
 // back, it is as it was loaded again.
 func (t *trainer) try(ctx, life context.Context, c candidate, steps int, back bool) (showing, exec.Pipeline) {
-	layout := c.layout(t.planned.setup, t.job)
+	of := t.planned.choice
+	of.best = c
+	layout := t.planned.by(of, t.job).layout
 	pipeline, err := t.job.Executor.Load(life, layout)
 	if err != nil {
 		return showing{err: fmt.Errorf("load it: %w", err)}, nil
@@ -340,7 +352,22 @@ func (t *trainer) rehearse(
 			return came, fmt.Errorf("go back to the state that it began with: %w", err)
 		}
 	}
-	return came, nil
+	// Reading state takes memory, too.
+	came.peaks, err = peaksOf(ctx, pipeline, len(layout.Parts))
+	return came, err
+}
+
+// peaksOf asks the stages of a pipeline what each part has held at most, in any of its replicas.
+func peaksOf(ctx context.Context, pipeline exec.Pipeline, parts int) ([]float64, error) {
+	peaks := make([]float64, parts)
+	for i, stage := range pipeline.Stages() {
+		usage, err := stage.Usage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("ask stage %d what it holds: %w", i, err)
+		}
+		peaks[i%parts] = max(peaks[i%parts], float64(usage.Peak))
+	}
+	return peaks, nil
 }
 
 // scratch makes a directory among the checkpoints, where what a crash leaves is swept away by the next one.
@@ -381,6 +408,9 @@ func (t *trainer) measure(
 		meter.Add(report)
 	}
 	if t.planned.setup.copies == copiesBeside {
+		if came.before, err = peaksOf(ctx, pipeline, len(layout.Parts)); err != nil {
+			return came, err
+		}
 		copying := time.Now()
 		wait, err := exec.Save(ctx, pipeline, checkpoint, exec.Describe(t.job.Executor.Name(), layout))
 		if err != nil {
@@ -398,13 +428,6 @@ func (t *trainer) measure(
 	came.seconds, came.bubble = told.StepSeconds, told.Bubble
 	for _, p := range told.Parts {
 		came.busy = append(came.busy, p.BusySeconds)
-	}
-	for i, stage := range pipeline.Stages() {
-		usage, err := stage.Usage(ctx)
-		if err != nil {
-			return came, fmt.Errorf("ask stage %d what it holds: %w", i, err)
-		}
-		came.peaks = append(came.peaks, float64(usage.Peak))
 	}
 	return came, nil
 }

@@ -208,19 +208,31 @@ func TestWhatIsChosenAfterTrialsIsTheFastestThatWasTriedAndFits(t *testing.T) {
 	})
 }
 
-func TestTheCopyOfACheckpointThatATrialMadeIsInItsPeak(t *testing.T) {
+func TestTheCopyOfACheckpointThatATrialMadeMayBeInItsPeak(t *testing.T) {
 	t.Parallel()
 	s := setup{copies: copiesBeside}
 	c := priced(1, 1, 1, 60, 100)
 	c.parts[0].copied = 30
-	came := showing{seconds: 1, peaks: []float64{80}, copying: 1}
-	if got := s.showed(c, came).parts[0]; got.peak != 80 || got.most != 80 {
-		t.Errorf("a peak of 80 with the copy is %v, and %v at most", got.peak, got.most)
+	for name, shown := range map[string]struct {
+		came showing
+		most float64
+	}{
+		"it was there when the step had most": {showing{peaks: []float64{75}, before: []float64{45}}, 75},
+		"it was written by then":              {showing{peaks: []float64{45}, before: []float64{45}}, 75},
+		"there was none":                      {showing{peaks: []float64{45}}, 75},
+		"it took more than is known":          {showing{peaks: []float64{80}, before: []float64{45}}, 80},
+	} {
+		if got := s.showed(c, shown.came).parts[0]; got.peak != shown.came.peaks[0] || got.most != shown.most {
+			t.Errorf("%s: a peak of %v, and %v at most; want %v and %v", name, got.peak, got.most, shown.came.peaks[0],
+				shown.most)
+		}
 	}
-	came.copying = 0
-	if got := s.showed(c, came).parts[0]; got.peak != 80 || got.most != 110 {
-		t.Errorf("a peak of 80 without a copy is %v, and %v with it; want 110", got.peak, got.most)
+	s.model.measured = true
+	if got := s.showed(c, showing{peaks: []float64{45}, before: []float64{40}}).parts[0]; !near(got.peak, 45*heapGrowth) ||
+		!near(got.most, 40*heapGrowth+30) {
+		t.Errorf("of a process: a peak of %v, and %v at most", got.peak, got.most)
 	}
+	came := showing{seconds: 1, peaks: []float64{80}}
 	full, other := showing{err: exec.ErrMemory}, showing{err: errors.New("it fails")}
 	if !came.exceeds(s, c) || !full.exceeds(s, c) || other.exceeds(s, c) {
 		t.Error("what takes too much is what ran out of memory, and what held more than its device has")

@@ -91,9 +91,11 @@ func untried(t *testing.T, e exec.Executor, layout exec.Layout, clip float64) (l
 			t.Error(err)
 		}
 	}()
-	engine, err := exec.NewEngine(pipeline, order, exec.EngineOptions{ClipNorm: clip, Layout: layout})
-	if err != nil {
-		t.Fatal(err)
+	engine, whole := pipeline.(exec.Stepper)
+	if !whole {
+		if engine, err = exec.NewEngine(pipeline, order, exec.EngineOptions{ClipNorm: clip, Layout: layout}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for step := range int64(enough) {
 		report, err := engine.Step(t.Context(), step)
@@ -118,6 +120,9 @@ func checkTrial(t *testing.T, e exec.Executor, job training.Job) {
 	t.Helper()
 	on := &loads{Executor: e}
 	job.Executor, job.Directory, job.Seed, job.Steps = on, t.TempDir(), 5, enough
+	if d, can := e.(exec.Distributor); can {
+		job.Executor = distributing{on, d}
+	}
 	with, err := training.Run(t.Context(), job, training.Observer{})
 	if err != nil {
 		t.Fatal(err)
@@ -144,8 +149,9 @@ func checkTrial(t *testing.T, e exec.Executor, job training.Job) {
 		t.Errorf("a step is predicted to take %v s", with.Training.PredictedStepSeconds)
 	}
 	for i, p := range with.Training.Parts {
-		if p.PeakBytes > 0 && p.PredictedPeakBytes > p.PeakBytes {
-			t.Errorf("part %d held %v in its trial and %v in all", i, p.PredictedPeakBytes, p.PeakBytes)
+		if predicted := float64(p.PredictedPeakBytes); p.PeakBytes > 0 && predicted > 1.03*float64(p.PeakBytes)+1 {
+			t.Errorf("part %d is predicted to hold %v after its trial, in which it held no more than the %v in all", i,
+				p.PredictedPeakBytes, p.PeakBytes)
 		}
 	}
 }
@@ -233,6 +239,27 @@ func TestATrialLeavesNoTraceInWhatTorchTrains(t *testing.T) {
 			checkTrial(t, e, training.Job{Devices: devices("a", "b"), Partitions: 2, Batch: 16, MicroBatches: 2, ClipNorm: 1})
 		})
 	}
+}
+
+// distributing is loads of an executor that has replicas.
+type distributing struct {
+	*loads
+	exec.Distributor
+}
+
+func TestATrialLeavesNoTraceInWhatReplicasTrain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "model.py")
+	if err := os.WriteFile(path, []byte(traced), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := torch.New(torch.Options{Model: path + ":model", Python: torchtest.Python2(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkTrial(t, e, training.Job{
+		Devices: devices("a", "b"), Partitions: 1, Replicas: 2, Batch: 16, MicroBatches: 2, ClipNorm: 1,
+	})
 }
 
 func TestALayoutThatRunsOutOfMemoryInItsTrialIsPassedOver(t *testing.T) {

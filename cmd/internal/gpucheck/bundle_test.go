@@ -250,12 +250,13 @@ func TestAMachineOfEightGPUsIsCheckedOnOneOfThem(t *testing.T) {
 	directory, path := emulated(t, 8, `echo "--- PASS: $*"
 [ "$SPILLWAY_TEST_DEVICES" = cuda:0 ] || echo "--- FAIL: on $SPILLWAY_TEST_DEVICES"
 case $CUDA_VISIBLE_DEVICES in GPU-00000007-*) ;; *) exit 1 ;; esac
-case $SPILLWAY_TEST_PRECISION-$NVIDIA_TF32_OVERRIDE in float32-0 | bfloat16-) ;; *) exit 1 ;; esac`)
-	report, _, code := check(t, directory, path, "--only", "inventory,machine,conformance,conformance-bfloat16,assigned")
+case $SPILLWAY_TEST_PRECISION-$NVIDIA_TF32_OVERRIDE in float32-0 | bfloat16- | float16-) ;; *) exit 1 ;; esac`)
+	report, _, code := check(t, directory, path, "--only",
+		"inventory,machine,conformance,conformance-bfloat16,conformance-float16,assigned")
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	for _, name := range []string{"inventory", "machine", "conformance", "conformance-bfloat16"} {
+	for _, name := range []string{"inventory", "machine", "conformance", "conformance-bfloat16", "conformance-float16"} {
 		s := outcome(t, report, name)
 		if s.Outcome != gpucheck.Passed {
 			t.Errorf("%s is %s: %q\n%s", name, s.Outcome, s.Why, s.Log)

@@ -184,6 +184,8 @@ func (c *check) one(ctx context.Context, s step, r *Result) {
 		c.conformance(ctx, s, r, executor.Float32)
 	case stepBFloat16:
 		c.conformance(ctx, s, r, executor.BFloat16)
+	case stepFloat16:
+		c.conformance(ctx, s, r, executor.Float16)
 	default:
 		c.body(ctx, s, r)
 	}
@@ -333,6 +335,8 @@ func (s step) environment(m Machine) []string {
 		return []string{devices, "SPILLWAY_TEST_PRECISION=" + string(executor.Float32), "NVIDIA_TF32_OVERRIDE=0"}
 	case stepBFloat16:
 		return []string{devices, "SPILLWAY_TEST_PRECISION=" + string(executor.BFloat16)}
+	case stepFloat16:
+		return []string{devices, "SPILLWAY_TEST_PRECISION=" + string(executor.Float16)}
 	default:
 		return nil
 	}

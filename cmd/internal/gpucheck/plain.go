@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"slices"
 	"strconv"
-	"strings"
 
 	executor "github.com/spillway-ml/spillway/workers/exec"
 )
@@ -48,9 +47,11 @@ func variants(ctx context.Context, s Setup, r *Recorder) error {
 
 // besidePlain compares steps of the unsplit model in the executor and in a bare loop; both take turns on one device.
 func (s Setup) besidePlain(ctx context.Context, r *Recorder, how recipe, kind string, bar float64) (err error) {
-	how.precision = executor.Float32
-	if s.BFloat16 {
-		how.precision = executor.BFloat16
+	if how.precision == "" {
+		how.precision = executor.Float32
+		if s.BFloat16 {
+			how.precision = executor.BFloat16
+		}
 	}
 	path, err := writeModels(s, "plain.py")
 	if err != nil {
@@ -83,6 +84,7 @@ func (s Setup) besidePlain(ctx context.Context, r *Recorder, how recipe, kind st
 	}
 	return errors.Join(
 		compareSteps(r, "a step of the unsplit model"+kind, ours.seconds[warmSteps:], bare[warmSteps:], bar),
+		loop.work.utilisation(r, "a step of the unsplit model"+kind, ours.seconds[warmSteps:], bare[warmSteps:]),
 		r.Note("%s parameters, %d samples a step%s, %s, %d steps of each", loop.parameters, how.batch, kind, how.precision,
 			len(bare)-warmSteps),
 	)
@@ -111,11 +113,12 @@ type loop struct {
 	in         io.WriteCloser
 	lines      *bufio.Scanner
 	parameters string
+	work       work
 }
 
 func startLoop(ctx context.Context, s Setup, program string, how recipe) (*loop, error) {
 	cmd := exec.CommandContext(ctx, s.Python, "-B", program, how.function, how.data, strconv.Itoa(how.batch),
-		strconv.Itoa(how.microBatches), s.Device, string(how.precision))
+		strconv.Itoa(how.microBatches), s.Device, string(how.precision), strconv.FormatBool(how.compile))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -132,7 +135,9 @@ func startLoop(ctx context.Context, s Setup, program string, how recipe) (*loop,
 	if !l.lines.Scan() {
 		return nil, errors.Join(errors.New("plain PyTorch ended before its first step"), l.end())
 	}
-	l.parameters = strings.TrimPrefix(l.lines.Text(), "parameters ")
+	if l.parameters, l.work, err = parseWork(l.lines.Text()); err != nil {
+		return nil, errors.Join(err, l.end())
+	}
 	return l, nil
 }
 

@@ -15,11 +15,12 @@ var trialsOf = map[string]struct {
 	trials []trial
 	needs  func(trial) quantity.Bytes
 }{
-	stepLarger:   {largerTrials(), alone(largerMicroBatches)},
-	stepPlain:    {plainTrials(), alone(1)},
-	stepShared:   {sharedTrials(), beside(mostShared, sharedMicroBatches)},
-	stepPeaks:    {peaksTrials(), alone(peaksMicroBatches)},
-	stepVariants: {variantsTrials(), alone(variantsMicroBatches)},
+	stepLarger:     {largerTrials(), alone(largerMicroBatches)},
+	stepPlain:      {plainTrials(), alone(1)},
+	stepShared:     {sharedTrials(), beside(mostShared, sharedMicroBatches)},
+	stepPeaks:      {peaksTrials(), alone(peaksMicroBatches)},
+	stepVariants:   {variantsTrials(), alone(variantsMicroBatches)},
+	stepPrecisions: {precisionsTrials(), alone(1)},
 }
 
 func TestSizesFollowTheMemoryOfTheGPU(t *testing.T) {

@@ -23,6 +23,8 @@ const (
 	stepShared       = "shared"
 	stepPeaks        = "peaks"
 	stepVariants     = "variants"
+	stepPrecisions   = "precisions"
+	stepFloat16      = "conformance-float16"
 	stepBFloat16     = "conformance-bfloat16"
 	stepTransformers = "transformers"
 	stepAssigned     = "assigned"
@@ -55,6 +57,7 @@ const (
 	aDevice        // a device that torch computes on: a GPU, or CPUs where they were asked for
 	aGPU           // a GPU
 	aBFloat16      // a GPU that computes in bfloat16
+	aCompiler      // a device, and a torch that compiles models
 )
 
 // steps are all, those first whose outcome matters most. Their limits add up to more than a check may take: few steps
@@ -94,6 +97,13 @@ func steps() []step {
 		{
 			name: stepVariants, title: "steps in micro-batches and with dropout beside those of plain PyTorch",
 			limit: 75 * time.Second, needs: aDevice, body: variants,
+		},
+		{
+			name: stepPrecisions, title: "steps in bfloat16 and float16, compiled and not, beside those of plain PyTorch",
+			limit: 150 * time.Second, needs: aCompiler, body: precisions,
+		},
+		{
+			name: stepFloat16, title: "the executor keeps its contract in float16", limit: 90 * time.Second, needs: aGPU,
 		},
 		{
 			name: stepAssigned, title: "nothing but the assigned device was touched", limit: 10 * time.Second,
@@ -141,6 +151,10 @@ func (s step) lacking(m Machine) string {
 		return "torch finds no GPU: " + m.Why
 	case s.needs == aDevice:
 		return ""
+	case s.needs == aCompiler && compiles(m.Torch):
+		return ""
+	case s.needs == aCompiler:
+		return "torch " + m.Torch + " does not compile models; 2.4 and later do"
 	case m.Device != exec.CUDA:
 		return "it needs a GPU"
 	case s.needs == aBFloat16 && !m.BFloat16:

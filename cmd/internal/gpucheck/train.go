@@ -72,6 +72,7 @@ type recipe struct {
 	batch, microBatches  int
 	steps                int64
 	precision            executor.Precision // empty is float32
+	compile              bool
 }
 
 // recipe is the training of a language model in a step, in so many micro-batches.
@@ -145,6 +146,7 @@ func (s Setup) load(
 ) (*loaded, error) {
 	layout := executor.Layout{
 		Batch: how.batch, MicroBatches: how.microBatches, Seed: 3, Precision: how.precision,
+		Compile:   how.compile,
 		Optimizer: executor.Optimizer{Kind: executor.AdamW, LearningRate: rate},
 	}
 	cut := [][]string{nil}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -26,21 +27,25 @@ func (p *pipeline) Evaluate(ctx context.Context) (exec.Evaluation, error) {
 		Loss    number            `json:"loss"`
 		Metrics map[string]number `json:"metrics"`
 	}
-	for i, s := range p.stages {
-		var result any
-		if i == len(p.stages)-1 {
-			result = &told
-		}
-		if err := s.call(ctx, "evaluated", map[string]any{}, result); err != nil {
+	err := p.stages[len(p.stages)-1].call(ctx, "evaluated", map[string]any{}, &told)
+	if err != nil {
+		return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
+	}
+	found := exec.Evaluation{Samples: told.Samples, Loss: float64(told.Loss), Metrics: map[string]float64{}}
+	numbers := map[string]string{"validation_loss": text(found.Loss)} // JSON has no NaN
+	for name, value := range told.Metrics {
+		found.Metrics[name] = float64(value)
+		numbers[name] = text(found.Metrics[name])
+	}
+	for _, s := range p.stages {
+		if err := s.call(ctx, "end_evaluation", map[string]any{"numbers": numbers}, nil); err != nil {
 			return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
 		}
 	}
-	found := exec.Evaluation{Samples: told.Samples, Loss: float64(told.Loss), Metrics: map[string]float64{}}
-	for name, value := range told.Metrics {
-		found.Metrics[name] = float64(value)
-	}
 	return found, nil
 }
+
+func text(value float64) string { return strconv.FormatFloat(value, 'g', -1, 64) }
 
 // piece is some of the validation data on its way through the parts.
 type piece struct {

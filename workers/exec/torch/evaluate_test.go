@@ -239,3 +239,89 @@ func TestValidationThatCannotBeIsToldByTheProbe(t *testing.T) {
 		})
 	}
 }
+
+// TestSchedulersAreSteppedAlikeInAllParts trains with an evaluation after every second step, whole, split, and split in
+// two pipelines of which the second goes on with the state of the first.
+func TestSchedulersAreSteppedAlikeInAllParts(t *testing.T) {
+	t.Parallel()
+	common, err := os.ReadFile("testdata/validated.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const groups = `
+def optimizer(named_parameters):
+    return torch.optim.AdamW([
+        {"params": [p for n, p in named_parameters if p.dim() > 1], "name": "weights"},
+        {"params": [p for n, p in named_parameters if p.dim() < 2], "name": "others", "weight_decay": 0.0, "lr": 0.2},
+    ], lr=0.1)
+`
+	for name, scheduler := range map[string]string{
+		"a plateau": `
+def scheduler(optimizer):
+    made = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.1, patience=0)
+    return {"scheduler": made, "monitor": "zeros"}`, // which never gets better
+		"warm-up": `
+def scheduler(optimizer, total_steps):
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / 3, (total_steps - n) / total_steps))`,
+		"epochs": `
+def scheduler(optimizer):
+    return {"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1), "interval": "epoch"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "model.py")
+			if err := os.WriteFile(file, []byte(string(common)+groups+scheduler), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e, err := torch.New(torch.Options{Python: torch.RequirePython(t), Model: file + ":tied", Repeats: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole, split := layout(), layout("x linear norm drop", "linear_1 loss")
+			for _, l := range []*spillway.Layout{&whole, &split} {
+				l.Optimizer, l.Steps = spillway.Optimizer{}, 8 // the file's own; an epoch has 5 steps
+			}
+			steps := func(p spillway.Pipeline, l spillway.Layout, first, last int64) (losses []float64) {
+				run := engine(t, p, l)
+				for step := first; step < last; step++ {
+					report, err := run.Step(t.Context(), step)
+					if err != nil {
+						t.Fatal(err)
+					}
+					losses = append(losses, report.Loss)
+					if step%2 == 1 {
+						losses = append(losses, evaluate(t, p).Loss)
+					}
+				}
+				return losses
+			}
+			want := steps(load(t, e, whole), whole, 0, 8)
+			if got := steps(load(t, e, split), split, 0, 8); !slices.EqualFunc(got, want, func(a, b float64) bool {
+				return math.Abs(a-b) <= 1e-4*math.Max(1, math.Abs(a)) // gradients of a tied weight are added up in another order
+			}) {
+				t.Errorf("split, the losses are %v; whole, they are %v", got, want)
+			}
+			first, second := load(t, e, whole), load(t, e, whole)
+			losses := steps(first, whole, 0, 4)
+			for _, s := range second.Stages() {
+				if err := s.Import(t.Context(), export(t, first)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(want, append(losses, steps(second, whole, 4, 8)...)); diff != "" {
+				t.Errorf("the losses in one go and of a training that goes on:\n%s", diff)
+			}
+			unscheduled := filepath.Join(t.TempDir(), "model.py")
+			if err := os.WriteFile(unscheduled, []byte(string(common)+groups), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e, err = torch.New(torch.Options{Python: torch.RequirePython(t), Model: unscheduled + ":tied", Repeats: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := steps(load(t, e, whole), whole, 0, 8); slices.Equal(got, want) {
+				t.Error("the scheduler changes nothing")
+			}
+		})
+	}
+}

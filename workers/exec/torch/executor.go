@@ -95,6 +95,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 		Graph: g, Samples: options.Samples, Forward: found.Forward, Backward: found.Backward, Model: found.Model,
 		Dataset: found.Dataset, Base: found.Base, Data: found.Data, Working: found.working(),
 		Tied: found.tied(), Fetching: found.fetching(), Validates: found.Validates, Metrics: found.Metrics,
+		FLOPs: found.flops(), PeakFLOPS: found.PeakFLOPS,
 		Slowdown: found.Slowdown,
 	}, nil
 }
@@ -297,6 +298,7 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 		err = p.stages[i].runner.call(ctx, "load", map[string]any{
 			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops, "index": i,
 			"example": example, "lent": lent, "validation": e.options.Validation, "validation_sizes": sizes,
+			"steps": layout.Steps, "epochs": layout.Epochs, "steps_per_epoch": p.data.StepsPerEpoch,
 			"batch": layout.Batch, "micro_batches": layout.MicroBatches, "in_flight": part.InFlight,
 			"recompute": part.Recompute,
 			"precision": cmp.Or(layout.Precision, exec.Float32), "compile": layout.Compile, "optimizer": layout.Optimizer,

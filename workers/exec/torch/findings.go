@@ -31,17 +31,33 @@ type findings struct {
 	Dataset    int            `json:"dataset"`
 	Slowdown   float64        `json:"slowdown"`
 	Validates  bool           `json:"validates"`
+	PeakFLOPS  float64        `json:"peak_flops"`
 	Metrics    []string       `json:"metrics"`
 	// What it takes to fetch a batch; see exec.Fetching.
 	FetchSeconds graph.Seconds  `json:"fetch_seconds"`
 	BatchBytes   quantity.Bytes `json:"batch_bytes"`
 	FetchBytes   quantity.Bytes `json:"fetch_bytes"`
 	Fetchers     int            `json:"fetchers"`
+	Unasked      int            `json:"unasked"`
+}
+
+// flops are those of the forward pass; 0 where they are not known.
+func (f findings) flops() float64 {
+	sum := int64(0)
+	for _, op := range f.Ops {
+		if op.FLOPs < 0 {
+			return 0
+		}
+		sum += op.FLOPs
+	}
+	return float64(sum)
 }
 
 // fetching is what it takes to fetch a batch.
 func (f findings) fetching() exec.Fetching {
-	return exec.Fetching{Seconds: f.FetchSeconds, Batch: f.BatchBytes, Working: f.FetchBytes, Processes: f.Fetchers}
+	return exec.Fetching{
+		Seconds: f.FetchSeconds, Batch: f.BatchBytes, Working: f.FetchBytes, Processes: f.Fetchers, Unasked: f.Unasked,
+	}
 }
 
 type foundOp struct {

@@ -446,3 +446,47 @@ func measureBeside(t *testing.T, python, model string, batch, threads int) {
 	t.Logf("%s: copied for export in %v, written after %v; %+v", model, copied, time.Since(began), used)
 	exectest.LogLoad(t)
 }
+
+// TestMeasureACompiledPartBesideOneThatIsNot prints what torch.compile brings on a CPU; both take turns.
+func TestMeasureACompiledPartBesideOneThatIsNot(t *testing.T) {
+	exectest.RequireMeasuring(t)
+	t.Setenv("TORCHINDUCTOR_CACHE_DIR", t.TempDir())
+	python := torchtest.Python2(t)
+	for _, tt := range []struct {
+		model string
+		batch int
+	}{{"mlp", 64}, {"cnn", 64}, {"transformer", 8}} {
+		t.Run(tt.model, func(t *testing.T) {
+			e := measuredWith(t, python, tt.model)
+			l := spillway.Layout{
+				Batch: tt.batch, MicroBatches: 1, Seed: 3, Optimizer: spillway.Optimizer{Kind: spillway.Adam},
+				Parts: []spillway.Part{{InFlight: 1, Device: core(0)}},
+			}
+			compiled := l
+			compiled.Compile = true
+			began := time.Now()
+			runs := []*spillway.Engine{engine(t, load(t, e, l), l), engine(t, load(t, e, compiled), compiled)}
+			var ratios []float64
+			var first time.Duration
+			for step := range int64(30) {
+				var took [2]float64
+				for i, run := range runs {
+					began := time.Now()
+					if _, err := run.Step(t.Context(), step); err != nil {
+						t.Fatal(err)
+					}
+					took[i] = time.Since(began).Seconds()
+				}
+				if step == 1 { // which compiles
+					first = time.Since(began)
+				}
+				if step >= 5 {
+					ratios = append(ratios, took[1]/took[0])
+				}
+			}
+			t.Logf("%s, batch %d, one thread: a compiled step takes %.3f times as long (%.3f to %.3f); ready after %.0f s",
+				tt.model, tt.batch, median(ratios), slices.Min(ratios), slices.Max(ratios), first.Seconds())
+			exectest.LogLoad(t)
+		})
+	}
+}

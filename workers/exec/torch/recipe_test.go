@@ -455,11 +455,24 @@ result = [of({}), of({"kind": "sgd"}), of({"kind": "momentum", "learning_rate": 
 		{"Schedulers go by steps.", `
 def of(text): return Recipe(source("from torch.optim.lr_scheduler import *\ndef scheduler(optimizer): return " + text),
     {}).scheduler(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0))
-result = [Recipe(source(""), {}).scheduler(None), type(of("StepLR(optimizer, 2)")).__name__,
-    refusal(of, "ReduceLROnPlateau(optimizer)"), refusal(of, "3")]`, []any{
+def total(course):
+    text = "import torch\ndef scheduler(optimizer, total_steps):\n" + (
+        "    return torch.optim.lr_scheduler.StepLR(optimizer, total_steps)")
+    return Recipe(source(text), {}).scheduler(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0), course)
+result = [Recipe(source(""), {}).scheduler(None), type(of("StepLR(optimizer, 2)").made).__name__,
+    refusal(of, "ReduceLROnPlateau(optimizer)"), refusal(of, '{"scheduler": StepLR(optimizer, 2), "interval": "epoch"}'),
+    refusal(of, '{"scheduler": StepLR(optimizer, 2), "interval": "day"}'), total(Course(steps=7)).made.step_size,
+    refusal(total, Course()), refusal(of, "3")]`, []any{
 			nil, "StepLR",
-			"scheduler: ReduceLROnPlateau needs the loss, which only the last part of a split model knows; return a scheduler " +
-				"that goes by the number of steps",
+			"scheduler: ReduceLROnPlateau goes by validation data, and there are none; define validation(), or return a " +
+				"scheduler that goes by the number of steps",
+			"scheduler: the scheduler goes by epochs, and the data do not say how many batches one has; return a Dataset from " +
+				"data(), or a scheduler that goes by the number of steps",
+			"scheduler: scheduler() returns a dict of 'scheduler', 'interval' with the interval 'day'; return a scheduler, or " +
+				"{\"scheduler\": one, \"interval\": \"step\" or \"epoch\"}; of a ReduceLROnPlateau \"monitor\" names a metric",
+			7.,
+			"scheduler: scheduler(optimizer, total_steps) asks for the number of steps, which is not known; give the number " +
+				"of steps with --steps",
 			"scheduler: scheduler() returns int, which has no step(); return a scheduler of torch.optim.lr_scheduler",
 		}},
 	})
@@ -485,6 +498,24 @@ func TestTrainingGoesOnAfterAnExportIntoAnotherSplit(t *testing.T) {
 def scheduler(o):
     s = torch.optim.lr_scheduler
     return s.SequentialLR(o, [s.LinearLR(o, total_iters=3), s.CosineAnnealingLR(o, 5)], milestones=[3])`,
+		"groups of names": `
+def optimizer(named_parameters):
+    groups = [{"params": [q for n, q in named_parameters if n.endswith("weight")], "weight_decay": 0.1},
+        {"params": [q for n, q in named_parameters if not n.endswith("weight")], "lr": 0.2}]
+    return torch.optim.AdamW(groups, lr=0.1)
+scheduler = lambda o: torch.optim.lr_scheduler.LambdaLR(o, [lambda n: 1 / (1 + n), lambda n: 0.5 ** n])`,
+		"groups of a model, left out where they are empty": `
+def optimizer(model):
+    groups = [{"params": [q for n, q in model.named_parameters() if n.endswith("weight")]},
+        {"params": [q for n, q in model.named_parameters() if not n.endswith("weight")], "lr": 0.2}]
+    return torch.optim.Adam([g for g in groups if g["params"]], lr=0.1)
+scheduler = lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda n: 1 / (1 + n))`,
+		"a plateau": `
+def scheduler(o):
+    return {"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0, factor=0.5)}`,
+		"an epoch of two steps": `
+def scheduler(o):
+    return {"scheduler": torch.optim.lr_scheduler.StepLR(o, 1, gamma=0.5), "interval": "epoch"}`,
 		"groups": `
 def optimizer(p):
     groups = [{"params": [q for q in p if q.dim() > 1]},
@@ -510,7 +541,7 @@ class Training:
         for names in split:
             named = [(n, held[n]) for n in names]
             optimizer = recipe.optimizer(named)
-            self.parts.append((named, optimizer, recipe.scheduler(optimizer)))
+            self.parts.append((named, optimizer, recipe.scheduler(optimizer, Course(20, 2, True))))
     def steps(self, first, last):
         for step in range(first, last):
             torch.manual_seed(step)
@@ -520,10 +551,11 @@ class Training:
                 optimizer.step()
                 if scheduler is not None:
                     scheduler.step()
+                    scheduler.judge({"validation_loss": abs(3.0 - step)})
 whole = ["a.weight", "a.bias", "b.weight", "scale"]
 through = Training(parameters(), [whole])
 through.steps(0, 7)
-one = Training(parameters(), [whole[:3], whole[3:], []])
+one = Training(parameters(), [["a.weight", "b.weight"], ["a.bias", "scale"], []])
 one.steps(0, 3)
 other = Training({n: nn.Parameter(p.detach().clone()) for n, p in one.held.items()},
     [["a.bias"], ["a.weight", "scale", "b.weight"]])

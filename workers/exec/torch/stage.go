@@ -39,11 +39,12 @@ func (p *pipeline) Batch(ctx context.Context, step int64) (exec.Batch, error) {
 	var fetched struct {
 		MicroBatches []message `json:"micro_batches"`
 		Samples      []int     `json:"samples"`
+		Tokens       int       `json:"tokens"`
 	}
 	if err := p.stages[0].runner.call(ctx, "batch", map[string]any{"step": step}, &fetched); err != nil {
 		return exec.Batch{}, fmt.Errorf("batch of step %d: %w", step, err)
 	}
-	batch := exec.Batch{Samples: fetched.Samples}
+	batch := exec.Batch{Samples: fetched.Samples, Tokens: fetched.Tokens}
 	batch.MicroBatches = make([]exec.Message, len(fetched.MicroBatches))
 	for i, m := range fetched.MicroBatches {
 		if !isNull(m) {

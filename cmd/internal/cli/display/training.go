@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -98,8 +99,13 @@ type TrainingNow struct {
 	predictor.Training
 	// Loss is that of the last step.
 	Loss float64
-	// SamplesPerSecond is the speed.
+	// SamplesPerSecond is the speed, TokensPerSecond that of tokens; 0 without such.
 	SamplesPerSecond float64
+	TokensPerSecond  float64
+	// Utilization is the part of the devices' products of matrices that the model takes, from 0; 0 is not known.
+	Utilization float64
+	// Left is how long the rest takes; 0 is not known.
+	Left time.Duration
 	// Validation is the newest look at the validation data; nil before the first.
 	Validation *Validation
 }
@@ -146,9 +152,15 @@ func TrainingLine(now TrainingNow, s Style) string {
 		parts = append(parts, now.Validation.String())
 	}
 	parts = append(parts, number(now.SamplesPerSecond)+" samples/s")
+	if now.TokensPerSecond > 0 {
+		parts = append(parts, number(now.TokensPerSecond)+" tokens/s")
+	}
 	if now.StepSeconds > 0 {
-		parts = append(parts, brief(now.StepSeconds)+" a step", remaining(now.Training),
-			fmt.Sprintf("plan %s", brief(now.PredictedStepSeconds)))
+		parts = append(parts, brief(now.StepSeconds)+" a step", remaining(now))
+		if now.Utilization > 0 {
+			parts = append(parts, "MFU "+percent(now.Utilization))
+		}
+		parts = append(parts, fmt.Sprintf("plan %s", brief(now.PredictedStepSeconds)))
 		if len(now.Parts) > 1 {
 			parts = append(parts, "bubble "+percent(now.Bubble))
 		}
@@ -177,8 +189,11 @@ func cutPlain(line string, width int, s Style) string {
 }
 
 // remaining is the time that the rest takes.
-func remaining(now predictor.Training) string {
+func remaining(now TrainingNow) string {
 	left := float64(max(now.TotalSteps-now.Steps, 0)) * now.StepSeconds
+	if left > 0 && now.Left > 0 {
+		left = now.Left.Seconds()
+	}
 	if left == 0 {
 		return "done"
 	}

@@ -25,6 +25,9 @@ const (
 // toldEvery is how often a line about the progress is written where lines are not redrawn.
 const toldEvery = 10 * time.Second
 
+// lineWidth is what a line about the progress may take where lines are not redrawn: nothing is left out.
+const lineWidth = 160
+
 // lookedEvery is how often there is a line about the progress because the validation data were looked at.
 const lookedEvery = time.Second
 
@@ -94,6 +97,11 @@ type trainingProgress struct {
 	Bubble           float64 `json:"bubble"`
 	// DataShare is the part of the time in which batches were waited for, from 0 to 1.
 	DataShare float64 `json:"data_share"`
+	// TokensPerSecond, the part of the devices' products of matrices that the model takes, and how long the rest takes; 0
+	// where they are not known.
+	TokensPerSecond float64 `json:"tokens_per_second,omitempty"`
+	Utilization     float64 `json:"mfu,omitempty"`
+	SecondsLeft     float64 `json:"seconds_left,omitempty"`
 	// Validation is the newest look at the validation data.
 	Validation *display.Validation `json:"validation,omitempty"`
 }
@@ -115,7 +123,8 @@ func (v *trainView) progressed(p training.Progress) {
 		v.line(map[string]any{"progress": trainingProgress{
 			Step: p.Training.Steps, TotalSteps: p.Training.TotalSteps, Loss: p.Loss, SamplesPerSecond: p.SamplesPerSecond,
 			StepSeconds: p.Training.StepSeconds, Bubble: p.Training.Bubble, DataShare: p.Data,
-			Validation: validationOf(p.Validation),
+			Validation: validationOf(p.Validation), TokensPerSecond: p.TokensPerSecond, Utilization: p.Utilization,
+			SecondsLeft: p.Left.Seconds(),
 		}})
 	case v.quiet:
 	case v.kind == followedByTerminal:
@@ -125,7 +134,9 @@ func (v *trainView) progressed(p training.Progress) {
 	case time.Since(v.toldAt) >= toldEvery || p.Training.Steps >= p.Training.TotalSteps ||
 		p.Validation != nil && p.Validation.Step == p.Training.Steps && time.Since(v.toldAt) >= lookedEvery:
 		v.toldAt = time.Now()
-		display.Printf(v.out, "%s\n", display.Own(display.TrainingLine(nowOf(p), v.style)))
+		style := v.style
+		style.Width = max(style.Width, lineWidth)
+		display.Printf(v.out, "%s\n", display.Own(display.TrainingLine(nowOf(p), style)))
 	}
 }
 
@@ -141,6 +152,7 @@ func bestOf(result training.Result) *display.Best {
 func nowOf(p training.Progress) display.TrainingNow {
 	return display.TrainingNow{
 		Training: p.Training, Loss: p.Loss, SamplesPerSecond: p.SamplesPerSecond, Validation: validationOf(p.Validation),
+		TokensPerSecond: p.TokensPerSecond, Utilization: p.Utilization, Left: p.Left,
 	}
 }
 

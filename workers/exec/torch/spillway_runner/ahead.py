@@ -6,8 +6,10 @@ import gc
 import itertools
 import os
 import signal
+import sys
 import tempfile
 import warnings
+from multiprocessing import connection
 from typing import Any, Callable, Iterator, List, Tuple
 
 import torch
@@ -43,6 +45,7 @@ class Ahead:
         """patience is how many seconds the fetching of one batch may take; cpus are the cores of the processes, none
         for those of this one."""
         self.patience, self.steps, self.next = patience, Steps(), (-1, 0, 0)
+        self.taken: tuple[Task, Any] | None = None  # the last batch
         files = [anonymous() for _ in range(workers)]
         self.arenas = [Arena(0, pinned, file) for file in files]
         self.owned = [0] * workers  # the most bytes that each had to itself
@@ -76,9 +79,13 @@ class Ahead:
         signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)
 
     def take(self, step: int, begin: int, end: int) -> Any:
-        """What fetch(step, begin, end) returns. It lies where a later batch will: it is read before the next call."""
-        if (step, begin, end) != self.next:
-            self.steps.first = step, begin, end
+        """What fetch(step, begin, end) returns. It lies where a later batch will, until another is taken."""
+        task = step, begin, end
+        if self.taken is not None and task == self.taken[0]:
+            return self.taken[1]
+        self.taken = None
+        if task != self.next:
+            self.steps.first = task
             self.batches = iter(self.loader)  # the same processes; what they had is dropped
         self.next = step + 1, begin, end
         try:
@@ -107,7 +114,8 @@ class Ahead:
             offset, kind, shape = places[number]
             return arena.tensor(at, count, offset, TYPE_NAMES[kind], shape)
 
-        return restore(form, tensor)
+        self.taken = task, restore(form, tensor)
+        return self.taken[1]
 
     def look(self) -> None:
         """Raises RuntimeError where a process has ended. A DataLoader looks every five seconds."""
@@ -183,6 +191,19 @@ class Batches:
             return self.worker, (form, slot.number, slot.at, slot.count, places, max(owned() - self.before, 0))
         except Exception as error:
             return self.worker, fields_of(error)
+
+
+def nameless() -> None:
+    """Has the processes of a DataLoader hand tensors on at addresses that are no files: those would be left behind when
+    they are killed. Who has not their key is not listened to, as before."""
+    usual = vars(connection)["arbitrary_address"]
+    if sys.platform == "linux" and usual.__module__ != __name__:
+        numbers = itertools.count()
+
+        def address(family: str) -> Any:
+            return f"\0spillway-{os.getpid()}-{next(numbers)}" if family == "AF_UNIX" else usual(family)
+
+        vars(connection)["arbitrary_address"] = address
 
 
 def as_it_is(batch: Any) -> Any:

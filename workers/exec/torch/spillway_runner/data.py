@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import bisect
 import os
+import signal
 import time
 from collections.abc import Mapping
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import torch
 from torch.utils import data as torch_data
 
-from spillway_runner.ahead import Ahead
+from spillway_runner.ahead import Ahead, nameless
 from spillway_runner.arrays import is_array
 from spillway_runner.patience import bounded
-from spillway_runner.process import highest, reset_highest, resident
+from spillway_runner.process import highest, open_files, reset_highest, resident
 from spillway_runner.readers import FORMATS
 from spillway_runner.refusal import Refusal
 from spillway_runner.seeds import derived, seed_all
@@ -37,7 +38,9 @@ class Data:
       a pair (inputs, targets) of tensors or arrays, where inputs may be a tuple or a dict of them; or inputs alone,
       where the model returns its loss; a torch Dataset of samples (inputs, target), of inputs, or of dicts of the
       model's arguments by name; an IterableDataset of such samples; or a DataLoader or anything else that can be
-      iterated, of batches of such samples, all of the size of the layout's.
+      iterated, of batches of such samples, all of the size of the layout's. Of a DataLoader without processes of its
+      own, the samples are read as those of its Dataset, in the order of its sampler, and put together by its
+      collate_fn.
     Without it, path names an .npz (arrays x and y, or its first two), a .pt of one of the above, or a .csv of numbers
     whose last column is the target.
 
@@ -60,6 +63,8 @@ class Data:
             "data", "the data cannot be read", "data(path) returns a pair of tensors, a Dataset or a DataLoader"
         ):
             made = self.read()
+        # How many processes may read without anybody having asked for them.
+        self.unasked = 1 if open_files() - source.files else MANY
         self.reader = self.reading(made, batch)
         if batch is not None and 0 < self.samples < batch:
             raise Refusal(
@@ -82,8 +87,8 @@ class Data:
     def start(self, workers: int, cpus: list[int] | None = None, pinned: bool = False) -> None:
         """Has so many processes fetch batches from now on, on those cores, into memory that is page-locked or not.
 
-        They share what this process holds now, so it is called before the model is there. Data that can only be
-        iterated have one process, and a DataLoader that has processes keeps those.
+        They share what this process holds now, so it is called before the model is there and anything is read. Data
+        that can only be iterated have one process, and a DataLoader that has processes keeps those.
         """
         workers = min(workers, self.reader.workers)
         if workers:
@@ -94,7 +99,8 @@ class Data:
         in the order of the model's arguments or a dict of them by name; target may be None. What it returned before may
         be overwritten. It seeds the generators of this process, so nothing else may draw meanwhile.
 
-        Of samples that have numbers, no others are read; of what is iterated, all are.
+        Of samples that have numbers, no others are read, unless a DataLoader puts them together in its own way; of what
+        is iterated, all are.
         """
         last = (self.size or 1) if end is None else end
         if self.ahead is not None:
@@ -149,7 +155,7 @@ class Data:
 
     def cost(self, samples: int) -> dict[str, Any]:
         """What it takes to fetch so many samples other than the first ones: seconds of one thread and bytes, and how
-        many processes can do that at once."""
+        many processes can do that at once, and can without anybody having asked for them."""
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         before, resets = resident(), reset_highest()
@@ -164,6 +170,7 @@ class Data:
             "batch_bytes": size(list(batch)),
             "fetch_bytes": max(highest() - before, 0) if resets else 0,
             "fetchers": self.reader.workers,
+            "unasked": min(self.unasked, self.reader.workers),
         }
 
     def at(self) -> str:
@@ -232,7 +239,9 @@ class Data:
                     "make them equal, or return the Dataset",
                 )
             samples = counted(made.sampler) if size else counted(made.dataset)
-            return Stream(self, made, batch, samples, samples // size if size else 0)
+            return (Listed if Listed.reads(made) else Stream)(
+                self, made, batch, samples, samples // size if size else 0
+            )
         if isinstance(made, torch_data.IterableDataset):
             samples = counted(made)
             return Stream(
@@ -343,31 +352,11 @@ class Rows:
         return self.example(samples, samples)
 
 
-class Samples:
-    """A Dataset whose samples have numbers."""
+class Numbered:
+    """Samples that have numbers."""
 
-    workers = MANY
-
-    def close(self) -> None:
-        pass
-
-    def __init__(self, data: Data, made: Any, batch: int | None) -> None:
-        self.data, self.dataset, self.samples = data, made, len(made)
-        if self.samples < 1:
-            raise Refusal(
-                "data", f"the {type(made).__name__} of data() is empty", data.at(), "look whether its path is right"
-            )
-        self.order = Order(data.seed, self.samples, batch)
-        self.steps_per_epoch = self.order.steps_per_epoch
-
-    def batch(self, step: int, begin: int, end: int) -> Any:
-        return self.collated(self.order.numbers(step)[begin:end].tolist(), step, begin)
-
-    def example(self, samples: int, first: int = 0) -> Any:
-        return self.collated([i % self.samples for i in range(first, first + samples)], -1, first)
-
-    def following(self, samples: int) -> Any:
-        return self.example(samples, samples)
+    def __init__(self, data: Data, dataset: Any, collate: Callable[[list[Any]], Any] = default_collate) -> None:
+        self.data, self.dataset, self.collate = data, dataset, collate
 
     def collated(self, numbers: list[int], step: int | None = None, begin: int = 0) -> Any:
         """The samples of these numbers, which begin at a place in a step; without one, they draw from the generators as
@@ -377,6 +366,11 @@ class Samples:
             if step is not None:
                 seed_all(self.data.seed, "sample", step, place)
             samples.append(self.sample(number))
+        if self.collate is not default_collate:
+            with self.data.source.blamed(
+                "data", f"samples {numbers[0]} to {numbers[-1]} cannot be put together", "look at the collate_fn"
+            ):
+                return self.collate(samples)
         try:
             return default_collate(samples)
         except Exception as error:
@@ -397,6 +391,34 @@ class Samples:
             "data", f"sample {number} cannot be read", f"find out what dataset[{number}] does"
         ):
             return self.dataset[number]
+
+
+class Samples(Numbered):
+    """A Dataset whose samples have numbers."""
+
+    workers = MANY
+
+    def __init__(self, data: Data, made: Any, batch: int | None) -> None:
+        super().__init__(data, made)
+        self.samples = len(made)
+        if self.samples < 1:
+            raise Refusal(
+                "data", f"the {type(made).__name__} of data() is empty", data.at(), "look whether its path is right"
+            )
+        self.order = Order(data.seed, self.samples, batch)
+        self.steps_per_epoch = self.order.steps_per_epoch
+
+    def close(self) -> None:
+        pass
+
+    def batch(self, step: int, begin: int, end: int) -> Any:
+        return self.collated(self.order.numbers(step)[begin:end].tolist(), step, begin)
+
+    def example(self, samples: int, first: int = 0) -> Any:
+        return self.collated([i % self.samples for i in range(first, first + samples)], -1, first)
+
+    def following(self, samples: int) -> Any:
+        return self.example(samples, samples)
 
 
 class Order:
@@ -435,10 +457,12 @@ class Stream:
         self.iterator = None
 
     def batch(self, step: int, begin: int, end: int) -> Any:
-        found = self.whole(step)
+        return self.cut(self.whole(step), begin, end)
+
+    def cut(self, batch: Any, begin: int, end: int) -> Any:
         if (begin, end) == (0, self.size):
-            return found
-        return each(found, lambda t: t[begin:end] if rows(t) == self.size else t)
+            return batch
+        return each(self.data.converted(batch), lambda t: t[begin:end] if rows(t) == self.size else t)
 
     def whole(self, step: int) -> Any:
         epoch, first = self.located(step)
@@ -463,7 +487,7 @@ class Stream:
 
     def start(self, epoch: int, first: int) -> None:
         if self.iterator is not None and self.iterator is self.made:  # a generator, and used up
-            self.made = self.data.read()
+            self.made = self.again()
         self.iterator, self.epoch, self.next = None, epoch, first
         seed_all(self.data.seed, "order", epoch)
         batch_sampler = getattr(self.made, "batch_sampler", None)
@@ -474,8 +498,15 @@ class Stream:
                 holder.generator.manual_seed(derived(self.data.seed, "order", epoch)[0] >> 65)
             if callable(getattr(holder, "set_epoch", None)):
                 holder.set_epoch(epoch)
+        if getattr(self.made, "num_workers", 0):
+            nameless()
+        before = signal.getsignal(signal.SIGCHLD)
         with self.blamed():
             self.iterator = iter(self.made)
+        # A DataLoader has the end of a process raised wherever this one is then; it is looked for when a batch is
+        # waited for, too.
+        if signal.getsignal(signal.SIGCHLD) is not before:
+            signal.signal(signal.SIGCHLD, before or signal.SIG_DFL)
 
     def end(self) -> None:
         """Goes on to the next epoch."""
@@ -494,13 +525,13 @@ class Stream:
 
     def take(self) -> Any:
         """The next batch, or None at the end of the epoch."""
-        found = self.draw()
+        found = self.drawn()
         if found is None or self.size is None:
             return found
-        count = max(map(rows, tensors(found)), default=0)
+        count = self.count(found)
         if count == self.size:
             return found
-        if count < self.size and self.draw() is None:  # the last one
+        if count < self.size and self.drawn() is None:  # the last one
             return None
         raise Refusal(
             "data",
@@ -509,7 +540,20 @@ class Stream:
             "make them equal, or return a Dataset",
         )
 
+    def again(self) -> Any:
+        """What can be iterated once more, where what there was is used up."""
+        return self.data.read()
+
+    def drawn(self) -> Any:
+        """What stands for the next batch, or None at the end."""
+        return self.draw()
+
+    def count(self, found: Any) -> int:
+        """How many samples something drawn has."""
+        return max(map(rows, tensors(found)), default=0)
+
     def draw(self) -> Any:
+        """The next batch, or None at the end."""
         assert self.iterator is not None, "start comes before"
         seed_all(self.data.seed, "batch", self.next)
         with self.blamed():
@@ -538,6 +582,53 @@ class Stream:
 
     def following(self, samples: int) -> Any:
         return self.example(samples)  # they come in their order
+
+
+class Listed(Stream):
+    """A DataLoader without processes over samples that have numbers: its sampler says which samples a batch has, and
+    these are read by themselves."""
+
+    workers = MANY  # each goes through the lists, and reads the samples of its batches
+
+    @staticmethod
+    def reads(loader: torch_data.DataLoader) -> bool:
+        """Whether nothing is lost: what iterates, or fetches, is torch's."""
+        return (
+            type(loader).__iter__ is torch_data.DataLoader.__iter__
+            and loader.num_workers == 0
+            and loader.batch_sampler is not None
+            and not isinstance(loader.dataset, torch_data.IterableDataset)
+        )
+
+    def __init__(
+        self, data: Data, loader: torch_data.DataLoader, batch: int | None, samples: int, steps_per_epoch: int
+    ) -> None:
+        super().__init__(data, loader.batch_sampler, batch, samples, steps_per_epoch)
+        self.numbered = Numbered(data, loader.dataset, loader.collate_fn)
+
+    def batch(self, step: int, begin: int, end: int) -> Any:
+        numbers = listed(self.whole(step))
+        if self.numbered.collate is default_collate:
+            return self.numbered.collated(numbers[begin:end], step, begin)
+        # One of the user's may pad samples to the longest of the batch.
+        return self.cut(self.numbered.collated(numbers, step), begin, end)
+
+    def again(self) -> Any:
+        return self.data.read().batch_sampler
+
+    def drawn(self) -> Any:
+        return super().draw()
+
+    def count(self, found: Any) -> int:
+        return len(found)
+
+    def draw(self) -> Any:
+        found = self.drawn()
+        return None if found is None else self.data.converted(self.numbered.collated(listed(found), -1 - self.next))
+
+
+def listed(numbers: Any) -> list[Any]:
+    return numbers.tolist() if isinstance(numbers, torch.Tensor) else list(numbers)
 
 
 def form_of(value: Any) -> Any:

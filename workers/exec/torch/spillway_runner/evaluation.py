@@ -195,8 +195,13 @@ class Evaluation:
             leaf.eval()  # its own train() may do more than to set modes
         put(self.evaluation)
 
-    def end(self, part: Part) -> dict[str, Any] | None:
-        """Puts all back as it was before the first piece. The last part returns the means over all samples."""
+    def means(self, part: Part) -> dict[str, Any]:
+        """The means over all samples, of the last part."""
+        found, self.found = self.found, []
+        return mean(found, part.source.path)
+
+    def end(self, part: Part, request: dict[str, Any]) -> None:
+        """Puts all back as it was before the first piece, and tells the scheduler what all of them showed."""
         for leaf in self.leaves if self.before is not None else ():
             leaf.train()
         put(self.training)
@@ -209,8 +214,8 @@ class Evaluation:
             if slot.count:
                 part.arena.give_back(slot.at, slot.count)
         self.slots, self.pieces = {}, iter(())
-        found, self.found = self.found, []
-        return mean(found, part.source.path) if self.last else None
+        if part.scheduler is not None:
+            part.scheduler.judge({name: float(text) for name, text in request["numbers"].items()})
 
 
 def mean(found: list[tuple[int, torch.Tensor, dict[str, float]]], path: str) -> dict[str, Any]:

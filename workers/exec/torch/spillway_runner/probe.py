@@ -21,6 +21,7 @@ from spillway_runner.devices import device_name, prepare, room
 from spillway_runner.dropout import KeyedDropout
 from spillway_runner.model import Model, readable, weight
 from spillway_runner.parts import LOSS, add_loss
+from spillway_runner.peak import peak
 from spillway_runner.process import imported, resident, trim, warm_up
 from spillway_runner.recipe import Recipe
 from spillway_runner.recording import recorded
@@ -106,6 +107,8 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
     digest = model.digest()
     if request.get("training") and validation is not None:
         found["metrics"] = check(validation, model, recipe, bench, recorded(graph), cast)
+    if request.get("training"):
+        found["peak_flops"] = peak(device, cast)
     forward, backward = measure_whole(model, clock, request["repeats"], bench, cast, list(rows.values()), memory)
     return {
         **found,

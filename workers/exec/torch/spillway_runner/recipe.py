@@ -1,8 +1,10 @@
 """What the user's file says about training: loss, optimizer and scheduler, with defaults for what it does not say.
 
 loss(output, target)   the mean over the samples; or loss(output)
-optimizer(parameters)  a torch.optim.Optimizer
-scheduler(optimizer)   a torch.optim.lr_scheduler, stepped after each step
+optimizer(parameters)  a torch.optim.Optimizer; an argument named named_parameters gets (name, parameter) each, and one
+                       named model what has named_parameters() and parameters()
+scheduler(optimizer)   a torch.optim.lr_scheduler, stepped after each step, or {"scheduler": one, "interval": "epoch"};
+                       an argument total_steps gets the number of steps; a ReduceLROnPlateau goes by validation data
 metrics(output, target)  numbers by name, means over the samples, of validation data
 """
 
@@ -10,19 +12,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, List, Tuple
+from typing import Any
 
 import torch
 from torch import nn
 
 from spillway_runner.refusal import Refusal
+from spillway_runner.schedules import STEPPED, UNKNOWN, Course, Named, Schedule, arguments_of, given, rebased
 from spillway_runner.source import Source, takes
 from spillway_runner.values import described_tensor, shapes
 
-Named = List[Tuple[str, nn.Parameter]]  # parameters with their names
-
 KINDS = ("sgd", "momentum", "adam", "adamw")
 NUMBERS = (bool, int, float)
+OWN = ("params", "param_names")  # of a group, by the split
 # Names of what a training tells itself, beside metrics.
 TOLD = ("loss", "validation_loss", "samples_per_second", "tokens_per_second", "step_seconds", "mfu")
 
@@ -108,7 +110,7 @@ class Recipe:
         config = self.config if config is None else config
         parameters = [p for _, p in named_parameters]
         if not parameters:
-            # A part may have none; schedulers are content with a group of none.
+            # A part may have none.
             return torch.optim.SGD([{"params": []}], lr=0.0)
         function = self.source.optional("optimizer")
         if config.get("kind"):
@@ -120,7 +122,7 @@ class Recipe:
             "optimizer() fails",
             "it takes a list of parameters and returns a torch.optim.Optimizer of them",
         ):
-            made = function(parameters)
+            made = function(given(function, named_parameters))
         if not isinstance(made, torch.optim.Optimizer):
             raise Refusal(
                 "optimizer",
@@ -145,33 +147,28 @@ class Recipe:
             )
         return made
 
-    def scheduler(self, optimizer: torch.optim.Optimizer) -> Any:
-        """The file's scheduler of this optimizer, or None. It is stepped once after each step of the optimizer."""
+    def scheduler(self, optimizer: torch.optim.Optimizer, course: Course = UNKNOWN) -> Schedule | None:
+        """The file's scheduler of this optimizer, or None, as of one without parameters. It is told of each step."""
         function = self.source.optional("scheduler")
-        if function is None:
+        if function is None or not any(group["params"] for group in optimizer.param_groups):
             return None
         with self.source.blamed(
             "scheduler",
             "scheduler() fails",
             "it takes an optimizer and returns a scheduler of torch.optim.lr_scheduler",
         ):
-            made = function(optimizer)
-        if isinstance(made, torch.optim.lr_scheduler.ReduceLROnPlateau):
-            raise Refusal(
-                "scheduler",
-                "ReduceLROnPlateau needs the loss, which only the last part of a split model knows",
-                self.source.path,
-                "return a scheduler that goes by the number of steps",
-            )
-        for method in ("step", "state_dict", "load_state_dict"):
-            if not callable(getattr(made, method, None)):
+            if "total_steps" not in arguments_of(function):
+                made = function(optimizer)
+            elif course.steps:
+                made = function(optimizer, total_steps=course.steps)
+            else:
                 raise Refusal(
                     "scheduler",
-                    f"scheduler() returns {type(made).__name__}, which has no {method}()",
+                    "scheduler(optimizer, total_steps) asks for the number of steps, which is not known",
                     self.source.path,
-                    "return a scheduler of torch.optim.lr_scheduler",
+                    "give the number of steps with --steps",
                 )
-        return made
+        return Schedule(made, course, self.source)
 
     # What outlives a process.
 
@@ -227,7 +224,7 @@ class Recipe:
         names = {id(p): n for n, p in named_parameters}
         groups = []
         for group in optimizer.param_groups:
-            values = {k: float(v) if isinstance(v, torch.Tensor) else v for k, v in group.items() if k != "params"}
+            values = {k: float(v) if isinstance(v, torch.Tensor) else v for k, v in group.items() if k not in OWN}
             groups.append({"parameters": [names[id(p)] for p in group["params"]], **plain(values)})
         return groups
 
@@ -243,19 +240,22 @@ class Recipe:
             for key, value in values.items():
                 if isinstance(group.get(key), torch.Tensor):
                     group[key].fill_(value)
-                elif key != "parameters":
+                elif key != "parameters" and key not in OWN:
                     group[key] = tuple(value) if isinstance(value, list) else value
 
-    def scheduler_state(self, scheduler: Any) -> Any:
+    def scheduler_state(self, scheduler: Schedule | None) -> Any:
         """The scheduler's state as JSON, without what JSON has no form for, such as functions: those the file makes
         again."""
-        return None if scheduler is None else plain(scheduler.state_dict())
+        return None if scheduler is None else {**plain(scheduler.made.state_dict()), STEPPED: scheduler.seen}
 
-    def load_scheduler_state(self, scheduler: Any, state: Any) -> None:
+    def load_scheduler_state(self, scheduler: Schedule | None, state: Any) -> None:
         """Sets the scheduler to what scheduler_state returned. Lists of one value for each group are left alone where
         this part has another number of groups."""
         if scheduler is not None and state is not None:
-            scheduler.load_state_dict(merged(scheduler.state_dict(), state))
+            state = dict(state)
+            scheduler.seen = state.pop(STEPPED, scheduler.seen)
+            scheduler.made.load_state_dict(merged(scheduler.made.state_dict(), state))
+            rebased(scheduler.made)
 
 
 def default_loss(output: Any, target: Any, source: Source) -> torch.Tensor:

@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 import torch
 
+from spillway_runner.process import open_files
 from spillway_runner.refusal import Refusal
 
 # How the names of Spillway's own files begin, which are not on the disk and named <spillway_runner/source.py> and so on
@@ -32,6 +33,7 @@ class Source:
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
+        self.files = open_files()  # before it opens some
         sys.path.insert(0, os.path.dirname(self.path))
         sys.argv = [self.path]
         name = "spillway_file_" + os.path.splitext(os.path.basename(path))[0]  # no other module has it

@@ -33,6 +33,7 @@ from spillway_runner.process import highest, imported, reset_highest, resident, 
 from spillway_runner.recipe import Recipe
 from spillway_runner.recording import recorded
 from spillway_runner.refusal import Refusal
+from spillway_runner.schedules import Course
 from spillway_runner.source import Source, described, traced, users
 from spillway_runner.tracing import Operation, attribute, traces
 from spillway_runner.validation import Validation
@@ -75,13 +76,14 @@ class Part:
         if self.index == 0:
             patience = request.get("data_timeout") or PATIENCE
             self.data = Data(self.source, request["data"], self.batch_samples, request["seed"], patience)
+            # Before anything is read: files that are opened for the first sample are each process's own.
+            pinned = self.device.type == "cuda"
+            self.data.start(request.get("data_workers", 0), request.get("data_cpus"), pinned)
             most = -(-self.batch_samples // self.micro_batches)
             self.validation = Validation.of(self.source, request, most) if request.get("validates", True) else None
             # The trace asks for what they are, not for numbers.
             inputs = each(self.data.batch(0)[0], lambda t: t[:1].clone() if t.dim() else t)
             self.example = base64.b64encode(pickle.dumps(inputs)).decode()
-            pinned = self.device.type == "cuda"
-            self.data.start(request.get("data_workers", 0), request.get("data_cpus"), pinned)
         else:
             inputs = pickle.loads(base64.b64decode(request["example"]))
         self.arena = Arena(self.index, self.device.type == "cuda")
@@ -238,9 +240,15 @@ class Part:
     def make_optimizer(self) -> None:
         """Makes the optimizer of what this part trains, and its scheduler."""
         self.optimizer = self.recipe.optimizer(self.trained)
-        self.scheduler = self.recipe.scheduler(self.optimizer)
+        self.scheduler = self.recipe.scheduler(self.optimizer, self.course(request))
         if self.evaluation is not None:
             self.evaluation.recipe = self.recipe
+
+    def course(self, request: dict[str, Any]) -> Course:
+        """How long the training is."""
+        per_epoch = request.get("steps_per_epoch", 0) if self.data is None else self.data.steps_per_epoch or 0
+        steps = request.get("steps", 0) or request.get("epochs", 0) * per_epoch
+        return Course(steps, per_epoch, self.evaluation is not None)
 
     def in_evaluation(self, model: Model, split: Split, graph: fx.Graph, request: dict[str, Any]) -> Evaluation | None:
         """This part in evaluation mode; None where there are no validation data."""
@@ -662,6 +670,7 @@ class Part:
         inputs, target = self.data.batch(request["step"])
         inputs = self.binder.bind(inputs, "cpu")
         self.check_shapes(inputs, request["step"])
+        tokens = tokens_of(inputs)
         inputs = self.binder.placeholders(inputs)
         spans = [self.span(m) for m in range(self.micro_batches)]
 
@@ -674,7 +683,7 @@ class Part:
             self.micro[m] = each(own, lambda t: t.to(self.device, non_blocking=True))
         samples = [end - begin for begin, end in spans]
         if self.last:
-            return {"micro_batches": [None] * len(spans), "samples": samples}
+            return {"micro_batches": [None] * len(spans), "samples": samples, "tokens": tokens}
         found: list[torch.Tensor] = []
         forms = {name: flatten(inputs[name], found) for name in sorted(self.shared_inputs)}
         target = flatten(target, found)
@@ -691,7 +700,7 @@ class Part:
                     "tensors": cut,
                 }
             )
-        return {"micro_batches": messages, "samples": samples}
+        return {"micro_batches": messages, "samples": samples, "tokens": tokens}
 
     def check_shapes(self, inputs: dict[str, Any], step: int) -> None:
         """Refuses a batch of other shapes than the graph was made for."""
@@ -746,8 +755,8 @@ class Part:
                     p.grad.mul_(scale)
         if made:
             self.optimizer.step()
-            if self.scheduler is not None:
-                self.scheduler.step()
+        if self.scheduler is not None:
+            self.scheduler.step(made)
         self.optimizer.zero_grad(set_to_none=True)
         self.finish()
         loss = sum(torch.stack(self.losses).double().tolist()) if self.losses else 0.0
@@ -847,6 +856,15 @@ class Part:
             "buffers": sum(map(size, self.buffers.values())),
             "peak": peak,
         }
+
+
+def tokens_of(inputs: dict[str, Any]) -> int:
+    """How many tokens a batch has: the numbers of its input_ids or, without, of its first input, where that has a whole
+    number for each place of a sequence; else 0."""
+    ids = inputs.get("input_ids", next(iter(inputs.values()), None))
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or ids.dtype not in (torch.int32, torch.int64):
+        return 0
+    return ids.numel()
 
 
 def check_state(model: nn.Module, source: Source) -> None:

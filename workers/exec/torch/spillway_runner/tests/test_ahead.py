@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -119,6 +121,13 @@ def test_a_replica_loads_no_other_samples(started: StartData, tmp_path: Path) ->
     assert [int(line.split()[0]) for line in log.read_text().splitlines()] == numbers[0] + numbers[1]
 
 
+def test_the_samples_of_a_loader_are_read_by_themselves(started: StartData, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    data = started(KINDS.replace("lambda: Numbers(kind)", "lambda: DataLoader(Numbers(kind), 4, True)"), str(log), 0)
+    numbers = batch(data, 5, 1, 3)[1]  # of the third epoch, at once
+    assert [int(line.split()[0]) for line in log.read_text().splitlines()] == numbers
+
+
 def test_a_loader_with_processes_keeps_them(started: StartData) -> None:
     data = started(KINDS, "workers", 2)
     assert data.ahead is None
@@ -170,7 +179,7 @@ def test_a_batch_stays_as_it_is_until_the_next_is_asked_for(started: StartData, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "fetchers"), [("rows", 65536), ("samples", 65536), ("loader", 1), ("iterable", 1), ("workers", 0)]
+    ("kind", "fetchers"), [("rows", 65536), ("samples", 65536), ("loader", 65536), ("iterable", 1), ("workers", 0)]
 )
 def test_what_data_cost_is_known(source: MakeSource, kind: str, fetchers: int) -> None:
     data = Data(source(KINDS), kind, None, 0)
@@ -179,6 +188,52 @@ def test_what_data_cost_is_known(source: MakeSource, kind: str, fetchers: int) -
     assert cost["batch_bytes"] == sum(t.numel() * t.element_size() for t in tensors(list(data.example_batch(6))))
     assert cost["fetch_seconds"] > 0 and cost["fetchers"] == fetchers
     data.close()
+
+
+OPENED = """
+import os
+import torch
+class Opened:
+    \"\"\"A file of numbers of one byte, opened as it is made or for the first sample.\"\"\"
+    def __init__(self, path, lazily):
+        self.path, self.file = path, None if lazily else open(path, "rb")
+    def __len__(self):
+        return os.path.getsize(self.path)
+    def __getitem__(self, i):
+        self.file = self.file or open(self.path, "rb")
+        self.file.seek(i)
+        return torch.tensor([float(self.file.read(1)[0])]), i % 256
+
+def data(path):
+    return Opened(path[:-1], path[-1] == "+")
+"""
+
+
+def test_a_file_that_is_opened_for_the_first_sample_is_that_of_one_process(started: StartData, tmp_path: Path) -> None:
+    file = tmp_path / "numbers"
+    file.write_bytes(bytes(range(256)) * 64)
+    data = started(OPENED, f"{file}+", 3, batch=64)
+    assert data.unasked > 1
+    for step in range(100):
+        numbers, same = batch(data, step)
+        assert [int(n) for (n,) in numbers] == same
+
+
+def test_files_that_are_open_are_for_one_process_unless_more_are_asked_for(source: MakeSource, tmp_path: Path) -> None:
+    file = tmp_path / "numbers"
+    file.write_bytes(bytes(range(256)))
+    data = Data(source(OPENED), f"{file}-", None, 0)
+    data.example_batch(4)
+    cost = data.cost(4)
+    assert (cost["fetchers"], cost["unasked"]) == (65536, 1)
+
+
+def test_a_batch_that_is_asked_for_again_is_the_same_without_being_read(started: StartData, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    data, again = started(KINDS, str(log), 1), started(KINDS, "samples", 0)
+    assert batch(data, 0) == batch(data, 0) == batch(again, 0)
+    wait_for(lambda: len(log.read_text().splitlines()) == 12)
+    assert len(log.read_text().splitlines()) == 12
 
 
 def test_what_fetching_holds_is_told(source: MakeSource, started: StartData) -> None:
@@ -248,6 +303,38 @@ def test_what_raises_in_a_process_of_a_dataloader_is_told_with_its_line(
         "cannot be read: AttributeError: 'NoneType' object has no attribute 'x' (in process 0 of the DataLoader)"
     ), fields
     assert fields["at"].endswith(":11") and "in __getitem__" in fields["trace"], fields
+
+
+def test_what_a_collate_fn_raises_is_told_with_its_line(started: StartData) -> None:
+    text = KINDS.replace("lambda: Numbers(kind)", "lambda: DataLoader(Numbers(), 4, collate_fn=join)")
+    fields = refused(started(text + "\ndef join(samples):\n    return samples.x\n", "other"))
+    assert "cannot be put together: AttributeError: 'list' object has no attribute 'x'" in fields["message"], fields
+    assert fields["at"].endswith(f":{len(text.splitlines()) + 3}") and "in join" in fields["trace"], fields
+
+
+KILLED = """
+import os, signal, sys
+from spillway_runner.data import Data
+from spillway_runner.source import Source
+data = Data(Source(sys.argv[1]), "workers", 4, 7)
+data.batch(0)
+for process in data.reader.iterator._workers:
+    os.kill(process.pid, signal.SIGKILL)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_of_a_dataloader_that_are_killed_leave_no_files(source: MakeSource, tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-B", "-c", KILLED, source(KINDS).path],
+        env={**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.parametrize("workers", [0, 2])
