@@ -32,20 +32,25 @@ func (p *pipeline) Evaluate(ctx context.Context) (exec.Evaluation, error) {
 		return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
 	}
 	found := exec.Evaluation{Samples: told.Samples, Loss: float64(told.Loss), Metrics: map[string]float64{}}
-	numbers := map[string]string{"validation_loss": text(found.Loss)} // JSON has no NaN
 	for name, value := range told.Metrics {
 		found.Metrics[name] = float64(value)
-		numbers[name] = text(found.Metrics[name])
 	}
 	for _, s := range p.stages {
-		if err := s.call(ctx, "end_evaluation", map[string]any{"numbers": numbers}, nil); err != nil {
+		if err := s.call(ctx, "end_evaluation", numbers(found), nil); err != nil {
 			return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
 		}
 	}
 	return found, nil
 }
 
-func text(value float64) string { return strconv.FormatFloat(value, 'g', -1, 64) }
+// numbers is what schedulers are told of an evaluation, as texts: JSON has no NaN.
+func numbers(found exec.Evaluation) map[string]any {
+	all := map[string]string{"validation_loss": strconv.FormatFloat(found.Loss, 'g', -1, 64)}
+	for name, value := range found.Metrics {
+		all[name] = strconv.FormatFloat(value, 'g', -1, 64)
+	}
+	return map[string]any{"numbers": all}
+}
 
 // piece is some of the validation data on its way through the parts.
 type piece struct {

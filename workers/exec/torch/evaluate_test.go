@@ -134,6 +134,16 @@ func TestAnEvaluationPutsBuffersBack(t *testing.T) {
 	}
 }
 
+// TestTheOperationsOfAModelAreThoseOfItsProducts has two of a matrix of 6 by 6.
+func TestTheOperationsOfAModelAreThoseOfItsProducts(t *testing.T) {
+	t.Parallel()
+	found, err := newExecutor(t, "validated.py:tied", "").Probe(t.Context(),
+		spillway.ProbeOptions{Samples: 4, Device: spillway.Device{Threads: 1}})
+	if want := 4 * 2 * (6 * 6 * 2.0); err != nil || found.FLOPs != want || found.PeakFLOPS <= found.FLOPs {
+		t.Errorf("4 samples take %v operations, of %v in a second, %v; want %v", found.FLOPs, found.PeakFLOPS, err, want)
+	}
+}
+
 // TestALanguageModelIsEvaluatedInParts has one whose graph belongs to shapes, and pieces of two sizes.
 func TestALanguageModelIsEvaluatedInParts(t *testing.T) {
 	t.Parallel()
@@ -168,6 +178,9 @@ def validation():
 	if err != nil || !found.Validates {
 		t.Fatalf("the probe says %v, %v", found.Validates, err)
 	}
+	if found.FLOPs <= 0 || found.PeakFLOPS <= 0 {
+		t.Errorf("a forward pass takes %v operations, of %v in a second", found.FLOPs, found.PeakFLOPS)
+	}
 	var ops []string
 	for _, op := range found.Graph.Ops {
 		ops = append(ops, op.ID)
@@ -181,6 +194,9 @@ def validation():
 	for _, l := range []spillway.Layout{layout(), layout(strings.Join(ops[:half], " "), strings.Join(ops[half:], " "))} {
 		l.Batch, l.MicroBatches = 8, 2
 		p := load(t, e, l)
+		if batch, err := p.Batch(t.Context(), 0); err != nil || batch.Tokens != 8*12 {
+			t.Errorf("a batch has %d tokens, %v; want %d", batch.Tokens, err, 8*12)
+		}
 		all = append(all, evaluate(t, p))
 		losses = append(losses, train(t, p, l, 2))
 		all = append(all, evaluate(t, p))

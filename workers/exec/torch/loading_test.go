@@ -131,3 +131,17 @@ func runs(pid int) bool {
 	_, after, found := bytes.Cut(stat, []byte(") "))
 	return err == nil && found && !bytes.HasPrefix(after, []byte("Z"))
 }
+
+// What samples draw belongs to them, whichever replica reads them.
+func TestReplicasReadTheirSamplesOfTheBatchOfOneProcess(t *testing.T) {
+	t.Parallel()
+	e := executorOf(t, torchtest.Python2(t), "loading.py:build", "")
+	l := fetching(1)
+	want := train(t, load(t, e, l), l, 8)
+	for _, workers := range []int{0, 1} {
+		l := fetching(workers)
+		l.Replicas = 2
+		got := wholeSteps(t, load(t, e, l), 0, 8)
+		alike(t, strconv.Itoa(workers)+" processes for each of two replicas", want, got, 1e-5)
+	}
+}

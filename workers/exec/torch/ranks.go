@@ -182,7 +182,9 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 		err = r.runner.call(ctx, "load_rank", map[string]any{
 			"validation": e.options.Validation, "validation_sizes": sizes,
 			"validates": r.replica == 0 && !sharded(layout),
-			"file":      file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops,
+			"judged":    r.replica > 0 && first.Validation != nil,
+			"steps":     layout.Steps, "epochs": layout.Epochs, "steps_per_epoch": first.StepsPerEpoch,
+			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops,
 			"index": r.number, "replica": r.replica, "replicas": max(layout.Replicas, 1),
 			"sharding": cmp.Or(layout.Sharding, exec.ShardNone),
 			"schedule": cmp.Or(layout.Collective.Schedule, exec.OneForwardOneBackward),
@@ -264,7 +266,8 @@ func (p *ranks) join(ctx context.Context, layout exec.Layout) error {
 	return err
 }
 
-// backend is that of torch.distributed: NCCL where each rank has a GPU of its own, which it demands.
+// backend is that of torch.distributed: NCCL where each rank has a GPU of its own, which it demands, and gloo beside it
+// for what ranks tell each other from the host's memory.
 func (p *ranks) backend(layout exec.Layout) string {
 	seen := map[int]bool{}
 	for _, r := range p.all {
@@ -274,7 +277,7 @@ func (p *ranks) backend(layout exec.Layout) string {
 		}
 		seen[device.Index] = true
 	}
-	return "nccl"
+	return "cpu:gloo,cuda:nccl"
 }
 
 // outcome is how a rank has answered.
@@ -438,7 +441,16 @@ func (p *ranks) Evaluate(ctx context.Context) (exec.Evaluation, error) {
 	for _, r := range p.all[:p.parts] {
 		first.stages = append(first.stages, r.stage)
 	}
-	return first.Evaluate(ctx)
+	found, err := first.Evaluate(ctx)
+	if err != nil {
+		return found, err
+	}
+	for _, r := range p.all[p.parts:] { // their schedulers go by it, too
+		if err := r.call(ctx, "judge", numbers(found), nil); err != nil {
+			return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
+		}
+	}
+	return found, nil
 }
 
 // Write makes a state_dict with the names of the unsplit model, and beside it the same in a file .safetensors.

@@ -308,6 +308,56 @@ func TestReplicasSendWhatTheFormulasSay(t *testing.T) {
 	}
 }
 
+// TestAPlateauIsSeenByAllReplicas has a metric that never gets better, by which the rate goes to nearly nothing.
+func TestAPlateauIsSeenByAllReplicas(t *testing.T) {
+	t.Parallel()
+	python := torchtest.Python2(t)
+	common, err := os.ReadFile("testdata/validated.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const plateau = `
+def optimizer(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+def scheduler(optimizer):
+    made = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.001, patience=0)
+    return {"scheduler": made, "monitor": "zeros"}
+`
+	file := filepath.Join(t.TempDir(), "model.py")
+	if err := os.WriteFile(file, append(common, plateau...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := torch.New(torch.Options{Python: python, Model: file + ":tied", Repeats: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]float64
+	for _, replicas := range []int{1, 2} {
+		l := replicated(replicas, "")
+		l.Optimizer = spillway.Optimizer{}
+		p := load(t, e, l)
+		var losses []float64
+		for step := range int64(4) {
+			if replicas == 1 {
+				report, err := engine(t, p, l).Step(t.Context(), step)
+				if err != nil {
+					t.Fatal(err)
+				}
+				losses = append(losses, report.Loss)
+			} else {
+				losses = append(losses, wholeSteps(t, p, step, step+1)...)
+			}
+			losses = append(losses, evaluate(t, p).Loss)
+		}
+		all = append(all, losses)
+	}
+	alike(t, "one and two replicas", all[0], all[1], 1e-5)
+	if last := all[1][len(all[1])-1]; math.Abs(last-all[1][len(all[1])-3]) > 1e-4 {
+		t.Errorf("the rate did not fall: the validation losses are among %v", all[1])
+	}
+}
+
 // TestTheFirstReplicaEvaluatesAsPlainPyTorchDoes trains two replicas of two parts before and after an evaluation.
 func TestTheFirstReplicaEvaluatesAsPlainPyTorchDoes(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,9 @@
 package train
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,11 +167,21 @@ func (dataWorkers) Type() string { return "auto|N" }
 
 // Set reads "2", "0" or "auto".
 func (d dataWorkers) Set(text string) error {
-	if text == "0" {
+	switch value, err := strconv.Atoi(text); {
+	case text == "auto":
+		*d.value = 0
+	case err != nil || value < 0 || value > training.MostDataWorkers:
+		return &fault.UsageError{
+			Problem: "it is neither auto nor a whole number in range",
+			Hint: fmt.Sprintf("write auto, or a number from 0 to %d; with 0 no process fetches ahead",
+				training.MostDataWorkers),
+		}
+	case value == 0:
 		*d.value = training.NoDataWorkers
-		return nil
+	default:
+		*d.value = value
 	}
-	return flag.Automatic{Value: d.value}.Set(text)
+	return nil
 }
 
 // trainAttempts is how often a training may fail: an attempt goes on from the checkpoint of the one before.
@@ -333,6 +345,11 @@ func (f *trainFlags) check() error {
 				Hint:    "give the directory of a checkpoint: the result directory of a training has one",
 			}
 		}
+		if one.flag == "--resume" {
+			if err := checkCheckpoint(one.path); err != nil {
+				return err
+			}
+		}
 	}
 	return f.checkTogether()
 }
@@ -353,6 +370,24 @@ func orUsual(batch int) int {
 		return training.DefaultBatch
 	}
 	return batch
+}
+
+// checkCheckpoint refuses a directory that is no checkpoint; what is wrong in one is found when it is read.
+func checkCheckpoint(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, exec.Manifest)); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	hint := "give the directory of a checkpoint: the result directory of a training has one"
+	for _, among := range []string{filepath.Join(dir, training.Checkpoints), dir} {
+		newest := training.NewestCheckpoint(among)
+		if _, err := os.Stat(filepath.Join(newest, exec.Manifest)); newest != "" && err == nil {
+			hint = "the newest one in it is " + newest
+			break
+		}
+	}
+	return &fault.UsageError{
+		Problem: fmt.Sprintf("--resume %s: it is no checkpoint, as it has no %s", dir, exec.Manifest), Hint: hint,
+	}
 }
 
 // checkOut refuses a result directory with files in it, so that no trained model is lost. A training that goes on may

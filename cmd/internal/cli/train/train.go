@@ -37,8 +37,12 @@ FUNCTION of MODEL.py returns a torch.nn.Module. The file may have more functions
                             batches. Without it --data is a .npz, .pt or .csv file.
   loss(output, target)      the mean over the samples; without it cross entropy for targets that
                             are whole numbers, and the mean squared error for others
-  optimizer(parameters)     a torch.optim.Optimizer; --optimizer wins; without both Adam at 0.001
-  scheduler(optimizer)      changes the learning rate after each step
+  optimizer(parameters)     a torch.optim.Optimizer; --optimizer wins; without both Adam at 0.001.
+                            optimizer(named_parameters) gets (name, parameter) each, for groups.
+  scheduler(optimizer)      changes the learning rate after each step; {"scheduler": one,
+                            "interval": "epoch"} does after each epoch, and a ReduceLROnPlateau by
+                            validation_loss, or by its "monitor". scheduler(optimizer, total_steps)
+                            gets the number of steps.
   validation(path)          data that the model is not trained on, in any form of data(path): it is
                             looked at every --eval-every steps, in evaluation mode. The path is that
                             of --validation-data, without that the one of --data.

@@ -416,6 +416,8 @@ func TestWrongTrainingsAreRefusedAtTheDoor(t *testing.T) {
 	model := clitest.ModelOf(t)
 	file := strings.TrimSuffix(model, ":build")
 	full := clitest.Directory(t, map[string]string{"model.pt": "weights"})
+	trained := clitest.Directory(t, map[string]string{"checkpoints/step-000000003/manifest.json": "{}"})
+	newest := filepath.Join(trained, "checkpoints", "step-000000003")
 	for name, test := range map[string]struct{ args, want string }{
 		"no model":                   {"", "it needs a model, FILE.py:FUNCTION"},
 		"a model without a function": {file, "names no function\n  hint: write " + file + ":build"},
@@ -443,6 +445,16 @@ func TestWrongTrainingsAreRefusedAtTheDoor(t *testing.T) {
 		"data that is not there":           {model + " --data nowhere", "--data nowhere: no such file or directory"},
 		"data in place without data":       {model + " --data-in-place", "--data-in-place is for --data"},
 		"a checkpoint that is a file":      {model + " --resume " + file, "it is no directory"},
+		"a checkpoint that is none": {
+			model + " --resume " + full,
+			"it is no checkpoint, as it has no manifest.json\n  hint: give the directory of a checkpoint",
+		},
+		"a result directory as a checkpoint": {model + " --resume " + trained, "hint: the newest one in it is " + newest},
+		"the directory of checkpoints as one": {
+			model + " --resume " + filepath.Dir(newest), "hint: the newest one in it is " + newest,
+		},
+		"fewer than no processes for the data": {model + " --data-workers -3", "a number from 0 to 1024"},
+		"processes for the data beyond reason": {model + " --data-workers 5000", "a number from 0 to 1024"},
 		"a result directory with files": {
 			model + " --out " + full,
 			"is not empty: it has model.pt\n  hint: give another with --out DIR",

@@ -81,6 +81,7 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "validation_piece": in_evaluation(Evaluation.fetch),
     "evaluate": in_evaluation(Evaluation.evaluate),
     "evaluated": in_evaluation(lambda evaluation, part, _: evaluation.means(part)),
+    "judge": of_part(Part.judge),
     "end_evaluation": in_evaluation(Evaluation.end),
     "usage": of_part(lambda part, _: part.usage()),
     "distributed": lambda request, _: check_distributed(),

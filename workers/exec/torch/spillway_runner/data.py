@@ -6,6 +6,7 @@ import bisect
 import os
 import signal
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any, Callable, Iterator
 
@@ -59,6 +60,8 @@ class Data:
         self.source, self.path, self.seed, self.size, self.patience = source, path or "", seed, batch, patience
         self.ahead: Ahead | None = None
         self.form: Any = None  # of the first batch
+        # torch compares the processes of a loader with the cores of this one, in each that reads: those of one part.
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
         with source.blamed(
             "data", "the data cannot be read", "data(path) returns a pair of tensors, a Dataset or a DataLoader"
         ):

@@ -214,8 +214,7 @@ class Evaluation:
             if slot.count:
                 part.arena.give_back(slot.at, slot.count)
         self.slots, self.pieces = {}, iter(())
-        if part.scheduler is not None:
-            part.scheduler.judge({name: float(text) for name, text in request["numbers"].items()})
+        part.judge(request)
 
 
 def mean(found: list[tuple[int, torch.Tensor, dict[str, float]]], path: str) -> dict[str, Any]:

@@ -137,6 +137,7 @@ class Rank(Part):
         timeout = datetime.timedelta(seconds=request["timeout"])
         if request["host"] == "127.0.0.1":  # nobody else on the network is to reach it
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
         if self.store is None:
             self.store = dist.TCPStore(request["host"], request["port"], is_master=False, timeout=timeout)
         world = self.replicas * self.count
@@ -357,7 +358,7 @@ class Rank(Part):
             loss, squares = self.totals()
             norm, clip = math.sqrt(squares), request["clip"]
             skipped = self.scaler is not None and not math.isfinite(norm)
-            updated = math.isfinite(loss) and (clip == 0 or skipped or math.isfinite(norm))
+            updated = math.isfinite(loss) and (skipped or math.isfinite(norm))
             if updated:
                 stepping = time.perf_counter()
                 self.step(0.0 if skipped else min(1.0, clip / (norm + 1e-6)) if clip > 0 else 1.0)
@@ -369,7 +370,7 @@ class Rank(Part):
         self.finish()
         return {
             "loss": repr(loss),
-            "norm": repr(norm if clip > 0 or skipped else 0.0),
+            "norm": repr(norm if clip > 0 or skipped or not updated else 0.0),
             "updated": updated,
             "skipped": skipped,
             "samples": self.end - self.begin if self.index == 0 else 0,

@@ -234,21 +234,27 @@ class Part:
         check_types({**self.parameters, **self.buffers})
         check_state(model.whole, self.source)
         self.recipe = Recipe(self.source, request["optimizer"])
+        self.course = self.course_of(request)
         self.make_optimizer()
         self.target, self.share = None, 1.0
 
     def make_optimizer(self) -> None:
         """Makes the optimizer of what this part trains, and its scheduler."""
         self.optimizer = self.recipe.optimizer(self.trained)
-        self.scheduler = self.recipe.scheduler(self.optimizer, self.course(request))
+        self.scheduler = self.recipe.scheduler(self.optimizer, self.course)
         if self.evaluation is not None:
             self.evaluation.recipe = self.recipe
 
-    def course(self, request: dict[str, Any]) -> Course:
+    def course_of(self, request: dict[str, Any]) -> Course:
         """How long the training is."""
         per_epoch = request.get("steps_per_epoch", 0) if self.data is None else self.data.steps_per_epoch or 0
         steps = request.get("steps", 0) or request.get("epochs", 0) * per_epoch
-        return Course(steps, per_epoch, self.evaluation is not None)
+        return Course(steps, per_epoch, self.evaluation is not None or bool(request.get("judged")))
+
+    def judge(self, request: dict[str, Any]) -> None:
+        """Tells the scheduler what validation data showed."""
+        if self.scheduler is not None:
+            self.scheduler.judge({name: float(text) for name, text in request["numbers"].items()})
 
     def in_evaluation(self, model: Model, split: Split, graph: fx.Graph, request: dict[str, Any]) -> Evaluation | None:
         """This part in evaluation mode; None where there are no validation data."""

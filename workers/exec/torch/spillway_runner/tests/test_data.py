@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import warnings
 from pathlib import Path
 from typing import Any, Callable
 
@@ -35,6 +37,7 @@ def data(kind):
         "rows": lambda: (torch.arange(11.0)[:, None], torch.arange(11)),
         "samples": Numbers,
         "loader": lambda: DataLoader(Numbers(), batch_size=4, shuffle=True),
+        "processes": lambda: DataLoader(Numbers(), batch_size=4, num_workers=2),
         "iterable": Endless,
         "generator": lambda: ((torch.rand(4), torch.full((4,), random.randrange(100))) for _ in range(2)),
     }[kind]()
@@ -54,6 +57,15 @@ data = Broken
 
 def batch(data: Data, step: int) -> list[list[float]]:
     return [t.tolist() for t in tensors(list(data.batch(step)))]
+
+
+def test_a_loader_with_more_processes_than_a_part_has_cores_is_taken_without_a_word(
+    source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="This DataLoader")
+        assert len(batch(Data(source(KINDS), "processes", 4, 0), 0)) == 2
 
 
 # The order.
