@@ -161,45 +161,34 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 	for i, part := range layout.Parts {
 		ops[i] = part.Ops
 	}
-	count := max(layout.Replicas, 1)
 	allowed, err := spawn.AllowedCPUs()
 	if err != nil {
 		return fmt.Errorf("find the cores of processes that fetch data: %w", err)
 	}
-	var example string
-	var sizes []int // of the pieces of validation data
+	var first loadedRank
 	codes := make([]string, p.parts)
 	for at, r := range p.all {
 		part := layout.Parts[r.number]
 		device := part.On(r.replica)
-		var loaded struct {
-			Model         string `json:"model"`
-			Code          string `json:"code"`
-			Example       string `json:"example"`
-			Samples       int    `json:"samples"`
-			StepsPerEpoch int64  `json:"steps_per_epoch"`
-			Validation    *struct {
-				Sizes      []int `json:"sizes"`
-				Reads      []int `json:"reads"`
-				ReadsBatch bool  `json:"reads_batch"`
-			} `json:"validation"`
+		lent, err := p.lend(ctx, at)
+		if err != nil {
+			return err
 		}
-		var lent message
-		if at > 0 {
-			request := map[string]any{"part": r.number, "last": r.replica == count-1}
-			if err := p.all[0].runner.call(ctx, "lend", request, &lent); err != nil {
-				return fmt.Errorf("%v: hand over the tensors of part %d: %w", p.all[0], r.number, err)
-			}
+		var sizes []int
+		if r.replica == 0 && first.Validation != nil { // the others do not evaluate
+			sizes = first.Validation.Sizes
 		}
-		validates := r.replica == 0 && !sharded(layout)
-		err := r.runner.call(ctx, "load_rank", map[string]any{
-			"validation": e.options.Validation, "validation_sizes": sizes, "validates": validates,
-			"judged": r.replica > 0 && p.data.Validates,
-			"steps":  layout.Steps, "epochs": layout.Epochs, "steps_per_epoch": p.data.StepsPerEpoch,
+		var loaded loadedRank
+		err = r.runner.call(ctx, "load_rank", map[string]any{
+			"validation": e.options.Validation, "validation_sizes": sizes,
+			"validates": r.replica == 0 && !sharded(layout),
+			"judged":    r.replica > 0 && first.Validation != nil,
+			"steps":     layout.Steps, "epochs": layout.Epochs, "steps_per_epoch": first.StepsPerEpoch,
 			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops,
-			"index": r.number, "replica": r.replica, "replicas": count, "sharding": cmp.Or(layout.Sharding, exec.ShardNone),
+			"index": r.number, "replica": r.replica, "replicas": max(layout.Replicas, 1),
+			"sharding": cmp.Or(layout.Sharding, exec.ShardNone),
 			"schedule": cmp.Or(layout.Collective.Schedule, exec.OneForwardOneBackward),
-			"example":  example, "lent": lent, "batch": layout.Batch, "micro_batches": layout.MicroBatches,
+			"example":  first.Example, "lent": lent, "batch": layout.Batch, "micro_batches": layout.MicroBatches,
 			"in_flight": part.InFlight, "recompute": part.Recompute,
 			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer,
 			"device": deviceName(device), "threads": device.Threads, "memory": device.Memory,
@@ -209,35 +198,56 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 		if err != nil {
 			return fmt.Errorf("%v: %w", r, err)
 		}
-		r.inFlight = part.InFlight
-		if v := loaded.Validation; v != nil {
-			r.evaluationReads, r.evaluationReadsBatch = v.Reads, v.ReadsBatch
-			sizes = v.Sizes
-		}
 		if at == 0 {
-			example = loaded.Example
-			p.data = exec.Data{
-				Samples: loaded.Samples, StepsPerEpoch: loaded.StepsPerEpoch, Model: loaded.Model,
-				Validates: loaded.Validation != nil,
-			}
+			first = loaded
 		}
-		if r.replica > 0 || at == p.parts-1 {
-			sizes = nil // the others do not evaluate
-		}
-		if r.replica == 0 {
-			codes[r.number] = loaded.Code
-		}
-		if loaded.Model != p.data.Model || loaded.Code != codes[r.number] {
+		codes[r.number] = cmp.Or(codes[r.number], loaded.Code)
+		if loaded.Model != first.Model || loaded.File != first.File || loaded.Code != codes[r.number] {
 			return fmt.Errorf("%v: %w: its model is another one than that of replica 0; let the function build the same model "+
 				"each time it is called, and leave the file alone while ranks load", r, exec.ErrRequest)
 		}
-	}
-	if len(p.all) > 1 {
-		if err := p.all[0].runner.call(ctx, "lend", map[string]any{"part": p.parts}, nil); err != nil {
-			return fmt.Errorf("%v: let lent tensors go: %w", p.all[0], err)
+		r.inFlight = part.InFlight
+		if v := loaded.Validation; v != nil {
+			r.evaluationReads, r.evaluationReadsBatch = v.Reads, v.ReadsBatch
 		}
 	}
-	return nil
+	p.data = exec.Data{
+		Samples: first.Samples, StepsPerEpoch: first.StepsPerEpoch, Model: first.Model, Validates: first.Validation != nil,
+	}
+	_, err = p.lend(ctx, len(p.all))
+	return err
+}
+
+// loadedRank is what a rank tells of what it has loaded.
+type loadedRank struct {
+	// Model is a digest of the parameters, File of the user's file, and Code of the operations of the part.
+	Model         string `json:"model"`
+	File          string `json:"file"`
+	Code          string `json:"code"`
+	Example       string `json:"example"`
+	Samples       int    `json:"samples"`
+	StepsPerEpoch int64  `json:"steps_per_epoch"`
+	Validation    *struct {
+		Sizes      []int `json:"sizes"`
+		Reads      []int `json:"reads"`
+		ReadsBatch bool  `json:"reads_batch"`
+	} `json:"validation"`
+}
+
+// lend has the first rank, which made the whole model, tell another where the tensors are that it holds; after the last
+// rank it lets go what is left.
+func (p *ranks) lend(ctx context.Context, at int) (lent message, err error) {
+	request := map[string]any{"part": p.parts}
+	switch {
+	case at == 0 || len(p.all) == 1:
+		return nil, nil
+	case at < len(p.all):
+		request["part"], request["last"] = p.all[at].number, at+p.parts >= len(p.all)
+	}
+	if err := p.all[0].runner.call(ctx, "lend", request, &lent); err != nil {
+		return nil, fmt.Errorf("%v: hand over tensors: %w", p.all[0], err)
+	}
+	return lent, nil
 }
 
 // join has the ranks meet at a store of the first one.

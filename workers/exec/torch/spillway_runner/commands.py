@@ -39,7 +39,7 @@ def load_rank(request: Request, _: Answers) -> dict[str, Any]:
 
     rank = Rank(request)
     LOADED[:] = [rank]
-    return {**loaded(rank), "code": rank.code()}
+    return {**loaded(rank), **rank.code()}
 
 
 def export_part(request: Request, answers: Answers) -> None:

@@ -87,12 +87,14 @@ class Rank(Part):
         """By what the loss of a micro-batch is multiplied."""
         return self.replicas * (1.0 if self.scaler is None else self.scaler.scale)
 
-    def code(self) -> str:
-        """A digest of the model's file and of the operations of this part."""
+    def code(self) -> dict[str, str]:
+        """Digests of the model's file and of the operations of this part."""
         with open(self.source.path, "rb") as file:
             text = file.read()
-        operations = "\n".join(str(n.format_node()) for n in self.module.graph.nodes)
-        return hashlib.sha256(text + operations.encode()).hexdigest()
+        nodes = self.module.graph.nodes
+        modules = [repr(self.module.get_submodule(n.target)) for n in nodes if n.op == "call_module"]
+        operations = "\n".join([str(n.format_node()) for n in nodes] + modules)
+        return {"file": hashlib.sha256(text).hexdigest(), "code": hashlib.sha256(operations.encode()).hexdigest()}
 
     def lend(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """As of Part, also of the first part's own tensors, and as often as there are replicas."""
