@@ -419,8 +419,8 @@ func (c choice) training(s setup, job Job) predictor.Training {
 }
 
 // bothPasses is by how much the products of both passes are more than those of the forward pass: the backward pass has
-// two for each of it, one for the gradient of each factor. What is computed again is no use of the device. (Chowdhery et
-// al., "PaLM", appendix B, https://arxiv.org/abs/2204.02311.)
+// two for each of it, one for the gradient of each factor. What is computed again is no use of the device.
+// (Chowdhery et al., "PaLM", appendix B, https://arxiv.org/abs/2204.02311.)
 const bothPasses = 3
 
 // percent writes a share for people.

@@ -195,24 +195,30 @@ func (a *act) step(ctx context.Context) (durations, error) {
 		}
 	}
 	var err error
-	d.step, err = timed(func() error {
-		scale := 1.0
-		if a.clip || a.scaled {
-			squares, err := stage.GradientSquares(ctx)
-			if err != nil {
-				return err
-			}
-			if a.clip {
-				scale = 0.5
-			}
-			if d.skipped = a.scaled && (math.IsNaN(squares) || math.IsInf(squares, 0)); d.skipped {
-				scale = 0
-			}
-		}
-		_, err := stage.Step(ctx, scale)
+	d.step, err = timed(func() (err error) {
+		d.skipped, err = a.update(ctx)
 		return err
 	})
 	return d, err
+}
+
+// update ends a step as the training does, and says whether its gradients had overflowed, so that nothing was updated.
+func (a *act) update(ctx context.Context) (skipped bool, err error) {
+	stage, scale := a.pipeline.Stages()[0], 1.0
+	if a.clip || a.scaled {
+		squares, err := stage.GradientSquares(ctx)
+		if err != nil {
+			return false, err
+		}
+		if a.clip {
+			scale = 0.5
+		}
+		if skipped = a.scaled && (math.IsNaN(squares) || math.IsInf(squares, 0)); skipped {
+			scale = 0
+		}
+	}
+	_, err = stage.Step(ctx, scale)
+	return skipped, err
 }
 
 // run measures some steps.

@@ -481,8 +481,8 @@ func (t *trainer) writeAll(ctx context.Context, last exec.Checkpoint, result *Re
 		t.job.Logger.WarnContext(ctx, "only the model of the last step is written", "error", err)
 	}
 	if wantsBest && t.standing() == nil { // it goes on from a checkpoint of its last step
-		return fmt.Errorf("no step is known to be the best: nothing was evaluated by %s; train more steps, or write the model "+
-			"of the last one", t.validating.goal)
+		return fmt.Errorf("no step is known to be the best: nothing was evaluated by %s; train more steps, or write the "+
+			"model of the last one", t.validating.goal)
 	}
 	if wantsBest {
 		result.Model, err = t.write(ctx, name, paths)

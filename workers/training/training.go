@@ -141,8 +141,8 @@ type Progress struct {
 	// Utilization is the part of what the devices of all parts do at most, in products of matrices, that the model's
 	// products took of them since the last Progress: the model FLOP utilization; 0 where it is not known.
 	Utilization float64
-	// Left is how long the steps that are left take, with evaluations and checkpoints as they came so far; 0 at the end, and
-	// as long as nobody knows.
+	// Left is how long the steps that are left take, with evaluations and checkpoints as they came so far; 0 at the end,
+	// and as long as nobody knows.
 	Left time.Duration
 	// Data is the part of the time in which batches were waited for, from 0 to 1.
 	Data float64

@@ -460,7 +460,8 @@ def total(course):
         "    return torch.optim.lr_scheduler.StepLR(optimizer, total_steps)")
     return Recipe(source(text), {}).scheduler(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0), course)
 result = [Recipe(source(""), {}).scheduler(None), type(of("StepLR(optimizer, 2)").made).__name__,
-    refusal(of, "ReduceLROnPlateau(optimizer)"), refusal(of, '{"scheduler": StepLR(optimizer, 2), "interval": "epoch"}'),
+    refusal(of, "ReduceLROnPlateau(optimizer)"),
+    refusal(of, '{"scheduler": StepLR(optimizer, 2), "interval": "epoch"}'),
     refusal(of, '{"scheduler": StepLR(optimizer, 2), "interval": "day"}'), total(Course(steps=7)).made.step_size,
     refusal(total, Course()), refusal(of, "3")]`, []any{
 			nil, "StepLR",

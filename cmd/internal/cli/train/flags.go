@@ -285,6 +285,33 @@ func (f *trainFlags) check() error {
 	if err := flag.Exclusive([]string{"--steps", "--epochs"}, f.steps > 0, f.epochs > 0); err != nil {
 		return err
 	}
+	if err := f.checkOptimizer(); err != nil {
+		return err
+	}
+	if batch := f.batch; f.microBatches > max(batch, 1) && batch > 0 ||
+		batch == 0 && f.microBatches > training.DefaultBatch {
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("a batch of %d samples cannot be cut into %d micro-batches", orUsual(batch), f.microBatches),
+			Hint:    "give at most one micro-batch for each sample, or a larger --batch",
+		}
+	}
+	replicas := training.Job{
+		Compile: f.compile,
+		Batch:   f.batch, MicroBatches: f.microBatches, Partitions: f.partitions, Replicas: f.replicas,
+		Sharding: exec.Sharding(f.shard),
+	}
+	if err := replicas.CheckReplicas(); err != nil {
+		problem, hint, _ := strings.Cut(err.Error(), "; ")
+		return &fault.UsageError{Problem: problem, Hint: hint}
+	}
+	if err := f.checkPaths(); err != nil {
+		return err
+	}
+	return f.checkTogether()
+}
+
+// checkOptimizer refuses what belongs to another optimizer than the one that is asked for.
+func (f *trainFlags) checkOptimizer() error {
 	if f.optimizer == "" {
 		for _, name := range []string{"learning-rate", "weight-decay", "momentum"} {
 			if f.how.Changed(name) {
@@ -307,22 +334,11 @@ func (f *trainFlags) check() error {
 			Hint:    "write a number from 0 to 1, such as 0.9",
 		}
 	}
-	if batch := f.batch; f.microBatches > max(batch, 1) && batch > 0 ||
-		batch == 0 && f.microBatches > training.DefaultBatch {
-		return &fault.UsageError{
-			Problem: fmt.Sprintf("a batch of %d samples cannot be cut into %d micro-batches", orUsual(batch), f.microBatches),
-			Hint:    "give at most one micro-batch for each sample, or a larger --batch",
-		}
-	}
-	replicas := training.Job{
-		Compile: f.compile,
-		Batch:   f.batch, MicroBatches: f.microBatches, Partitions: f.partitions, Replicas: f.replicas,
-		Sharding: exec.Sharding(f.shard),
-	}
-	if err := replicas.CheckReplicas(); err != nil {
-		problem, hint, _ := strings.Cut(err.Error(), "; ")
-		return &fault.UsageError{Problem: problem, Hint: hint}
-	}
+	return nil
+}
+
+// checkPaths refuses files that are not there.
+func (f *trainFlags) checkPaths() error {
 	for _, one := range []struct{ flag, path string }{
 		{"--data", f.data},
 		{"--validation-data", f.validation},
@@ -351,7 +367,7 @@ func (f *trainFlags) check() error {
 			}
 		}
 	}
-	return f.checkTogether()
+	return nil
 }
 
 // checkTogether refuses flags without those that they are for.
