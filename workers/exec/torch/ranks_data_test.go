@@ -44,6 +44,42 @@ def data():
 	}
 }
 
+// TestPartsOfReplicasThatDrawInputsForThemselvesTrain has data whose inputs are drawn anew each time they are read, by a
+// generator of their own: the last part reads targets alone, which are the same.
+func TestPartsOfReplicasThatDrawInputsForThemselvesTrain(t *testing.T) {
+	t.Parallel()
+	const text = `
+import torch
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+class Drawn(torch.utils.data.Dataset):
+    def __init__(self):
+        self.generator = torch.Generator().manual_seed(1)
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        x = torch.full((4,), i / 64)
+        return x + torch.randn(4, generator=self.generator) / 100, x[:1]
+
+def data():
+    return Drawn()
+`
+	path := filepath.Join(t.TempDir(), "model.py")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := torch.New(torch.Options{Python: torchtest.Python2(t), Model: path + ":build", Repeats: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wholeSteps(t, load(t, e, replicated(2, "", "input_1 _0", "_1 _2 loss")), 0, 2)
+}
+
 // TestReplicasGoByValidationDataAlike has schedulers that go by what the first replica alone looks at, or by how long
 // the training is.
 func TestReplicasGoByValidationDataAlike(t *testing.T) {

@@ -91,7 +91,11 @@ func TestReplicasOfPartsLearnAsOneProcess(t *testing.T) {
 		two := cutOperations(t, probe, m.after)
 		one := replicated(1, "")
 		want := train(t, load(t, e, one), one, 12)
-		layouts := []spillway.Layout{replicated(2, ""), replicated(4, "", two...)}
+		again := replicated(4, "", two...)
+		for i := range again.Parts {
+			again.Parts[i].Recompute = true
+		}
+		layouts := []spillway.Layout{replicated(2, ""), again}
 		if measures {
 			layouts = append(layouts, replicated(2, "", two...), replicated(4, ""))
 		}

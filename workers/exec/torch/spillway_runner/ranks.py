@@ -47,9 +47,9 @@ class Rank(Part):
         if self.sharding != NONE and (request.get("validation") or self.source.optional("validation")):
             raise Refusal(
                 "validation",
-                "replicas that divide parameters are not evaluated with validation data",
+                f"replicas that divide what the {self.sharding} take are not evaluated with validation data",
                 self.source.path,
-                "leave sharding out, or evaluate the trained model afterwards",
+                "leave --shard out, or take validation data and validation() out and evaluate the trained model afterwards",
             )
         if self.data is None and self.reads_batch:  # a part between that reads an input
             self.open_data(request)
@@ -57,7 +57,7 @@ class Rank(Part):
         self.wanted = [what for where, what in self.sources if where == "batch"]  # inputs that this part reads
         self.at, self.turn = 0, 0  # the step, and the micro-batch whose forward pass comes next
         self.fetched: list[dict[str, Any]] = []  # inputs and target of each micro-batch
-        self.seen = ""  # a digest of the first samples, of a part that reads data
+        self.seen = ""  # a digest of what parts after the first read of the first samples, of a part that reads data
         self.busy = 0.0  # seconds of this step
         self.held: tuple[dict[str, torch.Tensor], dict[str, str]] | None = None  # what was captured for a checkpoint
         self.store: dist.Store | None = None
@@ -184,12 +184,13 @@ class Rank(Part):
         samples = self.end - self.begin
         if step is None:
             inputs, target = self.data.example_batch(samples)
-            self.seen = digest([inputs, target])
         else:
             inputs, target = self.data.batch(step, self.begin, self.end)
         inputs = self.binder.bind(inputs, "cpu")
         self.check_shapes(inputs, step or 0)
         inputs = self.binder.placeholders(inputs)
+        if step is None:  # of what parts read that are not the first
+            self.seen = digest([[inputs[n] for n in sorted(self.shared_inputs)], target])
         own = {"inputs": {n: inputs[n] for n in self.wanted}, "target": target if self.last else None}
 
         def rows(begin: int, end: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -296,7 +297,7 @@ class Rank(Part):
     def repeatable(self, flight: Flight, micro_batch: int) -> Any:
         """As run, without the activations, which the backward pass makes again. What the first pass did to the buffers
         is not done again."""
-        from torch.utils.checkpoint import checkpoint
+        from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
         passes = 0
 
@@ -312,7 +313,8 @@ class Rank(Part):
                 buffer.data.copy_(values)
             return value
 
-        return checkpoint(compute, *flight.arguments, use_reentrant=False, preserve_rng_state=False)
+        with set_checkpoint_early_stop(False):  # which would end the pass by an exception in the middle of it
+            return checkpoint(compute, *flight.arguments, use_reentrant=False, preserve_rng_state=False)
 
     def wrap(self) -> None:
         """Puts what torch has for replicas around the module, and for parts around that."""
