@@ -319,8 +319,8 @@ func TrainingEnd(end Trained, s Style) []string {
 	if end.Resumed > 0 {
 		since = fmt.Sprintf(" since the checkpoint of step %d", end.Resumed)
 	}
-	lines = append(lines, fmt.Sprintf("loss   %s after %s of %s, %s%s", loss, Count(int(done.Steps), "step"),
-		Count(done.Batch, "sample"), seconds(end.Seconds), since))
+	lines = append(lines, fmt.Sprintf("loss   %s after %s of %s, %s with the planning%s", loss,
+		Count(int(done.Steps), "step"), Count(done.Batch, "sample"), seconds(end.Seconds), since))
 	if end.Validation != nil {
 		lines = append(lines, fmt.Sprintf("valid  %s after step %d", end.Validation, end.Validation.Step))
 	}

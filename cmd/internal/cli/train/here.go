@@ -85,6 +85,7 @@ func trainJob(
 	if err := out.Close(); err != nil {
 		return end, err
 	}
+	view.planning()
 	began := time.Now()
 	job.Stop = ctx.Done()
 	running, done := inGoodOrder(ctx, t)

@@ -71,6 +71,16 @@ func (v *trainView) observer() training.Observer {
 	return training.Observer{Planned: v.planned, Progressed: v.progressed, Checkpointed: v.checkpointed}
 }
 
+// planning says that the plan is being made, which takes a while.
+func (v *trainView) planning() {
+	if v.quiet || v.kind == followedByJSON {
+		return
+	}
+	v.mutex.Lock()
+	defer v.mutex.Unlock()
+	display.Printf(v.out, "planning: the model is measured, and how it is divided is tried\n")
+}
+
 func (v *trainView) planned(plan predictor.Training) {
 	v.mutex.Lock()
 	defer v.mutex.Unlock()
