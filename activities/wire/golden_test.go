@@ -44,13 +44,14 @@ var (
 	}
 	training = predictor.Training{
 		Model: "3b2a", ModelBytes: 4 * quantity.MiB,
-		Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Steps: 40, TotalSteps: 100,
-		PredictedStepSeconds: 0.5, StepSeconds: 0.55, Bubble: 0.2, Workers: 2, ExchangeSeconds: 0.05, Computed: 0.5,
+		Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Replicas: 2, Sharding: "optimizer",
+		Steps: 40, TotalSteps: 100,
+		PredictedStepSeconds: 0.5, StepSeconds: 0.55, FLOPs: 6e12, Bubble: 0.2, Workers: 2, ExchangeSeconds: 0.05, Computed: 0.5,
 		Parts: []predictor.TrainingPart{{
 			Device: "cuda:0", Kind: "cuda", Class: "h100", Threads: 2, Ops: 31, First: "embed", Last: "block.3.mlp",
 			Recompute:          true,
 			PredictedPeakBytes: quantity.GiB, PeakBytes: quantity.GiB + quantity.MiB, CapacityBytes: 2 * quantity.GiB,
-			PredictedBusySeconds: 0.4, BusySeconds: 0.44,
+			PredictedBusySeconds: 0.4, BusySeconds: 0.44, PeakFLOPS: 6e13,
 		}},
 		Alternatives: []predictor.TrainingAlternative{{
 			Partitions: 1, MicroBatches: 1, StepSeconds: 0.9,

@@ -141,6 +141,8 @@ func (t Training) Validate() error {
 			t.PredictedStepSeconds, maxStepSeconds)
 	case !(t.FLOPs >= 0) || math.IsInf(t.FLOPs, 0):
 		return fmt.Errorf("a step of %g operations: give a number from 0", t.FLOPs)
+	case t.Replicas < 0 || t.Replicas > maxTrainingParts:
+		return fmt.Errorf("%d replicas: give 0 to %d", t.Replicas, maxTrainingParts)
 	case t.Workers < 0 || t.Workers > maxTrainingWorkers:
 		return fmt.Errorf("%d workers: give 0 to %d", t.Workers, maxTrainingWorkers)
 	case !duration(t.ExchangeSeconds):
@@ -155,7 +157,7 @@ func (t Training) Validate() error {
 		return fmt.Errorf("%d alternatives: at most %d are understood; tell the best of them", len(t.Alternatives),
 			maxTrainingAlternatives)
 	}
-	for _, text := range []string{t.Model, t.Executor, t.Schedule, t.Reason} {
+	for _, text := range []string{t.Model, t.Executor, t.Schedule, t.Sharding, t.Reason} {
 		if len(text) > maxTrainingText {
 			return fmt.Errorf("a text of %s: at most %s are understood", quantity.Bytes(len(text)),
 				quantity.Bytes(maxTrainingText))
