@@ -111,11 +111,13 @@ func started(
 }
 
 // How far figures may be off, and what is noise beyond that: the bubble of the fastest step, in parts of the step; a
-// step of two parts beside one of a single part; a step beside that of a bare training loop, the median of the ratios.
+// step of two parts beside one of a single part; a step beside that of a bare training loop and that of two replicas
+// beside DistributedDataParallel, the medians of the ratios.
 const (
 	bubbleBar, bubbleNoise = 0.02, 0.03
 	twoBar, twoNoise       = 0.80, 0.15
 	bareBar, bareNoise     = 1.03, 0.05
+	replicasBar            = 1.05
 )
 
 // The bubble of equal stages is (K-1)/(M+K-1) (Y. Huang et al., GPipe, https://arxiv.org/abs/1811.06965, section 2.3).
@@ -370,57 +372,9 @@ func measureBeside(t *testing.T, python, model string, batch, threads int) {
 		},
 	}
 	p := load(t, measuredWith(t, python, model), l)
-	run := engine(t, p, l)
-	//nolint:gosec // a Python that was looked for
-	cmd := exec.CommandContext(t.Context(), python, "-B", "-c", bareLoop, model, strconv.Itoa(threads),
-		strconv.Itoa(batch))
-	cmd.Env, cmd.Stderr = append(cmd.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(threads), "OMP_WAIT_POLICY=PASSIVE"),
-		os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	var ours, bare, data, ratios []float64
-	for step := range int64(65) {
-		began := time.Now()
-		report, err := run.Step(t.Context(), step)
-		if err != nil {
-			t.Fatal(err)
-		}
-		mine := time.Since(began).Seconds()
-		if _, err := in.Write([]byte("\n")); err != nil || !lines.Scan() {
-			t.Fatal("the bare loop ended")
-		}
-		seconds, err := strconv.ParseFloat(lines.Text(), 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if step >= 5 { // the first ones allocate
-			ours, bare, ratios = append(ours, mine), append(bare, seconds), append(ratios, mine/seconds)
-			data = append(data, report.Data.Seconds())
-		}
-	}
-	if err := in.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%s, %d threads, batch %d: %s a step, %s of it for data; bare loop %s; median of the ratios %.3f; least %.2f "+
-		"and %.2f ms, ratio %.3f", model, threads, batch, milliseconds(ours), milliseconds(data), milliseconds(bare),
-		median(ratios), slices.Min(ours)*1e3, slices.Min(bare)*1e3, slices.Min(ours)/slices.Min(bare))
-	if ratio := median(ratios); ratio > bareBar+bareNoise {
-		t.Errorf("%s: a step takes %.3f times that of a bare loop, want %.2f, and %.2f more for noise", model, ratio, bareBar,
-			bareNoise)
-	}
+	what := fmt.Sprintf("%s, %d threads, batch %d", model, threads, batch)
+	inTurns(t, what, engine(t, p, l), bareBar+bareNoise, threads, python, "-B", "-c", bareLoop, model,
+		strconv.Itoa(threads), strconv.Itoa(batch))
 	stage := p.Stages()[0]
 	const calls = 1000
 	began := time.Now()
@@ -445,6 +399,133 @@ func measureBeside(t *testing.T, python, model string, batch, threads int) {
 	}
 	t.Logf("%s: copied for export in %v, written after %v; %+v", model, copied, time.Since(began), used)
 	exectest.LogLoad(t)
+}
+
+// inTurns does steps beside another program, each its own in turn: that reads a line before each and prints its
+// seconds. The median of the ratios of two neighbours must not be above most.
+func inTurns(
+	t *testing.T, what string, run spillway.Stepper, most float64, threads int, program string, arguments ...string,
+) {
+	t.Helper()
+	//nolint:gosec // a Python that was looked for
+	cmd := exec.CommandContext(t.Context(), program, arguments...)
+	cmd.Env, cmd.Stderr = append(cmd.Environ(), "OMP_NUM_THREADS="+strconv.Itoa(threads), "OMP_WAIT_POLICY=PASSIVE"),
+		os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	var ours, bare, data, ratios []float64
+	for step := range int64(65) {
+		began := time.Now()
+		report, err := run.Step(t.Context(), step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mine := time.Since(began).Seconds()
+		if _, err := in.Write([]byte("\n")); err != nil || !lines.Scan() {
+			t.Fatal("the other program ended")
+		}
+		seconds, err := strconv.ParseFloat(lines.Text(), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if step >= 5 { // the first ones allocate
+			ours, bare, ratios = append(ours, mine), append(bare, seconds), append(ratios, mine/seconds)
+			data = append(data, report.Data.Seconds())
+		}
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s: %s a step, %s of it for data; in PyTorch alone %s; median of the ratios %.3f; least %.2f and %.2f ms, "+
+		"ratio %.3f", what, milliseconds(ours), milliseconds(data), milliseconds(bare), median(ratios),
+		slices.Min(ours)*1e3, slices.Min(bare)*1e3, slices.Min(ours)/slices.Min(bare))
+	if ratio := median(ratios); ratio > most {
+		t.Errorf("%s: a step takes %.3f times that in PyTorch alone, want at most %.2f", what, ratio, most)
+	}
+}
+
+// distributed trains a model of measured.py in two replicas of DistributedDataParallel, as torchrun starts them. The
+// first prints the seconds of each step, and reads a line before each.
+const distributed = `
+import os, sys, time, torch
+import torch.distributed as dist
+sys.path.insert(0, "testdata")
+import measured
+batch = int(sys.argv[2])
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank, count = dist.get_rank(), dist.get_world_size()
+os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
+torch.manual_seed(3)
+model, (inputs, targets) = getattr(measured, sys.argv[1])(), measured.data(sys.argv[1])
+model = model[0] if isinstance(model, tuple) else model
+model = torch.nn.parallel.DistributedDataParallel(model.train())
+optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(3))
+step = 0
+while True:
+    go = torch.tensor([1 if rank > 0 or sys.stdin.readline() else 0])
+    dist.broadcast(go, 0)
+    if not go.item():
+        break
+    began = time.perf_counter()
+    rows = order[step % (len(inputs) // batch) * batch:][rank * batch // count:(rank + 1) * batch // count]
+    output = model(inputs.index_select(0, rows))
+    loss = torch.nn.functional.cross_entropy(output.flatten(0, -2), targets.index_select(0, rows).flatten())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    loss = loss.detach()
+    dist.all_reduce(loss)
+    loss.item()
+    step += 1
+    if rank == 0:
+        print(time.perf_counter() - began, flush=True)
+dist.destroy_process_group()
+`
+
+// TestMeasureTwoReplicasBesideDistributedDataParallel prints what a step of two replicas costs, and what it costs as
+// torchrun starts DistributedDataParallel; each process has one core.
+func TestMeasureTwoReplicasBesideDistributedDataParallel(t *testing.T) {
+	exectest.RequireMeasuring(t)
+	python := torchtest.Python2(t)
+	script := filepath.Join(t.TempDir(), "distributed.py")
+	if err := os.WriteFile(script, []byte(distributed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		model string
+		batch int
+	}{{"mlp", 64}, {"cnn", 64}, {"transformer", 8}} {
+		t.Run(tt.model, func(t *testing.T) {
+			device := func(i int) spillway.Device {
+				return spillway.Device{ID: fmt.Sprintf("cpu-%d", i), Threads: 1, CPUs: []int{i}}
+			}
+			p := load(t, measuredWith(t, python, tt.model), spillway.Layout{
+				Batch: tt.batch, MicroBatches: 1, Seed: 3, Optimizer: spillway.Optimizer{Kind: spillway.Adam}, Replicas: 2,
+				Parts: []spillway.Part{{InFlight: 1, Device: device(0), Replicas: []spillway.Device{device(1)}}},
+			})
+			run, whole := p.(spillway.Stepper)
+			if !whole {
+				t.Fatalf("%T does no whole steps", p)
+			}
+			inTurns(t, tt.model, run, replicasBar+bareNoise, 1, python, "-B", "-m", "torch.distributed.run", "--standalone",
+				"--nproc-per-node=2", script, tt.model, strconv.Itoa(tt.batch))
+		})
+	}
 }
 
 // TestMeasureACompiledPartBesideOneThatIsNot prints what torch.compile brings on a CPU; both take turns.
