@@ -21,10 +21,11 @@ import (
 // whenever the same events are folded to something else. oldestCheckpoint is the oldest version that Restore reads:
 // forecasts of version 2 do not say what they rest on, nor how probable it is that they miss the goal,
 // attempts before version 4 not which GPUs they had, stages before version 5 not how much there was to do, decisions
-// before version 6 not what they rejected, attempts before version 7 not how the metric of their training went, and
-// trainings before version 8 not how much of one a worker has computed.
+// before version 6 not what they rejected, attempts before version 7 not how the metric of their training went,
+// trainings before version 8 not how much of one a worker has computed, and those before version 9 neither their
+// replicas nor how many operations a step takes.
 const (
-	CheckpointVersion = 8
+	CheckpointVersion = 9
 	oldestCheckpoint  = 2
 )
 

@@ -163,10 +163,11 @@ func TestEveryStepComputesOnCPUs(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit code %d; want 0\n%s", code, text)
 	}
-	needGPU := []string{"inventory", "conformance-bfloat16", "assigned"}
+	needGPU := []string{"inventory", "conformance-bfloat16", "conformance-float16", "assigned"}
 	for _, s := range report.Steps {
 		switch {
-		case slices.Contains(needGPU, s.Name), s.Name == "transformers" && report.Machine.Transformers == "":
+		case slices.Contains(needGPU, s.Name), s.Name == "transformers" && report.Machine.Transformers == "",
+			s.Name == "precisions" && strings.HasPrefix(report.Machine.Torch, "1."):
 			if s.Outcome != gpucheck.Skipped && len(report.Machine.GPUs) == 0 {
 				t.Errorf("%s is %s without what it needs", s.Name, s.Outcome)
 			}
