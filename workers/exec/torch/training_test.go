@@ -461,7 +461,7 @@ func TestLayoutsThatMakeNoSenseAreRefusedBeforeAnythingStarts(t *testing.T) {
 		"11 micro-batches":          func(l *spillway.Layout) { l.MicroBatches = 11 },
 		"0 micro-batches in flight": func(l *spillway.Layout) { l.Parts[0].InFlight = 0 },
 		"names no operations":       func(l *spillway.Layout) { l.Parts = append(l.Parts, l.Parts[0]) },
-		"bfloat16 on cpu":           func(l *spillway.Layout) { l.Precision = spillway.BFloat16 },
+		"tf32 on cpu":               func(l *spillway.Layout) { l.Precision = spillway.TF32 },
 		`precision "float8"`:        func(l *spillway.Layout) { l.Precision = "float8" },
 		`of kind "tpu"`:             func(l *spillway.Layout) { l.Parts[0].Device.Kind = "tpu" },
 		"-1 threads":                func(l *spillway.Layout) { l.Parts[0].Device.Threads = -1 },
