@@ -46,7 +46,8 @@ var (
 		Model: "3b2a", ModelBytes: 4 * quantity.MiB,
 		Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Replicas: 2, Sharding: "optimizer",
 		Steps: 40, TotalSteps: 100,
-		PredictedStepSeconds: 0.5, StepSeconds: 0.55, FLOPs: 6e12, Bubble: 0.2, Workers: 2, ExchangeSeconds: 0.05, Computed: 0.5,
+		PredictedStepSeconds: 0.5, StepSeconds: 0.55, FLOPs: 6e12, Bubble: 0.2,
+		Workers: 2, ExchangeSeconds: 0.05, Computed: 0.5,
 		Parts: []predictor.TrainingPart{{
 			Device: "cuda:0", Kind: "cuda", Class: "h100", Threads: 2, Ops: 31, First: "embed", Last: "block.3.mlp",
 			Recompute:          true,

@@ -44,8 +44,8 @@ def data():
 	}
 }
 
-// TestPartsOfReplicasThatDrawInputsForThemselvesTrain has data whose inputs are drawn anew each time they are read, by a
-// generator of their own: the last part reads targets alone, which are the same.
+// TestPartsOfReplicasThatDrawInputsForThemselvesTrain has data whose inputs are drawn anew each time they are read, by
+// a generator of their own: the last part reads targets alone, which are the same.
 func TestPartsOfReplicasThatDrawInputsForThemselvesTrain(t *testing.T) {
 	t.Parallel()
 	const text = `

@@ -49,7 +49,7 @@ class Rank(Part):
                 "validation",
                 f"replicas that divide what the {self.sharding} take are not evaluated with validation data",
                 self.source.path,
-                "leave --shard out, or take validation data and validation() out and evaluate the trained model afterwards",
+                "leave --shard out, or validation data and validation(), and evaluate the trained model afterwards",
             )
         if self.data is None and self.reads_batch:  # a part between that reads an input
             self.open_data(request)
