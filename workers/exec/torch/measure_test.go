@@ -495,6 +495,7 @@ while True:
     if rank == 0:
         print(time.perf_counter() - began, flush=True)
 dist.destroy_process_group()
+os._exit(0)  # threads that are still there may abort an orderly end
 `
 
 // TestMeasureTwoReplicasBesideDistributedDataParallel prints what a step of two replicas costs, and what it costs as
