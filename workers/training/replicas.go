@@ -151,7 +151,8 @@ func (p *planned) replicate(job Job, groups []deviceSet) {
 	l.Batch, l.Replicas, l.Sharding = job.Batch, job.replicas(), job.Sharding
 	l.Collective = exec.Collective{Schedule: job.Schedule, ClipNorm: job.ClipNorm, Timeout: job.CollectiveTimeout}
 	p.training.Batch, p.training.Replicas, p.training.Sharding = job.Batch, job.replicas(), string(job.Sharding)
-	p.training.Reason = fmt.Sprintf("%d replicas were asked for; of each, %s", job.replicas(), p.training.Reason)
+	p.training.Reason = fmt.Sprintf("%d replicas were asked for, and what they send each other is not priced; of each, %s",
+		job.replicas(), p.training.Reason)
 }
 
 // held takes the peaks of a pipeline's stages into the parts of a report: of several replicas, the highest.
