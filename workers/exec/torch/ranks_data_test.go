@@ -29,15 +29,7 @@ def data():
     x = torch.arange(256.0).reshape(64, 4) / 256
     return x[order], x.sum(1, keepdim=True)[order]
 `
-	path := filepath.Join(t.TempDir(), "model.py")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	e, err := torch.New(torch.Options{Python: torchtest.Python2(t), Model: path + ":build", Repeats: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = e.Load(t.Context(), replicated(2, "", "input_1 _0", "_1 _2 loss"))
+	_, err := written(t, text).Load(t.Context(), replicated(2, "", "input_1 _0", "_1 _2 loss"))
 	const want = "two processes that read the data find other samples"
 	if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, spillway.ErrRequest) {
 		t.Errorf("got the error %v; want one that says %q", err, want)
@@ -69,15 +61,7 @@ class Drawn(torch.utils.data.Dataset):
 def data():
     return Drawn()
 `
-	path := filepath.Join(t.TempDir(), "model.py")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	e, err := torch.New(torch.Options{Python: torchtest.Python2(t), Model: path + ":build", Repeats: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wholeSteps(t, load(t, e, replicated(2, "", "input_1 _0", "_1 _2 loss")), 0, 2)
+	wholeSteps(t, load(t, written(t, text), replicated(2, "", "input_1 _0", "_1 _2 loss")), 0, 2)
 }
 
 // TestReplicasGoByValidationDataAlike has schedulers that go by what the first replica alone looks at, or by how long

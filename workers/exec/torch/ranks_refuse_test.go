@@ -3,7 +3,6 @@ package torch_test
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -30,15 +29,7 @@ def build():
 def data():
     return torch.rand(40, 4), torch.rand(40, 1)
 `
-	path := filepath.Join(t.TempDir(), "model.py")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	e, err := torch.New(torch.Options{Python: torchtest.Python2(t), Model: path + ":build", Repeats: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = e.Load(t.Context(), replicated(2, ""))
+	_, err := written(t, text).Load(t.Context(), replicated(2, ""))
 	const want = "replica 1, part 0 on cpu: what was asked for cannot be done: its model is another one"
 	if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, spillway.ErrRequest) {
 		t.Errorf("got the error %v; want one that says %q", err, want)
@@ -60,17 +51,9 @@ def data():
     y[3] = float("inf")
     return torch.rand(16, 4), y
 `
-	path := filepath.Join(t.TempDir(), "model.py")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	e, err := torch.New(torch.Options{Python: torchtest.Python2(t), Model: path + ":build", Repeats: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := load(t, e, replicated(2, ""))
+	p := load(t, written(t, text), replicated(2, ""))
 	before := export(t, p)
-	_, err = p.(spillway.Stepper).Step(t.Context(), 0)
+	_, err := p.(spillway.Stepper).Step(t.Context(), 0)
 	var loss *spillway.LossError
 	if !errors.As(err, &loss) || loss.Updated || !strings.Contains(err.Error(), "the parameters are those before it") {
 		t.Fatalf("got the error %v; want one about the loss, before an update", err)

@@ -24,6 +24,20 @@ func replicated(replicas int, sharding spillway.Sharding, parts ...string) spill
 	return l
 }
 
+// written is an executor, on PyTorch 2, of what build returns in a file of this text.
+func written(t *testing.T, text string) *torch.Executor {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "model.py")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e, err := torch.New(torch.Options{Python: torchtest.Python2(t), Model: path + ":build", Repeats: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // wholeSteps trains by whole steps.
 func wholeSteps(t *testing.T, p spillway.Pipeline, from, to int64) []float64 {
 	t.Helper()
