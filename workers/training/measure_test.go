@@ -20,6 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/exec/torch"
 	"github.com/spillway-ml/spillway/workers/exec/torch/torchtest"
+	"github.com/spillway-ml/spillway/workers/procfs"
 	"github.com/spillway-ml/spillway/workers/training"
 )
 
@@ -330,9 +331,12 @@ func predicted(t *testing.T, c trial) (first, second outcome) {
 	return first, attempt(2 * measuredSteps)
 }
 
-// used is CPU time: that of the whole machine, the part of it that was not idle, and that of this process and of its
-// children that have ended.
+// used is CPU time: that of the whole machine, the part of it that was not idle, and that of this process and of those
+// below it, which live or have ended. Executors keep processes that fork others: these are not waited for here.
 type used struct{ all, busy, own float64 }
+
+// ticks of /proc are in a second; see proc(5).
+const ticks = 100
 
 func usedSoFar(t *testing.T) used {
 	t.Helper()
@@ -359,6 +363,20 @@ func usedSoFar(t *testing.T) used {
 		}
 		u.own += float64(r.Utime.Nano()+r.Stime.Nano()) / 1e9
 	}
+	for _, pid := range procfs.Below(os.Getpid()) {
+		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+		if err != nil {
+			continue // it has ended
+		}
+		const first, times = 11, 4 // utime, stime, and those of the children that it waited for; see proc(5)
+		for _, field := range procfs.Fields(text)[first : first+times] {
+			n, err := strconv.ParseFloat(string(field), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.own += n / ticks
+		}
+	}
 	return u
 }
 
@@ -366,7 +384,6 @@ func usedSoFar(t *testing.T) used {
 func (u used) others(t *testing.T) float64 {
 	t.Helper()
 	now := usedSoFar(t)
-	const ticks = 100 // a second; see proc(5)
 	if now.all <= u.all {
 		return 0
 	}
