@@ -23,6 +23,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/price"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/run"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/runs"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/settings"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/simulate"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/stack"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
@@ -83,7 +84,12 @@ the least cost. This binary holds all of it.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return flag.RefuseEmpty(cmd.Flags()) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flag.RefuseEmpty(cmd.Flags()); err != nil {
+				return err
+			}
+			return settings.Apply(t, cmd)
+		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true // ours is in completion.go
 	root.SetHelpCommand(helpCommand())
@@ -92,6 +98,8 @@ the least cost. This binary holds all of it.`,
 	root.PersistentFlags().StringVar(&t.State, "state", "",
 		"`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else "+
 			"~/.local/state/spillway)")
+	root.PersistentFlags().StringVar(&t.Config, "config", "",
+		"`FILE` with settings in place of flags (default $SPILLWAY_CONFIG; see spillway help configuration)")
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command
@@ -113,6 +121,7 @@ the least cost. This binary holds all of it.`,
 		}
 	}
 	root.AddCommand(topics()...)
+	settings.Mark(root)
 	for _, command := range root.Commands() {
 		flag.CompleteChoices(command)
 		command.DisableFlagsInUseLine = true

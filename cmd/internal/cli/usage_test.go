@@ -317,7 +317,7 @@ func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 func TestHelpOfEveryCommandIsAsItWas(t *testing.T) {
 	t.Parallel()
 	var told strings.Builder
-	for _, what := range append(commands(t, ""), "help exit-codes", "help goals", "help money", "help sizes") {
+	for _, what := range append(commands(t, ""), "help configuration", "help exit-codes", "help goals", "help money", "help sizes") {
 		args := strings.Fields(what)
 		if len(args) == 0 || args[0] != "help" {
 			args = append(args, "--help")
