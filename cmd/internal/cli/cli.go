@@ -80,10 +80,10 @@ the least cost. This binary holds all of it.`,
   spillway top                               watch that stack
   spillway retry train-7f3a9c                run again what failed, and reuse what did not
   spillway cost --by pipeline --since 24h    who spent what`,
-		Args:              flag.UnknownVerb,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SilenceErrors:     true,
-		SilenceUsage:      true,
+		Args:          flag.UnknownVerb,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := flag.RefuseEmpty(cmd.Flags()); err != nil {
 				return err
@@ -99,7 +99,7 @@ the least cost. This binary holds all of it.`,
 		"`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else "+
 			"~/.local/state/spillway)")
 	root.PersistentFlags().StringVar(&t.Config, "config", "",
-		"`FILE` with settings in place of flags (default $SPILLWAY_CONFIG; see spillway help configuration)")
+		"`FILE` with settings in place of flags (default $SPILLWAY_CONFIG; see spillway help settings)")
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command

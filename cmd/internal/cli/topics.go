@@ -70,7 +70,7 @@ whose predictions are off by more than a bound goes back to its static size and 
 "--predictor shadow" of dev and run predicts and grants nothing.`,
 		},
 		{
-			Use:   "configuration",
+			Use:   "settings",
 			Short: "Where settings are said: flags, environment, file",
 			Long: `What a flag of dev, or of another command that starts a stack, says may also stand in a file and in
 the environment. The file is YAML, its keys are the flags without their dashes, and what a flag

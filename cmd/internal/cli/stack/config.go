@@ -21,8 +21,8 @@ func configCommand(t *tool.Tool) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "config COMMAND",
 		Short: "Check, show or describe the configuration file",
-		Long: `Settings are flags, variables of the environment, and keys of the configuration file that --config or
-SPILLWAY_CONFIG names; "spillway help configuration" tells how they are written and which wins.`,
+		Long: `Settings are flags, variables of the environment, and keys of the configuration file that --config
+or SPILLWAY_CONFIG names; "spillway help settings" tells how they are written and which wins.`,
 		Example: `  spillway config check spillway.yaml
   spillway config show --config spillway.yaml
   spillway config schema > config.schema.json`,
@@ -86,9 +86,9 @@ func configSchemaCommand(t *tool.Tool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON schema of the configuration file",
-		Long: `Print the JSON schema (draft 2020-12) of the configuration file: each setting with its type, default,
-unit, the words that it takes, the commands that have it and its environment variable. Editors check
-and complete the file by it.`,
+		Long: `Print the JSON schema (draft 2020-12) of the configuration file: each setting with its type,
+default, unit, the words that it takes, the commands that have it and its environment variable.
+Editors check and complete the file by it.`,
 		Example: `  spillway config schema > config.schema.json
   spillway config schema | jq -r '.properties | to_entries[] | "\(.key)\t\(.value.description)"'`,
 		Args: flag.Positional(),
@@ -118,8 +118,9 @@ func configShowCommand(t *tool.Tool) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "show [FILE] [FLAGS]",
 		Short: "Print each setting and where it comes from",
-		Long: `Print the settings that a command would start with, each with where it comes from: the file, with its
-line and column, a variable of the environment, or the default. What may be a secret is not printed.`,
+		Long: `Print the settings that a command would start with, each with where it comes from: the file, with
+its line and column, a variable of the environment, or the default. What may be a secret is not
+printed.`,
 		Example: `  spillway config show spillway.yaml
   spillway config show --config spillway.yaml --said
   SPILLWAY_VALUE_OF_TIME=3 spillway config show --json`,
@@ -271,7 +272,7 @@ func checkSettings(ctx context.Context, t *tool.Tool, all *told, offline, asJSON
 func (a *told) read() string {
 	said := 0
 	a.flags.VisitAll(func(flag *pflag.Flag) {
-		if config.OriginOf(flag).Source != config.Default {
+		if source := config.OriginOf(flag).Source; source == config.File || source == config.Environment {
 			said++
 		}
 	})
