@@ -15,9 +15,9 @@ type Sources struct {
 	Environment func(name string) (value string, set bool)
 }
 
-// Apply gives the settings among the flags the values that the file and the environment say, unless the command line has
-// said them, notes where each comes from, and returns what is wrong with the values. A variable has values that may be
-// several with spaces between them. What the file says is checked where the environment says something else, too.
+// Apply gives the settings among the flags the values that the file and the environment say, unless the command line
+// has said them, notes where each comes from, and returns what is wrong with the values. What may be several has spaces
+// between them in a variable. What the file says is checked where the environment says something else, too.
 func (s Sources) Apply(flags *pflag.FlagSet) (mistakes []Mistake) {
 	flags.VisitAll(func(flag *pflag.Flag) {
 		if !noted(flag, settingNote) || flag.Changed && !noted(flag, originNote) {
@@ -39,7 +39,7 @@ func (s Sources) Apply(flags *pflag.FlagSet) (mistakes []Mistake) {
 		said := []value{{text: text}}
 		if _, several := many(flag); several {
 			said = nil
-			for _, word := range strings.Fields(text) {
+			for word := range strings.FieldsSeq(text) {
 				said = append(said, value{text: word})
 			}
 		}

@@ -62,7 +62,7 @@ func Conflicts(flags *pflag.FlagSet) (mistakes []Mistake) {
 		if flag == nil || !said(flag) {
 			continue
 		}
-		text := ""
+		var text string
 		switch beside, without := lookup(flags, rule.beside), lookup(flags, rule.without); {
 		case beside != nil && said(beside) && (typed(flag) || !typed(beside)):
 			text = "it does not go with " + beside.Name + told(beside) + ": " + rule.why

@@ -16,13 +16,19 @@ func TestSettingsThatDoNotGoTogetherAreTold(t *testing.T) {
 		args              []string
 		want              []string
 	}{
-		"nothing":  {"", "", nil, nil},
-		"a switch": {"no-ui: true\nui-port: 8000\n", "", nil, []string{"s.yaml:2:10: ui-port: it does not go with no-ui (s.yaml:1:8): there is no web UI"}},
-		"off":      {"no-ui: false\nui-port: 8000\n", "", nil, nil},
+		"nothing": {"", "", nil, nil},
+		"a switch": {
+			"no-ui: true\nui-port: 8000\n", "", nil, []string{
+				"s.yaml:2:10: ui-port: it does not go with no-ui (s.yaml:1:8): there is no web UI",
+			},
+		},
+		"off": {"no-ui: false\nui-port: 8000\n", "", nil, nil},
 		"the file and the environment": {"nats-port: 4000\n", "nats://a", nil, []string{
-			"s.yaml:1:12: nats-port: it does not go with nats-url (SPILLWAY_NATS_URL): it is the port of the NATS that Spillway starts",
+			"s.yaml:1:12: nats-port: it does not go with nats-url (SPILLWAY_NATS_URL): it is the port of the NATS that",
 		}},
-		"what is missing":                       {"nats-replicas: 3\n", "", nil, []string{"s.yaml:1:16: nats-replicas: there is no nats-url"}},
+		"what is missing": {
+			"nats-replicas: 3\n", "", nil, []string{"s.yaml:1:16: nats-replicas: there is no nats-url"},
+		},
 		"what is missing is in the environment": {"nats-replicas: 3\n", "nats://a", nil, nil},
 		"a certificate alone": {"nats-tls-certificate: c\nnats-url: nats://a\n", "", nil, []string{
 			"s.yaml:1:23: nats-tls-certificate: there is no nats-tls-key",
@@ -48,7 +54,8 @@ func TestSettingsThatDoNotGoTogetherAreTold(t *testing.T) {
 			if err := set.Parse(test.args); err != nil {
 				t.Fatal(err)
 			}
-			document, mistakes := config.Parse("s.yaml", []byte(test.file), config.Gather(map[string]*pflag.FlagSet{"dev": set}))
+			known := config.Gather(map[string]*pflag.FlagSet{"dev": set})
+			document, mistakes := config.Parse("s.yaml", []byte(test.file), known)
 			mistakes = append(mistakes, config.Sources{File: document, Environment: func(name string) (string, bool) {
 				return test.environment, name == "SPILLWAY_NATS_URL"
 			}}.Apply(set)...)

@@ -46,11 +46,11 @@ func Redacted(value string) string {
 // token is a JSON Web Token (RFC 7519), which API keys and the credentials of NATS are.
 var token = regexp.MustCompile(`^eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*$`)
 
-// seed is a seed of NATS (an nkey), by which a user signs: https://docs.nats.io/running-a-nats-service/nats_admin/security/jwt
+// seed is a seed of NATS, by which a user signs: https://github.com/nats-io/nkeys#readme
 var seed = regexp.MustCompile(`^S[UAOCNX][A-Z2-7]{56}$`)
 
-// clearSecret says that a value is a secret in clear where a file is wanted, or a URL with a credential in a file, which
-// is read by more than who may use it; empty where it is neither. It never repeats the value.
+// clearSecret says that a value is a secret in clear where a file is wanted, or a URL with a credential in a file,
+// which is read by more than who may use it; empty where it is neither. It never repeats the value.
 func clearSecret(flag *pflag.Flag, from Source, text string) string {
 	if strings.Contains(text, "-----BEGIN ") {
 		return "is a key or a certificate in clear"

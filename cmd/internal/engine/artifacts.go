@@ -179,7 +179,8 @@ func openS3(ctx context.Context, base *base, kept artifactsKept, wanted string) 
 	}, nil
 }
 
-// s3At returns the store at a location, to which it adds the region that the AWS configuration gives. It contacts nobody.
+// s3At returns the store at a location, to which it adds the region that the AWS configuration gives. It contacts
+// nobody.
 func s3At(ctx context.Context, location *s3store.Location, spool string) (*s3store.Store, error) {
 	shared, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithLogger(logging.Nop{}))
 	if err != nil {

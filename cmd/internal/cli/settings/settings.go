@@ -4,6 +4,7 @@ package settings
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -65,11 +66,11 @@ func Apply(t *tool.Tool, cmd *cobra.Command) error {
 	if len(mistakes) == 0 {
 		mistakes = config.Conflicts(cmd.Flags())
 	}
-	return Refuse(t, mistakes)
+	return Refuse(mistakes)
 }
 
 // Refuse is the error that the settings have these mistakes; nil without any.
-func Refuse(t *tool.Tool, mistakes []config.Mistake) error {
+func Refuse(mistakes []config.Mistake) error {
 	switch len(mistakes) {
 	case 0:
 		return nil
@@ -80,11 +81,12 @@ func Refuse(t *tool.Tool, mistakes []config.Mistake) error {
 		return &fault.UsageError{Problem: alone.String(), Hint: hint}
 	}
 	config.Sort(mistakes)
+	lines := []string{"the settings have " + display.Count(len(mistakes), "mistake") + ":"}
 	for _, mistake := range mistakes {
-		t.Complain("%s\n", mistake)
+		lines = append(lines, mistake.String())
 	}
 	return &fault.UsageError{
-		Problem: "the settings have " + display.Count(len(mistakes), "mistake"),
+		Problem: strings.Join(lines, "\n"),
 		Hint:    "correct them; `spillway config check` looks again, and tries what they name",
 	}
 }
@@ -98,8 +100,8 @@ func Name(t *tool.Tool) string {
 	return name
 }
 
-// Read reads the configuration file; without a name there is none. A file that cannot be read is an error, what is wrong
-// in it are mistakes.
+// Read reads the configuration file; without a name there is none. A file that cannot be read is an error, what is
+// wrong in it are mistakes.
 func Read(t *tool.Tool, name string, known config.Settings) (
 	sources config.Sources, mistakes []config.Mistake, err error,
 ) {

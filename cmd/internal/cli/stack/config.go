@@ -75,11 +75,11 @@ func readTold(t *tool.Tool, cmd *cobra.Command, args []string) (*told, error) {
 
 // value is what was said of a setting, or its default; empty where something is wrong with it.
 func (a *told) value(name string) string {
-	flag := a.flags.Lookup(name)
-	if flag == nil || a.wrong[name] {
+	setting := a.flags.Lookup(name)
+	if setting == nil || a.wrong[name] {
 		return ""
 	}
-	return flag.Value.String()
+	return setting.Value.String()
 }
 
 func configSchemaCommand(t *tool.Tool) *cobra.Command {
@@ -130,7 +130,7 @@ printed.`,
 			if err != nil {
 				return err
 			}
-			if err := settings.Refuse(t, all.mistakes); err != nil {
+			if err := settings.Refuse(all.mistakes); err != nil {
 				return err
 			}
 			return showSettings(t, all, saidOnly, asJSON)
@@ -176,11 +176,11 @@ func showSettings(t *tool.Tool, all *told, saidOnly, asJSON bool) error {
 // mostValue is how wide the column of values becomes.
 const mostValue = 40
 
-func valuesOf(flag *pflag.Flag) []string {
-	if many, ok := flag.Value.(pflag.SliceValue); ok {
+func valuesOf(setting *pflag.Flag) []string {
+	if many, ok := setting.Value.(pflag.SliceValue); ok {
 		return many.GetSlice()
 	}
-	return []string{flag.Value.String()}
+	return []string{setting.Value.String()}
 }
 
 // optionalFile accepts a file, or none.

@@ -72,10 +72,11 @@ func TestWhatAFileSaysIsForNoStackThatRunsAlready(t *testing.T) {
 		clitest.Finish(stack, run, "digits", clitest.ServedDigits.Build, predictor.RunSucceeded, "{}", clitest.Begin)
 	}
 	file := configuration(t, "state: "+state, "host-price: 0.25")
-	if code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "digits", "--config", file); code != cli.ExitOK {
+	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "digits", "--config", file)
+	if code != cli.ExitOK {
 		t.Errorf("got exit %d: %s", code, stderr)
 	}
-	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "run", "digits", "--config", file, "--no-ui")
+	code, _, stderr = clitest.Execute(t, t.Context(), cli.Deps{}, "run", "digits", "--config", file, "--no-ui")
 	if code != cli.ExitUsage || !strings.Contains(stderr, "--no-ui can only be said when it starts") ||
 		strings.Contains(stderr, "host-price") {
 		t.Errorf("got exit %d: %s", code, stderr)
@@ -122,7 +123,8 @@ func TestMistakesOfAConfigurationAreToldBeforeAnythingStarts(t *testing.T) {
 			clitest.Contains(t, "standard error", stderr, test.want...)
 		})
 	}
-	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "dev", "--state", t.TempDir(), "--config", "nowhere.yaml")
+	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "dev", "--state", t.TempDir(), "--config",
+		"nowhere.yaml")
 	if code != cli.ExitUsage {
 		t.Errorf("got exit %d", code)
 	}
@@ -163,10 +165,15 @@ func TestTheCheckOfAConfigurationNamesEveryMistakeAndTriesTheRest(t *testing.T) 
 }
 
 func TestTheCheckTriesABucket(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(nil) // answers 404 to all
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": "AKIA0", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_CONFIG_FILE": os.DevNull,
+		"AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
+	} {
+		t.Setenv(name, value)
+	}
+	server := httptest.NewServer(nil)
 	address := server.URL
-	server.Close()
+	server.Close() // nobody answers there
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	code, stdout, stderr := clitest.Execute(t, ctx, cli.Deps{}, "config", "check", "--state", t.TempDir(), "--config",
@@ -214,7 +221,8 @@ func TestOthersMayNotReadAFileWithASecret(t *testing.T) {
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, stdout, _ := clitest.Execute(t, t.Context(), cli.Deps{}, "config", "check", file, "--offline", "--state", t.TempDir())
+	_, stdout, _ := clitest.Execute(t, t.Context(), cli.Deps{}, "config", "check", file, "--offline", "--state",
+		t.TempDir())
 	clitest.Contains(t, "standard output", stdout, "others may read it (-rw-r--r--), and alert-webhook may hold a secret",
 		"-> chmod 0600 "+file)
 	if strings.Contains(stdout, "s3cret") {

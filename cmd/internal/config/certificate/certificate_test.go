@@ -83,14 +83,18 @@ func TestAPairIsReadOrToldWhatIsWrong(t *testing.T) {
 		names      []string
 		want       string // of the error; empty for none
 	}{
-		"a chain":                    {append(append([]byte{}, leaf.text...), middle.text...), leaf.file, nil, ""},
-		"with its name":              {leaf.text, leaf.file, []string{"server.example.com:7443"}, ""},
-		"another name":               {leaf.text, leaf.file, []string{"server.example.com", "10.0.0.1:7443"}, "10.0.0.1"},
-		"the key of another":         {leaf.text, other.file, nil, "private key does not match public key"},
-		"no key":                     {leaf.text, leaf.text, nil, "found a certificate rather than a key"},
-		"no certificate":             {leaf.file, leaf.file, nil, "has no certificate"},
-		"a chain in the wrong order": {append(append([]byte{}, middle.text...), leaf.text...), middle.file, nil, "CN=middle is not signed by CN=leaf"},
-		"a chain with a gap":         {append(append([]byte{}, leaf.text...), root.text...), leaf.file, nil, "CN=leaf is not signed by CN=root"},
+		"a chain":            {append(append([]byte{}, leaf.text...), middle.text...), leaf.file, nil, ""},
+		"with its name":      {leaf.text, leaf.file, []string{"server.example.com:7443"}, ""},
+		"another name":       {leaf.text, leaf.file, []string{"server.example.com", "10.0.0.1:7443"}, "10.0.0.1"},
+		"the key of another": {leaf.text, other.file, nil, "private key does not match public key"},
+		"no key":             {leaf.text, leaf.text, nil, "found a certificate rather than a key"},
+		"no certificate":     {leaf.file, leaf.file, nil, "has no certificate"},
+		"a chain in the wrong order": {
+			append(append([]byte{}, middle.text...), leaf.text...), middle.file, nil, "CN=middle is not signed by CN=leaf",
+		},
+		"a chain with a gap": {
+			append(append([]byte{}, leaf.text...), root.text...), leaf.file, nil, "CN=leaf is not signed by CN=root",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
