@@ -24,6 +24,9 @@ type values struct {
 	key    string
 	hooks  []string
 	places []string
+	token  string
+
+	tokenFile string
 }
 
 // flags returns flags that are settings, and one that is none.
@@ -37,7 +40,10 @@ func flags(t *testing.T) (*pflag.FlagSet, *values, config.Settings) {
 	set.StringVar(&v.key, "access-key-file", "", "`FILE` of a key")
 	set.StringArrayVar(&v.hooks, "hook", nil, "`URL` of a hook; may be given several times")
 	set.StringArrayVar(&v.places, "place", nil, "`URL` of a place; may be given several times")
+	set.StringVar(&v.token, "token", "", "that lets in")
+	set.StringVar(&v.tokenFile, "token-file", "", "`FILE` of it")
 	config.Mark(set)
+	config.MarkSecret(set.Lookup("token"))
 	config.MarkSecret(set.Lookup("hook"))
 	config.MarkVariable(set.Lookup("hook"), "SPILLWAY_HOOKS")
 	set.Bool("json", false, "")
@@ -89,7 +95,8 @@ func TestTheCommandLineWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
 	set.VisitAll(func(flag *pflag.Flag) { origins[flag.Name] = config.OriginOf(flag).String() })
 	if diff := cmp.Diff(map[string]string{
 		"color": "/etc/s.yaml:1:8", "size": "SPILLWAY_SIZE", "wait-for": "--wait-for", "quick": "/etc/s.yaml:4:8",
-		"place": "SPILLWAY_PLACE", "hook": "default", "access-key-file": "default", "json": "default",
+		"place": "SPILLWAY_PLACE", "hook": "default", "access-key-file": "default", "json": "default", "token": "default",
+		"token-file": "default",
 	}, origins); diff != "" {
 		t.Errorf("origins (-want +got):\n%s", diff)
 	}
@@ -214,12 +221,13 @@ func TestASecretInClearIsToldAndNotRepeated(t *testing.T) {
 		"a URL for a file": {
 			"access-key-file: postgres://u:s3cret@h/d", nil, "access-key-file is a URL where a file is wanted",
 		},
-		"a password of a URL":    {"place: nats://u:s3cret@h", nil, "place has a credential in clear"},
-		"a token of a URL":       {"place: [nats://h, nats://s3cret@h]", nil, "place has a credential in clear"},
-		"a variable for a file":  {"", map[string]string{"SPILLWAY_ACCESS_KEY_FILE": jwt}, "is a token or a seed in clear"},
-		"a URL of a variable":    {"", map[string]string{"SPILLWAY_PLACE": "nats://u:s3cret@h"}, ""},
-		"a hook, which is known": {"hook: https://h/s3cret", nil, ""},
-		"a wrong word":           {"place: {s3cret: x}", nil, "place is a mapping"},
+		"a password of a URL":            {"place: nats://u:s3cret@h", nil, "place has a credential in clear"},
+		"a token of a URL":               {"place: [nats://h, nats://s3cret@h]", nil, "place has a credential in clear"},
+		"a variable for a file":          {"", map[string]string{"SPILLWAY_ACCESS_KEY_FILE": jwt}, "is a token or a seed in clear"},
+		"a URL of a variable":            {"", map[string]string{"SPILLWAY_PLACE": "nats://u:s3cret@h"}, ""},
+		"a hook, which is known":         {"hook: https://h/s3cret", nil, ""},
+		"a secret that may be in a file": {"token: s3cret", nil, "token is a secret in clear"},
+		"a wrong word":                   {"place: {s3cret: x}", nil, "place is a mapping"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

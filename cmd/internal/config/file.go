@@ -114,6 +114,9 @@ func (r *reader) read(root *yaml.Node) {
 		case first > 0:
 			r.report(key.Line, key.Column, fmt.Sprintf("%s is said twice, first in line %d", key.Value, first),
 				"leave one of them out")
+		case IsSecret(setting.Flag) && r.known[key.Value+"-file"].Flag != nil:
+			r.report(key.Line, key.Column, key.Value+" is a secret in clear", "write it into a file that only this user can "+
+				"read (mode 0600), and name that file as "+key.Value+"-file")
 		default:
 			r.lines[key.Value] = key.Line
 			r.at = key.Value

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -84,6 +85,16 @@ func isSecretFile(setting string) bool {
 	return setting == "token-file"
 }
 
+// isOpen reports whether others may read or change a file. The group may read one that root owns, as volumes of secrets
+// are.
+func isOpen(info fs.FileInfo) bool {
+	open := groupAndOthers
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid == 0 {
+		open = 0o027
+	}
+	return info.Mode().Perm()&open != 0
+}
+
 // tryFile looks whether a file can be read, and whether others can where it is a secret.
 func tryFile(setting, path string) finding {
 	file, err := os.Open(path)
@@ -101,7 +112,7 @@ func tryFile(setting, path string) finding {
 		return finding{setting, failed, err.Error(), ""}
 	case info.IsDir():
 		return finding{setting, fine, path + ", a directory", ""}
-	case isSecretFile(setting) && info.Mode().Perm()&groupAndOthers != 0:
+	case isSecretFile(setting) && isOpen(info):
 		return finding{
 			setting, failed, fmt.Sprintf("%s is a secret that others may read or write (%s)", path, info.Mode().Perm()),
 			"chmod 0600 " + path,
