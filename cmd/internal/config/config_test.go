@@ -221,9 +221,11 @@ func TestASecretInClearIsToldAndNotRepeated(t *testing.T) {
 		"a URL for a file": {
 			"access-key-file: postgres://u:s3cret@h/d", nil, "access-key-file is a URL where a file is wanted",
 		},
-		"a password of a URL":            {"place: nats://u:s3cret@h", nil, "place has a credential in clear"},
-		"a token of a URL":               {"place: [nats://h, nats://s3cret@h]", nil, "place has a credential in clear"},
-		"a variable for a file":          {"", map[string]string{"SPILLWAY_ACCESS_KEY_FILE": jwt}, "is a token or a seed in clear"},
+		"a password of a URL": {"place: nats://u:s3cret@h", nil, "place has a credential in clear"},
+		"a token of a URL":    {"place: [nats://h, nats://s3cret@h]", nil, "place has a credential in clear"},
+		"a variable for a file": {
+			"", map[string]string{"SPILLWAY_ACCESS_KEY_FILE": jwt}, "is a token or a seed in clear",
+		},
 		"a URL of a variable":            {"", map[string]string{"SPILLWAY_PLACE": "nats://u:s3cret@h"}, ""},
 		"a hook, which is known":         {"hook: https://h/s3cret", nil, ""},
 		"a secret that may be in a file": {"token: s3cret", nil, "token is a secret in clear"},

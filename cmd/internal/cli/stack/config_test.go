@@ -215,6 +215,22 @@ func TestSettingsAreShownWithWhereTheyComeFrom(t *testing.T) {
 	clitest.Contains(t, "standard output", stdout, "function-concurrency", "1000", "default", "SPILLWAY_KEEP_FOR")
 }
 
+func TestWhatTheEngineTellsAStageIsNoSetting(t *testing.T) {
+	t.Parallel()
+	const store = "http://127.0.0.1:1/s3cret"
+	environment := []string{"HOME", t.TempDir(), "SPILLWAY_ARTIFACTS", store}
+	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{
+		Environment: in(append(environment, "SPILLWAY_ROLE", "child")...),
+	}, "config", "show", "--said")
+	if code != cli.ExitOK || stdout != "" {
+		t.Errorf("in a stage: got exit %d, %s%s", code, stdout, stderr)
+	}
+	code, stdout, stderr = clitest.Execute(t, t.Context(), cli.Deps{Environment: in(environment...)}, "config", "show")
+	if code != cli.ExitUsage || !strings.Contains(stderr, "SPILLWAY_ARTIFACTS: ") {
+		t.Errorf("elsewhere it is no location: got exit %d, %s%s", code, stdout, stderr)
+	}
+}
+
 func TestOthersMayNotReadAFileWithASecret(t *testing.T) {
 	t.Parallel()
 	file := configuration(t, "alert-webhook: https://hooks.example.com/s3cret")
