@@ -15,7 +15,7 @@ func Shown(flag *pflag.Flag, text string) string {
 	switch {
 	case text != "" && (IsSecret(flag) || clearSecret(flag, Environment, text) != ""):
 		return Hidden
-	case flag.Value.Type() == "LOCATION": // of artifacts, where credentials are refused
+	case flag.Value.Type() == "LOCATION" && flag.Value.String() == text: // of artifacts, where credentials are refused
 		return text
 	default:
 		return Redacted(text)

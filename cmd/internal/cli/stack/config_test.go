@@ -217,7 +217,7 @@ func TestSettingsAreShownWithWhereTheyComeFrom(t *testing.T) {
 
 func TestWhatTheEngineTellsAStageIsNoSetting(t *testing.T) {
 	t.Parallel()
-	const store = "http://127.0.0.1:1/s3cret"
+	const store = "http://:s3cret@127.0.0.1:1/"
 	environment := []string{"HOME", t.TempDir(), "SPILLWAY_ARTIFACTS", store}
 	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{
 		Environment: in(append(environment, "SPILLWAY_ROLE", "child")...),
@@ -226,7 +226,7 @@ func TestWhatTheEngineTellsAStageIsNoSetting(t *testing.T) {
 		t.Errorf("in a stage: got exit %d, %s%s", code, stdout, stderr)
 	}
 	code, stdout, stderr = clitest.Execute(t, t.Context(), cli.Deps{Environment: in(environment...)}, "config", "show")
-	if code != cli.ExitUsage || !strings.Contains(stderr, "SPILLWAY_ARTIFACTS: ") {
+	if code != cli.ExitUsage || !strings.Contains(stderr, "SPILLWAY_ARTIFACTS: ") || strings.Contains(stderr, "s3cret") {
 		t.Errorf("elsewhere it is no location: got exit %d, %s%s", code, stdout, stderr)
 	}
 }
