@@ -143,8 +143,8 @@ func (t Training) Validate() error {
 			t.PredictedStepSeconds, maxStepSeconds)
 	case !(t.FLOPs >= 0) || math.IsInf(t.FLOPs, 0):
 		return fmt.Errorf("a step of %g operations: give a number from 0", t.FLOPs)
-	case t.Replicas < 0 || t.Replicas > maxTrainingParts:
-		return fmt.Errorf("%d replicas: give 0 to %d", t.Replicas, maxTrainingParts)
+	case t.Replicas < 0 || t.Replicas > maxTrainingWorkers:
+		return fmt.Errorf("%d replicas: give 0 to %d", t.Replicas, maxTrainingWorkers)
 	case t.Workers < 0 || t.Workers > maxTrainingWorkers:
 		return fmt.Errorf("%d workers: give 0 to %d", t.Workers, maxTrainingWorkers)
 	case !duration(t.ExchangeSeconds):

@@ -2,6 +2,7 @@ package training
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/partition"
 )
 
 // TestReplicasSendWhatZeROSays has the volumes of Rajbhandari et al., section 7, of which 64 replicas send nearly all.
@@ -441,6 +443,32 @@ func TestReplicasThatNobodyAskedForAreGivenUpWhereTheyCannotBeLoaded(t *testing.
 		if !c.fails && (tr.training.Replicas > 1 || tr.planned.layout.Replicas > 1) {
 			t.Errorf("the plan has %d replicas still", tr.training.Replicas)
 		}
+	}
+}
+
+// TestMoreRanksThanCPUsArePricedBesideFewer has eight replicas on two CPUs, and a host without room for them.
+func TestMoreRanksThanCPUsArePricedBesideFewer(t *testing.T) {
+	t.Parallel()
+	e := exchanging{
+		synthetic: synthetic{ops: []syntheticOp{{forward: line{fixed: 0.1}, backward: line{fixed: 0.2}, parameters: 4}}},
+		exchange:  exec.Exchange{AllReduce: exec.Transfer{Fixed: 0.01}},
+	}
+	job := Job{
+		Executor: e, Batch: 16, Replicas: 8, Schedule: OneForwardOneBackward, Recompute: RecomputeNever, MicroBatches: 1,
+	}
+	made, err := plan(t.Context(), job, processorsOf(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := made.training.Alternatives
+	if made.training.Replicas != 8 || len(others) != 1 || others[0].Replicas != 2 ||
+		!(others[0].StepSeconds < made.training.PredictedStepSeconds) ||
+		!strings.Contains(others[0].Reason, "less, and 8 replicas were asked for") {
+		t.Errorf("got %d replicas, beside %+v", made.training.Replicas, others)
+	}
+	_, _, _, err = chosen(t, e, job, 2, 8)
+	if !errors.Is(err, partition.ErrUnfit) || !strings.Contains(err.Error(), "choose fewer replicas") {
+		t.Errorf("on a host of 8 bytes: %v", err)
 	}
 }
 

@@ -126,6 +126,11 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 		return planned{}, err
 	}
 	c.against = against
+	if ways[0].shared {
+		if err := s.besideFewer(ctx, job, devices, &c); err != nil {
+			return planned{}, err
+		}
+	}
 	if needs := s.onHost(c.best); p.limit > 0 && needs > p.limit && job.Logger != nil {
 		job.Logger.WarnContext(ctx, "the limits of this attempt leave less memory than parts on GPUs take of the host "+
 			"while a checkpoint is copied; give the stage more memory", "needed", needs, "left", p.limit)
@@ -470,7 +475,10 @@ func (c choice) training(s setup, job Job) predictor.Training {
 	}
 	for _, o := range c.others {
 		reason := fmt.Sprintf("a step takes %s more", percent(o.seconds/c.best.seconds-1))
-		if o.seconds <= c.best.seconds {
+		if o.seconds <= c.best.seconds && job.replicas() > 1 && o.count() != c.best.count() {
+			reason = fmt.Sprintf("a step takes %s less, and %d replicas were asked for", percent(1-o.seconds/c.best.seconds),
+				c.best.count())
+		} else if o.seconds <= c.best.seconds {
 			reason = fmt.Sprintf("a step takes %s less, which is not worth %s", percent(1-o.seconds/c.best.seconds),
 				more(o, c.best))
 		} else if o.count() > 1 && c.best.count() == 1 && o.exchanges() == 0 {

@@ -17,6 +17,9 @@ import (
 // AutoReplicas is [Job.Replicas] of a training whose plan chooses how many replicas there are.
 const AutoReplicas = -1
 
+// mostReplicas is more than a host has devices, and as many as a report of a training may have.
+const mostReplicas = 1000
+
 // CheckReplicas refuses numbers of replicas that cannot train together, as far as Batch, MicroBatches, Partitions,
 // Replicas, Sharding and CollectiveTimeout tell. The error says what is wrong and, after a semicolon, what to do.
 func (j Job) CheckReplicas() error {
@@ -240,6 +243,36 @@ func (s *setup) chooseAmong(ctx context.Context, job Job, ways []way) (choice, e
 		return choice{}, err
 	}
 	return s.choose(ctx, job, ways)
+}
+
+// besideFewer prices as many replicas of as many parts as there are CPUs for, beside more that were asked for, and says
+// what these cost: they are no error, as trainings of many devices are tried on few.
+func (s setup) besideFewer(ctx context.Context, job Job, devices deviceSet, c *choice) error {
+	k := len(c.best.parts)
+	fewer := len(devices.all) / k
+	if fewer < 1 || fewer >= c.best.count() || job.Batch < fewer {
+		return nil
+	}
+	one := job
+	one.Replicas, one.Partitions = fewer, k
+	ways, err := one.ways(deviceSet{all: devices.all, seen: devices.seen}) // of a thread each, as they were measured
+	if err != nil {
+		return err
+	}
+	other, err := s.tryLevels(ctx, one, ways[0], k)
+	if err != nil {
+		return err
+	}
+	if other.fits.parts == nil {
+		return nil
+	}
+	c.others = append(c.others, other.fits)
+	if job.Logger != nil && other.fits.seconds < c.best.seconds {
+		job.Logger.WarnContext(ctx, "there are more ranks than CPUs, so that they wait for each other; choose fewer replicas",
+			"replicas", c.best.count(), "parts", k, "cpus", len(devices.all), "step", seconds(c.best.seconds).String(),
+			"replicas_with_cpus_of_their_own", fewer, "step_of_those", seconds(other.fits.seconds).String())
+	}
+	return nil
 }
 
 // groups divides devices among replicas, which have as many each. Where there are fewer CPUs than ranks, shared, they
