@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from typing import Any, Callable
 
 import torch
@@ -16,9 +17,9 @@ from spillway_runner.meeting import meet
 from spillway_runner.process import highest, reset_highest, resident, trim, warm_up
 from spillway_runner.ranks import ReduceScatter, own_buffers
 
-SMALL, LARGE = 4 << 10, 4 << 20  # bytes of tensors: one that is all message, and one that is all bytes
-ROUNDS = 7  # of each; the median counts
-WIDE = 64  # of the model that takes no time
+SMALL, LARGE = 16 << 10, 4 << 20  # bytes of tensors: one that is all message, and one that is all bytes
+ROUNDS = 9  # of each; the median counts
+WARM = 4  # passes after which replicas hold what they will
 ROWS = 192  # of the matrices that are multiplied beside an exchange
 
 
@@ -34,21 +35,13 @@ def exchange(request: dict[str, Any], store: dist.Store | None) -> dict[str, Any
     trim()
     base = resident()
     held = meet(request, store, rank, world)
-    model = nn.Linear(WIDE, WIDE).to(device)
-    together = DistributedDataParallel(model, **own_buffers())
-    given = torch.rand(1, WIDE, device=device)
-
-    def passes(of: nn.Module) -> None:
-        of(given).sum().backward()
-        model.zero_grad(set_to_none=True)
-
-    alone, beside = measured(device, lambda: passes(model)), measured(device, lambda: passes(together))
-    trim()
-    found: dict[str, Any] = {"process": max(resident() - base, 0)}
+    met = resident() - base
     tensors = [torch.rand(size // 4, device=device) for size in (SMALL, LARGE)]
-    found["scratch"] = scratch(tensors[1], lambda t: dist.all_reduce(t))
-    found["all_reduce"] = line(device, tensors, lambda t: dist.all_reduce(t))
-    found["step"] = max(beside - alone, 0.0) + found["all_reduce"][0]  # DDP's own, and the sum of the losses
+    found: dict[str, Any] = {"scratch": scratch(tensors[1], lambda t: dist.all_reduce(t))}
+    (small, _), (large, process) = (gradients(device, size) for size in (SMALL, LARGE))
+    found["all_reduce"] = through(small, large)
+    found["process"] = max(int(process - (1 + found["scratch"]) * LARGE), 0) + max(met, 0)  # one bucket is no process
+    found["step"] = measured(device, lambda: dist.all_reduce(tensors[0][:2]))  # of the losses
     found["hidden"] = hidden(device, tensors[1])
     found["gather"], found["scatter"] = divided(device, tensors, world)
     peer = rank ^ 1
@@ -58,23 +51,62 @@ def exchange(request: dict[str, Any], store: dist.Store | None) -> dict[str, Any
     return found
 
 
+def gradients(device: torch.device, size: int) -> tuple[float, int]:
+    """How much longer replicas take for a step whose parameters are of so many bytes than one process does, and how
+    many bytes they hold more."""
+    rows = int((size // 4) ** 0.5)
+    given = torch.rand(1, rows, device=device)
+
+    def passes(of: nn.Module) -> None:
+        of(given).sum().backward()
+        of.zero_grad(set_to_none=True)
+
+    def held(of: nn.Module) -> int:
+        trim()
+        before, counts = resident(), reset_highest()
+        for _ in range(WARM):
+            passes(of)
+        return highest() - before if counts else 0
+
+    alone, model = (nn.Linear(rows, rows, bias=False).to(device) for _ in range(2))
+    least = held(alone)
+    together = DistributedDataParallel(model, **own_buffers())
+    more = held(together) - least
+    longer = [two - one for one, two in in_turn(device, lambda: passes(alone), lambda: passes(together))]
+    return max(statistics.median(longer), 0.0), more
+
+
+def in_turn(device: torch.device, *calls: Callable[[], Any]) -> list[list[float]]:
+    """The seconds that each of some calls takes, which all ranks begin at once, in turn: other programs disturb all of
+    them alike."""
+    rounds = []
+    for _ in range(ROUNDS):
+        times = []
+        for call in calls:
+            dist.barrier()
+            wait(device)
+            began = time.perf_counter()
+            call()
+            wait(device)
+            times.append(time.perf_counter() - began)
+        rounds.append(times)
+    return rounds
+
+
 def measured(device: torch.device, call: Callable[[], Any]) -> float:
     """The median of the seconds that a call takes that all ranks begin at once."""
-    times = []
-    for n in range(ROUNDS + 1):
-        dist.barrier()
-        wait(device)
-        began = time.perf_counter()
-        call()
-        wait(device)
-        if n > 0:  # the first one allocates
-            times.append(time.perf_counter() - began)
-    return statistics.median(times)
+    call()  # it allocates
+    return statistics.median(times[0] for times in in_turn(device, call))
 
 
 def line(device: torch.device, tensors: list[torch.Tensor], call: Callable[[torch.Tensor], Any]) -> list[float]:
     """What a call takes: the seconds of any, and those of each byte."""
-    small, large = (measured(device, lambda t=t: call(t)) for t in tensors)
+    small, large = (measured(device, partial(call, t)) for t in tensors)
+    return through(small, large)
+
+
+def through(small: float, large: float) -> list[float]:
+    """The line through what two tensors take."""
     each = max(large - small, 0.0) / (LARGE - SMALL)
     return [max(small - each * SMALL, 0.0), each]
 
@@ -99,15 +131,15 @@ def hidden(device: torch.device, tensor: torch.Tensor) -> float:
 
     exchanging = measured(device, lambda: dist.all_reduce(tensor))
     count = max(1, round(4 * exchanging / max(measured(device, lambda: products(4)), 1e-9)))
-    computing = measured(device, lambda: products(count))
 
     def both() -> None:
         work = dist.all_reduce(tensor, async_op=True)
         products(count)
         work.wait()
 
-    most = min(exchanging, computing)
-    return min(max((exchanging + computing - measured(device, both)) / most, 0.0), 1.0) if most > 0 else 0.0
+    rounds = in_turn(device, lambda: dist.all_reduce(tensor), lambda: products(count), both)
+    shares = [(one + other - two) / max(min(one, other), 1e-9) for one, other, two in rounds]
+    return min(max(statistics.median(shares), 0.0), 1.0)
 
 
 def divided(device: torch.device, tensors: list[torch.Tensor], world: int) -> tuple[list[float], list[float]]:
