@@ -39,8 +39,8 @@ func TestRanksTellWhatTheyExchange(t *testing.T) {
 func TestAProbeTellsOfStatisticsOfSamplesThatPassTogether(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ python, model, data, want string }{
-		{torch.RequirePython(t), "batchnorm", "points", "1"},
-		{torchtest.Python2(t), "batchnorm", "points", "1"},
+		{torch.RequirePython(t), "batchnorm", "points", "1 (BatchNorm1d)"},
+		{torchtest.Python2(t), "batchnorm", "points", "1 (BatchNorm1d)"},
 		{torchtest.Python2(t), "transformer", "words", ""}, // which has layer normalization
 	} {
 		e := executorOf(t, c.python, "training.py:"+c.model, c.data)

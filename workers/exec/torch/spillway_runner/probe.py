@@ -141,7 +141,7 @@ def statistics(module: nn.Module, graph: fx.Graph) -> str:
         if isinstance(m, (_BatchNorm, _InstanceNorm)):
             own = m.training or m.running_mean is None
             if own and (isinstance(m, _BatchNorm) or m.track_running_stats):
-                return readable(name)
+                return f"{readable(name)} ({type(m).__name__})"
     functions = (nn.functional.batch_norm, torch.batch_norm)
     found = next((n for n in graph.nodes if n.op == "call_function" and n.target in functions), None)
     return "" if found is None else str(found.name)
