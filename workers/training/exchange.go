@@ -3,6 +3,7 @@ package training
 import (
 	"math"
 	"regexp"
+	"slices"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
@@ -95,8 +96,7 @@ func (s setup) exchanges(p part, microBatches int) float64 {
 		backward := make([]gradient, 0, len(p.ops))
 		works := s.model.classes[classOf(p.device)]
 		each, sum := float64(s.batch)/float64(microBatches), 0.0
-		for i := len(p.ops) - 1; i >= 0; i-- {
-			op := p.ops[i]
+		for _, op := range slices.Backward(p.ops) {
 			g := gradient{float64(s.model.shape.Ops[op].Parameters), works[op].backward.at(each)}
 			backward, sum = append(backward, g), sum+g.seconds
 		}

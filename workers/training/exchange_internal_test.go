@@ -59,7 +59,8 @@ func TestWhatWasMeasuredAmongSomeRanksIsBroughtToOthers(t *testing.T) {
 	if back := among(four, 2, 1); !near(back.AllReduce.Fixed, 2) || !near(back.AllReduce.EachByte, 10) {
 		t.Errorf("and back: %+v", back)
 	}
-	if shared := among(two, 2, 3); !near(shared.AllReduce.Fixed, 6) || !near(shared.Step, 9) || !near(shared.Send.EachByte, 12) {
+	if shared := among(two, 2, 3); !near(shared.AllReduce.Fixed, 6) || !near(shared.Step, 9) ||
+		!near(shared.Send.EachByte, 12) {
 		t.Errorf("of three ranks on each processor: %+v", shared)
 	}
 }
@@ -74,7 +75,8 @@ func drawGradients(t *rapid.T) ([]gradient, exec.Exchange) {
 		}
 	}
 	return all, exec.Exchange{AllReduce: exec.Transfer{
-		Fixed: rapid.Float64Range(0, 0.01).Draw(t, "of a message"), EachByte: rapid.Float64Range(0, 1e-8).Draw(t, "of a byte"),
+		Fixed:    rapid.Float64Range(0, 0.01).Draw(t, "of a message"),
+		EachByte: rapid.Float64Range(0, 1e-8).Draw(t, "of a byte"),
 	}}
 }
 

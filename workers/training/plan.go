@@ -474,17 +474,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		t.Parts = append(t.Parts, one)
 	}
 	for _, o := range c.others {
-		reason := fmt.Sprintf("a step takes %s more", percent(o.seconds/c.best.seconds-1))
-		if o.seconds <= c.best.seconds && job.replicas() > 1 && o.count() != c.best.count() {
-			reason = fmt.Sprintf("a step takes %s less, and %d replicas were asked for", percent(1-o.seconds/c.best.seconds),
-				c.best.count())
-		} else if o.seconds <= c.best.seconds {
-			reason = fmt.Sprintf("a step takes %s less, which is not worth %s", percent(1-o.seconds/c.best.seconds),
-				more(o, c.best))
-		} else if o.count() > 1 && c.best.count() == 1 && o.exchanges() == 0 {
-			reason = fmt.Sprintf("%s, and what replicas exchange", reason)
-		}
-		t.Alternatives = append(t.Alternatives, o.alternative(reason))
+		t.Alternatives = append(t.Alternatives, o.alternative(c.whyNot(o, job)))
 	}
 	slices.SortStableFunc(t.Alternatives, func(a, b predictor.TrainingAlternative) int {
 		return cmp.Or(cmp.Compare(a.Replicas, b.Replicas), cmp.Compare(a.Partitions, b.Partitions))
@@ -495,11 +485,26 @@ func (c choice) training(s setup, job Job) predictor.Training {
 	return t
 }
 
+// whyNot says why another candidate is not taken.
+func (c choice) whyNot(o candidate, job Job) string {
+	less := percent(1 - o.seconds/c.best.seconds)
+	switch more := fmt.Sprintf("a step takes %s more", percent(o.seconds/c.best.seconds-1)); {
+	case o.seconds <= c.best.seconds && job.replicas() > 1 && o.count() != c.best.count():
+		return fmt.Sprintf("a step takes %s less, and %d replicas were asked for", less, c.best.count())
+	case o.seconds <= c.best.seconds:
+		return fmt.Sprintf("a step takes %s less, which is not worth %s", less, moreOf(o, c.best))
+	case o.count() > 1 && c.best.count() == 1 && o.exchanges() == 0:
+		return more + ", and what replicas exchange"
+	default:
+		return more
+	}
+}
+
 // mostAlternatives bounds those that a report tells.
 const mostAlternatives = 32
 
-// more says what one candidate has more of than another.
-func more(one, than candidate) string {
+// moreOf says what one candidate has more of than another.
+func moreOf(one, than candidate) string {
 	if one.count() == than.count() {
 		return fmt.Sprintf("%d more parts", len(one.parts)-len(than.parts))
 	}

@@ -52,7 +52,8 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 		speed = s.speed(o.Device)
 	}
 	p := exec.Probe{
-		Samples: o.Samples, Model: "a digest", Dataset: 1 << 20, Base: s.base, Tied: s.tied, Slowdown: s.slowdown, Statistics: s.statistics,
+		Samples: o.Samples, Model: "a digest", Dataset: 1 << 20, Base: s.base, Tied: s.tied, Slowdown: s.slowdown,
+		Statistics: s.statistics,
 	}
 	if s.asked != nil {
 		*s.asked = append(*s.asked, o)

@@ -68,8 +68,8 @@ func TestThePlanOfReplicasIsUsedAgainByTheNextAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(log.String(), measured) || !strings.Contains(first.Training.Reason, "what they exchange is priced") {
-		t.Errorf("what replicas exchange is not priced: %s\n%s", first.Training.Reason, log.String())
+	if why := first.Training.Reason; !strings.Contains(log.String(), measured) || !strings.Contains(why, "is priced at") {
+		t.Errorf("what replicas exchange is not priced: %s\n%s", why, log.String())
 	}
 	log.Reset()
 	job.Resume, job.Steps = first.Checkpoint, 6
@@ -77,8 +77,9 @@ func TestThePlanOfReplicasIsUsedAgainByTheNextAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(log.String(), again) || strings.Contains(log.String(), measured) || second.Training.Replicas != 2 {
-		t.Errorf("%d replicas, by a plan that is made anew:\n%s", second.Training.Replicas, log.String())
+	if n := second.Training.Replicas; n != 2 || !strings.Contains(log.String(), again) ||
+		strings.Contains(log.String(), measured) {
+		t.Errorf("%d replicas, by a plan that is made anew:\n%s", n, log.String())
 	}
 	alone := job
 	alone.Replicas, alone.Resume, alone.Directory = 1, "", t.TempDir()
