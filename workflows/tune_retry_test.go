@@ -125,6 +125,38 @@ func TestARetryOfATuningDoesJobsAnewThatToldNoObjective(t *testing.T) {
 	}
 }
 
+// TestARetryOfATuningThatIsCancelledTellsWhatItTook cancels a run that has begun no job when it has taken five from the
+// one before; it may take more until it hears of that.
+func TestARetryOfATuningThatIsCancelledTellsWhatItTook(t *testing.T) {
+	t.Parallel()
+	f := newTuner(t, spillway.Goal{}, func(context.Context, fitInput, wire.Task) (wire.Result, error) {
+		return told(1, 1), nil
+	})
+	answered, taken := 0, 0
+	f.find = func(context.Context, wire.Lookup) (all []*wire.Kept, err error) {
+		if answered++; answered == 6 {
+			f.env.CancelWorkflow()
+		}
+		return []*wire.Kept{{
+			Run: "first", Output: fmt.Appendf(nil, `{"loss":%d}`, answered), Cost: 2, Told: &wire.Told{},
+		}}, nil
+	}
+	f.tell = func(event predictor.Event) {
+		if reused, is := event.(predictor.Reused); is {
+			taken += reused.Tasks
+		}
+	}
+	if err := f.env.SetMemoOnStart(map[string]any{
+		runs.OptionsMemo: wire.RunOptions{Version: wire.WorkflowVersion, Window: 8, RetryOf: "first"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.run(t, fitSearch()); !temporal.IsCanceledError(err) || taken < 5 || len(f.tasks) > 0 {
+		t.Errorf("%d jobs were told to be taken, %d begun, and the run ended with %v; want 5 or more, none, and a "+
+			"cancellation", taken, len(f.tasks), err)
+	}
+}
+
 // TestARetryOfATuningSendsWhatItTakesInPieces takes jobs with outputs of 60 KB, which are there at once: the server
 // takes no workflow task of more than 4 MiB.
 func TestARetryOfATuningSendsWhatItTakesInPieces(t *testing.T) {

@@ -29,6 +29,8 @@ type RunOptions struct {
 	RetryOf string `json:"retry_of,omitempty"`
 	// Only are the only stages whose results are taken from earlier runs; empty means all.
 	Only []string `json:"only,omitempty"`
+	// Resumes are the checkpoints from which tasks go on that the run of RetryOf had begun and not finished.
+	Resumes []Resumption `json:"resumes,omitempty"`
 	// EventAt is when the event was published, Traceparent the trace context that came with it.
 	EventAt     time.Time `json:"event_at,omitzero"`
 	Traceparent string    `json:"traceparent,omitempty"`
@@ -40,6 +42,14 @@ type RunOptions struct {
 	Window int `json:"window,omitempty"`
 	// Prices are those in force when the run was started; nil when nobody said. The starter sets it.
 	Prices *Prices `json:"prices,omitempty"`
+}
+
+// Resumption is where a task of a run had come to that did not finish it.
+type Resumption struct {
+	Stage string `json:"stage"`
+	// Content is that of the [ResultKey] of the task.
+	Content    string         `json:"content"`
+	Checkpoint activities.Ref `json:"checkpoint"`
 }
 
 // IsZero reports whether the run is an ordinary one.

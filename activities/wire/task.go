@@ -61,8 +61,9 @@ type Task struct {
 	// Asks says that the run answers ReserveUpdate also while it has no budget, so that a long task hears of one that
 	// comes later.
 	Asks bool `json:"asks,omitempty"`
-	// Resume is the checkpoint of a venue that gave the task up, or of the task before it of the same trial of a tuning,
-	// from which the first attempt here goes on; the zero Ref when there is none.
+	// Resume is the checkpoint of a venue that gave the task up, of the task before it of the same trial of a tuning, or
+	// of the same task in the run that this one tries again, from which the first attempt here goes on; the zero Ref when
+	// there is none.
 	Resume activities.Ref `json:"resume,omitzero"`
 	// Tells asks for Checkpoint, Metrics and Took in the Result.
 	Tells bool `json:"tells,omitempty"`

@@ -55,6 +55,8 @@ type Meta struct {
 	Loss float64 `json:"loss"`
 	// Validation is how evaluations stand; nil before the first.
 	Validation *Standing `json:"validation,omitempty"`
+	// Unevaluated says that the evaluation which was due after this step was left out, as the training was stopped in it.
+	Unevaluated bool `json:"unevaluated,omitempty"`
 }
 
 // Standing is how the evaluations of a training stand.

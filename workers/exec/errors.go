@@ -60,15 +60,15 @@ type LossError struct {
 	Found error
 }
 
-// Error tells the value that is not finite, and the tensor that was the first one.
+// Error tells the value that is not finite, and the tensor that was the first one; who returns it says in which step.
 func (e *LossError) Error() string {
-	text := fmt.Sprintf("%v: it is %v in step %d", ErrLoss, e.Loss, e.Step)
+	text := fmt.Sprintf("%v: it is %v", ErrLoss, e.Loss)
 	switch {
 	case e.Cause != nil:
-		text = fmt.Sprintf("%v in step %d: %v; the parameters are those before it", ErrLoss, e.Step, e.Cause)
+		text = fmt.Sprintf("%v: %v; the parameters are those before it", ErrLoss, e.Cause)
 	case !e.Updated:
-		text = fmt.Sprintf("%v: the norm of the gradients is %v in step %d, and the parameters are those before it", ErrLoss,
-			e.GradientNorm, e.Step)
+		text = fmt.Sprintf("%v: the norm of the gradients is %v, and the parameters are those before it", ErrLoss,
+			e.GradientNorm)
 	}
 	if e.Found != nil {
 		return text + "; " + e.Found.Error()

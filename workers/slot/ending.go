@@ -100,7 +100,8 @@ type Failure struct {
 	Stack   string            `json:"stack,omitempty"`
 	// Spent is what all attempts of the task cost so far.
 	Spent quantity.Money `json:"spent_picodollars"`
-	// Checkpoint is the newest one of a task that goes on at the pool.
+	// Checkpoint is the newest one of a task that goes on at the pool, or that has failed, or was cancelled, and may be
+	// tried again in another run.
 	Checkpoint activities.Ref `json:"checkpoint,omitzero"`
 }
 
@@ -127,7 +128,7 @@ func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending)
 		return after, temporal.NewCanceledError(clip(ending.Message, maxMessage), Failure{
 			Stage: task.Stage.Name, Task: task.ID, Attempt: attempt, Failures: after.Failures, Outcome: ending.Outcome,
 			Cause: ending.because(),
-			Spent: after.Spent,
+			Spent: after.Spent, Checkpoint: after.Checkpoint,
 		})
 	case predictor.Lost:
 		kind = wire.LostError
@@ -171,7 +172,7 @@ func Conclude(task wire.Task, attempt int, before wire.Heartbeat, ending Ending)
 		Cause:   ending.because(),
 		Message: clip(ending.Message, maxMessage), Stack: clip(ending.Stack, maxStack), Spent: after.Spent,
 	}
-	if kind == wire.RefusedError {
+	if final { // else the next attempt finds it in the heartbeat
 		detail.Checkpoint = after.Checkpoint
 	}
 	text := fmt.Sprintf("stage %s, task %s, attempt %d: %s", detail.Stage, detail.Task, attempt, detail.Message)

@@ -29,6 +29,7 @@ func TestAnAttemptIsConcludedByItsOutcome(t *testing.T) {
 		kind      string // of the application error; empty for none
 		final     bool
 		cancelled bool
+		told      activities.Ref // the checkpoint that the error names
 	}{
 		{
 			name: "success adds its cost and fails nothing", attempts: 3,
@@ -44,6 +45,17 @@ func TestAnAttemptIsConcludedByItsOutcome(t *testing.T) {
 			name: "the last allowed failure is final", attempts: 3,
 			before: wire.Heartbeat{Failures: 2}, ending: Ending{Outcome: predictor.Failed},
 			after: wire.Heartbeat{Failures: 3}, kind: wire.StageError, final: true,
+		},
+		{
+			name: "a final failure tells of the checkpoint", attempts: 1,
+			before: wire.Heartbeat{Checkpoint: checkpoint}, ending: Ending{Outcome: predictor.TimedOut},
+			after: wire.Heartbeat{Checkpoint: checkpoint, Failures: 1}, kind: wire.TimeoutError, final: true,
+			told: checkpoint,
+		},
+		{
+			name: "so does a cancellation", attempts: 3,
+			before: wire.Heartbeat{Checkpoint: checkpoint}, ending: Ending{Outcome: predictor.Cancelled},
+			after: wire.Heartbeat{Checkpoint: checkpoint}, cancelled: true, told: checkpoint,
 		},
 		{
 			name: "no allowance means one attempt", ending: Ending{Outcome: predictor.Failed},
@@ -136,6 +148,17 @@ func TestAnAttemptIsConcludedByItsOutcome(t *testing.T) {
 			var failed *temporal.ApplicationError
 			if got := errors.As(err, &failed); got != (tt.kind != "") {
 				t.Fatalf("application error: got %v, want type %q", err, tt.kind)
+			}
+			var text string
+			var detail Failure
+			switch {
+			case failed != nil:
+				err = failed.Details(&detail)
+			case cancelled != nil:
+				err = cancelled.Details(&text, &detail)
+			}
+			if err != nil || detail.Checkpoint != tt.told {
+				t.Errorf("the error names checkpoint %+v (%v), want %+v", detail.Checkpoint, err, tt.told)
 			}
 			want := predictor.Next("")
 			switch {

@@ -229,6 +229,8 @@ func (k *keeper) take(ctx context.Context, s saved) {
 		told.From, told.BestParts = own.From, own.BestParts
 		k.meta.Validation = &told
 	}
+	// One of the same step was replaced.
+	k.complete = slices.DeleteFunc(k.complete, func(c exec.Checkpoint) bool { return c.Directory == s.checkpoint.Directory })
 	k.complete = append(k.complete, s.checkpoint)
 	for len(k.complete) > kept {
 		old := k.complete[0]
@@ -242,10 +244,12 @@ func (k *keeper) take(ctx context.Context, s saved) {
 	}
 }
 
-// last returns the checkpoint of the last step; it makes it where it is not there.
+// last returns the checkpoint of the last step; it makes it where it is not there, or lacks an evaluation that was made
+// since.
 func (k *keeper) last(ctx context.Context, step int64, loss float64) (exec.Checkpoint, error) {
 	k.drain(ctx)
-	if n := len(k.complete); n > 0 && k.complete[n-1].Meta.Step == step {
+	if n := len(k.complete); n > 0 && k.complete[n-1].Meta.Step == step &&
+		(k.meta.Unevaluated || !k.complete[n-1].Meta.Unevaluated) {
 		return k.complete[n-1], nil
 	}
 	if err := k.begin(ctx, step, loss); err != nil {

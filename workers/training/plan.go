@@ -13,6 +13,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/partition"
 )
@@ -583,7 +584,8 @@ func (c choice) reason(job Job) string {
 			brief(c.priced))
 	}
 	if c.used > 0 {
-		fmt.Fprintf(&b, "; corrected by %d past trainings: time times %.2f, memory times %.2f", c.used, c.by.time, c.by.peak)
+		fmt.Fprintf(&b, "; corrected by %s: time times %.2f, memory times %.2f", words.Count(c.used, "past training"),
+			c.by.time, c.by.peak)
 	}
 	return b.String()
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/partition"
 	"github.com/spillway-ml/spillway/workers/schedule"
@@ -459,7 +459,7 @@ func TestAPlanLearnsFromThePastAndDoesNotSwing(t *testing.T) {
 		if got, want := next.Parts[0].PredictedPeakBytes, came.Parts[0].PeakBytes; math.Abs(float64(got-want)) > 4 {
 			t.Errorf("round %d: %v bytes are predicted, %v came", round, int64(got), int64(want))
 		}
-		if !strings.Contains(next.Reason, strconv.Itoa(min(round+1, mostPast))+" past trainings") {
+		if !strings.Contains(next.Reason, words.Count(min(round+1, mostPast), "past training")+":") {
 			t.Errorf("round %d: the reason is %q", round, next.Reason)
 		}
 	}

@@ -310,6 +310,11 @@ func (t *trainer) train(ctx context.Context, from *exec.Checkpoint) (Result, err
 			t.training.TotalSteps = t.start
 		}
 	}
+	if from != nil && from.Meta.Unevaluated {
+		if err := t.owed(ctx); err != nil {
+			return Result{}, err
+		}
+	}
 	if err := t.steps(ctx); err != nil {
 		return Result{}, err
 	}
@@ -322,6 +327,19 @@ func (t *trainer) train(ctx context.Context, from *exec.Checkpoint) (Result, err
 		return Result{}, err
 	}
 	return result, nil
+}
+
+// owed makes up for the evaluation in which the training was stopped.
+func (t *trainer) owed(ctx context.Context) error {
+	_, err := t.evaluate(ctx, t.start)
+	if errors.Is(err, ErrStopped) {
+		t.keeper.meta.Unevaluated = true
+		return t.stop(ctx, t.start)
+	}
+	if err != nil {
+		return t.failed(ctx, err)
+	}
+	return nil
 }
 
 // steps trains until the last step.
@@ -350,6 +368,10 @@ func (t *trainer) steps(ctx context.Context) error {
 		t.tokens += report.Tokens
 		t.waited += report.Data
 		looked, err := t.evaluate(ctx, step+1)
+		if errors.Is(err, ErrStopped) {
+			t.keeper.meta.Unevaluated = true
+			return t.stop(ctx, step+1)
+		}
 		if err != nil {
 			return t.failed(ctx, err)
 		}

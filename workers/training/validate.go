@@ -216,13 +216,20 @@ func (v *validating) look(
 	return now, best, nil
 }
 
-// evaluate looks at the validation data if it is time for that. A step that is the best so far gets a checkpoint.
+// evaluate looks at the validation data if it is time for that. A step that is the best so far gets a checkpoint. Where
+// the training is stopped meanwhile, the error is ErrStopped.
 func (t *trainer) evaluate(ctx context.Context, step int64) (looked bool, err error) {
 	if !t.validating.due(step, t.total) {
 		return false, nil
 	}
 	began := time.Now()
-	now, best, err := t.validating.look(ctx, step, t.keeper.meta.Validation)
+	looking, done := unlessStopped(ctx, t.job.Stop)
+	now, best, err := t.validating.look(looking, step, t.keeper.meta.Validation)
+	stopped := errors.Is(context.Cause(looking), ErrStopped)
+	done()
+	if err != nil && stopped && ctx.Err() == nil { // the evaluation is left out, and the step is done
+		return false, ErrStopped
+	}
 	if err != nil {
 		return false, err
 	}

@@ -23,8 +23,9 @@ type validated struct {
 	exec.Executor
 	losses  map[int64]float64
 	metrics map[string]float64
-	began   func(step int64) // nil is nothing
-	endless bool             // the data does not say how many batches an epoch has
+	began   func(step int64)                            // nil is nothing
+	looking func(ctx context.Context, step int64) error // nil is nothing
+	endless bool                                        // the data does not say how many batches an epoch has
 }
 
 func (v validated) Probe(ctx context.Context, o exec.ProbeOptions) (exec.Probe, error) {
@@ -64,7 +65,12 @@ func (p *validatedPipeline) Batch(ctx context.Context, step int64) (exec.Batch, 
 	return p.Pipeline.Batch(ctx, step)
 }
 
-func (p *validatedPipeline) Evaluate(context.Context) (exec.Evaluation, error) {
+func (p *validatedPipeline) Evaluate(ctx context.Context) (exec.Evaluation, error) {
+	if p.of.looking != nil {
+		if err := p.of.looking(ctx, p.step+1); err != nil {
+			return exec.Evaluation{}, err
+		}
+	}
 	loss, there := p.of.losses[p.step+1]
 	if !there {
 		return exec.Evaluation{}, errors.New("nobody should look now")
@@ -179,6 +185,59 @@ func TestPatienceEndsATrainingAndSurvivesAResume(t *testing.T) {
 			read(t, got.Model) != read(t, want.Model) {
 			t.Errorf("stopped after step %d: it ends after step %d, the best %+v, or with another model", stopped,
 				got.Training.Steps, got.Best)
+		}
+	}
+}
+
+// TestATrainingIsStoppedInAnEvaluation stops one in each evaluation, which does not end before it is told to; the one
+// that goes on makes up for it.
+func TestATrainingIsStoppedInAnEvaluation(t *testing.T) {
+	t.Parallel()
+	whole := validatedJob(t)
+	want, err := training.Run(t.Context(), whole, training.Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for stopped := int64(2); stopped <= 12; stopped += 2 {
+		first := validatedJob(t)
+		stop := make(chan struct{})
+		first.Stop = stop
+		v, _ := first.Executor.(validated)
+		v.looking = func(ctx context.Context, step int64) error {
+			if step != stopped {
+				return nil
+			}
+			close(stop)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		first.Executor = v
+		if _, err := training.Run(t.Context(), first, training.Observer{}); !errors.Is(err, training.ErrStopped) {
+			t.Fatalf("stopped in the evaluation after step %d: %v", stopped, err)
+		}
+		second := validatedJob(t)
+		second.Directory = first.Directory
+		var at int64
+		if second.Resume, at = newest(t, first.Directory); at != stopped {
+			t.Errorf("stopped in the evaluation after step %d, the newest checkpoint is of step %d", stopped, at)
+		}
+		v, _ = second.Executor.(validated)
+		looked := []int64(nil)
+		v.looking = func(_ context.Context, step int64) error {
+			looked = append(looked, max(step, stopped)) // before the first batch it does not know
+			return nil
+		}
+		second.Executor = v
+		v.losses[0+1] = v.losses[stopped]
+		got, err := training.Run(t.Context(), second, training.Observer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(looked) != int(12-stopped)/2+1 || got.Best.Best != want.Best.Best ||
+			got.Best.BestStep != want.Best.BestStep || got.Best.Stale != want.Best.Stale ||
+			read(t, got.Model) != read(t, want.Model) || read(t, got.BestModel) != read(t, want.BestModel) {
+			t.Errorf("stopped in the evaluation after step %d: evaluated after %v, the best %+v, want %+v", stopped, looked,
+				got.Best, want.Best)
 		}
 	}
 }

@@ -30,8 +30,10 @@ type spending struct {
 	Failures int `json:"failures,omitempty"`
 	// Price is what a chunk knows of its stage's price.
 	Price account.Price `json:"price"`
-	// Checkpoint is the newest one of a task that goes on at the pool.
+	// Checkpoint is the newest one of a task that will have no further attempt here.
 	Checkpoint activities.Ref `json:"checkpoint,omitzero"`
+	// Taken is that of the [tuningResult] which a part of a tuning would have returned.
+	Taken taken `json:"taken,omitzero"`
 }
 
 // spendingOf reads what a task or a chunk that failed or was cancelled has cost; told is false when the error does
@@ -125,7 +127,7 @@ func tooDear(stage string, why account.Refusal) error {
 func (r *run) answerReserve(ctx workflow.Context) error {
 	err := workflow.SetUpdateHandler(ctx, wire.ReserveUpdate,
 		func(ctx workflow.Context, ask wire.Reserve) (wire.Reserved, error) {
-			id := strings.TrimSuffix(ask.Task, poolSuffix)
+			id := strings.TrimSuffix(ask.Task, PoolSuffix)
 			before := r.before[id]
 			if grown, err := r.growOwn(ctx, id, ask.Least+before, ask.Want+before, ask.Waits); err != nil || !grown {
 				return r.reserved(id), err

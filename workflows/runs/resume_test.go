@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.temporal.io/sdk/activity"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 // TestTheAttemptsThatAVenueUsedUpAreNotThePools has a function give a task up after so many failures.
@@ -67,4 +69,42 @@ func givenUp(t *testing.T, version, allowed, failures int) []wire.Task {
 		t.Fatal(err)
 	}
 	return tasks
+}
+
+// TestARunThatIsTriedAgainGoesOnWhereTheOneBeforeWas calls a stage three times with one input and once with another.
+func TestARunThatIsTriedAgainGoesOnWhereTheOneBeforeWas(t *testing.T) {
+	t.Parallel()
+	left := func(input, digest string) wire.Resumption {
+		key := wire.NewResultKey(predictor.StageID{Name: "s"}, false, "", json.RawMessage(input))
+		return wire.Resumption{Stage: "s", Content: key.Content, Checkpoint: activities.Ref{Digest: digest}}
+	}
+	resumes := []wire.Resumption{left("1", "one"), left("1", "another"), left("3", "never")}
+	for name, c := range map[string]struct {
+		options   wire.RunOptions
+		continued bool
+		want      []string
+	}{
+		"each is taken once, by the same input": {wire.RunOptions{RetryOf: "before", Resumes: resumes}, false,
+			[]string{"one", "another", "", ""}},
+		"none of a stage that begins anew": {wire.RunOptions{RetryOf: "before", Only: []string{"other"}, Resumes: resumes},
+			false, []string{"", "", "", ""}},
+		"none of a run that begins anew": {wire.RunOptions{RetryOf: "before", NoCache: true, Resumes: resumes}, false,
+			[]string{"", "", "", ""}},
+		"none once the run has continued": {wire.RunOptions{RetryOf: "before", Resumes: resumes}, true,
+			[]string{"", "", "", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun("r", 0)
+			r.version, r.options, r.continued = wire.WorkflowVersion, c.options, c.continued
+			var got []string
+			for _, input := range []string{"1", "1", "1", "2"} {
+				call := r.place(wire.Stage{Name: "s"}, "s-0", json.RawMessage(input))
+				got = append(got, r.leftOff(call).Digest)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("checkpoints (-want +got):\n%s", diff)
+			}
+		})
+	}
 }

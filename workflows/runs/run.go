@@ -74,6 +74,8 @@ type run struct {
 	tunings    map[string]int // how many have begun, by name
 	// taken are the results that were taken from the run which this one tries again, by the content of their keys.
 	taken map[string]bool
+	// resumed are those of its options' Resumes that a task has taken.
+	resumed map[int]bool
 	// startedAt is when the whole run began, and continued says that this is not its first part.
 	startedAt time.Time
 	continued bool
@@ -115,6 +117,7 @@ func newRun(id string, window int) *run {
 		windows: map[string]int{}, priorities: map[string]int{}, inFlight: map[string]int{}, next: map[string]int{},
 		tunings: map[string]int{},
 		taken:   map[string]bool{},
+		resumed: map[int]bool{},
 		before:  map[string]quantity.Money{}, ledger: newBudget(), held: map[string]quantity.Money{},
 		account: account.New(0, account.Carried{}),
 	}
@@ -125,8 +128,8 @@ type call struct {
 	stage wire.Stage
 	id    string
 	input json.RawMessage
-	// resume is the checkpoint of the venue that gave the task up, or of its trial's last job; the zero Ref when there is
-	// none.
+	// resume is the checkpoint of the venue that gave the task up, of its trial's last job, or of the run that is tried
+	// again; the zero Ref when there is none.
 	resume activities.Ref
 	// tells asks for the task's last checkpoint and metrics.
 	tells bool
@@ -176,7 +179,24 @@ func (r *run) perform(ctx workflow.Context, c call) (json.RawMessage, error) {
 	if found != nil && found[0] != nil {
 		return found[0], nil
 	}
+	c.resume = r.leftOff(c)
 	return r.runTask(ctx, c)
+}
+
+// leftOff is the checkpoint that the run which this one tries again has of a task that it did not finish; the zero Ref
+// without one. As with its results, each is taken by one call, and none once this run has continued as new.
+func (r *run) leftOff(c call) activities.Ref {
+	if len(r.options.Resumes) == 0 || r.continued || !r.options.Reuses(c.stage) {
+		return activities.Ref{}
+	}
+	content := wire.NewResultKey(r.stageID(c.stage.Name), c.stage.Command, c.stage.CacheVersion, c.input).Content
+	for i, left := range r.options.Resumes {
+		if left.Content == content && !r.resumed[i] {
+			r.resumed[i] = true
+			return left.Checkpoint
+		}
+	}
+	return activities.Ref{}
 }
 
 // runTask runs a task within the stage's window and the run's budget and returns its encoded output.
@@ -217,8 +237,8 @@ func (r *run) tuningWindow(stage string) int {
 	return r.windowOf(stage)
 }
 
-// poolSuffix ends the ID under which a task that a venue refused is scheduled again.
-const poolSuffix = ".pool"
+// PoolSuffix ends the ID under which a task that a venue refused is scheduled again.
+const PoolSuffix = ".pool"
 
 // execute schedules the task on the stage's queue and, when a venue refuses it there, on the queue that only the pool
 // polls. The result has the cost of both, also when the task failed.
@@ -228,7 +248,7 @@ func (r *run) execute(ctx workflow.Context, c call) (wire.Result, error) {
 	if errors.As(err, &refused) && refused.Type() == wire.RefusedError && !c.stage.PoolOnly {
 		r.before[c.id] = result.Cost
 		r.account.Withdraw(c.id)
-		c.stage.PoolOnly, c.id = true, c.id+poolSuffix // another task to everyone who counts attempts
+		c.stage.PoolOnly, c.id = true, c.id+PoolSuffix // another task to everyone who counts attempts
 		if cost, told := spendingOf(err); told {
 			if r.version >= versionResume {
 				c.resume = cost.Checkpoint
@@ -282,7 +302,7 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 		Traceparent: r.options.Traceparent, Resume: c.resume, Tells: c.tells,
 		Stretch: c.stretch,
 	}
-	if own := strings.TrimSuffix(c.id, poolSuffix); r.version >= versionAccount {
+	if own := strings.TrimSuffix(c.id, PoolSuffix); r.version >= versionAccount {
 		reserved := r.reserved(own)
 		task.Budgeted, task.Reserved, task.Asks = !reserved.Unlimited, reserved.Amount, true
 	}

@@ -190,6 +190,7 @@ func (r *run) tunePart(ctx workflow.Context, id string, part tuningPart) (result
 	cost, told := spending{Spent: result.Spent, Price: result.Price}, true
 	if err != nil {
 		cost, told = spendingOf(err)
+		result.Taken = cost.Taken
 	}
 	r.account.Close(part.Account, cost.Spent, cost.Price, told)
 	r.tellTaken(ctx, stage.Name, result.Taken)

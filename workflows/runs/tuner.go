@@ -140,7 +140,7 @@ func (t *tuner) run(ctx workflow.Context) (tuningResult, error) {
 		t.err = t.fruitless()
 		t.ended = EndedFailed
 	}
-	cost := spending{Spent: t.r.account.Spent(), Price: t.r.account.Price()}
+	cost := spending{Spent: t.r.account.Spent(), Price: t.r.account.Price(), Taken: t.reused}
 	if t.err != nil {
 		return tuningResult{}, t.withCost(t.err, cost)
 	}

@@ -20,3 +20,13 @@ func ProbeModel(ctx context.Context, reference string, batch int) (graph.Graph, 
 func Executor(reference, data, validation string, logger *slog.Logger) (exec.Executor, error) {
 	return torch.New(torch.Options{Model: reference, Data: data, Validation: validation, Logger: logger})
 }
+
+// Torch is a PyTorch that was found.
+type Torch = torch.Installation
+
+// ErrNoTorch is wrapped by the error of PyTorch where there is none.
+var ErrNoTorch = torch.ErrNoTorch
+
+// PyTorch finds the PyTorch that trains where no Python is named. With devices it is loaded, and tells those of CUDA.
+// The error wraps [ErrNoTorch] where there is none.
+func PyTorch(ctx context.Context, devices bool) (Torch, error) { return torch.Installed(ctx, devices) }

@@ -202,6 +202,14 @@ func (e *Engine) Retry(ctx context.Context, run string, request web.Retry) (web.
 			retried.Stages = append(retried.Stages, result.Stage)
 		}
 	}
+	if options.Resumes, err = e.leftOff(ctx, run, options); err != nil {
+		return web.Retried{}, err
+	}
+	for _, left := range options.Resumes {
+		if !slices.Contains(retried.Resumed, left.Stage) {
+			retried.Resumed = append(retried.Resumed, left.Stage)
+		}
+	}
 	input, err := e.inputOf(ctx, run)
 	if err != nil {
 		return web.Retried{}, err

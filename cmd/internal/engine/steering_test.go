@@ -12,11 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"go.temporal.io/sdk/converter"
+
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
 // attemptsOf counts the attempts of each stage of a run.
@@ -118,6 +122,112 @@ func TestARetryRunsOnlyTheFixedStageAndWhatFollows(t *testing.T) {
 	}
 	if view := e.wait(fresh.Run, patience); view.State != predictor.RunSucceeded || view.Reused.Tasks != 0 {
 		t.Errorf("made again: got %s, reused %+v", view.State, view.Reused)
+	}
+	e.stop()
+}
+
+// steps is a program that counts from its checkpoint on, keeps each step, and fails after so many unless a file is
+// there; or goes on until it is killed, where it is to wait.
+const steps = `import json, os, sys, time
+def tell(**what):
+    with open(os.environ["SPILLWAY_REPORT"], "w") as report:
+        report.write(json.dumps(what) + "\n")
+begun = step = int(open(os.environ["SPILLWAY_RESUME"]).read()) if os.environ.get("SPILLWAY_RESUME") else 0
+while step < begun + 2:
+    step += 1
+    with open(f"step-{step}", "w") as file:
+        file.write(str(step))
+    tell(progress=step, checkpoint=f"step-{step}")
+fixed, waits = sys.argv[1:]
+while waits == "yes" and not os.path.exists(fixed):
+    time.sleep(0.05)
+if not os.path.exists(fixed):
+    sys.exit("it is not fixed")
+tell(result={"begun": begun, "step": step})
+`
+
+// TestARetryGoesOnFromTheNewestCheckpoint tries a command again that fails, twice, and one that was cancelled.
+func TestARetryGoesOnFromTheNewestCheckpoint(t *testing.T) {
+	t.Parallel()
+	needPython(t)
+	e := startEngine(t, t.TempDir(), "")
+	// again tries a run again, which ends as it should, and returns its name and where its command began.
+	again := func(run string, request web.Retry, resumed string, want predictor.RunState) (retried string, begun any) {
+		t.Helper()
+		answer, err := e.client.Retry(t.Context(), run, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(answer.Resumed, " "); got != resumed {
+			t.Errorf("the retry of %s says that %q goes on, want %q", run, got, resumed)
+		}
+		view := e.wait(answer.Run, patience)
+		if view.State != want {
+			t.Fatalf("the retry of %s has %s: %s\n%s", run, view.State, view.Error, e.output)
+		}
+		if want != predictor.RunSucceeded {
+			return answer.Run, nil
+		}
+		return answer.Run, succeed[chain.Result](e, answer.Run, patience).Stages["fit"].Values[0]["begun"]
+	}
+	serve := func(name, waits string) (fixed string) {
+		t.Helper()
+		fixed = filepath.Join(t.TempDir(), "fixed")
+		program, err := json.Marshal([]string{"python3", "-c", steps, fixed, waits})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := packedChain(t, fmt.Sprintf("name: %s\ncode: none\nstages:\n  fit: {run: %s, attempts: 1}\n", name, program))
+		if _, err := e.client.RegisterChain(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		return fixed
+	}
+	fix := func(path string) {
+		t.Helper()
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	fixed := serve("fails", "no")
+	run := e.publish("fails", "1", struct{}{})
+	if view := e.wait(run, patience); view.State != predictor.RunFailed {
+		t.Fatalf("the first run has %s: %s", view.State, view.Error)
+	}
+	second, _ := again(run, web.Retry{}, "fit", predictor.RunFailed)
+	fix(fixed)
+	if _, begun := again(second, web.Retry{}, "fit", predictor.RunSucceeded); begun != 4.0 {
+		t.Errorf("a retry of the retry began at %v, want 4", begun)
+	}
+	if _, begun := again(run, web.Retry{}, "fit", predictor.RunSucceeded); begun != 2.0 {
+		t.Errorf("a retry of the first began at %v, want 2", begun)
+	}
+	if _, begun := again(run, web.Retry{From: "fit"}, "", predictor.RunSucceeded); begun != 0.0 {
+		t.Errorf("with --from it began at %v, want 0", begun)
+	}
+
+	fixed = serve("waits", "yes")
+	run = e.publish("waits", "2", struct{}{})
+	temporal := e.temporal()
+	e.until("the server has a checkpoint", func() bool {
+		var beat wire.Heartbeat
+		description, err := temporal.DescribeWorkflowExecution(t.Context(), run, "")
+		if err != nil || len(description.GetPendingActivities()) != 1 {
+			return false
+		}
+		err = converter.GetDefaultDataConverter().FromPayloads(description.GetPendingActivities()[0].GetHeartbeatDetails(), &beat)
+		return err == nil && beat.Checkpoint.Digest != ""
+	})
+	if err := e.client.Cancel(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	if view := e.wait(run, patience); view.State != predictor.RunCancelled {
+		t.Fatalf("the cancelled run has %s: %s", view.State, view.Error)
+	}
+	fix(fixed)
+	if _, begun := again(run, web.Retry{}, "fit", predictor.RunSucceeded); begun != 1.0 && begun != 2.0 {
+		t.Errorf("after a cancellation it began at %v, want 1 or 2", begun)
 	}
 	e.stop()
 }

@@ -103,6 +103,9 @@ type Retried struct {
 	// Stages are those whose results are reused where the inputs are the same, Tasks how many results there are.
 	Stages []string `json:"stages"`
 	Tasks  int      `json:"tasks"`
+	// Resumed are the stages of tasks that the run has not finished, and that go on from their newest checkpoints where
+	// the inputs are the same.
+	Resumed []string `json:"resumed,omitempty"`
 	// Unsigned is how many results are not taken because this engine did not sign them: one of an earlier version kept
 	// them, or the credentials have been made anew since. Their tasks run again.
 	Unsigned int `json:"unsigned,omitempty"`

@@ -2,6 +2,7 @@ package torch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,6 +21,9 @@ func (p *pipeline) Evaluate(ctx context.Context) (exec.Evaluation, error) {
 		return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", exec.ErrNoValidation)
 	}
 	if err := p.evaluateAll(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = errors.Join(err, p.leave(context.WithoutCancel(ctx)))
+		}
 		return exec.Evaluation{}, fmt.Errorf("evaluate the model: %w", err)
 	}
 	var told struct {
@@ -41,6 +45,21 @@ func (p *pipeline) Evaluate(ctx context.Context) (exec.Evaluation, error) {
 		}
 	}
 	return found, nil
+}
+
+// leave ends an evaluation half-way. What parts compute of it they compute to the end: one may read what another holds.
+func (p *pipeline) leave(ctx context.Context) error {
+	for _, s := range p.stages {
+		if _, err := s.Usage(ctx); err != nil { // it answers after what it computes
+			return err
+		}
+	}
+	for _, s := range p.stages {
+		if err := s.call(ctx, "end_evaluation", map[string]any{}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // numbers is what schedulers are told of an evaluation, as texts: JSON has no NaN.

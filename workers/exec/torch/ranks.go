@@ -55,8 +55,15 @@ func (r *rank) String() string {
 	return fmt.Sprintf("replica %d, part %d on %s", r.replica, r.number, r.name)
 }
 
-// Distributes refuses a PyTorch that cannot train replicas.
+// Distributes refuses a PyTorch that cannot train replicas. What is new enough for them is not loaded for that.
 func (e *Executor) Distributes(ctx context.Context) error {
+	pythons := []string{usualPython, systemPython}
+	if e.options.Python != "" {
+		pythons = []string{e.options.Python}
+	}
+	if found, err := installed(ctx, pythons, false); err == nil && found.Replicas && !found.Old {
+		return nil
+	}
 	r, err := e.start(ctx, exec.Device{}, nil)
 	if err == nil {
 		defer r.close()

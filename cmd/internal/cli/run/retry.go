@@ -35,8 +35,9 @@ func retryCommand(t *tool.Tool) *cobra.Command {
 		Short: "Start a run again and reuse what succeeded",
 		Long: `Start a run that has ended again, as a new run, with its input, its goal, and the build that is
 current now. Results of stages that succeeded are reused where their inputs are the same and their
-artifacts are still there; all else runs. With --from, nothing is reused of that stage and of those
-that were first scheduled after it. What is given of --deadline, --confidence, --budget and
+artifacts are still there; all else runs. A task that had left a checkpoint when it failed, or was
+cancelled, goes on from the newest one, where its input is the same. With --from, nothing is reused
+of that stage and of those that were first scheduled after it, and they begin anew. What is given of --deadline, --confidence, --budget and
 --minimise replaces that part of the goal: the new run has a budget of its own, to which the old
 one's cost is not charged. --app serves the fix first: the directory of an app, or the file of a
 chain. An app that
@@ -107,6 +108,9 @@ func retry(ctx context.Context, t *tool.Tool, run string, flags *retryFlags) err
 	}
 	out := follow.Output(t, flags.json)
 	display.Printf(out, "run %s tries %s again, and %s\n", retried.Run, run, reuseOf(retried))
+	if first := retried.Resumed; len(first) > 0 {
+		display.Printf(out, "%s from the newest checkpoint; --from %s begins anew\n", goesOn(first), first[0])
+	}
 	if !live {
 		t.Say("`spillway show %s --follow` shows it\n", retried.Run)
 		return nil
@@ -141,6 +145,14 @@ func serveFix(ctx context.Context, t *tool.Tool, s *session.Session, source stri
 	}
 	_, err = s.Client.RegisterChain(ctx, c)
 	return err
+}
+
+// goesOn says of stages that they go on.
+func goesOn(stages []string) string {
+	if len(stages) == 1 {
+		return stages[0] + " goes on"
+	}
+	return strings.Join(stages, ", ") + " go on, each"
 }
 
 // reuseOf says what a new run takes from the one that it tries again.

@@ -41,9 +41,9 @@ func doctorCommand(t *tool.Tool) *cobra.Command {
 		Use:   "doctor [FLAGS]",
 		Short: "Say what this machine offers and what is missing",
 		Long: `Look at what Spillway uses on this machine: CPUs, memory, kernel, what holds attempts to their sizes
-(cgroups), GPUs, the Go toolchain, a C compiler, how this binary and the app's were built, the usual
-ports, the state directory, and whether AWS is configured (values are never shown). A problem keeps
-something from working, and makes the exit code 1; a note says what would work better.`,
+(cgroups), GPUs, the Go toolchain, a C compiler, PyTorch, how this binary and the app's were built,
+the usual ports, the state directory, and whether AWS is configured (values are never shown). A
+problem keeps something from working, and makes the exit code 1; a note says what would work better.`,
 		Example: `  spillway doctor
   spillway doctor --app ./myapp
   spillway doctor --json`,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer/transfertest"
+	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/device"
 	"github.com/spillway-ml/spillway/workers/enforce"
@@ -78,6 +79,31 @@ func TestWhyNoGPUIsSeenIsTold(t *testing.T) {
 	check(t, none(nil), fine, "no NVIDIA driver")
 	check(t, none(map[string]string{"proc/driver/nvidia/gpus/0000:01/information": ""}), notice, "GPUs: 1, but none can")
 	check(t, none(map[string]string{"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": ""}), notice, "library without a GPU")
+}
+
+func TestPyTorchIsToldWithWhatItLacks(t *testing.T) {
+	t.Parallel()
+	found := engine.Torch{
+		Executable: "/usr/bin/python3", Python: "3.11.2", Version: "2.15.0+cpu", Replicas: true,
+	}
+	check(t, examineTorch(found, 0, nil), fine, "2.15.0+cpu without CUDA, of /usr/bin/python3 (Python 3.11.2)")
+	advised := func(found engine.Torch, gpus int, wanted severity, do string) {
+		t.Helper()
+		if got := examineTorch(found, gpus, nil); got.Severity != wanted || !strings.Contains(got.Do, do) {
+			t.Errorf("got %+v, want %s with %q", got, wanted, do)
+		}
+	}
+	advised(found, 1, notice, "install a build for CUDA")
+	found.CUDA = "12.6"
+	advised(found, 1, notice, "older than CUDA 12.6")
+	found.Devices = []string{"H100"}
+	check(t, examineTorch(found, 1, nil), fine, "for CUDA 12.6, of /usr/bin/python3 (Python 3.11.2), sees H100")
+	found.Replicas = false
+	advised(found, 1, notice, "2.4 or later")
+	found.Old = true
+	advised(found, 1, problem, "1.13")
+	check(t, examineTorch(engine.Torch{}, 0, engine.ErrNoTorch), notice, "neither python3 nor")
+	check(t, examineTorch(engine.Torch{}, 0, errors.New("exit status 1: no module numpy")), problem, "no module numpy")
 }
 
 func TestMemoryIsReadFromMeminfo(t *testing.T) {

@@ -52,7 +52,8 @@ func examine(ctx context.Context, t *tool.Tool, sources []string) ([]finding, er
 	defer func() { _ = driver.Close() }() // it was only read
 	findings := []finding{
 		examineCPUs(), examineMemory("/proc/meminfo"), examineKernel(), examineLimits(enforce.Detect()),
-		examineGPU("/", reading, unread), examineGo(ctx), examineC(), examineOwnBuild(ownExperiments()),
+		examineGPU("/", reading, unread), examineGo(ctx), examineC(), examineTorch(pyTorch(ctx, len(reading.Devices))),
+		examineOwnBuild(ownExperiments()),
 	}
 	for _, source := range sources {
 		findings = append(findings, examineApp(ctx, t, source))
@@ -267,6 +268,52 @@ func examineC() finding {
 		}
 	}
 	return finding{"C compiler", notice, "none", "only apps that use cgo need one"}
+}
+
+// loadLimit bounds how long PyTorch may take to load, which it does where there are GPUs.
+const loadLimit = time.Minute
+
+// pyTorch finds the PyTorch that trains here, beside so many GPUs.
+func pyTorch(ctx context.Context, gpus int) (found engine.Torch, beside int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, loadLimit)
+	defer cancel()
+	found, err = engine.PyTorch(ctx, gpus > 0)
+	return found, gpus, err
+}
+
+// examineTorch says which PyTorch trains models here, beside so many GPUs.
+func examineTorch(found engine.Torch, gpus int, err error) finding {
+	const check, install = "PyTorch", "pip install torch in an environment that is active, or apt-get install " +
+		"python3-torch libopenblas0"
+	if errors.Is(err, engine.ErrNoTorch) {
+		return finding{check, notice, "neither python3 nor /usr/bin/python3 has it", "`spillway train` needs it: " + install}
+	}
+	if err != nil {
+		return finding{check, problem, err.Error(), "see what `python3 -c \"import torch\"` says"}
+	}
+	built := "without CUDA"
+	if found.CUDA != "" {
+		built = "for CUDA " + found.CUDA
+	}
+	one := finding{
+		Check: check, Severity: fine,
+		Found: fmt.Sprintf("%s %s, of %s (Python %s)", found.Version, built, found.Executable, found.Python),
+	}
+	if len(found.Devices) > 0 {
+		one.Found += ", sees " + strings.Join(found.Devices, ", ")
+	}
+	switch {
+	case found.Old:
+		one.Severity, one.Do = problem, "`spillway train` needs PyTorch 1.13 and Python 3.8 at least: "+install
+	case gpus > 0 && found.CUDA == "":
+		one.Severity, one.Do = notice, "models train on CPUs only: install a build for CUDA (https://pytorch.org)"
+	case gpus > 0 && len(found.Devices) == 0:
+		one.Severity, one.Do = notice, "it sees no GPU, and models train on CPUs only: the driver may be older than CUDA "+
+			found.CUDA+" asks for, or CUDA_VISIBLE_DEVICES hides them"
+	case !found.Replicas:
+		one.Severity, one.Do = notice, "replicas (--replicas, --shard) need PyTorch 2.4 or later"
+	}
+	return one
 }
 
 // hasSIMD reports whether the experiments include simd.

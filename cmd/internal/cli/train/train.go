@@ -29,7 +29,8 @@ func trainCommand(t *tool.Tool) *cobra.Command {
 		Long: `Train a PyTorch model. It is run once to be measured, split into parts that fit their devices, and
 trained by a pipeline schedule; the losses are those of the unsplit model. Shown are the plan and
 why, then the progress, and at the end what was predicted beside what came. The result is a
-state_dict that plain PyTorch loads, in the directory --out, with the last checkpoint beside it.
+state_dict that plain PyTorch loads, model.pt in the directory --out, and the same as
+model.safetensors, for which nobody needs pickle; the last checkpoint is beside them.
 
 FUNCTION of MODEL.py returns a torch.nn.Module. The file may have more functions, all optional:
 
@@ -52,7 +53,7 @@ FUNCTION of MODEL.py returns a torch.nn.Module. The file may have more functions
                             depends on the values of tensors, which cannot be traced
 
 With validation data the model of the best step is kept beside that of the last, by
-validation_loss or by --best, as MODEL-best.pt; --result best makes it the result. --patience ends
+validation_loss or by --best, as model-best.pt; --result best makes it the result. --patience ends
 a training early.
 
 The training is a run of the engine, as "spillway run -- PROGRAM" is: the directory of MODEL.py and

@@ -17,7 +17,7 @@ from spillway_runner.recipe import Recipe
 from spillway_runner.recording import recorded
 from spillway_runner.refusal import Refusal
 from spillway_runner.tracing import Operation, traces
-from spillway_runner.validation import counted, of_validation
+from spillway_runner.validation import IGNORED, counted, ignored, of_validation
 from spillway_runner.values import each, tensors
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ class Evaluation:
         self.split = self.split_of(first)
         self.target: Any = None
         self.metrics: dict[str, float] = {}
-        self.found: list[tuple[int, torch.Tensor, dict[str, float]]] = []  # samples, loss and metrics of each piece
+        # samples, loss and metrics of each piece; no loss of one whose targets are all such as losses leave out
+        self.found: list[tuple[int, torch.Tensor | None, dict[str, float]]] = []
         self.pieces: Iterator[tuple[Any, Any]] = iter(())
         self.batches: dict[int, dict[str, Any]] = {}  # by piece, as this part reads it
         self.slots: dict[int, Slot] = {}  # of what other parts read of a piece
@@ -136,7 +137,8 @@ class Evaluation:
         with torch.no_grad():
             value = self.run(part, arguments, request["first"], samples)
             if self.last:
-                self.found.append((samples, value.detach(), self.metrics))
+                counts = not ignored(batch)
+                self.found.append((samples, value.detach() if counts else None, self.metrics if counts else {}))
                 part.finish()  # what was received may be overwritten
                 return None
             message = self.send(part.slots[number % len(part.slots)], value)
@@ -207,7 +209,8 @@ class Evaluation:
         return mean(found, part.source.path)
 
     def end(self, part: Part, request: dict[str, Any]) -> None:
-        """Puts all back as it was before the first piece, and tells the scheduler what all of them showed."""
+        """Puts all back as it was before the first piece, and tells the scheduler what all of them showed, where all were
+        looked at."""
         for leaf in self.leaves if self.before is not None else ():
             leaf.train()
         put(self.training)
@@ -215,18 +218,20 @@ class Evaluation:
             for buffer, version, values in self.before or ():
                 if buffer._version != version:
                     buffer.data.copy_(values)
-        self.before, self.target, self.metrics, self.batches = None, None, {}, {}
+        self.before, self.target, self.metrics, self.batches, self.found = None, None, {}, {}, []
         for slot in self.slots.values():
             if slot.count:  # its place is written to again in the next evaluation
                 part.arena.give_back(slot.at, slot.count)
         for at in self.taken:  # a range that is page-locked would hold the memory that is given back
             part.arena.unmap(at)
         self.taken, self.pieces = set(), iter(())
-        part.judge(request)
+        if "numbers" in request:
+            part.judge(request)
 
 
-def mean(found: list[tuple[int, torch.Tensor, dict[str, float]]], path: str) -> dict[str, Any]:
-    """The means of the loss and of each metric over all samples; numbers are texts, as JSON has no NaN."""
+def mean(found: list[tuple[int, torch.Tensor | None, dict[str, float]]], path: str) -> dict[str, Any]:
+    """The means of the loss and of each metric over all samples of pieces that have a loss; numbers are texts, as JSON
+    has no NaN."""
     if not found:
         raise Refusal(
             "validation",
@@ -234,9 +239,17 @@ def mean(found: list[tuple[int, torch.Tensor, dict[str, float]]], path: str) -> 
             path,
             "have validation() return what can be iterated more than once",
         )
-    samples = sum(count for count, _, _ in found)
-    names = found[0][2].keys()
-    for _, _, metrics in found:
+    told = [(count, loss, metrics) for count, loss, metrics in found if loss is not None]
+    if not told:
+        raise Refusal(
+            "validation",
+            f"every target of the validation data is {IGNORED}, which losses leave out",
+            path,
+            f"have validation() give targets that are not all {IGNORED}",
+        )
+    samples = sum(count for count, _, _ in told)
+    names = told[0][2].keys()
+    for _, _, metrics in told:
         if metrics.keys() != names:
             raise Refusal(
                 "metrics",
@@ -245,11 +258,11 @@ def mean(found: list[tuple[int, torch.Tensor, dict[str, float]]], path: str) -> 
                 path,
                 "return the same names each time",
             )
-    losses = torch.stack([loss.double() for _, loss, _ in found]).tolist()
+    losses = torch.stack([loss.double() for _, loss, _ in told]).tolist()
     return {
-        "samples": samples,
-        "loss": repr(math.fsum(n * loss for (n, _, _), loss in zip(found, losses)) / samples),
-        "metrics": {name: repr(math.fsum(n * m[name] for n, _, m in found) / samples) for name in names},
+        "samples": sum(count for count, _, _ in found),
+        "loss": repr(math.fsum(n * loss for (n, _, _), loss in zip(told, losses)) / samples),
+        "metrics": {name: repr(math.fsum(n * m[name] for n, _, m in told) / samples) for name in names},
     }
 
 

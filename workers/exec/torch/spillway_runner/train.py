@@ -367,7 +367,7 @@ class Part:
         """What a module gives; where this part is examined, the first number that is not finite is refused."""
         if not self.examined:
             return module(*arguments)
-        when = f"step {flight.step}, micro-batch {micro_batch}"
+        when = f"micro-batch {micro_batch}"  # the engine says of which step
         for name, value in (*flight.batch.get("inputs", {}).items(), ("the target", flight.batch.get("target"))):
             for strange in filter(None, map(odd, tensors(value))):
                 raise not_finite(f"{name} of {when} has {strange}", self.source.path, "see what data() gives")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generator, Iterator
 import torch
 
 from spillway_runner.data import PATIENCE, Data, Rows, Samples, Stream, rows
+from spillway_runner.finite import odd
 from spillway_runner.model import Model
 from spillway_runner.modes import Modes
 from spillway_runner.patience import bounded
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 STEP = -2  # that of what samples draw: of no step
+IGNORED = -100  # the target that cross_entropy leaves out; the mean of none is NaN
 
 
 class ValidationData(Data):
@@ -82,7 +84,7 @@ class Validation:
 
     def pieces(self) -> Iterator[tuple[Any, Any]]:
         """(inputs, target) of each piece, which may take as long as a batch."""
-        made = self.read()
+        made, seen = self.read(), 0
         with contextlib.closing(made):
             while True:
                 with self.data.source.blamed(
@@ -91,6 +93,8 @@ class Validation:
                     piece = next(made, None)
                 if piece is None:
                     return
+                self.check_targets(piece, seen)
+                seen += counted(piece)
                 yield piece
 
     def read(self) -> Generator[tuple[Any, Any], None, None]:
@@ -137,6 +141,20 @@ class Validation:
             left = cut(whole, begin, count) if begin < count else None
         if left is not None:
             yield left
+
+    def check_targets(self, piece: tuple[Any, Any], first: int) -> None:
+        """Refuses a target that is infinite or not a number: no loss of it would tell anything."""
+        inputs, target = piece
+        given = {"inputs": inputs if isinstance(inputs, dict) else {}, "target": target}
+        for t in labels(given):
+            if t.dim() and t.dtype.is_floating_point and not bool(torch.isfinite(t).all()):
+                row = int((~torch.isfinite(t)).nonzero()[0][0])
+                raise Refusal(
+                    "validation",
+                    f"the target of sample {first + row} of the validation data, counted from 0, has {odd(t[row])}",
+                    self.data.at(),
+                    "leave such samples out of what validation() returns",
+                )
 
     def sizes(self) -> list[int]:
         """How many samples pieces have, each number once. It reads all data that does not say how much it is."""
@@ -189,6 +207,19 @@ def check(
             return sorted(recipe.metrics(output, target))
     finally:
         model.inputs = given
+
+
+def labels(batch: dict[str, Any]) -> list[torch.Tensor]:
+    """The tensors that say what the model should have found: the target or, where the model returns its loss, the
+    input of that name."""
+    target = batch.get("target")
+    return list(tensors(batch["inputs"].get("labels") if target is None else target))
+
+
+def ignored(batch: dict[str, Any]) -> bool:
+    """Whether the targets are whole numbers of which none counts."""
+    whole = [t for t in labels(batch) if not t.dtype.is_floating_point and not t.dtype.is_complex]
+    return bool(whole) and all(bool((t == IGNORED).all()) for t in whole)
 
 
 def of_validation(refusal: Refusal) -> Refusal:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+import torch
 
 from spillway_runner import train
 from spillway_runner.ahead import anonymous
@@ -150,3 +151,75 @@ def test_the_time_of_a_piece_is_that_of_a_batch(
     whole = Parts(monkeypatch, Path(source(MODEL + HANGS).path), data_timeout=7.5)
     validation = whole.parts[0].validation
     assert validation is not None and validation.data.patience == 7.5
+
+
+IGNORED = """
+def data():
+    return torch.ones(16, 6), torch.zeros(16).long()
+def validation():
+    draw = torch.Generator().manual_seed(1)
+    targets = torch.randint(0, 2, (20,), generator=draw)
+    targets[8:16] = -100
+    return torch.randn(20, 6, generator=draw), targets
+def metrics(output, target):
+    return {"accuracy": (output.argmax(-1) == target)[target != -100].float().mean()}
+"""
+
+
+def test_a_piece_without_a_target_that_counts_counts_for_nothing(
+    source: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Parts(monkeypatch, Path(source(MODEL + IGNORED).path))  # pieces of eight samples
+    found = whole.evaluate()
+    assert found["samples"] == 20
+    part = whole.parts[0]
+    assert part.validation is not None
+    pieces = list(part.validation.pieces())
+    inputs = torch.cat([inputs[0] if isinstance(inputs, list) else inputs for inputs, _ in (pieces[0], pieces[2])])
+    target = torch.cat([target for _, target in (pieces[0], pieces[2])])
+    weight, bias = part.parameters["weight"], part.parameters["bias"]
+    want = torch.nn.functional.cross_entropy(inputs @ weight.t() + bias, target)
+    assert float(found["loss"]) == pytest.approx(want.item(), rel=1e-5)
+    assert 0 <= float(found["metrics"]["accuracy"]) <= 1
+
+
+def test_validation_data_without_any_target_that_counts_are_refused(
+    source: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Parts(monkeypatch, Path(source(MODEL + IGNORED.replace("[8:16]", "[:]")).path))
+    with pytest.raises(Refusal) as caught:
+        whole.evaluate()
+    assert caught.value.fields["message"] == "every target of the validation data is -100, which losses leave out"
+
+
+UNKNOWN = """
+def data():
+    return torch.ones(16, 6), torch.zeros(16, 2)
+def validation():
+    targets = torch.zeros(20, 2)
+    targets[13, 1] = float("nan")
+    return torch.ones(20, 6), targets
+"""
+
+
+def test_a_target_that_is_no_number_is_told(
+    source: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Refusal) as caught:
+        Parts(monkeypatch, Path(source(MODEL + UNKNOWN).path)).evaluate()
+    told = caught.value.fields
+    assert told["kind"] == "validation"
+    assert told["message"] == (
+        "the target of sample 13 of the validation data, counted from 0, has 1 nan of 2 values"
+    )
+
+
+def test_an_evaluation_that_is_left_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Parts(monkeypatch, FILE)
+    want = whole.evaluate()
+    part = whole.parts[0]
+    read = whole.evaluation(0).fetch(part, {"piece": 0, "window": 2})
+    assert read is not None
+    whole.evaluation(0).evaluate(part, {"piece": 0, "first": 0, "samples": read["samples"], "from": {}})
+    whole.evaluation(0).end(part, {})
+    assert whole.evaluate() == want
