@@ -181,6 +181,9 @@ type Layout struct {
 	// Batch is the number of samples of one step, MicroBatches into how many micro-batches it is cut: micro-batch m has
 	// the samples from m*Batch/MicroBatches to (m+1)*Batch/MicroBatches, rounded down.
 	Batch, MicroBatches int
+	// Of is how many samples the batches of the data have, where those of the layout are the first of them, as of one of
+	// several replicas; 0 is Batch.
+	Of int
 	// Seed makes parameters, the order of samples and dropout masks.
 	Seed uint64
 	// Precision is Float32 where empty.

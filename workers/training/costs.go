@@ -92,6 +92,7 @@ func classOf(d exec.Device) string {
 type prober struct {
 	executor  exec.Executor
 	batch     int
+	of        int // samples of the data's batches, where batch is a share of them; 0 is batch
 	optimizer exec.Optimizer
 	precision exec.Precision
 	clip      bool

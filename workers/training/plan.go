@@ -152,7 +152,7 @@ func measured(ctx context.Context, job Job, ways []way) (setup, prober, error) {
 	p := prober{
 		executor: job.Executor, batch: job.Batch / ways[0].replicas(), optimizer: job.Optimizer, precision: job.Precision,
 		clip: job.ClipNorm > 0, recompute: job.Recompute == RecomputeAlways, microBatches: job.MicroBatches,
-		logger: job.Logger, steps: job.Steps, epochs: job.Epochs,
+		of: job.Batch, logger: job.Logger, steps: job.Steps, epochs: job.Epochs,
 	}
 	if left, bounded := limitedMemory(os.DirFS("/")); bounded {
 		p.limit = max(left, 1)

@@ -130,8 +130,9 @@ type act struct {
 func (p *prober) act(ctx context.Context, device exec.Device, microBatches int) (*act, error) {
 	began := time.Now()
 	pipeline, err := p.executor.Load(ctx, exec.Layout{
-		Parts: []exec.Part{{Device: device, InFlight: 1, Recompute: p.recompute}}, Batch: p.batch, MicroBatches: microBatches,
-		Precision: p.precision, Optimizer: p.optimizer, Steps: p.steps, Epochs: p.epochs, Timed: true,
+		Parts: []exec.Part{{Device: device, InFlight: 1, Recompute: p.recompute}}, Batch: p.batch, Of: p.of,
+		MicroBatches: microBatches,
+		Precision:    p.precision, Optimizer: p.optimizer, Steps: p.steps, Epochs: p.epochs, Timed: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load the model for a rehearsal: %w", err)

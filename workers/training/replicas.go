@@ -38,8 +38,9 @@ func (j Job) CheckReplicas() error {
 		return refused("sharding of %s divides what replicas have, and there is one; choose two replicas or more", j.Sharding)
 	case replicas == 1:
 		return nil
-	case j.Compile:
-		return refused("replicas are not compiled; leave the compiler out, or train one replica")
+	case j.Compile && j.sharded():
+		return refused("replicas that divide what the %s take are not compiled; leave the compiler or the sharding out",
+			j.Sharding)
 	case batch < replicas*each:
 		return refused("%d samples are too few for %d replicas with %d micro-batches each, which take %d at least; choose a "+
 			"larger batch, or fewer replicas", batch, replicas, each, replicas*each)
@@ -182,7 +183,7 @@ func (s setup) microBatchNumbers(job Job, parts int) ([]int, error) {
 func distributed(ctx context.Context, job Job, ways []way) (left []way, why string, err error) {
 	if ways[len(ways)-1].replicas() < 2 {
 		if job.Replicas == AutoReplicas && job.Compile {
-			return ways, "replicas are not compiled", nil
+			return ways, "of what is compiled there are replicas only where they are asked for", nil
 		}
 		return ways, "", nil
 	}

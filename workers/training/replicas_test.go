@@ -33,6 +33,10 @@ func TestReplicasThatCannotTrainTogetherAreRefusedAtTheDoor(t *testing.T) {
 			func(j *training.Job) { j.Replicas, j.Batch, j.MicroBatches, j.Partitions = 2, 14, 2, 2 },
 			"a batch of 14 samples does not divide by 2 replicas with 2 micro-batches each",
 		},
+		"compiled ones that divide something": {
+			func(j *training.Job) { j.Replicas, j.Partitions, j.Compile, j.Sharding = 2, 1, true, exec.ShardOptimizer },
+			"replicas that divide what the optimizer take are not compiled; leave the compiler or the sharding out",
+		},
 		"a time before now": {
 			func(j *training.Job) { j.Replicas, j.CollectiveTimeout = 2, -time.Second },
 			"the collective timeout is -1s",

@@ -147,6 +147,10 @@ func (j Job) checkValidation(validates bool, names []string) error {
 		return refused("%s needs validation data, and there are none; define validation() in the model's file or name "+
 			"their path", wants)
 	}
+	if validates && j.sharded() {
+		return refused("replicas that divide what the %s take are not evaluated with validation data; leave the sharding "+
+			"out, or the validation data, and evaluate the trained model afterwards", j.Sharding)
+	}
 	goal, err := ParseGoal(j.Best)
 	if err != nil || names == nil || goal.Name == ValidationLoss || slices.Contains(names, goal.Name) {
 		return err

@@ -1,7 +1,9 @@
 package training
 
 import (
+	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -71,5 +73,18 @@ func TestAnotherGoalBeginsAnew(t *testing.T) {
 	now, best := judged(before, Goal{Name: "accuracy", Most: true}, 8, 0.2, 0)
 	if !best || now.BestStep != 8 || now.Stale != 0 || now.Goal != "max:accuracy" {
 		t.Errorf("judged = %+v, %v", now, best)
+	}
+}
+
+func TestShardedReplicasAreNotEvaluated(t *testing.T) {
+	t.Parallel()
+	job := Job{Replicas: 2, Sharding: exec.ShardGradients}
+	if err := job.checkValidation(false, nil); err != nil {
+		t.Error(err)
+	}
+	err := job.checkValidation(true, nil)
+	const want = "replicas that divide what the gradients take are not evaluated with validation data"
+	if !errors.Is(err, exec.ErrRequest) || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want a refusal: %s", err, want)
 	}
 }

@@ -85,10 +85,13 @@ func (u *unfinished) take(event *historypb.HistoryEvent) {
 		delete(u.tasks, u.scheduled[completed.GetScheduledEventId()])
 	}
 	if failed := event.GetActivityTaskFailedEventAttributes(); failed != nil {
-		u.end(failed.GetScheduledEventId(), failed.GetFailure().GetApplicationFailureInfo().GetDetails(), 0)
+		for f := failed.GetFailure(); f != nil; f = f.GetCause() { // a cancellation may be within another failure
+			u.end(failed.GetScheduledEventId(), f.GetApplicationFailureInfo().GetDetails(), 0)
+			u.end(failed.GetScheduledEventId(), f.GetCanceledFailureInfo().GetDetails(), 1) // after the message
+		}
 	}
 	if cancelled := event.GetActivityTaskCanceledEventAttributes(); cancelled != nil {
-		u.end(cancelled.GetScheduledEventId(), cancelled.GetDetails(), 1) // after the message
+		u.end(cancelled.GetScheduledEventId(), cancelled.GetDetails(), 1)
 	}
 	if silent := event.GetActivityTaskTimedOutEventAttributes(); silent != nil { // nobody was heard of again
 		u.end(silent.GetScheduledEventId(), silent.GetFailure().GetTimeoutFailureInfo().GetLastHeartbeatDetails(), 0)

@@ -299,7 +299,7 @@ func (e *Executor) loadAll(ctx context.Context, layout exec.Layout, p *pipeline)
 			"file": file, "function": function, "data": e.options.Data, "seed": layout.Seed, "parts": ops, "index": i,
 			"example": example, "lent": lent, "validation": e.options.Validation, "validation_sizes": sizes,
 			"steps": layout.Steps, "epochs": layout.Epochs, "steps_per_epoch": p.data.StepsPerEpoch,
-			"batch": layout.Batch, "micro_batches": layout.MicroBatches, "in_flight": part.InFlight,
+			"batch": layout.Batch, "batch_of": layout.Of, "micro_batches": layout.MicroBatches, "in_flight": part.InFlight,
 			"recompute": part.Recompute,
 			"precision": cmp.Or(layout.Precision, exec.Float32), "compile": layout.Compile, "optimizer": layout.Optimizer,
 			"device":  deviceName(part.Device),

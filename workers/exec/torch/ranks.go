@@ -140,8 +140,8 @@ func checkReplicas(layout exec.Layout) error {
 			"pass micro-batches of one size; choose a batch that %d divides, or one part", layout.Batch, count, parts,
 			layout.MicroBatches, count*layout.MicroBatches)
 	}
-	if layout.Compile {
-		return errors.New("replicas are not compiled; leave that out")
+	if layout.Compile && sharded(layout) {
+		return fmt.Errorf("replicas that divide what the %s take are not compiled; leave one of both out", layout.Sharding)
 	}
 	for i, part := range layout.Parts {
 		if part.Replicas != nil && len(part.Replicas) != count-1 {
@@ -197,7 +197,7 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 			"schedule": cmp.Or(layout.Collective.Schedule, exec.OneForwardOneBackward),
 			"example":  first.Example, "lent": lent, "batch": layout.Batch, "micro_batches": layout.MicroBatches,
 			"in_flight": part.InFlight, "recompute": part.Recompute,
-			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer,
+			"precision": cmp.Or(layout.Precision, exec.Float32), "optimizer": layout.Optimizer, "compile": layout.Compile,
 			"device": deviceName(device), "threads": device.Threads, "memory": device.Memory,
 			"data_workers": layout.DataWorkers, "data_cpus": coresForData(allowed, []exec.Part{{Device: device}}),
 			"data_timeout": layout.DataTimeout.Seconds(),

@@ -124,3 +124,81 @@ def scheduler(optimizer, total_steps):
 		alike(t, name, want, got, 1e-5)
 	}
 }
+
+// TestCompiledReplicasLearnAsOneProcess compares two with one process that is not compiled.
+func TestCompiledReplicasLearnAsOneProcess(t *testing.T) {
+	t.Setenv("TORCHINDUCTOR_CACHE_DIR", t.TempDir()) // what is compiled would stay
+	e := executorOf(t, torchtest.Python2(t), "compiled.py:build", "")
+	one := replicated(1, "")
+	want := train(t, load(t, e, one), one, 5)
+	two := replicated(2, "")
+	two.Compile = true
+	alike(t, "two compiled replicas", want, wholeSteps(t, load(t, e, two), 0, 5), 1e-5)
+}
+
+// TestReplicasInFloat16SkipTheStepsThatOneProcessSkips begins with a scale of the loss at which gradients overflow.
+func TestReplicasInFloat16SkipTheStepsThatOneProcessSkips(t *testing.T) {
+	t.Parallel()
+	e := executorOf(t, torchtest.Python2(t), "training.py:mlp", "points")
+	const steps = 8
+	one := replicated(1, "")
+	one.Precision = spillway.Float16
+	run := engine(t, load(t, e, one), one)
+	var want []float64
+	var skipped []bool
+	for step := range int64(steps) {
+		report, err := run.Step(t.Context(), step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, skipped = append(want, report.Loss), append(skipped, report.Skipped)
+	}
+	two := replicated(2, "")
+	two.Precision = spillway.Float16
+	stepper := load(t, e, two).(spillway.Stepper)
+	var got []float64
+	for step := range int64(steps) {
+		report, err := stepper.Step(t.Context(), step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.Skipped != skipped[step] {
+			t.Errorf("step %d: skipped by replicas: %t, by one process: %t", step, report.Skipped, skipped[step])
+		}
+		got = append(got, report.Loss)
+	}
+	alike(t, "two replicas in float16", want, got, 2e-3) // products have eleven bits
+}
+
+// TestAShareOfABatchOfALoaderIsItsFirstSamples has a loader whose batches are those of all replicas.
+func TestAShareOfABatchOfALoaderIsItsFirstSamples(t *testing.T) {
+	t.Parallel()
+	e := written(t, `
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def data():
+    draw = torch.Generator().manual_seed(1)
+    return list(DataLoader(TensorDataset(torch.randn(64, 6, generator=draw), torch.arange(64) % 3), 16))
+
+def build():
+    torch.manual_seed(0)
+    return nn.Linear(6, 3)
+`)
+	whole := replicated(1, "")
+	p := load(t, e, whole)
+	share := whole
+	share.Batch, share.Of, share.MicroBatches = 8, 16, 1
+	batch, err := load(t, e, share).Batch(t.Context(), 0)
+	if err != nil || len(batch.MicroBatches) != 1 || batch.Samples[0] != 8 {
+		t.Fatalf("a share of 8 of 16 samples: %+v, %v", batch, err)
+	}
+	want := train(t, p, whole, 4)
+	two := replicated(2, "")
+	alike(t, "two replicas", want, wholeSteps(t, load(t, e, two), 0, 4), 1e-5)
+	share.Of = 0
+	if _, err := e.Load(t.Context(), share); err == nil {
+		t.Error("a batch of 8 samples is taken from a loader that has 16, without that it is a share")
+	}
+}

@@ -97,7 +97,9 @@ func TestLayoutsOfReplicasThatCannotBeAreRefused(t *testing.T) {
 			func(l *spillway.Layout) { l.Parts[0].Replicas = []spillway.Device{{}, {}} },
 			"2 devices of further replicas",
 		},
-		"compiled replicas": {func(l *spillway.Layout) { l.Compile = true }, "replicas are not compiled"},
+		"compiled and sharded replicas": {
+			func(l *spillway.Layout) { l.Compile, l.Sharding = true, spillway.ShardOptimizer }, "optimizer take are not compiled",
+		},
 	} {
 		l := replicated(2, "")
 		c.change(&l)

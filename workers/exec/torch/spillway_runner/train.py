@@ -75,7 +75,8 @@ class Part:
         self.example: str | None = None
         if self.index == 0:
             patience = request.get("data_timeout") or PATIENCE
-            self.data = Data(self.source, request["data"], self.batch_samples, request["seed"], patience)
+            size = request.get("batch_of") or self.batch_samples
+            self.data = Data(self.source, request["data"], size, request["seed"], patience)
             # Before anything is read: files that are opened for the first sample are each process's own.
             pinned = self.device.type == "cuda"
             self.data.start(request.get("data_workers", 0), request.get("data_cpus"), pinned)
@@ -673,7 +674,7 @@ class Part:
     def batch(self, request: dict[str, Any]) -> dict[str, Any]:
         """Fetches a batch and returns what other parts read of each micro-batch."""
         assert self.data is not None, "the engine asks the first part alone"
-        inputs, target = self.data.batch(request["step"])
+        inputs, target = self.data.batch(request["step"], 0, self.batch_samples)
         inputs = self.binder.bind(inputs, "cpu")
         self.check_shapes(inputs, request["step"])
         tokens = tokens_of(inputs)
