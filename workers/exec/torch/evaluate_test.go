@@ -1,6 +1,7 @@
 package torch_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -118,6 +120,43 @@ func TestAnEvaluationIsThatOfPlainPyTorchAndLeavesNoTrace(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAnEvaluationThatIsLeftLeavesNoTrace ends it before its first piece, and somewhere in the middle.
+func TestAnEvaluationThatIsLeftLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	l := layout("x one norm dropout dropout_1 add two", "relu frozen drop last loss")
+	e := newExecutor(t, "validated.py:build", "")
+	want := train(t, load(t, e, l), l, 4)
+	p := load(t, e, l)
+	run, losses := engine(t, p, l), []float64(nil)
+	for step := range int64(4) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Duration(step)*time.Millisecond, cancel)
+		if step == 0 {
+			cancel()
+		}
+		if _, err := p.(spillway.Evaluator).Evaluate(ctx); err != nil && !errors.Is(err, context.Canceled) ||
+			err == nil && step == 0 {
+			t.Errorf("the evaluation before step %d: %v", step, err)
+		}
+		report, err := run.Step(t.Context(), step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		losses = append(losses, report.Loss)
+	}
+	if diff := cmp.Diff(want, losses); diff != "" {
+		t.Errorf("the losses without and with evaluations that were left:\n%s", diff)
+	}
+	fresh := load(t, e, l)
+	if _, err := p.(spillway.Evaluator).Evaluate(t.Context()); err != nil {
+		t.Error(err)
+	}
+	train(t, fresh, l, 4)
+	if got, want := evaluate(t, p), evaluate(t, fresh); !near(got, want) {
+		t.Errorf("evaluated afterwards: %+v, want %+v", got, want)
 	}
 }
 
