@@ -227,6 +227,10 @@ func plainMessages() map[string]any {
 		"command": &command,
 		"options": &wire.RunOptions{
 			Version: wire.WorkflowVersion, Window: 64, Cache: true, NoCache: true, RetryOf: "digits-0", Only: []string{"score"},
+			Resumes: []wire.Resumption{{
+				Stage: "train", Content: strings.Repeat("c", 64),
+				Checkpoint: activities.Ref{Digest: strings.Repeat("d", 64), Bytes: 2048},
+			}},
 			EventAt: at, Traceparent: traceparent,
 			Prices: &wire.Prices{
 				HostPerHour: quantity.USD / 5, HostCapacity: size, FunctionPerGiBSecond: 16_666_667,

@@ -388,8 +388,8 @@ type Evaluator interface {
 	// Evaluate runs the model over all validation data, in the modes that it has for evaluation and without gradients. It
 	// is called when no stage runs, and no step after it is another for it: modes, buffers and generators are as before. A
 	// model's scheduler may go by what it shows, as ReduceLROnPlateau does.
-	// Without validation data it returns [ErrNoValidation]. When ctx ends it returns soon, and the pipeline can go on as if
-	// it had not been called.
+	// Without validation data it returns [ErrNoValidation]. When ctx ends it returns soon, and the pipeline can go on as
+	// if it had not been called.
 	Evaluate(ctx context.Context) (Evaluation, error)
 }
 

@@ -230,7 +230,9 @@ func (k *keeper) take(ctx context.Context, s saved) {
 		k.meta.Validation = &told
 	}
 	// One of the same step was replaced.
-	k.complete = slices.DeleteFunc(k.complete, func(c exec.Checkpoint) bool { return c.Directory == s.checkpoint.Directory })
+	k.complete = slices.DeleteFunc(k.complete, func(c exec.Checkpoint) bool {
+		return c.Directory == s.checkpoint.Directory
+	})
 	k.complete = append(k.complete, s.checkpoint)
 	for len(k.complete) > kept {
 		old := k.complete[0]

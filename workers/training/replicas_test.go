@@ -34,7 +34,9 @@ func TestReplicasThatCannotTrainTogetherAreRefusedAtTheDoor(t *testing.T) {
 			"a batch of 14 samples does not divide by 2 replicas with 2 micro-batches each",
 		},
 		"compiled ones that divide something": {
-			func(j *training.Job) { j.Replicas, j.Partitions, j.Compile, j.Sharding = 2, 1, true, exec.ShardOptimizer },
+			func(j *training.Job) {
+				j.Replicas, j.Partitions, j.Compile, j.Sharding = 2, 1, true, exec.ShardOptimizer
+			},
 			"replicas that divide what the optimizer take are not compiled; leave the compiler or the sharding out",
 		},
 		"a time before now": {

@@ -84,14 +84,18 @@ func TestARunThatIsTriedAgainGoesOnWhereTheOneBeforeWas(t *testing.T) {
 		continued bool
 		want      []string
 	}{
-		"each is taken once, by the same input": {wire.RunOptions{RetryOf: "before", Resumes: resumes}, false,
-			[]string{"one", "another", "", ""}},
-		"none of a stage that begins anew": {wire.RunOptions{RetryOf: "before", Only: []string{"other"}, Resumes: resumes},
-			false, []string{"", "", "", ""}},
-		"none of a run that begins anew": {wire.RunOptions{RetryOf: "before", NoCache: true, Resumes: resumes}, false,
-			[]string{"", "", "", ""}},
-		"none once the run has continued": {wire.RunOptions{RetryOf: "before", Resumes: resumes}, true,
-			[]string{"", "", "", ""}},
+		"each is taken once, by the same input": {
+			wire.RunOptions{RetryOf: "before", Resumes: resumes}, false, []string{"one", "another", "", ""},
+		},
+		"none of a stage that begins anew": {
+			wire.RunOptions{RetryOf: "before", Only: []string{"other"}, Resumes: resumes}, false, []string{"", "", "", ""},
+		},
+		"none of a run that begins anew": {
+			wire.RunOptions{RetryOf: "before", NoCache: true, Resumes: resumes}, false, []string{"", "", "", ""},
+		},
+		"none once the run has continued": {
+			wire.RunOptions{RetryOf: "before", Resumes: resumes}, true, []string{"", "", "", ""},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

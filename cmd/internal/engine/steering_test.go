@@ -216,7 +216,8 @@ func TestARetryGoesOnFromTheNewestCheckpoint(t *testing.T) {
 		if err != nil || len(description.GetPendingActivities()) != 1 {
 			return false
 		}
-		err = converter.GetDefaultDataConverter().FromPayloads(description.GetPendingActivities()[0].GetHeartbeatDetails(), &beat)
+		details := description.GetPendingActivities()[0].GetHeartbeatDetails()
+		err = converter.GetDefaultDataConverter().FromPayloads(details, &beat)
 		return err == nil && beat.Checkpoint.Digest != ""
 	})
 	if err := e.client.Cancel(t.Context(), run); err != nil {

@@ -46,7 +46,7 @@ type hunted struct {
 	losses map[int64]float64 // by step
 	begun  []int64           // steps of checkpoints, complete or not
 	whole  []int64           // of those that are complete
-	longs  []int64           // steps from the beginning of one that is complete, or of the training, to the end of the next
+	longs  []int64           // steps from the beginning of one that is complete, or the start, to the end of the next
 }
 
 // hunt begins with a training that starts at a step, and sees to it that a rank is killed.

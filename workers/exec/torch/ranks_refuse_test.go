@@ -98,7 +98,8 @@ func TestLayoutsOfReplicasThatCannotBeAreRefused(t *testing.T) {
 			"2 devices of further replicas",
 		},
 		"compiled and sharded replicas": {
-			func(l *spillway.Layout) { l.Compile, l.Sharding = true, spillway.ShardOptimizer }, "optimizer take are not compiled",
+			func(l *spillway.Layout) { l.Compile, l.Sharding = true, spillway.ShardOptimizer },
+			"optimizer take are not compiled",
 		},
 	} {
 		l := replicated(2, "")

@@ -37,11 +37,11 @@ func retryCommand(t *tool.Tool) *cobra.Command {
 current now. Results of stages that succeeded are reused where their inputs are the same and their
 artifacts are still there; all else runs. A task that had left a checkpoint when it failed, or was
 cancelled, goes on from the newest one, where its input is the same. With --from, nothing is reused
-of that stage and of those that were first scheduled after it, and they begin anew. What is given of --deadline, --confidence, --budget and
---minimise replaces that part of the goal: the new run has a budget of its own, to which the old
-one's cost is not charged. --app serves the fix first: the directory of an app, or the file of a
-chain. An app that
-` + "`spillway dev --app`" + ` watches needs no such word.
+of that stage and of those that were first scheduled after it, and they begin anew. What is given of
+--deadline, --confidence, --budget and --minimise replaces that part of the goal: the new run has a
+budget of its own, to which the old one's cost is not charged. --app serves the fix first: the
+directory of an app, or the file of a chain. An app that ` + "`spillway dev --app`" + ` watches needs no
+such word.
 
 On a terminal the new run is shown live until its end, as ` + "`spillway run`" + ` does; Ctrl-C leaves it
 alone. With --detach, or where the output is no terminal and --follow is not given, its name is

@@ -209,8 +209,8 @@ class Evaluation:
         return mean(found, part.source.path)
 
     def end(self, part: Part, request: dict[str, Any]) -> None:
-        """Puts all back as it was before the first piece, and tells the scheduler what all of them showed, where all were
-        looked at."""
+        """Puts all back as it was before the first piece, and tells the scheduler what all of them showed, where all
+        were looked at."""
         for leaf in self.leaves if self.before is not None else ():
             leaf.train()
         put(self.training)

@@ -202,16 +202,12 @@ def validation():
 """
 
 
-def test_a_target_that_is_no_number_is_told(
-    source: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_target_that_is_no_number_is_told(source: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refusal) as caught:
         Parts(monkeypatch, Path(source(MODEL + UNKNOWN).path)).evaluate()
     told = caught.value.fields
     assert told["kind"] == "validation"
-    assert told["message"] == (
-        "the target of sample 13 of the validation data, counted from 0, has 1 nan of 2 values"
-    )
+    assert told["message"] == ("the target of sample 13 of the validation data, counted from 0, has 1 nan of 2 values")
 
 
 def test_an_evaluation_that_is_left_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
