@@ -69,7 +69,9 @@ type task struct {
 	checkpoint activities.Ref // the newest that is told of; the zero Ref without one
 }
 
-func newUnfinished() *unfinished { return &unfinished{scheduled: map[int64]string{}, tasks: map[string]*task{}} }
+func newUnfinished() *unfinished {
+	return &unfinished{scheduled: map[int64]string{}, tasks: map[string]*task{}}
+}
 
 // take takes the next event of the history in.
 func (u *unfinished) take(event *historypb.HistoryEvent) {
