@@ -343,7 +343,7 @@ func TestReplicasAreNotChosenSilently(t *testing.T) {
 		"statistics":       {normed, false, 1, "no replicas: norm1 computes statistics"},
 		"an old torch":     {old, false, 1, "no replicas: replicas cannot be trained here"},
 		"another executor": {chain, false, 1, "no replicas: replicas cannot be trained here"},
-		"a compiler":       {able, true, 1, "no replicas: replicas are not compiled"},
+		"a compiler":       {able, true, 1, "no replicas: of what is compiled there are replicas only where"},
 	} {
 		job := Job{
 			Executor: c.executor, Batch: 8, Replicas: AutoReplicas, Schedule: OneForwardOneBackward,
