@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -111,20 +112,47 @@ func script(t *testing.T, name string) string {
 	return found
 }
 
-// TestTrainersReportAndGoOnWithThreeLines runs a script undisturbed, and another time killed in the middle and resumed:
-// both come to the same loss, to the last digit.
+// plainly runs a script without Spillway, and returns what an expression of its names, in g, comes to.
+func plainly(t *testing.T, python, path, expression string) (value float64) {
+	t.Helper()
+	module, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const run = `import runpy, sys; g = runpy.run_path(sys.argv[1]); print("\n%r" % float(eval(sys.argv[2])))`
+	command := exec.CommandContext(t.Context(), python, "-B", "-c", run, path, expression)
+	command.Dir = t.TempDir()
+	command.Env = append(os.Environ(), "PYTHONPATH="+module, "HF_HUB_OFFLINE=1")
+	printed, err := command.Output()
+	if err != nil {
+		t.Fatalf("without Spillway: %v\n%s", err, printed)
+	}
+	lines := strings.Split(strings.TrimSpace(string(printed)), "\n")
+	if value, err = strconv.ParseFloat(lines[len(lines)-1], 64); err != nil {
+		t.Fatalf("without Spillway: %v\n%s", err, printed)
+	}
+	return value
+}
+
+// TestTrainersReportAndGoOnWithThreeLines runs a script without Spillway, with it, and with it killed in the middle and
+// resumed: all come to the same loss, to the last digit.
 func TestTrainersReportAndGoOnWithThreeLines(t *testing.T) {
 	t.Parallel()
 	python2 := torchtest.Python2(t)
 	for name, c := range map[string]struct {
-		script, evaluated string
-		steps             int
-		rates             []string
+		script, evaluated, plain string
+		steps                    int
+		rates                    []string
 	}{
 		"Hugging Face": {
-			"with_huggingface.py", "eval_loss", 24, []string{"samples_per_second", "tokens_per_second"},
+			"with_huggingface.py", "eval_loss",
+			`[e["eval_loss"] for e in g["trainer"].state.log_history if "eval_loss" in e][-1]`, 24,
+			[]string{"samples_per_second", "tokens_per_second"},
 		},
-		"Lightning": {"with_lightning.py", "val_loss", 72, []string{"samples_per_second"}},
+		"Lightning": {
+			"with_lightning.py", "val_loss", `g["trainer"].callback_metrics["val_loss"]`, 72,
+			[]string{"samples_per_second"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,6 +175,9 @@ func TestTrainersReportAndGoOnWithThreeLines(t *testing.T) {
 				if value, told := whole.last(metric); !told || !(value > 0) {
 					t.Errorf("%s is told %t, and %v", metric, told, value)
 				}
+			}
+			if want := plainly(t, python2, path, c.plain); whole.values[c.evaluated] != want {
+				t.Errorf("%s is %v, and %v without Spillway", c.evaluated, whole.values[c.evaluated], want)
 			}
 			first := train(t, store, 1, activities.Ref{}, python2, "-B", path)
 			if len(first.kept) == 0 || first.err == nil || len(first.values) > 0 {
