@@ -32,7 +32,7 @@ type past struct {
 
 func openPast(t *testing.T, path string, attempts int) *past {
 	t.Helper()
-	s, err := Open(t.Context(), path, &Options{Attempts: attempts})
+	s, err := OpenAnywhere(t.Context(), path, &Options{Attempts: attempts})
 	if err != nil {
 		t.Fatal(err)
 	}

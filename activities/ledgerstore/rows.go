@@ -51,6 +51,7 @@ func scanSpan(rows *sql.Rows) (s spend.Span, err error) {
 // querier is a database, or a transaction in one.
 type querier interface {
 	QueryContext(ctx context.Context, query string, values ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, values ...any) *sql.Row
 }
 
 // eachSpan calls do with the spans of the rows that are selected.
@@ -72,8 +73,8 @@ func eachSpan(ctx context.Context, from querier, where string, values []any, do 
 
 // eachHeld calls do with what the book is told of the attempts at the pool that ended after a time. Each column takes
 // its time: of those of selectSpans these are what it needs.
-func eachHeld(ctx context.Context, db *sql.DB, after int64, do func(spend.Span)) error {
-	rows, err := db.QueryContext(ctx, `SELECT run, pipeline, stage, host, from_ns, to_ns, pool_pd FROM spent
+func eachHeld(ctx context.Context, from querier, after int64, do func(spend.Span)) error {
+	rows, err := from.QueryContext(ctx, `SELECT run, pipeline, stage, host, from_ns, to_ns, pool_pd FROM spent
 		WHERE to_ns > $1 AND venue = 'pool' AND task_id <> '' AND owned <> 0`, after)
 	if err != nil {
 		return err

@@ -19,32 +19,40 @@ import (
 // writer writes in one transaction.
 type writer struct {
 	tx         *sql.Tx
+	at         progress // when the transaction began
 	book       *spend.Book
+	prepares   bool
 	statements map[string]*sql.Stmt
-	attempts   int   // how many there are more
-	hoursFrom  int64 // hours before it are not kept
+	attempts   int // how many there are more
 	sums       map[sumKey]*sumDelta
 	costs      map[string]quantity.Money // by how much runs have cost more, until charge writes it
 }
 
-// exec runs a statement, which is prepared once for the transaction, and returns how many rows it has changed.
+// exec runs a statement, which is prepared once for the transaction unless the driver does that, and returns how many
+// rows it has changed.
 func (w *writer) exec(ctx context.Context, query string, values ...any) (changed int64, err error) {
-	statement := w.statements[query]
-	if statement == nil {
+	statement, run := w.statements[query], w.tx.ExecContext
+	if statement == nil && w.prepares {
 		if statement, err = w.tx.PrepareContext(ctx, query); err != nil {
 			return 0, err
 		}
 		w.statements[query] = statement
 	}
-	result, err := statement.ExecContext(ctx, values...)
+	if statement != nil {
+		run = func(ctx context.Context, _ string, values ...any) (sql.Result, error) {
+			return statement.ExecContext(ctx, values...)
+		}
+	}
+	result, err := run(ctx, query, values...)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected()
 }
 
-// all takes in all messages behind a cursor, which was stored at some time.
-func (w *writer) all(ctx context.Context, cursor uint64, stored time.Time, lines []loop.Line) error {
+// all takes in all messages.
+func (w *writer) all(ctx context.Context, lines []loop.Line) error {
+	cursor, stored := w.at.cursor, w.at.stored
 	for _, line := range lines {
 		if line.Sequence > cursor+1 {
 			if err := w.gap(ctx, stored, line.Stored); err != nil {
@@ -97,7 +105,7 @@ func (w *writer) gap(ctx context.Context, since, until time.Time) error {
 
 // hour writes a sum of an hour, or adds it to its day where hours are not kept any more.
 func (w *writer) hour(ctx context.Context, kind string, s spend.Span) error {
-	if s.From < w.hoursFrom {
+	if s.From < w.at.hoursFrom {
 		w.countIn(s.From/dayLength, s, 1)
 		return nil
 	}
@@ -127,7 +135,7 @@ func (w *writer) hour(ctx context.Context, kind string, s spend.Span) error {
 
 // take takes in one message.
 func (w *writer) take(ctx context.Context, line loop.Line) error {
-	switch e := line.Message.Event.(type) {
+	switch e := fitEvent(line.Message.Event).(type) {
 	case predictor.RunStarted:
 		return w.runStarted(ctx, e, line)
 	case predictor.GoalChanged:
