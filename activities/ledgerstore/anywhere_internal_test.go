@@ -22,29 +22,46 @@ import (
 // they keep them in files and in memory.
 const InPostgres = "SPILLWAY_LEDGER_TEST_URL"
 
-// TestTheLedgerIsTheSameInPostgreSQL runs all tests of this package once more, with a schema of a server in the place of
-// each file. Those of files are left out.
+// TestTheLedgerIsTheSameInPostgreSQL runs all tests of this package once more, with a schema of a server in the place
+// of each file. Those of files are left out.
 func TestTheLedgerIsTheSameInPostgreSQL(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(InPostgres) != "" {
 		t.Skip("this is that")
 	}
+	again(t, postgrestest.Start(t), "-rapid.checks=20") // each has a schema made, four hundred times otherwise
+}
+
+// TestTheLedgerInPostgreSQLIsMeasured takes the figures of this package once more, of a server that waits for its disk.
+func TestTheLedgerInPostgreSQLIsMeasured(t *testing.T) {
+	if os.Getenv("SPILLWAY_MEASURE") != "1" || os.Getenv(InPostgres) != "" {
+		t.Skip("measures only with SPILLWAY_MEASURE=1")
+	}
 	server := postgrestest.Start(t)
-	again := exec.CommandContext(t.Context(), os.Args[0], "-test.parallel=4", "-test.timeout=10m",
-		fmt.Sprint("-test.v=", testing.Verbose()), fmt.Sprint("-test.short=", testing.Short()))
-	again.Env = append(os.Environ(), InPostgres+"="+server.URL(""))
-	said, err := again.CombinedOutput()
+	server.Stop()
+	server.Restart("fsync=on")
+	again(t, server, "-test.run=(Is|Are)Measured$", "-test.v=true")
+}
+
+// again runs this package's tests with their ledgers in a server.
+func again(t *testing.T, server *postgrestest.Server, arguments ...string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), os.Args[0], append([]string{
+		"-test.timeout=30m", fmt.Sprint("-test.v=", testing.Verbose()), fmt.Sprint("-test.short=", testing.Short()),
+	}, arguments...)...)
+	command.Env = append(os.Environ(), InPostgres+"="+server.URL(""))
+	said, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	t.Logf("%s", said)
 }
 
-// OfFiles skips a test of what only files do.
+// OfFiles skips a test of what only files do, or of what is the same wherever others keep their ledgers.
 func OfFiles(t *testing.T) {
 	t.Helper()
 	if os.Getenv(InPostgres) != "" {
-		t.Skip("of files")
+		t.Skip("not of a ledger in a server")
 	}
 }
 
@@ -87,6 +104,25 @@ func ConnectRaw(at string) *sql.DB {
 		panic(err)
 	}
 	return stdlib.OpenDB(*config)
+}
+
+// SizeOf is what the ledger that a test keeps under a path takes, in bytes.
+func SizeOf(t *testing.T, path string) (size int64) {
+	t.Helper()
+	if os.Getenv(InPostgres) == "" {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	db := ConnectRaw(placeOf(path))
+	defer db.Close() //nolint:errcheck // it was only read
+	if err := db.QueryRowContext(t.Context(), `SELECT SUM(pg_total_relation_size(oid)) FROM pg_class
+		WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace`).Scan(&size); err != nil {
+		t.Fatal(err)
+	}
+	return size
 }
 
 // OpenRaw opens the database that a test has kept under a path, without a Store.

@@ -70,7 +70,9 @@ func (s *Store) Bill(ctx context.Context, request Request) (bill ledger.Bill, er
 		return ledger.Bill{}, fmt.Errorf("make a bill: %w", err)
 	}
 	defer func() { err = errors.Join(err, tx.Rollback()) }() // it has only read
-	for _, add := range []func(context.Context, *sql.Tx, *ledger.Statement) error{addWhole, addCut} {
+	for _, add := range []func(context.Context, *sql.Tx, *ledger.Statement) error{
+		addWhole, addCut, s.dialect.expectFew, addAcross,
+	} {
 		if err := add(ctx, tx, statement); err != nil {
 			return ledger.Bill{}, fmt.Errorf("make a bill: %w", err)
 		}

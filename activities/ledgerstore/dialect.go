@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"strings"
+
+	"github.com/spillway-ml/spillway/predictor/ledger"
 )
 
 // dialect is what SQLite and PostgreSQL do not say alike. All else is written once, for both.
@@ -16,6 +18,9 @@ type dialect struct {
 	lock string
 	// reading are the options of a transaction that sees everything as of its first query.
 	reading *sql.TxOptions
+	// few tells a reading transaction that conditions which follow hold for few rows; empty where the database does as it
+	// is told (see addAcross).
+	few string
 	// prepares is whether statements are prepared for a transaction; drivers may do so by themselves.
 	prepares bool
 }
@@ -30,6 +35,9 @@ var sqliteDialect = dialect{
 // postgresDialect: names are compared byte by byte, as SQLite does and as pages of runs are put together, whatever the
 // database's own order is.
 //
+// How many rows lie across days it cannot know: it keeps statistics of columns, not of two that are compared, and would
+// read the whole table for a handful.
+//
 // Who writes takes a lock of the transaction, not of the session, so that a pooler may lie between. A server whose host
 // is gone in the middle of a transaction would keep the lock until the kernel notices, in hours: so its session ends
 // after a minute in which it said nothing.
@@ -39,6 +47,7 @@ var postgresDialect = dialect{
 	lock: `SELECT set_config('lock_timeout', '30s', true),
 		set_config('idle_in_transaction_session_timeout', '60s', true),
 		pg_advisory_xact_lock(hashtext('spillway ledger'), hashtext(current_schema()))`,
+	few:     `SELECT set_config('enable_seqscan', 'off', true)`,
 	reading: &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 }
 
@@ -53,4 +62,13 @@ func (d *dialect) begin(ctx context.Context, db *sql.DB) (*sql.Tx, error) {
 		return nil, err
 	}
 	return tx, nil
+}
+
+// expectFew tells a reading transaction that the conditions which follow hold for few rows.
+func (d *dialect) expectFew(ctx context.Context, tx *sql.Tx, _ *ledger.Statement) error {
+	if d.few == "" {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, d.few)
+	return err
 }

@@ -45,8 +45,8 @@ func (s *Store) Keep(ctx context.Context, js jetstream.JetStream, failing func(e
 			return fmt.Errorf("keep the ledger %s: %w", s, err)
 		}
 		s.fail(err)
-		s.options.Logger.WarnContext(ctx, "the ledger could not be kept; it is tried again", "path", s.String(), "wait", pause,
-			"error", err)
+		s.options.Logger.WarnContext(ctx, "the ledger could not be kept; it is tried again", "path", s.String(),
+			"wait", pause, "error", err)
 		if pause == retryMost && !told {
 			told = true
 			failing(err)
@@ -143,9 +143,13 @@ func (s *Store) bounded(ctx context.Context, change func(context.Context) error)
 	if s.server == nil {
 		return change(ctx)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, mostWriting, errors.New("the database did not answer in time"))
+	bound, cancel := context.WithTimeout(ctx, mostWriting)
 	defer cancel()
-	return change(ctx)
+	err := change(bound)
+	if err != nil && ctx.Err() == nil && bound.Err() != nil {
+		return fmt.Errorf("the database has not written within %s: %w", mostWriting, err)
+	}
+	return explain(err)
 }
 
 // mostWriting is how long writing a batch of messages may take: a thousand take seconds where each question waits for a

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -44,14 +45,11 @@ func TestTheLedgerOfManyAttemptsIsMeasured(t *testing.T) {
 	take(t, store, batch...)
 	took := time.Since(begun)
 	shut(t, store)
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	size := ledgerstore.SizeOf(t, path)
 	begun = time.Now()
 	store = open(t, path, nil)
 	t.Logf("%d messages taken in within %s (%.0f a second); %d MiB, %d bytes for an attempt; opened within %s",
-		sequence, took, float64(sequence)/took.Seconds(), info.Size()>>20, info.Size()/(runs*tasks), time.Since(begun))
+		sequence, took, float64(sequence)/took.Seconds(), size>>20, size/(runs*tasks), time.Since(begun))
 	now := after(runs * 20)
 	for name, query := range map[string]ledger.BillQuery{
 		"by stage": {}, "by run": {By: ledger.ByRun}, "of an hour by run": {By: ledger.ByRun, Since: now.Add(-time.Hour)},

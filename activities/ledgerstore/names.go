@@ -11,8 +11,8 @@ import (
 )
 
 // mostText is the length in bytes of the longest name of a pipeline, of a host, and of the two parts of a stage's, that
-// the ledger keeps as it is. An index of PostgreSQL holds 2,704 bytes, and what is summed up together is known by all of
-// them and by a run, of at most wire.MaxName: without a bound one long name would keep the ledger from going on.
+// the ledger keeps as it is. A row of an index of PostgreSQL holds 2,704 bytes, and what is summed up together is known
+// by all of them and by a run, of at most wire.MaxName: one long name would keep the ledger from going on.
 const mostText = 400
 
 // fit makes a name one that every database keeps: UTF-8 without the character 0, which PostgreSQL has in no text, and

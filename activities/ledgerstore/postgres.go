@@ -42,7 +42,8 @@ type server struct {
 // OpenPostgres opens the ledger in a database of PostgreSQL, 13 or later, and makes its tables in the first schema of
 // the search path where there are none. url returns where it is, as postgres://USER:PASSWORD@HOST:PORT/DATABASE with
 // what else libpq takes; it is asked again for each connection, so that a password may change, and nothing
-// says more of it than host, user and database. Several servers may have one ledger: one of them writes, the others follow.
+// says more of it than host, user and database. Several servers may have one ledger: one of them writes, the others
+// follow.
 //
 // It fails where the database cannot be reached within ten seconds, lets nobody in, or cannot have the ledger: nobody
 // is to find out from a bill that an address was wrong. What fails later is tried again as with Open.
@@ -132,7 +133,7 @@ func (s *server) connect(ctx context.Context) (db, readers *sql.DB, err error) {
 	readers.SetMaxOpenConns(mostReaders)
 	readers.SetConnMaxIdleTime(time.Minute)
 	if err := s.examine(ctx, db); err != nil {
-		return nil, nil, errors.Join(explain(err), closeBoth(db, readers))
+		return nil, nil, errors.Join(err, closeBoth(db, readers))
 	}
 	return db, readers, nil
 }
@@ -167,8 +168,8 @@ var hints = map[string]string{
 	"28P01": "correct user and password in the URL",
 	"28000": "pg_hba.conf of the server does not let this user in from here: add a line, or correct the URL",
 	"3D000": "make it with CREATE DATABASE, or correct its name in the URL",
-	"3F000": "make a schema that the user's search_path names, or give search_path in the URL",
-	"42501": "let the user make tables: GRANT CREATE, USAGE ON SCHEMA public TO USER, or make the database with OWNER USER",
+	"3F000": "make the schema that search_path names (of the user, or in the URL), and GRANT USAGE, CREATE ON it",
+	"42501": "let the user make tables: GRANT CREATE, USAGE ON SCHEMA public TO USER, or make it the owner",
 	"25006": "it lets nobody write now: name the primary server, or have its keeper end what makes it read-only",
 	"53100": "its disk is full: make room there; until then the stream of events keeps what is not written",
 	"53300": "it has as many connections as it takes: raise max_connections (a server takes five), or use a pooler",

@@ -110,6 +110,13 @@ func (s *Store) String() string {
 	}
 }
 
+// Failure is why the ledger is not kept now; nil while it is.
+func (s *Store) Failure() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.failure
+}
+
 // Close closes the database.
 func (s *Store) Close() error {
 	s.writing.Lock()
@@ -131,7 +138,7 @@ func (s *Store) openPlace(ctx context.Context) error {
 		err = s.replace(ctx, err)
 	}
 	if err != nil {
-		return fmt.Errorf("open the ledger %s: %w", s, err)
+		return fmt.Errorf("open the ledger %s: %w", s, explain(err))
 	}
 	return nil
 }

@@ -227,3 +227,18 @@ func Connect(tb testing.TB, at string) *sql.DB {
 	}
 	return stdlib.OpenDB(*config)
 }
+
+// Guard makes a user who has to show a password.
+func (s *Server) Guard(name, password string) {
+	s.tb.Helper()
+	rules := filepath.Join(s.dir, "pg_hba.conf")
+	usual, err := os.ReadFile(rules)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	if err := os.WriteFile(rules, append([]byte("local all "+name+" scram-sha-256\n"), usual...), 0o600); err != nil {
+		s.tb.Fatal(err)
+	}
+	s.Exec("CREATE ROLE " + name + " LOGIN PASSWORD '" + password + "'")
+	s.Exec("SELECT pg_reload_conf()")
+}

@@ -24,8 +24,8 @@ func ledgerCommand(t *tool.Tool) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "ledger COMMAND",
 		Short: "Take the ledger of costs to another database",
-		Long: `Who spent what, and what each run did altogether, is in the ledger: SQLite in the state directory, or
-PostgreSQL where --ledger-url-file of dev and run names a file with its URL.`,
+		Long: `Who spent what, and what each run did altogether, is in the ledger: SQLite in the state directory,
+or PostgreSQL where --ledger-url-file of dev and run names a file with its URL.`,
 		Example: `  spillway ledger copy --ledger-url-file ./ledger-url`,
 		Args:    flag.UnknownVerb,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -45,10 +45,10 @@ func copyCommand(t *tool.Tool) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "copy --ledger-url-file FILE [FLAGS]",
 		Short: "Copy the ledger of the state directory to PostgreSQL, or back",
-		Long: `Copy all that the ledger in the state directory has to an empty database of PostgreSQL (13 or later),
-and compare rows, amounts and texts of every table. All of it is one transaction: after an error or
-a kill nothing is there, and the same command begins again. A copy that is there already is only
-compared. The original stays as it is.
+		Long: `Copy all that the ledger in the state directory has to an empty database of PostgreSQL (13 or
+later), and compare rows, amounts and texts of every table. All of it is one transaction: after an
+error or a kill nothing is there, and the same command begins again. A copy that is there already
+is only compared. The original stays as it is.
 
 FILE has mode 0600 and holds postgres://USER:PASSWORD@HOST:PORT/DATABASE, with sslmode=verify-full
 where the host is another. End the stack before, and start it with the same --ledger-url-file after:
@@ -163,7 +163,7 @@ func showCopied(t *tool.Tool, copied ledgerstore.Copied, took time.Duration) err
 	if copied.Already {
 		verb = "was there before, with all that is in " + copied.From
 	}
-	t.Say("the ledger %s %s: %s in all, %d attempts one by one, up to message %d; every row, amount and text is the same\n",
-		copied.Place, verb, copied.Spent, copied.Attempts, copied.Sequence)
+	t.Say("the ledger %s %s: %s in all, %d attempts one by one, up to message %d; every row, amount and text is the "+
+		"same\n", copied.Place, verb, copied.Spent, copied.Attempts, copied.Sequence)
 	return nil
 }
