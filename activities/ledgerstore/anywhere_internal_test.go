@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,7 +73,7 @@ var nameless atomic.Int64
 // same schema, and each empty one another.
 func placeOf(path string) string {
 	if path == "" {
-		path = fmt.Sprint(nameless.Add(1))
+		path = strconv.FormatInt(nameless.Add(1), 10)
 	}
 	at, _ := url.Parse(os.Getenv(InPostgres))
 	values := at.Query()

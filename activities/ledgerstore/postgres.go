@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,25 +36,25 @@ const (
 
 // server is a database of PostgreSQL.
 type server struct {
-	url    func() (string, error) // has a password
+	where  func() (string, error) // its URL, with a password
 	config *pgx.ConnConfig        // of when the store was opened
 }
 
 // OpenPostgres opens the ledger in a database of PostgreSQL, 13 or later, and makes its tables in the first schema of
-// the search path where there are none. url returns where it is, as postgres://USER:PASSWORD@HOST:PORT/DATABASE with
+// the search path where there are none. Where returns its URL, as postgres://USER:PASSWORD@HOST:PORT/DATABASE with
 // what else libpq takes; it is asked again for each connection, so that a password may change, and nothing
 // says more of it than host, user and database. Several servers may have one ledger: one of them writes, the others
 // follow.
 //
 // It fails where the database cannot be reached within ten seconds, lets nobody in, or cannot have the ledger: nobody
 // is to find out from a bill that an address was wrong. What fails later is tried again as with Open.
-func OpenPostgres(ctx context.Context, url func() (string, error), options *Options) (*Store, error) {
+func OpenPostgres(ctx context.Context, where func() (string, error), options *Options) (*Store, error) {
 	s := newStore(options)
-	config, err := parseURL(url)
+	config, err := parseURL(where)
 	if err != nil {
 		return nil, err
 	}
-	s.server, s.dialect = &server{url: url, config: config}, postgresDialect
+	s.server, s.dialect = &server{where: where, config: config}, postgresDialect
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
 	for pause := 200 * time.Millisecond; ; pause *= 2 {
@@ -113,7 +114,7 @@ func near(host string) bool {
 func (s *server) String() string {
 	host := s.config.Host
 	if !strings.HasPrefix(host, "/") {
-		host = net.JoinHostPort(host, fmt.Sprint(s.config.Port))
+		host = net.JoinHostPort(host, strconv.Itoa(int(s.config.Port)))
 	}
 	return fmt.Sprintf("in PostgreSQL at %s, database %s", host, s.config.Database)
 }
@@ -121,7 +122,7 @@ func (s *server) String() string {
 // connect connects, with a writer and some readers, to a server that can have the ledger.
 func (s *server) connect(ctx context.Context) (db, readers *sql.DB, err error) {
 	fresh := stdlib.OptionBeforeConnect(func(_ context.Context, config *pgx.ConnConfig) error {
-		now, err := parseURL(s.url)
+		now, err := parseURL(s.where)
 		if err != nil {
 			return err
 		}

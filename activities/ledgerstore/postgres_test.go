@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +22,6 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
-	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // openAt opens the ledger at a URL.
@@ -195,7 +195,7 @@ func TestADatabaseThatIsAwayForAWhileLosesNothing(t *testing.T) {
 			server.Restart("fsync=on")
 			reach(t, store, last)
 			got := billOf(t, store, ledger.BillQuery{}, after(20))
-			if want := 450 * cent; got.Attempts != quantity.Money(want) || len(got.Incomplete) != 0 {
+			if want := 450 * cent; got.Attempts != want || len(got.Incomplete) != 0 {
 				t.Errorf("the bill is %+v, want %s and nothing missing", got, want)
 			}
 		})
@@ -267,8 +267,8 @@ func TestTwoServersKeepOneLedger(t *testing.T) {
 }
 
 // TestNoTableIsReadAsAWhole does all that a server does with a ledger of some size, and asks PostgreSQL how often it
-// has read all rows of a table. Only a bill of all times reads all days; and hours are forgotten by 500 names at a time,
-// which is a large part of this table.
+// has read all rows of a table. Only a bill of all times reads all days; and hours are forgotten by 500 names at a
+// time, which is a large part of this table.
 func TestNoTableIsReadAsAWhole(t *testing.T) {
 	t.Parallel()
 	ledgerstore.OfFiles(t)
@@ -292,7 +292,7 @@ func TestNoTableIsReadAsAWhole(t *testing.T) {
 		tell(after(from), held("h", from, from+apart, cent))
 		for task := range tasks {
 			at := from + 10*float64(task)
-			tell(after(at), line(id, fmt.Sprint("s", task), fmt.Sprint(task), predictor.Pool, "h", at, at+10, cent/5))
+			tell(after(at), line(id, fmt.Sprint("s", task), strconv.Itoa(task), predictor.Pool, "h", at, at+10, cent/5))
 		}
 		tell(after(from+60), predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(from + 60)})
 	}
@@ -311,7 +311,8 @@ func TestNoTableIsReadAsAWhole(t *testing.T) {
 	now, day := after(runs*apart), 24*time.Hour
 	for _, by := range dimensions {
 		for _, query := range []ledger.BillQuery{
-			{By: by, Run: "r77"}, {By: by, Since: now.Add(-9 * day), Until: now.Add(-2 * day)},
+			{By: by, Run: "r77"},
+			{By: by, Since: now.Add(-9 * day), Until: now.Add(-2 * day)},
 			{By: by, Since: now.Add(-100 * time.Minute)},
 		} {
 			billOf(t, store, query, now)
@@ -343,7 +344,7 @@ func TestNoTableIsReadAsAWhole(t *testing.T) {
 	tell(now, line("new", "score", "t0", predictor.Pool, "h", runs*apart, runs*apart+10, cent))
 	tell(now, endOf("new", runs*apart+20))
 	for i := range lines {
-		lines[i].Sequence += uint64(store.Cursor())
+		lines[i].Sequence += store.Cursor()
 	}
 	take(t, store, lines...)
 	if err := store.RemoveRun(t.Context(), "new"); err != nil {

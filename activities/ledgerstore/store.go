@@ -122,7 +122,7 @@ func (s *Store) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if _, err := s.readable(); err != nil {
-		return nil //nolint:nilerr // it is not open
+		return nil // it is not open
 	}
 	return s.closePlace(errClosed)
 }

@@ -33,8 +33,8 @@ const (
 // binaries is the directory of the newest PostgreSQL that is installed; empty where there is none.
 var binaries = sync.OnceValue(func() string {
 	if initdb, err := exec.LookPath("initdb"); err == nil {
-		if real, err := filepath.EvalSymlinks(initdb); err == nil {
-			return filepath.Dir(real)
+		if program, err := filepath.EvalSymlinks(initdb); err == nil {
+			return filepath.Dir(program)
 		}
 	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb") // where Debian puts them

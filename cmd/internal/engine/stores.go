@@ -38,8 +38,8 @@ type stores struct {
 	space    *space.Collector
 }
 
-// openStores connects to the servers, makes the streams that are missing and opens what is kept. The ledger is nil where
-// it is a file of the state directory.
+// openStores connects to the servers, makes the streams that are missing and opens what is kept. The ledger is nil
+// where it is a file of the state directory.
 func openStores(ctx context.Context, base *base, database *ledgerstore.Store) (*stores, error) {
 	var err error
 	config := base.config

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer/transfertest"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/device"
 	"github.com/spillway-ml/spillway/workers/enforce"

@@ -57,7 +57,8 @@ func TestALedgerIsCopiedToPostgreSQLAndBack(t *testing.T) {
 	clitest.Contains(t, "copied again", stdout, "was there before")
 	stdout, _ = copyOf(t, cli.ExitOK, "--state", back, "--ledger-url-file", url, "--back", "--json")
 	var copied ledgerstore.Copied
-	if err := json.Unmarshal([]byte(stdout), &copied); err != nil || copied.Spent != quantity.USD/4 || copied.Sequence != 7 {
+	err = json.Unmarshal([]byte(stdout), &copied)
+	if err != nil || copied.Spent != quantity.USD/4 || copied.Sequence != 7 {
 		t.Errorf("%+v, %v; want a quarter of a dollar up to 7", copied, err)
 	}
 }
