@@ -97,6 +97,7 @@ func (w *writer) takeAgain(ctx context.Context, line loop.Line) error {
 				nil {
 				return err
 			}
+			defer w.forget(e.Run)
 			return w.over(ctx, e)
 		}
 	}

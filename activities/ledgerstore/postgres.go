@@ -146,8 +146,8 @@ func (s *server) examine(ctx context.Context, db *sql.DB) error {
 		current_setting('server_version')`).Scan(&version, &text); err != nil {
 		return err
 	}
-	if version < leastPostgres {
-		return fmt.Errorf("%w: it is PostgreSQL %s, use %d or later", errUnfit, text, leastPostgres/10_000)
+	if err := checkVersion(version, text); err != nil {
+		return err
 	}
 	encoding := ""
 	if err := db.QueryRowContext(ctx, `SELECT current_setting('server_encoding')`).Scan(&encoding); err != nil {
@@ -156,6 +156,14 @@ func (s *server) examine(ctx context.Context, db *sql.DB) error {
 	if encoding != "UTF8" {
 		return fmt.Errorf("%w: it keeps texts as %s; make it with CREATE DATABASE NAME TEMPLATE template0 ENCODING 'UTF8'",
 			errUnfit, encoding)
+	}
+	return nil
+}
+
+// checkVersion refuses what the ledger was not tried with.
+func checkVersion(number int, text string) error {
+	if number < leastPostgres {
+		return fmt.Errorf("%w: it is PostgreSQL %s, use %d or later", errUnfit, text, leastPostgres/10_000)
 	}
 	return nil
 }
@@ -177,16 +185,38 @@ var hints = map[string]string{
 	"42P07": "something else is in that schema: give the ledger a database of its own, or search_path in the URL",
 }
 
-// explain adds what to do to what a server has said.
+// explained is an error in one line, with what to do about it.
+type explained struct {
+	error
+	text string
+}
+
+// Error is the line.
+func (e *explained) Error() string { return e.text }
+
+// Unwrap returns what was told of.
+func (e *explained) Unwrap() error { return e.error }
+
+// explain adds what to do to what a server has said, or to that none has. Of a host that was tried in several ways the
+// last says most.
 func explain(err error) error {
+	if _, done := errors.AsType[*explained](err); err == nil || done {
+		return err
+	}
+	text := err.Error()
+	_, failed := errors.AsType[*pgconn.ConnectError](err)
+	if failed {
+		text = strings.TrimSpace(text[strings.LastIndex(text, "\n")+1:])
+	}
 	said, ok := errors.AsType[*pgconn.PgError](err)
-	if ok && hints[said.Code] != "" {
-		return fmt.Errorf("%w: %s", err, hints[said.Code])
+	switch {
+	case ok && hints[said.Code] != "":
+		return &explained{err, text + ": " + hints[said.Code]}
+	case failed:
+		return &explained{err, text + ": is it running, and are host, port and sslmode in the URL right?"}
+	default:
+		return err
 	}
-	if _, failed := errors.AsType[*pgconn.ConnectError](err); failed && !ok {
-		return fmt.Errorf("%w: look whether the server runs, and whether host, port and sslmode in the URL are right", err)
-	}
-	return err
 }
 
 // passing says whether an error may be gone in a moment: nobody answers, or who does says that it is not the time.

@@ -86,7 +86,7 @@ func TestADatabaseThatCannotHaveTheLedgerIsRefusedAtOnce(t *testing.T) {
 		"a broken port":     {"postgres://me:sesame@localhost:port/db", "cannot be read", "postgres://USER"},
 		"a wrong setting":   {"postgres://me:sesame@localhost/db?sslmode=perhaps", "not known", "libpq"},
 		"a host elsewhere":  {"postgres://me:sesame@db.example.com/db", "how its host is known", "sslmode=verify-full"},
-		"nobody listens":    {"postgres://me:sesame@127.0.0.1:1/db", "connection refused", "whether the server runs"},
+		"nobody listens":    {"postgres://me:sesame@127.0.0.1:1/db", "connection refused", "is it running"},
 		"no such database":  {strings.Replace(socket, "/postgres?", "/nowhere?", 1), "nowhere", "CREATE DATABASE"},
 		"a wrong password":  {guarded(socket, "sesame2"), "password", "correct user and"},
 		"no rights":         {guarded(server.URL("theirs"), "sesame"), "denied", "GRANT CREATE"},

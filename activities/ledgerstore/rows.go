@@ -17,11 +17,16 @@ const selectSpans = `SELECT run, pipeline, stage, owned, venue, host, from_ns, t
 	tasks, reused, held_ns,
 	pool_pd, function_pd, wasted_pd, idle_pd FROM spent `
 
-const insertSpan = `INSERT INTO spent (id, task_id, run, pipeline, stage, owned, venue, host, from_ns, to_ns,
-	counted_ns, attempts, tasks,
-	reused, held_ns, pool_pd, function_pd, wasted_pd, idle_pd)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
-		ON CONFLICT (id) DO NOTHING`
+const (
+	insertSpan     = intoSpent + `$13` + unlessThere
+	insertAttempt  = intoSpent + unlessFinished + unlessThere + ` RETURNING tasks`
+	unlessFinished = `CASE WHEN EXISTS (SELECT 1 FROM spent WHERE task_id = $2 AND tasks > 0) THEN 0 ELSE $13 END`
+
+	intoSpent = `INSERT INTO spent (id, task_id, run, pipeline, stage, owned, venue, host, from_ns, to_ns,
+		counted_ns, attempts, tasks, reused, held_ns, pool_pd, function_pd, wasted_pd, idle_pd)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, `
+	unlessThere = `, $14, $15, $16, $17, $18, $19) ON CONFLICT (id) DO NOTHING`
+)
 
 // spanValues are what insertSpan takes.
 func spanValues(id, task string, s spend.Span) []any {

@@ -23,27 +23,37 @@ type writer struct {
 	book       *spend.Book
 	prepares   bool
 	statements map[string]*sql.Stmt
-	attempts   int // how many there are more
-	sums       map[sumKey]*sumDelta
-	costs      map[string]quantity.Money // by how much runs have cost more, until charge writes it
+	// runs are those that were looked up, since Records of a run come together and each question waits for a network.
+	runs     map[string]runOf
+	attempts int // how many there are more
+	sums     map[sumKey]*sumDelta
+	costs    map[string]quantity.Money // by how much runs have cost more, until charge writes it
 }
 
-// exec runs a statement, which is prepared once for the transaction unless the driver does that, and returns how many
-// rows it has changed.
-func (w *writer) exec(ctx context.Context, query string, values ...any) (changed int64, err error) {
-	statement, run := w.statements[query], w.tx.ExecContext
+// prepare returns a statement that is prepared once for the transaction; nil where the driver sees to that by itself.
+func (w *writer) prepare(ctx context.Context, query string) (statement *sql.Stmt, err error) {
+	statement = w.statements[query]
 	if statement == nil && w.prepares {
 		if statement, err = w.tx.PrepareContext(ctx, query); err != nil {
-			return 0, err
+			return nil, err
 		}
 		w.statements[query] = statement
 	}
-	if statement != nil {
-		run = func(ctx context.Context, _ string, values ...any) (sql.Result, error) {
-			return statement.ExecContext(ctx, values...)
-		}
+	return statement, nil
+}
+
+// exec runs a statement, and returns how many rows it has changed.
+func (w *writer) exec(ctx context.Context, query string, values ...any) (changed int64, err error) {
+	statement, err := w.prepare(ctx, query)
+	if err != nil {
+		return 0, err
 	}
-	result, err := run(ctx, query, values...)
+	var result sql.Result
+	if statement != nil {
+		result, err = statement.ExecContext(ctx, values...)
+	} else {
+		result, err = w.tx.ExecContext(ctx, query, values...)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -137,10 +147,13 @@ func (w *writer) hour(ctx context.Context, kind string, s spend.Span) error {
 func (w *writer) take(ctx context.Context, line loop.Line) error {
 	switch e := fitEvent(line.Message.Event).(type) {
 	case predictor.RunStarted:
+		defer w.forget(e.Run)
 		return w.runStarted(ctx, e, line)
 	case predictor.GoalChanged:
+		defer w.forget(e.Run)
 		return w.goalChanged(ctx, e)
 	case predictor.RunEnded:
+		defer w.forget(e.Run)
 		return w.runEnded(ctx, e, line)
 	case predictor.Record:
 		return w.recorded(ctx, recordIn(e, line.Stored), line)
@@ -161,15 +174,28 @@ type runOf struct {
 	pipeline, app              string
 }
 
+// run is what is known of a run. Whoever changes that says so to forget.
 func (w *writer) run(ctx context.Context, name string) (r runOf, err error) {
+	if r, known := w.runs[name]; known {
+		return r, nil
+	}
 	err = w.tx.QueryRowContext(ctx, `SELECT generation, pipeline, ended_ns, settled, app, begun_ns, forgotten,
 			first_sequence, started_ns FROM runs WHERE run = $1`, name).
 		Scan(&r.generation, &r.pipeline, &r.ended, &r.settled, &r.app, &r.begun, &r.forgotten, &r.first, &r.started)
 	if errors.Is(err, sql.ErrNoRows) {
-		return runOf{}, nil
+		r, err = runOf{}, nil
+	}
+	if err == nil {
+		if w.runs == nil {
+			w.runs = map[string]runOf{}
+		}
+		w.runs[name] = r
 	}
 	return r, err
 }
+
+// forget has a run looked up again.
+func (w *writer) forget(name string) { delete(w.runs, name) }
 
 // runStarted notes that a run has begun, or that another of the same name has. Only the app whose run it was may run it
 // again; it may do so with another build.
@@ -280,6 +306,7 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Lin
 			spend.Nanoseconds(line.Stored), int64(line.Sequence)); err != nil {
 			return err
 		}
+		w.forget(e.Run)
 	}
 	span := ledger.Charge(e)
 	generation, again, err := w.generation(ctx, r, e, span)
@@ -289,19 +316,12 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Lin
 	if r.pipeline != "" {
 		span.Owner.Pipeline = r.pipeline
 	}
-	task := taskID(generation, e.Run, e.Task)
 	if e.Outcome == predictor.Succeeded {
-		finished := 0
-		if err := w.tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE task_id = $1 AND tasks > 0`,
-			task).Scan(&finished); err != nil {
-			return err
-		}
-		if finished == 0 {
-			span.Tasks = 1
-		}
+		span.Tasks = 1
 	}
-	changed, err := w.exec(ctx, insertSpan, spanValues(attemptID(generation, e.Run, e.Task, e.Attempt), task, span)...)
-	if err != nil || changed == 0 {
+	changed, err := w.insertAttempt(ctx, attemptID(generation, e.Run, e.Task, e.Attempt),
+		taskID(generation, e.Run, e.Task), &span)
+	if err != nil || !changed {
 		return err
 	}
 	w.count(span, 1)
@@ -320,6 +340,26 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Lin
 			spend.Nanoseconds(line.Stored), int64(line.Sequence))
 	}
 	return err
+}
+
+// insertAttempt writes an attempt, unless it is there. One that finishes a task which is finished already counts for no
+// other, which is found out in the same question: the span is told.
+func (w *writer) insertAttempt(ctx context.Context, id, task string, span *spend.Span) (changed bool, err error) {
+	statement, err := w.prepare(ctx, insertAttempt)
+	if err != nil {
+		return false, err
+	}
+	ask := func(values ...any) *sql.Row {
+		if statement != nil {
+			return statement.QueryRowContext(ctx, values...)
+		}
+		return w.tx.QueryRowContext(ctx, insertAttempt, values...)
+	}
+	err = ask(spanValues(id, task, *span)...).Scan(&span.Tasks)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // mostGenerations is how many earlier runs of a name are looked through for a Record that is told again.

@@ -26,7 +26,7 @@ func ledgerCommand(t *tool.Tool) *cobra.Command {
 		Short: "Take the ledger of costs to another database",
 		Long: `Who spent what, and what each run did altogether, is in the ledger: SQLite in the state directory,
 or PostgreSQL where --ledger-url-file of dev and run names a file with its URL.`,
-		Example: `  spillway ledger copy --ledger-url-file ./ledger-url`,
+		Example: `  spillway ledger copy --ledger-url-file ~/.spillway-ledger`,
 		Args:    flag.UnknownVerb,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -57,9 +57,9 @@ no ledger.
 
 The exit code is 0 when the copy is there and the same, 1 when it did not work, and 2 when the
 request was wrong.`,
-		Example: `  spillway ledger copy --ledger-url-file ./ledger-url
-  spillway dev --ledger-url-file ./ledger-url
-  spillway ledger copy --back --ledger-url-file ./ledger-url --state ./elsewhere`,
+		Example: `  spillway ledger copy --ledger-url-file ~/.spillway-ledger
+  spillway dev --ledger-url-file ~/.spillway-ledger
+  spillway ledger copy --back --ledger-url-file ~/.spillway-ledger --state ./elsewhere`,
 		Args: flag.Positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return copyLedger(cmd.Context(), t, flags) },
 	}
