@@ -3,21 +3,25 @@ package flag
 import (
 	"path/filepath"
 
+	"github.com/spf13/pflag"
+
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
+	"github.com/spillway-ml/spillway/cmd/internal/config"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
 )
 
-// LedgerVariable is the environment variable that stands for --ledger-url-file.
-const LedgerVariable = "SPILLWAY_LEDGER_URL_FILE"
+// AddLedger adds the flag that names the file with the URL of the ledger's database, which is a setting.
+func AddLedger(flags *pflag.FlagSet, value *string) {
+	set := pflag.NewFlagSet("ledger", pflag.ContinueOnError)
+	set.StringVar(value, "ledger-url-file", "", "`FILE` of mode 0600 with the postgres:// URL of the database that has "+
+		"the ledger (default SQLite in the state directory)")
+	config.Mark(set)
+	flags.AddFlagSet(set)
+}
 
-// LedgerFile returns the absolute path of the file with the URL of the ledger's database: the one that the flag gives,
-// else that of the environment, empty for neither. It refuses one that cannot be used, and repeats nothing of it.
-func LedgerFile(given string, environment func(string) (string, bool)) (string, error) {
-	source := "--ledger-url-file"
-	if given == "" {
-		given, _ = environment(LedgerVariable)
-		source = LedgerVariable
-	}
+// LedgerFile returns the absolute path of the file with the URL of the ledger's database, empty for none. It refuses
+// one that cannot be used, and repeats nothing of it.
+func LedgerFile(given string) (string, error) {
 	if given == "" {
 		return "", nil
 	}
@@ -27,7 +31,7 @@ func LedgerFile(given string, environment func(string) (string, bool)) (string, 
 	}
 	if err != nil {
 		return "", &fault.UsageError{
-			Problem: source + ": " + err.Error(),
+			Problem: "--ledger-url-file: " + err.Error(),
 			Hint:    "give a file of mode 0600 that holds postgres://USER:PASSWORD@HOST:PORT/DATABASE",
 		}
 	}

@@ -113,8 +113,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 		"what artifacts may take before the runs that ended first give theirs back, such as 200GiB (default 60% of the disk)")
 	f.Set.Var(hours{&f.keepHours}, "keep-hours", "how long costs are known by the hour, from 720h to 8760h; older ones "+
 		"are known by the day (default 2160h, 90 days)")
-	f.Set.StringVar(&f.ledger, "ledger-url-file", "", "`FILE` of mode 0600 with the postgres:// URL of the database that "+
-		"has the ledger (default "+LedgerVariable+", else SQLite in the state directory)")
+	AddLedger(f.Set, &f.ledger)
 	f.Set.Var(Choice{Value: &f.limits, Of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits",
 		"what holds attempts to their sizes (see spillway doctor for what this machine offers)")
 	f.Set.StringVar(&f.stageUser, "stage-user", "",
@@ -204,7 +203,7 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 			return price
 		}
 	}
-	ledger, err := LedgerFile(f.ledger, environment)
+	ledger, err := LedgerFile(f.ledger)
 	if err != nil {
 		return engine.Config{}, err
 	}

@@ -64,15 +64,14 @@ request was wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return copyLedger(cmd.Context(), t, flags) },
 	}
 	set := command.Flags()
-	set.StringVar(&flags.file, "ledger-url-file", "", "`FILE` of mode 0600 with the postgres:// URL of the database "+
-		"(default "+flag.LedgerVariable+")")
+	flag.AddLedger(set, &flags.file)
 	set.BoolVar(&flags.back, "back", false, "copy from the database to the state directory")
 	set.BoolVar(&flags.asJSON, "json", false, "print what was copied as JSON; the units are in the names")
 	return command
 }
 
 func copyLedger(ctx context.Context, t *tool.Tool, flags *copyFlags) (err error) {
-	file, err := flag.LedgerFile(flags.file, t.Deps.Environment)
+	file, err := flag.LedgerFile(flags.file)
 	if err != nil {
 		return err
 	}
