@@ -61,3 +61,50 @@ func TestTheLedgerOfManyAttemptsIsMeasured(t *testing.T) {
 	}
 	shut(t, store)
 }
+
+// TestABillOfAYearIsMeasured asks what a year of 20 runs a day has cost, by stage, by pipeline and by run.
+func TestABillOfAYearIsMeasured(t *testing.T) {
+	if os.Getenv("SPILLWAY_MEASURE") != "1" {
+		t.Skip("measures only with SPILLWAY_MEASURE=1")
+	}
+	const days, runs, tasks, apart = 365, 20, 5, 4320.0
+	store := open(t, filepath.Join(t.TempDir(), "ledger.db"), nil)
+	defer shut(t, store)
+	var sequence uint64
+	begun := time.Now()
+	for day := range days {
+		var batch []loop.Line
+		tell := func(event predictor.Event) {
+			sequence++
+			batch = append(batch, linesOf(sequence, event)...)
+		}
+		for i := range runs {
+			id, start := fmt.Sprint("r", day, "-", i), float64(day*runs+i)*apart
+			tell(predictor.RunStarted{Run: id, Pipeline: fmt.Sprint("p", i), App: "app", Build: "b1", At: after(start)})
+			tell(held("h", start, start+apart, 60*cent))
+			for task := range tasks {
+				stage, name := fmt.Sprint("s", task%5), fmt.Sprint("t", task)
+				tell(line(id, stage, name, predictor.Pool, "h", start, start+600, 1_234_567))
+			}
+			tell(predictor.RunEnded{Run: id, State: predictor.RunSucceeded, At: after(start + 700)})
+		}
+		take(t, store, batch...)
+	}
+	took := time.Since(begun)
+	t.Logf("%d messages of a year in a batch a day taken in within %s (%.0f a second)", sequence, took,
+		float64(sequence)/took.Seconds())
+	now := after(days * runs * apart)
+	for name, query := range map[string]ledger.BillQuery{
+		"by stage": {}, "by pipeline": {By: ledger.ByPipeline}, "by run": {By: ledger.ByRun},
+		"by pipeline, from noon to noon": {
+			By: ledger.ByPipeline, Since: now.Add(-300*24*time.Hour - 12*time.Hour), Until: now.Add(-12 * time.Hour),
+		},
+	} {
+		for _, again := range []string{"", " again"} {
+			begun := time.Now()
+			bill := billOf(t, store, query, now)
+			took := time.Since(begun)
+			t.Logf("a bill of the year %s%s takes %s: %s in %d lines", name, again, took, bill.Total, len(bill.Lines))
+		}
+	}
+}

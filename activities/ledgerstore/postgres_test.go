@@ -230,6 +230,48 @@ func TestADatabaseThatTakesNothingSaysSo(t *testing.T) {
 	}
 }
 
+// TestNobodyWaitsForAWriteWhoAsksForNoBill has another transaction hold up one that takes messages in, as a network
+// that is broken does.
+func TestNobodyWaitsForAWriteWhoAsksForNoBill(t *testing.T) {
+	t.Parallel()
+	ledgerstore.OfFiles(t)
+	at := postgrestest.Start(t).Schema("ledger")
+	store := openAt(t, at)
+	defer shut(t, store)
+	take(t, store, linesOf(1, run("r"))...)
+	db := postgrestest.Connect(t, at)
+	defer db.Close() //nolint:errcheck // its transaction is over
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), "LOCK TABLE meta, runs IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	taken := make(chan error, 1)
+	go func() { taken <- store.Take(t.Context(), linesOf(2, run("s"))) }()
+	for waiting := 0; waiting == 0; {
+		if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM pg_locks WHERE NOT granted").
+			Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := store.Cursor(); got != 1 || store.Failure() != nil {
+		t.Errorf("it is at %d, failing with %v; want 1, and nil", got, store.Failure())
+	}
+	if part, err := store.Runs(t.Context(), ledger.Query{}); err != nil || len(part.Runs) != 1 {
+		t.Errorf("%d runs are listed, %v; want 1", len(part.Runs), err)
+	}
+	select {
+	case err := <-taken:
+		t.Errorf("it was taken in meanwhile: %v", err)
+	default:
+	}
+	if err := errors.Join(tx.Rollback(), <-taken); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTwoServersKeepOneLedger has two follow one stream, the second of which goes on when the first ends.
 func TestTwoServersKeepOneLedger(t *testing.T) {
 	t.Parallel()
