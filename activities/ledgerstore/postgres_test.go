@@ -361,7 +361,9 @@ func TestNoTableIsReadAsAWhole(t *testing.T) {
 		}
 	}
 	for _, query := range []ledger.Query{
-		{Limit: 20}, {Limit: 20, Pipeline: "p3"}, {Limit: 20, State: predictor.RunRunning},
+		{Limit: 20},
+		{Limit: 20, Pipeline: "p3"},
+		{Limit: 20, State: predictor.RunRunning},
 		{Limit: 20, Since: now.Add(-time.Hour)},
 	} {
 		for range 2 {
