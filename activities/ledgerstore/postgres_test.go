@@ -111,6 +111,38 @@ func TestADatabaseThatCannotHaveTheLedgerIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
+// TestADatabaseIsLookedAtAndLeftAsItIs looks at one without a ledger, with one, and at two that cannot have one.
+func TestADatabaseIsLookedAtAndLeftAsItIs(t *testing.T) {
+	t.Parallel()
+	ledgerstore.OfFiles(t)
+	server := postgrestest.Start(t)
+	server.Guard("guarded", "sesame")
+	at := server.Schema("ledger")
+	server.Exec("GRANT USAGE ON SCHEMA ledger TO guarded")
+	look := func(at string) string {
+		found, err := ledgerstore.Probe(t.Context(), func() (string, error) { return at, nil })
+		if err != nil {
+			return err.Error()
+		}
+		return found
+	}
+	for range 2 {
+		if got := look(at); !strings.Contains(got, "no ledger yet, and its tables can be made") {
+			t.Errorf("an empty one: %s", got)
+		}
+	}
+	if got := look(guarded(at, "sesame")); !strings.Contains(got, "may make no tables") {
+		t.Errorf("one without rights: %s", got)
+	}
+	if got := look(guarded(at, "wrong")); !strings.Contains(got, "correct user and") || strings.Contains(got, "\n") {
+		t.Errorf("a wrong password: %s", got)
+	}
+	shut(t, openAt(t, at))
+	if got := look(at); !strings.Contains(got, "a ledger of schema ") {
+		t.Errorf("one with a ledger: %s", got)
+	}
+}
+
 // TestAPasswordMayChangeWhileTheLedgerIsKept asks for the URL again with each connection.
 func TestAPasswordMayChangeWhileTheLedgerIsKept(t *testing.T) {
 	t.Parallel()
