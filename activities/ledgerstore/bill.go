@@ -1,6 +1,7 @@
 package ledgerstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -48,10 +49,10 @@ func (s *Store) Bill(ctx context.Context, request Request) (bill ledger.Bill, er
 	var statement *ledger.Statement
 	var since, until int64
 	var rounded, forgotten time.Time
-	tx, err := s.begin(ctx, func(tx *sql.Tx) error {
-		rounded = s.round(&request.BillQuery)
+	tx, err := s.begin(ctx, func(tx *sql.Tx, at progress, book *spend.Book) error {
+		rounded = round(&request.BillQuery, at.hoursFrom)
 		if request.By == ledger.ByRun && request.Run == "" {
-			forgotten = spend.Time(s.runsFrom)
+			forgotten = spend.Time(at.runsFrom)
 		}
 		statement = ledger.NewStatement(request.BillQuery, latest)
 		since, until = statement.Window()
@@ -62,14 +63,16 @@ func (s *Store) Bill(ctx context.Context, request Request) (bill ledger.Bill, er
 		for _, span := range running {
 			statement.Add(span)
 		}
-		s.book.Each(since, until, running, statement.Add)
+		book.Each(since, until, running, statement.Add)
 		return nil
 	})
 	if err != nil {
 		return ledger.Bill{}, fmt.Errorf("make a bill: %w", err)
 	}
 	defer func() { err = errors.Join(err, tx.Rollback()) }() // it has only read
-	for _, add := range []func(context.Context, *sql.Tx, *ledger.Statement) error{addWhole, addCut} {
+	for _, add := range []func(context.Context, *sql.Tx, *ledger.Statement) error{
+		addWhole, addCut, s.dialect.expectFew, addAcross,
+	} {
 		if err := add(ctx, tx, statement); err != nil {
 			return ledger.Bill{}, fmt.Errorf("make a bill: %w", err)
 		}
@@ -86,17 +89,17 @@ func (s *Store) Bill(ctx context.Context, request Request) (bill ledger.Bill, er
 }
 
 // round has a window begin and end with whole days where hours are not known any more, and returns from when on they
-// are; the zero time where that changes nothing. The caller holds mu.
-func (s *Store) round(query *ledger.BillQuery) (known time.Time) {
+// are; the zero time where that changes nothing.
+func round(query *ledger.BillQuery, hoursFrom int64) (known time.Time) {
 	if query.Since.IsZero() && query.Until.IsZero() {
 		return known
 	}
 	whole := func(bound *time.Time, up int64) {
 		at := spend.Nanoseconds(*bound)
-		if bound.IsZero() || at >= s.hoursFrom || at%dayLength == 0 {
+		if bound.IsZero() || at >= hoursFrom || at%dayLength == 0 {
 			return
 		}
-		*bound, known = spend.Time((at/dayLength+up)*dayLength), spend.Time(s.hoursFrom)
+		*bound, known = spend.Time((at/dayLength+up)*dayLength), spend.Time(hoursFrom)
 	}
 	whole(&query.Since, 0)
 	whole(&query.Until, 1)
@@ -104,20 +107,26 @@ func (s *Store) round(query *ledger.BillQuery) (known time.Time) {
 }
 
 // begin begins to read what was written so far, and calls look while nothing more is: what it sees of the book is of
-// the same moment.
-func (s *Store) begin(ctx context.Context, look func(*sql.Tx) error) (tx *sql.Tx, err error) {
+// the same moment. Where another server has written since, the book is read again.
+func (s *Store) begin(ctx context.Context, look func(*sql.Tx, progress, *spend.Book) error) (tx *sql.Tx, err error) {
+	s.minutes.RLock()
+	defer s.minutes.RUnlock()
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.book == nil {
-		return nil, fmt.Errorf("the ledger is not kept now, and is tried again: %w", s.failure)
+	readers, usable, failure, cursor := s.readers, s.usable, s.failure, s.at.cursor
+	s.mu.RUnlock()
+	book := s.book
+	if !usable || failure != nil && book == nil {
+		return nil, fmt.Errorf("the ledger is not kept now, and is tried again: %w", cmp.Or(failure, errClosed))
 	}
-	if tx, err = s.readers.BeginTx(ctx, nil); err != nil {
+	if tx, err = readers.BeginTx(ctx, s.dialect.reading); err != nil {
 		return nil, err
 	}
-	var cursor int64 // what is read first decides which moment is seen
-	err = tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM meta`).Scan(&cursor)
+	at, err := readProgress(ctx, tx) // what is read first decides which moment is seen
+	if err == nil && (book == nil || at.cursor != cursor) {
+		book, err = readBook(ctx, tx)
+	}
 	if err == nil {
-		err = look(tx)
+		err = look(tx, at, book)
 	}
 	if err != nil {
 		return nil, errors.Join(err, tx.Rollback())

@@ -48,7 +48,7 @@ type accounts struct {
 // apply tells events to a ledger and a store in memory.
 func apply(t tester, events ...predictor.Event) *accounts {
 	t.Helper()
-	store, err := ledgerstore.Open(context.Background(), "", nil)
+	store, err := ledgerstore.OpenAnywhere(context.Background(), "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

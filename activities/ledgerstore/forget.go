@@ -89,7 +89,7 @@ func (s *Store) forgetDaysOfRuns(ctx context.Context, day int64) error {
 			return err
 		}
 		s.mu.Lock()
-		s.runsFrom = day * dayLength
+		s.at.runsFrom = day * dayLength
 		s.mu.Unlock()
 	}
 }
@@ -98,14 +98,14 @@ func (s *Store) forgetDaysOfRuns(ctx context.Context, day int64) error {
 // that none sees a part of them.
 func (s *Store) forgetHours(ctx context.Context, before int64) error {
 	s.mu.RLock()
-	known := s.hoursFrom
+	known := s.at.hoursFrom
 	s.mu.RUnlock()
 	if before = max(before, known); before > known {
 		if err := s.write(ctx, func(w *writer) error { return setMeta(ctx, w.tx, metaHours, before) }); err != nil {
 			return err
 		}
 		s.mu.Lock()
-		s.hoursFrom = before
+		s.at.hoursFrom = before
 		s.mu.Unlock()
 	}
 	for first := int64(0); ; {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -41,17 +42,17 @@ func (s *Store) Keep(ctx context.Context, js jetstream.JetStream, failing func(e
 	for {
 		err := s.follow(ctx, js, failing, func() { pause, told = retryLeast, false })
 		if ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
-			return fmt.Errorf("keep the ledger %s: %w", s.path, err)
+			return fmt.Errorf("keep the ledger %s: %w", s, err)
 		}
 		s.fail(err)
-		s.options.Logger.WarnContext(ctx, "the ledger could not be kept; it is tried again", "path", s.path, "wait", pause,
-			"error", err)
+		s.options.Logger.WarnContext(ctx, "the ledger could not be kept; it is tried again", "path", s.String(),
+			"wait", pause, "error", err)
 		if pause == retryMost && !told {
 			told = true
 			failing(err)
 		}
 		if !wait.For(ctx, pause) {
-			return fmt.Errorf("keep the ledger %s: %w", s.path, ctx.Err())
+			return fmt.Errorf("keep the ledger %s: %w", s, ctx.Err())
 		}
 		pause = min(2*pause, retryMost)
 	}
@@ -75,14 +76,85 @@ func (s *Store) follow(ctx context.Context, js jetstream.JetStream, failing func
 		if line.More && len(batch) < maxBatch {
 			return nil
 		}
-		if err := s.Take(ctx, batch); err != nil {
+		if there, err := s.await(ctx, line.Sequence); err != nil {
 			return err
+		} else if !there {
+			if err := s.Take(ctx, batch); err != nil {
+				return err
+			}
 		}
 		batch = batch[:0]
 		taken()
 		return nil
 	})
 }
+
+// While another server takes the stream in, this one looks every standbyEvery whether it has, and does so itself when
+// it has not within standbyMost.
+const (
+	standbyEvery = 200 * time.Millisecond
+	standbyMost  = 10 * time.Second
+)
+
+// await waits, where another server takes the stream in, until it has done so up to a sequence; there is false where
+// this one is to do it. Whoever wrote last goes on writing: where both did, each would read the book after the other.
+func (s *Store) await(ctx context.Context, sequence uint64) (there bool, err error) {
+	db, err := s.readable()
+	if err != nil {
+		return false, err
+	}
+	var last uint64
+	for moved := time.Now(); ; {
+		s.mu.RLock()
+		standsBy := s.standsBy
+		s.mu.RUnlock()
+		if !standsBy || time.Since(moved) > standbyMost {
+			return false, nil
+		}
+		at, err := readProgress(ctx, db)
+		if err != nil {
+			return false, fmt.Errorf("look how far another server has kept the ledger: %w", err)
+		}
+		if at.cursor != last {
+			last, moved = at.cursor, time.Now()
+			s.follows(at)
+		}
+		if at.cursor >= sequence {
+			return true, nil
+		}
+		if !wait.For(ctx, standbyEvery) {
+			return false, ctx.Err()
+		}
+	}
+}
+
+// follows notes how far another server has kept the ledger: its book is read when somebody asks for a bill.
+func (s *Store) follows(at progress) {
+	s.minutes.Lock()
+	defer s.minutes.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at, s.book = at, nil
+	s.wake()
+}
+
+// bounded has a change end within mostWriting where the database is on the other side of a network.
+func (s *Store) bounded(ctx context.Context, change func(context.Context) error) error {
+	if s.server == nil {
+		return change(ctx)
+	}
+	bound, cancel := context.WithTimeout(ctx, mostWriting)
+	defer cancel()
+	err := change(bound)
+	if err != nil && ctx.Err() == nil && bound.Err() != nil {
+		return fmt.Errorf("the database has not written within %s: %w", mostWriting, err)
+	}
+	return explain(err)
+}
+
+// mostWriting is how long writing a batch of messages may take: a thousand take seconds where each question waits for a
+// network of milliseconds.
+const mostWriting = time.Minute
 
 // fail says why the ledger is not kept now, until messages are taken in again.
 func (s *Store) fail(err error) {
@@ -113,81 +185,118 @@ func (s *Store) rewind(ctx context.Context, js jetstream.JetStream) error {
 		return fmt.Errorf("look up stream %s: %w", wire.LoopStream, err)
 	}
 	s.mu.RLock()
-	cursor, stored := s.cursor, s.stored
+	at := s.at
 	s.mu.RUnlock()
-	if cursor == 0 {
+	if at.cursor == 0 {
 		return nil
 	}
-	if last := stream.CachedInfo().State.LastSeq; last >= cursor {
-		there, err := stream.GetMsg(ctx, cursor)
+	if last := stream.CachedInfo().State.LastSeq; last >= at.cursor {
+		there, err := stream.GetMsg(ctx, at.cursor)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil // discarded since
 		}
 		if err != nil {
-			return fmt.Errorf("look up message %d of stream %s: %w", cursor, wire.LoopStream, err)
+			return fmt.Errorf("look up message %d of stream %s: %w", at.cursor, wire.LoopStream, err)
 		}
-		if there.Time.Equal(stored) {
+		if there.Time.Equal(at.stored) {
 			return nil
 		}
 	}
-	s.options.Logger.WarnContext(ctx, "the ledger is of another stream: all of this one is taken in", "sequence", cursor,
-		"last", stream.CachedInfo().State.LastSeq)
+	s.options.Logger.WarnContext(ctx, "the ledger is of another stream: all of this one is taken in",
+		"sequence", at.cursor, "last", stream.CachedInfo().State.LastSeq)
+	changed := false
+	err = s.write(ctx, func(w *writer) error {
+		if changed = w.at.cursor == at.cursor; !changed { // another server has found it out as well
+			return nil
+		}
+		return setMeta(ctx, w.tx, metaCursor, 0)
+	})
+	if err != nil || !changed {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cursor = 0
+	s.at.cursor = 0
 	return nil
 }
 
 // Take takes in messages of the loop's stream, in their order, and how far they reach: all of it or, with an error,
 // nothing. What was taken in before changes nothing. Messages between the last that was taken in and the first of these
 // are gone.
-func (s *Store) Take(ctx context.Context, lines []loop.Line) (err error) {
+func (s *Store) Take(ctx context.Context, lines []loop.Line) error {
 	if len(lines) == 0 {
 		return nil
 	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.usable || damaged(s.failure) { // a bill may have met the damage
-		return s.failure
-	}
-	defer func() {
-		if err != nil {
-			s.failure = err
-		}
-	}()
-	if s.book == nil {
-		if s.book, err = readBook(ctx, s.db); err != nil {
-			return err
-		}
-	}
-	tx, err := s.db.BeginTx(ctx, nil)
+	db, err := s.writable()
 	if err != nil {
 		return err
 	}
-	w := &writer{tx: tx, book: s.book, hoursFrom: s.hoursFrom, statements: map[string]*sql.Stmt{}}
-	if err = w.all(ctx, s.cursor, s.stored, lines); err == nil {
-		err = s.settle(ctx, w, s.attempts+w.attempts)
+	s.minutes.Lock()
+	defer s.minutes.Unlock()
+	var at progress
+	var ahead bool
+	err = s.bounded(ctx, func(ctx context.Context) (err error) {
+		at, ahead, err = s.takeIn(ctx, db, lines)
+		return err
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.failure = err
+		s.book = nil // it knows what was not written
+		return err
+	}
+	s.at, s.failure, s.standsBy = at, nil, ahead
+	s.wake()
+	return nil
+}
+
+// takeIn writes messages in one transaction, and returns how far the ledger is then. What another server has taken in
+// since is left out; ahead says that it was all of it. The caller holds writing and minutes.
+func (s *Store) takeIn(ctx context.Context, db *sql.DB, lines []loop.Line) (at progress, ahead bool, err error) {
+	w, err := s.beginWriting(ctx, db)
+	if err != nil {
+		return at, false, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.tx.Rollback())
+		}
+	}()
+	s.mu.RLock()
+	known := s.at.cursor
+	s.mu.RUnlock()
+	if w.at.cursor != known {
+		s.book = nil
+		first := slices.IndexFunc(lines, func(line loop.Line) bool { return line.Sequence > w.at.cursor })
+		if first < 0 {
+			return w.at, true, w.tx.Commit()
+		}
+		lines = lines[first:]
+	}
+	if s.book == nil {
+		if s.book, err = readBook(ctx, w.tx); err != nil {
+			return at, false, err
+		}
+	}
+	w.book = s.book
+	if err = w.all(ctx, lines); err == nil {
+		err = s.settle(ctx, w, w.at.attempts+w.attempts)
 	}
 	if err == nil {
 		err = w.sumAll(ctx)
 	}
+	at = w.at
+	at.attempts += w.attempts
 	if err == nil {
-		err = setMeta(ctx, tx, metaAttempts, int64(s.attempts+w.attempts))
+		err = setMeta(ctx, w.tx, metaAttempts, int64(at.attempts))
 	}
 	if err == nil {
-		err = tx.Commit()
-	} else {
-		err = errors.Join(err, tx.Rollback())
-	}
-	if err != nil {
-		s.book = nil // it knows what was not written
-		return err
+		err = w.tx.Commit()
 	}
 	last := lines[len(lines)-1]
-	s.attempts += w.attempts
-	s.cursor, s.stored, s.failure = last.Sequence, last.Stored, nil
-	s.wake()
-	return nil
+	at.cursor, at.stored = last.Sequence, last.Stored
+	return at, false, err
 }

@@ -83,6 +83,7 @@ func reach(t *testing.T, store *ledgerstore.Store, sequence uint64) {
 
 func TestADamagedFileIsPutAsideWhileTheEngineLives(t *testing.T) {
 	t.Parallel()
+	ledgerstore.OfFiles(t)
 	for name, billed := range map[string]bool{"a bill meets it": true, "a write meets it": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -122,6 +123,7 @@ func TestADamagedFileIsPutAsideWhileTheEngineLives(t *testing.T) {
 
 func TestALedgerThatCannotBeOpenedYetIsOpenedLater(t *testing.T) {
 	t.Parallel()
+	ledgerstore.OfFiles(t)
 	js := streamOf(t)
 	last := publish(t, js, spending()...)
 	dir := filepath.Join(t.TempDir(), "later")
@@ -205,6 +207,7 @@ func (a *away) Stream(context.Context, string) (jetstream.Stream, error) {
 
 func TestALedgerThatCannotBeKeptIsTriedAgainEverMoreSeldom(t *testing.T) {
 	t.Parallel()
+	ledgerstore.OfFiles(t)
 	synctest.Test(t, func(t *testing.T) {
 		store := open(t, "", nil)
 		defer shut(t, store)

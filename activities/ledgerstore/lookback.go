@@ -83,7 +83,7 @@ func (s *Store) showSome(ctx context.Context, lines []loop.Line) error {
 
 // takeAgain takes in what a message tells of a run whose end may be known already.
 func (w *writer) takeAgain(ctx context.Context, line loop.Line) error {
-	if e, ended := line.Message.Event.(predictor.RunEnded); ended {
+	if e, ended := fitEvent(line.Message.Event).(predictor.RunEnded); ended {
 		r, err := w.run(ctx, e.Run)
 		if err != nil {
 			return err
@@ -97,6 +97,7 @@ func (w *writer) takeAgain(ctx context.Context, line loop.Line) error {
 				nil {
 				return err
 			}
+			defer w.forget(e.Run)
 			return w.over(ctx, e)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 // TestNobodyWaitsForTheBookButABill holds the connection that the book is read with.
 func TestNobodyWaitsForTheBookButABill(t *testing.T) {
 	t.Parallel()
+	OfFiles(t)
 	store, err := Open(t.Context(), "", nil) // with one connection
 	if err != nil {
 		t.Fatal(err)

@@ -17,11 +17,16 @@ const selectSpans = `SELECT run, pipeline, stage, owned, venue, host, from_ns, t
 	tasks, reused, held_ns,
 	pool_pd, function_pd, wasted_pd, idle_pd FROM spent `
 
-const insertSpan = `INSERT INTO spent (id, task_id, run, pipeline, stage, owned, venue, host, from_ns, to_ns,
-	counted_ns, attempts, tasks,
-	reused, held_ns, pool_pd, function_pd, wasted_pd, idle_pd)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
-		ON CONFLICT (id) DO NOTHING`
+const (
+	insertSpan     = intoSpent + `$13` + unlessThere
+	insertAttempt  = intoSpent + unlessFinished + unlessThere + ` RETURNING tasks`
+	unlessFinished = `CASE WHEN EXISTS (SELECT 1 FROM spent WHERE task_id = $2 AND tasks > 0) THEN 0 ELSE $13 END`
+
+	intoSpent = `INSERT INTO spent (id, task_id, run, pipeline, stage, owned, venue, host, from_ns, to_ns,
+		counted_ns, attempts, tasks, reused, held_ns, pool_pd, function_pd, wasted_pd, idle_pd)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, `
+	unlessThere = `, $14, $15, $16, $17, $18, $19) ON CONFLICT (id) DO NOTHING`
+)
 
 // spanValues are what insertSpan takes.
 func spanValues(id, task string, s spend.Span) []any {
@@ -51,6 +56,7 @@ func scanSpan(rows *sql.Rows) (s spend.Span, err error) {
 // querier is a database, or a transaction in one.
 type querier interface {
 	QueryContext(ctx context.Context, query string, values ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, values ...any) *sql.Row
 }
 
 // eachSpan calls do with the spans of the rows that are selected.
@@ -72,8 +78,8 @@ func eachSpan(ctx context.Context, from querier, where string, values []any, do 
 
 // eachHeld calls do with what the book is told of the attempts at the pool that ended after a time. Each column takes
 // its time: of those of selectSpans these are what it needs.
-func eachHeld(ctx context.Context, db *sql.DB, after int64, do func(spend.Span)) error {
-	rows, err := db.QueryContext(ctx, `SELECT run, pipeline, stage, host, from_ns, to_ns, pool_pd FROM spent
+func eachHeld(ctx context.Context, from querier, after int64, do func(spend.Span)) error {
+	rows, err := from.QueryContext(ctx, `SELECT run, pipeline, stage, host, from_ns, to_ns, pool_pd FROM spent
 		WHERE to_ns > $1 AND venue = 'pool' AND task_id <> '' AND owned <> 0`, after)
 	if err != nil {
 		return err

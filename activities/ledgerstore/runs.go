@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
@@ -219,6 +220,7 @@ func (s *Store) readable() (*sql.DB, error) {
 func (s *Store) KeepRuns(ctx context.Context, views []ledger.RunView) error {
 	return s.write(ctx, func(w *writer) error {
 		for _, view := range views {
+			view.Run, view.Pipeline = fit(view.Run, wire.MaxName), fit(view.Pipeline, mostText)
 			before, known, err := w.shown(ctx, view.Run)
 			if err != nil {
 				return fmt.Errorf("keep run %q: %w", view.Run, err)
@@ -260,23 +262,51 @@ func (s *Store) RemoveRun(ctx context.Context, run string) error {
 
 // write changes what is kept in one transaction; it does not move the cursor.
 func (s *Store) write(ctx context.Context, change func(*writer) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.usable || damaged(s.failure) {
-		return s.failure
-	}
-	tx, err := s.db.BeginTx(ctx, nil)
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	db, err := s.writable()
 	if err != nil {
 		return err
 	}
-	w := &writer{tx: tx, hoursFrom: s.hoursFrom, statements: map[string]*sql.Stmt{}}
-	if err = change(w); err == nil {
-		err = w.sumAll(ctx)
+	return s.bounded(ctx, func(ctx context.Context) error {
+		w, err := s.beginWriting(ctx, db)
+		if err != nil {
+			return err
+		}
+		if err = change(w); err == nil {
+			err = w.sumAll(ctx)
+		}
+		if err != nil {
+			return errors.Join(err, w.tx.Rollback())
+		}
+		return w.tx.Commit()
+	})
+}
+
+// writable is what is written to, or why nothing can be now.
+func (s *Store) writable() (*sql.DB, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if !s.usable {
+		return nil, cmp.Or(s.failure, errClosed)
 	}
+	if damaged(s.failure) { // a bill may have met the damage
+		return nil, s.failure
+	}
+	return s.db, nil
+}
+
+// beginWriting begins to write, once nobody else does, from where the ledger is.
+func (s *Store) beginWriting(ctx context.Context, db *sql.DB) (*writer, error) {
+	tx, err := s.dialect.begin(ctx, db)
 	if err != nil {
-		return errors.Join(err, tx.Rollback())
+		return nil, err
 	}
-	return tx.Commit()
+	w := &writer{tx: tx, prepares: s.dialect.prepares, statements: map[string]*sql.Stmt{}}
+	if w.at, err = readProgress(ctx, tx); err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	return w, nil
 }
 
 // decodeRun reads what is shown of a run.

@@ -112,7 +112,7 @@ func TestARunIsNotSettledBecauseSomebodyTellsOfItsEnd(t *testing.T) {
 // count asks a ledger's file that is closed.
 func count(t *testing.T, path, query string) (found int) {
 	t.Helper()
-	db, err := sql.Open("sqlite", path)
+	db, err := ledgerstore.OpenRaw(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,6 +165,7 @@ func TestWhatARunReusedIsSummedUpWithItsAttemptsAndTheRunForgottenAfterAYear(t *
 // TestALedgerOfSchema1GoesOn opens one in which a clock of 2030 has closed all minutes.
 func TestALedgerOfSchema1GoesOn(t *testing.T) {
 	t.Parallel()
+	ledgerstore.OfFiles(t)
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	script, err := os.ReadFile(filepath.Join("testdata", "schema1.sql"))
 	if err != nil {

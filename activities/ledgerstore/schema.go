@@ -149,46 +149,58 @@ const (
 )
 
 // schemaOf is the schema of a database; 0 of an empty one.
-func schemaOf(ctx context.Context, db *sql.DB) (schema int, err error) {
+func schemaOf(ctx context.Context, from querier, d dialect) (schema int, err error) {
 	tables := 0
-	if err := db.QueryRowContext(ctx, `SELECT COUNT(*) FROM sqlite_master
-		WHERE name = 'meta'`).Scan(&tables); err != nil || tables == 0 {
+	if err := from.QueryRowContext(ctx, d.tables).Scan(&tables); err != nil || tables == 0 {
 		return 0, err
 	}
-	err = db.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = $1`, metaSchema).Scan(&schema)
+	err = from.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = $1`, metaSchema).Scan(&schema)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil
 	}
 	return schema, err
 }
 
-// migrate brings a database from a schema to the newest, in one transaction.
-func migrate(ctx context.Context, db *sql.DB, from int) (err error) {
-	tx, err := db.BeginTx(ctx, nil)
+// checkSchema refuses what a newer engine has written.
+func checkSchema(schema int) error {
+	if newest := len(migrations); schema > newest {
+		return fmt.Errorf("%w: it has schema %d, this engine reads up to %d; start that engine, or give this one another "+
+			"ledger: what the stream of events still has is then taken in again", ErrNewer, schema, newest)
+	}
+	return nil
+}
+
+// migrate brings a database to the newest schema, in one transaction, and returns what it has then: another server may
+// have brought it there meanwhile, or further.
+func migrate(ctx context.Context, db *sql.DB, d dialect) (schema int, err error) {
+	tx, err := d.begin(ctx, db)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, tx.Rollback())
 		}
 	}()
-	for schema := from; schema < len(migrations); schema++ {
+	if schema, err = schemaOf(ctx, tx, d); err != nil {
+		return 0, err
+	}
+	for ; schema < len(migrations); schema++ {
 		for _, statement := range migrations[schema] {
-			if _, err := tx.ExecContext(ctx, statement); err != nil {
-				return fmt.Errorf("bring it from schema %d to %d: %w", schema, schema+1, err)
+			if _, err := tx.ExecContext(ctx, d.definition(statement)); err != nil {
+				return 0, fmt.Errorf("bring it from schema %d to %d: %w", schema, schema+1, err)
 			}
 		}
 		if schema+1 == goalsSince {
 			if err := fillGoals(ctx, tx); err != nil {
-				return fmt.Errorf("bring it from schema %d to %d: %w", schema, schema+1, err)
+				return 0, fmt.Errorf("bring it from schema %d to %d: %w", schema, schema+1, err)
 			}
 		}
+		if err := setMeta(ctx, tx, metaSchema, int64(schema+1)); err != nil {
+			return 0, err
+		}
 	}
-	if err := setMeta(ctx, tx, metaSchema, int64(len(migrations))); err != nil {
-		return err
-	}
-	return tx.Commit()
+	return schema, tx.Commit()
 }
 
 // goalsAtOnce is of how many runs fillGoals holds the limits at a time.
@@ -235,8 +247,8 @@ func setMeta(ctx context.Context, tx *sql.Tx, name string, value int64) error {
 }
 
 // meta reads a number; 0 where it was never set.
-func meta(ctx context.Context, db *sql.DB, name string) (value int64, err error) {
-	err = db.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = $1`, name).Scan(&value)
+func meta(ctx context.Context, from querier, name string) (value int64, err error) {
+	err = from.QueryRowContext(ctx, `SELECT value FROM meta WHERE name = $1`, name).Scan(&value)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, nil
 	}

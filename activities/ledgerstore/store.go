@@ -4,20 +4,11 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
-	"net/url"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
-
-	"modernc.org/sqlite"
-	sqlitecode "modernc.org/sqlite/lib"
 
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 )
@@ -38,28 +29,40 @@ type Options struct {
 }
 
 // Store keeps who spent what. Its methods are safe for concurrent use.
+//
+// Its locks are taken in the order of the fields. What is asked of a database may take as long as the way to it is
+// broken: meanwhile nobody waits who asks for no bill and changes nothing.
 type Store struct {
 	options Options
-	path    string
+	path    string  // of the file; empty for a ledger in memory, and for one in PostgreSQL
+	server  *server // nil for a file
+	dialect dialect
 
-	// writing is held by whoever changes the book or reads it from the file, before mu: so nobody who only looks waits
-	// while it is read.
-	writing sync.Mutex
+	writing sync.Mutex // held by whoever changes what is kept, opens or closes it, or reads the book
+
+	minutes sync.RWMutex // held by whoever looks at the book, and exclusively while messages are taken in
+	book    *spend.Book  // guarded by minutes: the minutes that are not closed; nil when it is to be read again
 
 	mu       sync.RWMutex
-	db       *sql.DB     // guarded by mu: has one connection, since SQLite has one writer at a time
-	readers  *sql.DB     // guarded by mu: see what was written when they began, and hold no writer up
-	usable   bool        // guarded by mu: the file is open
-	failure  error       // guarded by mu: why the ledger is not kept now; nil while it is
-	replaced error       // guarded by mu: that a damaged file was put aside, until somebody was told
-	book     *spend.Book // guarded by mu: the minutes that are not closed; nil when it is to be read again
-	attempts int         // guarded by mu: kept one by one
-	cursor   uint64      // guarded by mu
-	stored   time.Time   // guarded by mu: when the message at cursor was stored
-	// hoursFrom and runsFrom are guarded by mu: from when on hours are known, and what runs that are forgotten have spent;
-	// in nanoseconds since 1970.
+	db       *sql.DB  // guarded by mu: has one connection, since SQLite has one writer at a time
+	readers  *sql.DB  // guarded by mu: see what was written when they began, and hold no writer up
+	usable   bool     // guarded by mu: the database is open
+	failure  error    // guarded by mu: why the ledger is not kept now; nil while it is
+	replaced error    // guarded by mu: that a damaged file was put aside, until somebody was told
+	at       progress // guarded by mu
+	// standsBy is guarded by mu: another server takes the stream in.
+	standsBy bool
+	moved    chan struct{} // guarded by mu: closed when the cursor moves
+}
+
+// progress is how far a ledger is.
+type progress struct {
+	cursor   uint64    // the sequence of the last message that was taken in; 0 before the first
+	stored   time.Time // when that was stored
+	attempts int       // kept one by one
+	// hoursFrom and runsFrom are from when on hours are known, and what runs that are forgotten have spent; in nanoseconds
+	// since 1970.
 	hoursFrom, runsFrom int64
-	moved               chan struct{} // guarded by mu: closed when cursor moves
 }
 
 // Open opens the ledger in the file at path, and makes it where there is none. Of one that an older engine has written
@@ -70,17 +73,9 @@ type Store struct {
 // otherwise, as on a full disk, is no reason for an engine not to start: Keep tries again, and until then bills answer
 // with the error.
 func Open(ctx context.Context, path string, options *Options) (*Store, error) {
-	s := &Store{path: path, moved: make(chan struct{})}
-	if options != nil {
-		s.options = *options
-	}
-	if s.options.Attempts <= 0 {
-		s.options.Attempts = maxAttempts
-	}
-	s.options.Logger = cmp.Or(s.options.Logger, slog.New(slog.DiscardHandler))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err := s.openFile(ctx)
+	s := newStore(options)
+	s.path, s.dialect = path, sqliteDialect
+	err := s.openPlace(ctx)
 	if err != nil && (errors.Is(err, ErrNewer) || ctx.Err() != nil) {
 		return nil, err
 	}
@@ -91,66 +86,107 @@ func Open(ctx context.Context, path string, options *Options) (*Store, error) {
 	return s, nil
 }
 
-// Close closes the file.
-func (s *Store) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.usable {
-		return nil
+func newStore(options *Options) *Store {
+	s := &Store{moved: make(chan struct{})}
+	if options != nil {
+		s.options = *options
 	}
-	s.failure = errClosed
-	return s.closeFile()
+	if s.options.Attempts <= 0 {
+		s.options.Attempts = maxAttempts
+	}
+	s.options.Logger = cmp.Or(s.options.Logger, slog.New(slog.DiscardHandler))
+	return s
+}
+
+// String names where the ledger is, for messages: it has no secret.
+func (s *Store) String() string {
+	switch {
+	case s.server != nil:
+		return s.server.String()
+	case s.path == "":
+		return "in memory"
+	default:
+		return s.path
+	}
+}
+
+// Failure is why the ledger is not kept now; nil while it is.
+func (s *Store) Failure() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.failure
+}
+
+// Close closes the database.
+func (s *Store) Close() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if _, err := s.readable(); err != nil {
+		return nil // it is not open
+	}
+	return s.closePlace(errClosed)
 }
 
 // errClosed says that the ledger is used after Close.
 var errClosed = errors.New("the ledger is closed")
 
-// openFile opens the file, with a new one in the place of one that is damaged. The caller holds mu.
-func (s *Store) openFile(ctx context.Context) error {
+// openPlace opens the database, with a new file in the place of one that is damaged. The caller holds writing, unless
+// nobody else has the store.
+func (s *Store) openPlace(ctx context.Context) error {
 	err := s.open(ctx)
 	if damaged(err) {
 		err = s.replace(ctx, err)
 	}
 	if err != nil {
-		return fmt.Errorf("open the ledger %s: %w", s.path, err)
+		return fmt.Errorf("open the ledger %s: %w", s, explain(err))
 	}
 	return nil
 }
 
-// replace puts the damaged file, which is closed, aside and opens a new one. The caller holds mu.
-func (s *Store) replace(ctx context.Context, damage error) error {
-	aside := fmt.Sprintf("%s.damaged-%d", s.path, time.Now().UnixMilli())
-	s.options.Logger.ErrorContext(ctx,
-		"the ledger is damaged: it is put aside, and what the stream still has is taken in again",
-		"path", s.path, "aside", aside, "error", damage)
-	if err := putAside(s.path, aside); err != nil {
-		return fmt.Errorf("put the damaged ledger aside: %w", err)
-	}
-	s.replaced = fmt.Errorf("it was damaged, and is made anew of what the stream of events still has; what was "+
-		"left of it "+
-		"is in %s: %w", aside, damage)
-	return s.open(ctx)
-}
-
-// restore opens a file that is not open, and puts one aside in which damage was found.
+// restore opens a database that is not open, and puts a file aside in which damage was found.
 func (s *Store) restore(ctx context.Context) (err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.RLock()
+	usable, failure := s.usable, s.failure
+	s.mu.RUnlock()
 	switch {
-	case s.usable && damaged(s.failure):
-		if err := s.closeFile(); err != nil { // what is damaged may not close as it should
+	case usable && damaged(failure):
+		if err := s.closePlace(failure); err != nil { // what is damaged may not close as it should
 			s.options.Logger.WarnContext(ctx, "close the damaged ledger", "path", s.path, "error", err)
 		}
-		err = s.replace(ctx, s.failure)
-	case !s.usable:
-		err = s.openFile(ctx)
+		err = s.replace(ctx, failure)
+	case errors.Is(failure, errClosed):
+		return failure
+	case !usable:
+		err = s.openPlace(ctx)
+	case failure != nil && s.server != nil: // what was committed last is not known where the answer was lost
+		err = s.lookAgain(ctx)
 	default:
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.failure = nil
+	return nil
+}
+
+// lookAgain finds out how far the ledger is, once the server can be reached again. The caller holds writing.
+func (s *Store) lookAgain(ctx context.Context) error {
+	db, err := s.readable()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	defer cancel()
+	at, err := readProgress(ctx, db)
+	if err != nil {
+		return fmt.Errorf("reach the ledger %s: %w", s, explain(err))
+	}
+	s.follows(at)
 	return nil
 }
 
@@ -164,13 +200,24 @@ func (s *Store) suspect(from *sql.DB, damage error) {
 	}
 }
 
-// closeFile closes the file. The caller holds mu.
-func (s *Store) closeFile() error {
-	s.usable, s.book = false, nil
-	if s.readers == s.db {
-		return s.db.Close()
+// closePlace closes the database, for a reason. The caller holds writing.
+func (s *Store) closePlace(reason error) error {
+	s.minutes.Lock()
+	s.book = nil
+	s.minutes.Unlock()
+	s.mu.Lock()
+	s.usable, s.failure = false, reason
+	db, readers := s.db, s.readers
+	s.mu.Unlock()
+	return closeBoth(db, readers)
+}
+
+// closeBoth closes the writer and the readers, which a ledger in memory has as one.
+func closeBoth(db, readers *sql.DB) error {
+	if readers == db {
+		return db.Close()
 	}
-	return errors.Join(s.readers.Close(), s.db.Close())
+	return errors.Join(readers.Close(), db.Close())
 }
 
 // reader is what bills are read from.
@@ -180,213 +227,109 @@ func (s *Store) reader() *sql.DB {
 	return s.readers
 }
 
-// open opens the file as it is. The caller holds mu.
+// open opens the database as it is. The caller holds writing.
 func (s *Store) open(ctx context.Context) (err error) {
-	ended := endedWell(s.path)
-	if err := s.connect(); err != nil {
+	connect := s.connectFile
+	if s.server != nil {
+		connect = s.server.connect
+	}
+	db, readers, err := connect(ctx)
+	if err != nil {
 		return err
 	}
-	s.usable = true
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.closeFile())
+			err = errors.Join(err, closeBoth(db, readers))
 		}
 	}()
-	if s.path != "" {
-		if err := whole(s.path); err != nil {
-			return err
-		}
-		if err := keepPrivate(s.path); err != nil {
-			return err
-		}
-	}
-	if !ended {
-		if err := check(ctx, s.db); err != nil {
-			return err
-		}
-	}
-	schema, err := schemaOf(ctx, s.db)
+	schema, err := schemaOf(ctx, db, s.dialect)
 	if err != nil {
 		return err
 	}
-	newest := len(migrations)
-	if schema > newest {
-		return fmt.Errorf("%w: it has schema %d, this engine reads up to %d; start that engine, or move the file away: "+
-			"what the stream of events still has is then taken in again", ErrNewer, schema, newest)
-	}
-	if schema < newest {
-		if err := s.copyOf(ctx, schema); err != nil {
+	if newest := len(migrations); schema < newest {
+		if err := s.copyOf(ctx, db, schema); err != nil {
 			return err
 		}
-		if err := migrate(ctx, s.db, schema); err != nil {
+		if schema, err = migrate(ctx, db, s.dialect); err != nil {
 			return err
 		}
+		s.options.Logger.InfoContext(ctx, "the ledger has the newest schema now", "ledger", s.String(), "schema", schema)
 	}
-	return s.load(ctx)
-}
-
-// endedWell reports whether whoever wrote the file last has closed it: SQLite then removes its write-ahead log.
-func endedWell(path string) bool {
-	_, err := os.Stat(path + "-wal")
-	return path == "" || errors.Is(err, fs.ErrNotExist)
-}
-
-// check reads the whole file, which takes seconds for 250,000 attempts: damage that is not looked for is met when it is
-// read, and handled then.
-func check(ctx context.Context, db *sql.DB) error {
-	var found string
-	if err := db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
+	if err := checkSchema(schema); err != nil {
 		return err
 	}
-	if found != "ok" {
-		return fmt.Errorf("%w: %s", errDamaged, found)
+	at, err := load(ctx, db)
+	if err != nil {
+		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.db, s.readers, s.usable, s.at = db, readers, true, at
 	return nil
 }
 
-// connect prepares one writer and some readers; it does not look at the file.
-func (s *Store) connect() (err error) {
-	if s.path == "" {
-		if s.db, err = sql.Open("sqlite", ":memory:"); err != nil {
-			return err
+// load reads how far a ledger is. Attempts that an earlier engine did not count are counted.
+func load(ctx context.Context, db *sql.DB) (at progress, err error) {
+	at, err = readProgress(ctx, db)
+	if err != nil || at.attempts > 0 {
+		return at, err
+	}
+	err = db.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE task_id <> ''`).Scan(&at.attempts)
+	if err != nil || at.attempts == 0 {
+		return at, err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return at, err
+	}
+	if err := setMeta(ctx, tx, metaAttempts, int64(at.attempts)); err != nil {
+		return at, errors.Join(err, tx.Rollback())
+	}
+	return at, tx.Commit()
+}
+
+// readProgress reads how far a ledger is.
+func readProgress(ctx context.Context, from querier) (at progress, err error) {
+	rows, err := from.QueryContext(ctx, `SELECT name, value FROM meta WHERE name IN ('`+metaCursor+`', '`+metaStored+
+		`', '`+metaAttempts+`', '`+metaHours+`', '`+metaRuns+`')`)
+	if err != nil {
+		return at, err
+	}
+	defer rows.Close() //nolint:errcheck // Err tells
+	at.stored = spend.Time(0)
+	for rows.Next() {
+		var name string
+		var value int64
+		if err := rows.Scan(&name, &value); err != nil {
+			return at, err
 		}
-		s.db.SetMaxOpenConns(1)
-		s.readers = s.db
-		return nil
-	}
-	name := "file:" + (&url.URL{Path: s.path}).EscapedPath() +
-		"?_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_txlock="
-	if s.db, err = sql.Open("sqlite", name+"immediate"); err != nil {
-		return err
-	}
-	s.db.SetMaxOpenConns(1)
-	if s.readers, err = sql.Open("sqlite", name+"deferred"); err != nil {
-		return errors.Join(err, s.db.Close())
-	}
-	s.readers.SetMaxOpenConns(3) // one may read the book
-	return nil
-}
-
-// keepPrivate makes the file, where it is missing, so that nobody but its owner reads it; SQLite gives what it makes
-// beside it the same rights.
-func keepPrivate(path string) error {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Chmod(0o600), file.Close())
-}
-
-// copyOf keeps a copy of a database of an older schema beside it.
-func (s *Store) copyOf(ctx context.Context, schema int) error {
-	if schema == 0 || s.path == "" {
-		return nil
-	}
-	copied := fmt.Sprintf("%s.schema-%d", s.path, schema)
-	if err := os.Remove(copied); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("keep a copy of schema %d: %w", schema, err)
-	}
-	if _, err := s.db.ExecContext(ctx, `VACUUM INTO $1`, copied); err != nil {
-		return fmt.Errorf("keep a copy of schema %d: %w", schema, err)
-	}
-	s.options.Logger.InfoContext(ctx, "the ledger is of an earlier schema; a copy of it is kept", "schema", schema,
-		"copy", copied)
-	return os.Chmod(copied, 0o600)
-}
-
-// errDamaged says that the file is no whole database.
-var errDamaged = errors.New("the file is damaged")
-
-func damaged(err error) bool {
-	if errors.Is(err, errDamaged) {
-		return true
-	}
-	failed, ok := errors.AsType[*sqlite.Error](err)
-	return ok && (failed.Code()&0xff == sqlitecode.SQLITE_CORRUPT || failed.Code()&0xff == sqlitecode.SQLITE_NOTADB)
-}
-
-// whole reports a file that is shorter than its header says (https://sqlite.org/fileformat.html): of a last page that
-// is cut SQLite takes the rest for zeros. Where there is a write-ahead log, the file may be about to grow.
-func whole(path string) error {
-	if log, err := os.Stat(path + "-wal"); path == "" || err == nil && log.Size() > 0 {
-		return nil
-	}
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer file.Close() //nolint:errcheck // it was only read
-	header := make([]byte, 100)
-	read, err := io.ReadFull(file, header)
-	if read == 0 && errors.Is(err, io.EOF) {
-		return nil // new
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", errDamaged, err)
-	}
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	page := int64(binary.BigEndian.Uint16(header[16:]))
-	if page == 1 {
-		page = 1 << 16
-	}
-	if size := page * int64(binary.BigEndian.Uint32(header[28:])); info.Size() < size {
-		return fmt.Errorf("%w: it has %d of %d bytes", errDamaged, info.Size(), size)
-	}
-	return nil
-}
-
-// putAside renames the file and what lies beside it.
-func putAside(path, aside string) error {
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		if err := os.Rename(path+suffix, aside+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		switch name {
+		case metaCursor:
+			at.cursor = uint64(value)
+		case metaStored:
+			at.stored = spend.Time(value)
+		case metaAttempts:
+			at.attempts = int(value)
+		case metaHours:
+			at.hoursFrom = value
+		case metaRuns:
+			at.runsFrom = value
 		}
 	}
-	return nil
+	return at, rows.Err()
 }
 
-// Path is where the ledger of a state directory lies.
-func Path(stateDir string) string { return filepath.Join(stateDir, "ledger.db") }
-
-// load reads how far the ledger is.
-func (s *Store) load(ctx context.Context) error {
-	cursor, err := meta(ctx, s.db, metaCursor)
-	if err != nil {
-		return err
-	}
-	stored, err := meta(ctx, s.db, metaStored)
-	if err != nil {
-		return err
-	}
-	s.cursor, s.stored = uint64(cursor), spend.Time(stored)
-	if s.hoursFrom, err = meta(ctx, s.db, metaHours); err != nil {
-		return err
-	}
-	if s.runsFrom, err = meta(ctx, s.db, metaRuns); err != nil {
-		return err
-	}
-	attempts, err := meta(ctx, s.db, metaAttempts)
-	if err == nil && attempts == 0 { // or an earlier engine did not count them
-		err = s.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE task_id <> ''`).Scan(&attempts)
-	}
-	s.attempts = int(attempts)
-	return err
-}
-
-// prepare reads the book, where that was not done since the file was opened: it takes most of a second for the attempts
-// of a busy week. Neither the start of an engine waits for it nor who asks for anything but a bill.
+// prepare reads the book, where that was not done since the database was opened: it takes most of a second for the
+// attempts of a busy week. Neither the start of an engine waits for it nor who asks for anything but a bill.
 func (s *Store) prepare(ctx context.Context) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	s.mu.RLock()
-	db, wanted := s.readers, s.usable && s.failure == nil && s.book == nil
+	db, wanted := s.readers, s.usable && s.failure == nil && !s.standsBy
 	s.mu.RUnlock()
+	s.minutes.RLock()
+	wanted = wanted && s.book == nil
+	s.minutes.RUnlock()
 	if !wanted {
 		return nil
 	}
@@ -394,22 +337,20 @@ func (s *Store) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.usable && s.readers == db { // it was not closed meanwhile
-		s.book = book
-	}
+	s.minutes.Lock()
+	defer s.minutes.Unlock()
+	s.book = book
 	return nil
 }
 
 // readBook makes the book of the minutes that are not closed.
-func readBook(ctx context.Context, db *sql.DB) (book *spend.Book, err error) {
-	closed, err := meta(ctx, db, metaClosed)
+func readBook(ctx context.Context, from querier) (book *spend.Book, err error) {
+	closed, err := meta(ctx, from, metaClosed)
 	if err != nil {
 		return nil, err
 	}
 	book = spend.Reopen(closed)
-	rows, err := db.QueryContext(ctx, `SELECT host, from_ns, to_ns, price_pd FROM present WHERE to_ns > $1
+	rows, err := from.QueryContext(ctx, `SELECT host, from_ns, to_ns, price_pd FROM present WHERE to_ns > $1
 		ORDER BY told`, closed)
 	if err != nil {
 		return nil, err
@@ -422,24 +363,24 @@ func readBook(ctx context.Context, db *sql.DB) (book *spend.Book, err error) {
 		}
 		book.Present(held)
 	}
-	if err := rows.Err(); err != nil {
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 		return nil, err
 	}
-	return book, eachHeld(ctx, db, closed, book.Hold)
+	return book, eachHeld(ctx, from, closed, book.Hold)
 }
 
 // Cursor is the sequence of the last message that was taken in; 0 before the first.
 func (s *Store) Cursor() uint64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.cursor
+	return s.at.cursor
 }
 
 // Attempts is how many attempts are kept one by one.
 func (s *Store) Attempts() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.attempts
+	return s.at.attempts
 }
 
 // Reach waits until all messages up to a sequence were taken in; it returns why ctx ended before, or why the ledger is
@@ -447,7 +388,7 @@ func (s *Store) Attempts() int {
 func (s *Store) Reach(ctx context.Context, sequence uint64) error {
 	for {
 		s.mu.RLock()
-		cursor, moved, failure := s.cursor, s.moved, s.failure
+		cursor, moved, failure := s.at.cursor, s.moved, s.failure
 		s.mu.RUnlock()
 		if cursor >= sequence {
 			return nil

@@ -2,7 +2,6 @@ package ledgerstore_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math"
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t tester, path string, options *ledgerstore.Options) *ledgerstore.Store {
 	t.Helper()
-	store, err := ledgerstore.Open(context.Background(), path, options)
+	store, err := ledgerstore.OpenAnywhere(context.Background(), path, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +129,7 @@ func TestAWriteThatFailsChangesNothing(t *testing.T) {
 // TestADamagedFileIsPutAsideAndWhatTheStreamHasIsTakenInAgain cuts the file short anywhere.
 func TestADamagedFileIsPutAsideAndWhatTheStreamHasIsTakenInAgain(t *testing.T) {
 	t.Parallel()
+	ledgerstore.OfFiles(t)
 	lines := linesOf(1, spending()...)
 	for _, percent := range []int64{0, 10, 50, 99} {
 		t.Run(fmt.Sprint(percent, "% is left"), func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestALedgerOfANewerEngineIsRefusedAndLeftAsItIs(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	shut(t, open(t, path, nil))
-	db, err := sql.Open("sqlite", path)
+	db, err := ledgerstore.OpenRaw(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestALedgerOfANewerEngineIsRefusedAndLeftAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := ledgerstore.Open(t.Context(), path, nil); !errors.Is(err, ledgerstore.ErrNewer) {
+		if _, err := ledgerstore.OpenAnywhere(t.Context(), path, nil); !errors.Is(err, ledgerstore.ErrNewer) {
 			t.Errorf("got %v, want %v", err, ledgerstore.ErrNewer)
 		}
 	}

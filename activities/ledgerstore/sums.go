@@ -183,8 +183,8 @@ const (
 		SUM(wasted_pd % 1000000000000), SUM(idle_pd / 1000000000000), SUM(idle_pd % 1000000000000) FROM spent`
 )
 
-// addWhole adds what lies within the window as a whole: days from their sums, and at its edges, and where it lies
-// across days, the rows, which the database sums up. A plus before a column keeps SQLite from looking it up by an
+// addWhole adds what lies within one day and within the window as a whole: days from their sums, and at its edges the
+// rows, which the database sums up. A plus before a column keeps SQLite from looking it up by an
 // index.
 func addWhole(ctx context.Context, tx *sql.Tx, statement *ledger.Statement) error {
 	query := statement.Query()
@@ -207,9 +207,19 @@ func addWhole(ctx context.Context, tx *sql.Tx, statement *ledger.Statement) erro
 			return err
 		}
 	}
-	condition, values := filter(query, []any{p.since, p.until})
-	return addSums(ctx, tx, statement, sumsOfSpans+` WHERE `+acrossDays+` AND +from_ns >= $1 AND +to_ns < $2`+
-		condition, values)
+	return nil
+}
+
+// addAcross adds what lies across days: within the window as a whole, and then across a bound of it.
+func addAcross(ctx context.Context, tx *sql.Tx, statement *ledger.Statement) error {
+	since, until := statement.Window()
+	condition, values := filter(statement.Query(), []any{since, until})
+	if err := addSums(ctx, tx, statement, sumsOfSpans+` WHERE `+acrossDays+` AND +from_ns >= $1 AND +to_ns < $2`+
+		condition, values); err != nil {
+		return err
+	}
+	return eachSpan(ctx, tx, `WHERE `+acrossDays+` AND +to_ns >= $1 AND +from_ns < $2 AND (from_ns < $1 OR to_ns >= $2)`+
+		condition, values, statement.Add)
 }
 
 // addSums adds the sums of a query by the dimension of the bill.
@@ -238,7 +248,7 @@ func addSums(ctx context.Context, tx *sql.Tx, statement *ledger.Statement, from 
 	return rows.Err()
 }
 
-// addCut adds what lies across a bound of the window: of one day that of the bound, and of more than one day.
+// addCut adds what lies within one day and across a bound of the window.
 func addCut(ctx context.Context, tx *sql.Tx, statement *ledger.Statement) error {
 	since, until := statement.Window()
 	add := func(condition string, values ...any) error {
@@ -249,8 +259,5 @@ func addCut(ctx context.Context, tx *sql.Tx, statement *ledger.Statement) error 
 	if err := add(oneDay, since-since%dayLength, since, since); err != nil {
 		return err
 	}
-	if err := add(oneDay, max(since, until-until%dayLength), until, until); err != nil {
-		return err
-	}
-	return add(acrossDays+` AND +to_ns >= $1 AND +from_ns < $2 AND (from_ns < $1 OR to_ns >= $2)`, since, until)
+	return add(oneDay, max(since, until-until%dayLength), until, until)
 }

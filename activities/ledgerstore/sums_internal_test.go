@@ -88,7 +88,7 @@ func TestBillsOfSumsAreThoseOfAllRows(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		s, err := Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), &Options{Attempts: 50})
+		s, err := OpenAnywhere(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), &Options{Attempts: 50})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 // TestTotalsReadNoRuns asks how the database adds up runs: from one index, whatever the filter.
 func TestTotalsReadNoRuns(t *testing.T) {
 	t.Parallel()
+	OfFiles(t)
 	store, err := Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package ledgerstore_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math"
@@ -188,7 +187,7 @@ func totalsOff() []string {
 // change runs statements on the file of a ledger that is closed.
 func change(t *testing.T, path string, statements ...string) {
 	t.Helper()
-	db, err := sql.Open("sqlite", path)
+	db, err := ledgerstore.OpenRaw(path)
 	if err != nil {
 		t.Fatal(err)
 	}

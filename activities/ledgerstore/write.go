@@ -19,32 +19,50 @@ import (
 // writer writes in one transaction.
 type writer struct {
 	tx         *sql.Tx
+	at         progress // when the transaction began
 	book       *spend.Book
+	prepares   bool
 	statements map[string]*sql.Stmt
-	attempts   int   // how many there are more
-	hoursFrom  int64 // hours before it are not kept
-	sums       map[sumKey]*sumDelta
-	costs      map[string]quantity.Money // by how much runs have cost more, until charge writes it
+	// runs are those that were looked up, since Records of a run come together and each question waits for a network.
+	runs     map[string]runOf
+	attempts int // how many there are more
+	sums     map[sumKey]*sumDelta
+	costs    map[string]quantity.Money // by how much runs have cost more, until charge writes it
 }
 
-// exec runs a statement, which is prepared once for the transaction, and returns how many rows it has changed.
-func (w *writer) exec(ctx context.Context, query string, values ...any) (changed int64, err error) {
-	statement := w.statements[query]
-	if statement == nil {
+// prepare returns a statement that is prepared once for the transaction; nil where the driver sees to that by itself.
+func (w *writer) prepare(ctx context.Context, query string) (statement *sql.Stmt, err error) {
+	statement = w.statements[query]
+	if statement == nil && w.prepares {
 		if statement, err = w.tx.PrepareContext(ctx, query); err != nil {
-			return 0, err
+			return nil, err
 		}
 		w.statements[query] = statement
 	}
-	result, err := statement.ExecContext(ctx, values...)
+	return statement, nil
+}
+
+// exec runs a statement, and returns how many rows it has changed.
+func (w *writer) exec(ctx context.Context, query string, values ...any) (changed int64, err error) {
+	statement, err := w.prepare(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	var result sql.Result
+	if statement != nil {
+		result, err = statement.ExecContext(ctx, values...)
+	} else {
+		result, err = w.tx.ExecContext(ctx, query, values...)
+	}
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected()
 }
 
-// all takes in all messages behind a cursor, which was stored at some time.
-func (w *writer) all(ctx context.Context, cursor uint64, stored time.Time, lines []loop.Line) error {
+// all takes in all messages.
+func (w *writer) all(ctx context.Context, lines []loop.Line) error {
+	cursor, stored := w.at.cursor, w.at.stored
 	for _, line := range lines {
 		if line.Sequence > cursor+1 {
 			if err := w.gap(ctx, stored, line.Stored); err != nil {
@@ -97,7 +115,7 @@ func (w *writer) gap(ctx context.Context, since, until time.Time) error {
 
 // hour writes a sum of an hour, or adds it to its day where hours are not kept any more.
 func (w *writer) hour(ctx context.Context, kind string, s spend.Span) error {
-	if s.From < w.hoursFrom {
+	if s.From < w.at.hoursFrom {
 		w.countIn(s.From/dayLength, s, 1)
 		return nil
 	}
@@ -127,12 +145,15 @@ func (w *writer) hour(ctx context.Context, kind string, s spend.Span) error {
 
 // take takes in one message.
 func (w *writer) take(ctx context.Context, line loop.Line) error {
-	switch e := line.Message.Event.(type) {
+	switch e := fitEvent(line.Message.Event).(type) {
 	case predictor.RunStarted:
+		defer w.forget(e.Run)
 		return w.runStarted(ctx, e, line)
 	case predictor.GoalChanged:
+		defer w.forget(e.Run)
 		return w.goalChanged(ctx, e)
 	case predictor.RunEnded:
+		defer w.forget(e.Run)
 		return w.runEnded(ctx, e, line)
 	case predictor.Record:
 		return w.recorded(ctx, recordIn(e, line.Stored), line)
@@ -153,15 +174,28 @@ type runOf struct {
 	pipeline, app              string
 }
 
+// run is what is known of a run. Whoever changes that says so to forget.
 func (w *writer) run(ctx context.Context, name string) (r runOf, err error) {
+	if r, known := w.runs[name]; known {
+		return r, nil
+	}
 	err = w.tx.QueryRowContext(ctx, `SELECT generation, pipeline, ended_ns, settled, app, begun_ns, forgotten,
 			first_sequence, started_ns FROM runs WHERE run = $1`, name).
 		Scan(&r.generation, &r.pipeline, &r.ended, &r.settled, &r.app, &r.begun, &r.forgotten, &r.first, &r.started)
 	if errors.Is(err, sql.ErrNoRows) {
-		return runOf{}, nil
+		r, err = runOf{}, nil
+	}
+	if err == nil {
+		if w.runs == nil {
+			w.runs = map[string]runOf{}
+		}
+		w.runs[name] = r
 	}
 	return r, err
 }
+
+// forget has a run looked up again.
+func (w *writer) forget(name string) { delete(w.runs, name) }
 
 // runStarted notes that a run has begun, or that another of the same name has. Only the app whose run it was may run it
 // again; it may do so with another build.
@@ -272,6 +306,7 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Lin
 			spend.Nanoseconds(line.Stored), int64(line.Sequence)); err != nil {
 			return err
 		}
+		w.forget(e.Run)
 	}
 	span := ledger.Charge(e)
 	generation, again, err := w.generation(ctx, r, e, span)
@@ -281,19 +316,12 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Lin
 	if r.pipeline != "" {
 		span.Owner.Pipeline = r.pipeline
 	}
-	task := taskID(generation, e.Run, e.Task)
 	if e.Outcome == predictor.Succeeded {
-		finished := 0
-		if err := w.tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM spent WHERE task_id = $1 AND tasks > 0`,
-			task).Scan(&finished); err != nil {
-			return err
-		}
-		if finished == 0 {
-			span.Tasks = 1
-		}
+		span.Tasks = 1
 	}
-	changed, err := w.exec(ctx, insertSpan, spanValues(attemptID(generation, e.Run, e.Task, e.Attempt), task, span)...)
-	if err != nil || changed == 0 {
+	changed, err := w.insertAttempt(ctx, attemptID(generation, e.Run, e.Task, e.Attempt),
+		taskID(generation, e.Run, e.Task), &span)
+	if err != nil || !changed {
 		return err
 	}
 	w.count(span, 1)
@@ -312,6 +340,26 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Lin
 			spend.Nanoseconds(line.Stored), int64(line.Sequence))
 	}
 	return err
+}
+
+// insertAttempt writes an attempt, unless it is there. One that finishes a task which is finished already counts for no
+// other, which is found out in the same question: the span is told.
+func (w *writer) insertAttempt(ctx context.Context, id, task string, span *spend.Span) (changed bool, err error) {
+	statement, err := w.prepare(ctx, insertAttempt)
+	if err != nil {
+		return false, err
+	}
+	ask := func(values ...any) *sql.Row {
+		if statement != nil {
+			return statement.QueryRowContext(ctx, values...)
+		}
+		return w.tx.QueryRowContext(ctx, insertAttempt, values...)
+	}
+	err = ask(spanValues(id, task, *span)...).Scan(&span.Tasks)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // mostGenerations is how many earlier runs of a name are looked through for a Record that is told again.

@@ -24,6 +24,6 @@ func LedgerFailing(why error, at time.Time) Alert {
 	return Alert{
 		ID: fmt.Sprintf("%s/%d", KindLedgerFailing, at.UnixNano()), Kind: KindLedgerFailing, At: at,
 		Message: fmt.Sprintf("the ledger of costs could not be kept: %v. Runs go on, and it is tried again; while it fails, "+
-			"bills are answered with this error. Look at the disk of the state directory", why),
+			"bills are answered with this error. Look at the disk of the state directory, or at the ledger's database", why),
 	}
 }

@@ -52,6 +52,9 @@ type Config struct {
 	KeepBytes quantity.Bytes
 	// KeepHours is for how long costs are known by the hour (see ledgerstore.Store.Forget); 0 is the usual.
 	KeepHours time.Duration
+	// Ledger is the file with the URL of the PostgreSQL database in which the ledger is kept (see LedgerURL); empty keeps
+	// it in a file of the state directory.
+	Ledger string
 	// Limits is what holds attempts to their sizes; empty means the best that the host offers.
 	Limits enforce.Mode
 	// StageUser is as whom stages run, functions among them; nil means as the user of this process.

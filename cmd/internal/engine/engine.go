@@ -35,12 +35,16 @@ func (e *Engine) open(ctx context.Context, life *lifecycle, config *Config) erro
 	opened := func(part string) {
 		config.Logger.DebugContext(ctx, "opened", "part", part, "after", time.Since(e.began))
 	}
+	database, err := openDatabase(ctx, life, config)
+	if err != nil {
+		return err
+	}
 	base, err := openBase(ctx, life, config)
 	if err != nil {
 		return err
 	}
 	opened("base")
-	stores, err := openStores(ctx, base)
+	stores, err := openStores(ctx, base, database)
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,10 @@ func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
 		FunctionBuilds: e.functionBuilds(), FunctionPlace: e.place,
 		Artifacts: e.store.location, ArtifactsNotes: e.store.notes,
 		Retention: e.space.Policy(), KeepHours: cmp.Or(e.config.KeepHours, ledgerstore.UsualHours),
+		Ledger: e.ledger.String(),
+	}
+	if err := e.ledger.Failure(); err != nil {
+		stack.LedgerFailing = err.Error()
 	}
 	if e.local != nil {
 		stack.FunctionCPUs = e.config.Functions.CPUs

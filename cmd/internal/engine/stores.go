@@ -38,11 +38,14 @@ type stores struct {
 	space    *space.Collector
 }
 
-// openStores connects to the servers, makes the streams that are missing and opens what is kept.
-func openStores(ctx context.Context, base *base) (*stores, error) {
+// openStores connects to the servers, makes the streams that are missing and opens what is kept. The ledger is nil
+// where it is a file of the state directory.
+func openStores(ctx context.Context, base *base, database *ledgerstore.Store) (*stores, error) {
 	var err error
 	config := base.config
-	s := &stores{base: base, builds: build.NewStore(config.StateDir, nil), chains: build.NewChains(config.StateDir)}
+	s := &stores{
+		base: base, ledger: database, builds: build.NewStore(config.StateDir, nil), chains: build.NewChains(config.StateDir),
+	}
 	if s.stream, err = s.connectNATS("spillway"); err != nil {
 		return nil, err
 	}
@@ -85,11 +88,13 @@ func openStores(ctx context.Context, base *base) (*stores, error) {
 
 // openLedger opens the ledger, makes the streams that are missing, and looks for what those that are there have lost.
 func (s *stores) openLedger(ctx context.Context) (err error) {
-	path := ledgerstore.Path(s.config.StateDir)
-	if s.ledger, err = ledgerstore.Open(ctx, path, &ledgerstore.Options{Logger: s.logger}); err != nil {
-		return err
+	if s.ledger == nil {
+		path := ledgerstore.Path(s.config.StateDir)
+		if s.ledger, err = ledgerstore.Open(ctx, path, &ledgerstore.Options{Logger: s.logger}); err != nil {
+			return err
+		}
+		s.onClose("the ledger", func(context.Context) error { return s.ledger.Close() })
 	}
-	s.onClose("the ledger", func(context.Context) error { return s.ledger.Close() })
 	if s.losses, err = s.findLosses(ctx); err != nil {
 		return err
 	}

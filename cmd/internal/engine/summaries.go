@@ -71,27 +71,29 @@ func (o *observer) selected(query ledger.Query, kept []ledger.RunView) (runs []l
 func (o *observer) keepRuns(ctx context.Context, store *ledgerstore.Store) error {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
+	var failed error
 	for {
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepLast)
 			defer cancel()
-			o.keepAll(last, store)
+			_ = o.keepAll(last, store, nil) // it was told
 			return nil
 		case <-ticker.C:
-			o.keepAll(ctx, store)
+			failed = o.keepAll(ctx, store, failed)
 		}
 	}
 }
 
-// keepAll keeps what ended runs did that nobody has kept.
-func (o *observer) keepAll(ctx context.Context, store *ledgerstore.Store) {
+// keepAll keeps what ended runs did that nobody has kept, and returns why that could not be done. It says so, unless it
+// could not be done before: a database may be away for hours.
+func (o *observer) keepAll(ctx context.Context, store *ledgerstore.Store, before error) (failed error) {
 	for more := true; more && ctx.Err() == nil; {
-		var err error
-		if more, err = o.keepSome(ctx, store); err != nil && ctx.Err() == nil {
-			o.logger.WarnContext(ctx, "what runs did could not be kept; it is tried again", "error", err)
+		if more, failed = o.keepSome(ctx, store); failed != nil && ctx.Err() == nil && before == nil {
+			o.logger.WarnContext(ctx, "what runs did could not be kept; it is tried again", "error", failed)
 		}
 	}
+	return failed
 }
 
 // keepSome keeps what some ended runs did; more says that there may be others.

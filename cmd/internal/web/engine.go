@@ -233,6 +233,9 @@ type Stack struct {
 	Retention retention.Policy `json:"retention"`
 	// KeepHours is for how long costs are known by the hour.
 	KeepHours time.Duration `json:"keep_hours_ns"`
+	// Ledger says where the ledger of costs is, and LedgerFailing why it is not kept now; empty while it is.
+	Ledger        string `json:"ledger,omitempty"`
+	LedgerFailing string `json:"ledger_failing,omitempty"`
 	// PoolCPUs and FunctionCPUs are the CPU numbers that each venue may use here.
 	PoolCPUs     []int `json:"pool_cpus"`
 	FunctionCPUs []int `json:"function_cpus"`

@@ -64,6 +64,7 @@ type Stack struct {
 	keepFor      time.Duration
 	keepBytes    quantity.Bytes
 	keepHours    time.Duration
+	ledger       string
 	webhooks     []string
 	stageUser    string
 
@@ -112,6 +113,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 		"what artifacts may take before the runs that ended first give theirs back, such as 200GiB (default 60% of the disk)")
 	f.Set.Var(hours{&f.keepHours}, "keep-hours", "how long costs are known by the hour, from 720h to 8760h; older ones "+
 		"are known by the day (default 2160h, 90 days)")
+	AddLedger(f.Set, &f.ledger)
 	f.Set.Var(Choice{Value: &f.limits, Of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits",
 		"what holds attempts to their sizes (see spillway doctor for what this machine offers)")
 	f.Set.StringVar(&f.stageUser, "stage-user", "",
@@ -201,6 +203,10 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 			return price
 		}
 	}
+	ledger, err := LedgerFile(f.ledger)
+	if err != nil {
+		return engine.Config{}, err
+	}
 	clocks, _ := environment(clocksEnvironment)
 	runner, _ := environment(engine.RunnerVariable)
 	return engine.Config{
@@ -208,7 +214,7 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: hostPrice, GPUPrice: gpuPrice, Prices: prices, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
-		KeepBytes: f.keepBytes, KeepHours: f.keepHours,
+		KeepBytes: f.keepBytes, KeepHours: f.keepHours, Ledger: ledger,
 		Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
 		StageUser: user,
 		Functions: engine.FunctionConfig{

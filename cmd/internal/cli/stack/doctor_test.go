@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/transfer/transfertest"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/device"
 	"github.com/spillway-ml/spillway/workers/enforce"
@@ -145,8 +146,12 @@ func TestTheBuildOfTheBinaryIsToldWithItsMend(t *testing.T) {
 func TestItIsToldForHowLongCostsAreKnownByTheHour(t *testing.T) {
 	t.Parallel()
 	dir := transfertest.DirectoryOf(t, map[string]string{"ledger.db": "12345"})
-	check(t, examineCosts(dir, 0), fine, "5 B; known by the hour for 90 days (--keep-hours), by run for 365 days")
-	check(t, examineCosts(dir, 30*24*time.Hour), fine, "known by the hour for 30 days")
+	check(t, examineCosts(dir, nil), fine, "5 B; known by the hour for 90 days (--keep-hours), by run for 365 days")
+	check(t, examineCosts(dir, &web.Stack{KeepHours: 30 * 24 * time.Hour}), fine, "known by the hour for 30 days")
+	check(t, examineCosts(dir, &web.Stack{Ledger: "in PostgreSQL at db:5432, database costs"}), fine,
+		"ledger in PostgreSQL at db:5432, database costs; known by the hour for 90 days")
+	check(t, examineCosts(dir, &web.Stack{LedgerFailing: "connection refused"}), problem,
+		"5 B is not kept now, and is tried again: connection refused")
 }
 
 func TestAStateDirectoryThatCannotBeIsAProblem(t *testing.T) {

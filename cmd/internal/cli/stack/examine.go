@@ -61,12 +61,11 @@ func examine(ctx context.Context, t *tool.Tool, sources []string) ([]finding, er
 	running, found := examineStack(ctx, t)
 	findings = append(findings, found...)
 	var kept *retention.Policy
-	var hours time.Duration
 	if running != nil {
-		kept, hours = &running.Retention, running.KeepHours
+		kept = &running.Retention
 	}
 	return append(findings, examineState(dir), examineRetention(ctx, dir, nearestDir(dir), kept),
-		examineCosts(dir, hours), examineAWS(t)), nil
+		examineCosts(dir, running), examineAWS(t)), nil
 }
 
 func examineCPUs() finding {
@@ -469,18 +468,30 @@ func examineState(dir string) finding {
 	return found
 }
 
-// examineCosts says for how long costs are known by the hour, and what the ledger takes. The time is that of the
-// running stack, where one runs, else the usual one.
-func examineCosts(stateDir string, hours time.Duration) finding {
+// examineCosts says for how long costs are known by the hour, and where the ledger is or what it takes here. The time
+// and the place are those of the running stack, where one runs, else the usual ones.
+func examineCosts(stateDir string, running *web.Stack) finding {
 	size := quantity.Bytes(0)
 	if info, err := os.Stat(ledgerstore.Path(stateDir)); err == nil {
 		size = quantity.Bytes(info.Size())
 	}
-	hours = cmp.Or(hours, ledgerstore.UsualHours)
-	return finding{
-		"costs", fine, fmt.Sprintf("%s; known by the hour for %s (--keep-hours), by run for %s, then by the day", size,
+	hours, place := ledgerstore.UsualHours, size.String()
+	if running != nil {
+		hours = cmp.Or(running.KeepHours, hours)
+		if running.Ledger != "" && running.Ledger != ledgerstore.Path(stateDir) {
+			place = "ledger " + display.Clean(running.Ledger)
+		}
+	}
+	found := finding{
+		"costs", fine, fmt.Sprintf("%s; known by the hour for %s (--keep-hours), by run for %s, then by the day", place,
 			spanText(hours), spanText(ledgerstore.MostHours)), "",
 	}
+	if running != nil && running.LedgerFailing != "" {
+		found.Severity = problem
+		found.Found = place + " is not kept now, and is tried again: " + display.Clean(running.LedgerFailing)
+		found.Do = "runs go on, and nothing is lost while the stream of events has room; bills wait for it"
+	}
+	return found
 }
 
 // examineAWS says which settings of AWS are present, never what they are.

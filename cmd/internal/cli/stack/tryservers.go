@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
@@ -32,7 +33,19 @@ func tryServers(ctx context.Context, all *told, state string) (findings []findin
 	if location := all.value("artifacts"); location != "" && location != engine.InFiles {
 		findings = append(findings, tryArtifacts(ctx, location)...)
 	}
+	if file := all.value("ledger-url-file"); file != "" {
+		findings = append(findings, tryLedger(ctx, file))
+	}
 	return findings
+}
+
+// tryLedger looks whether the database can have the ledger, and changes nothing there.
+func tryLedger(ctx context.Context, file string) finding {
+	found, err := ledgerstore.Probe(ctx, func() (string, error) { return engine.LedgerURL(file) })
+	if err != nil {
+		return finding{"ledger-url-file", failed, err.Error(), fault.AdviceOf(err)}
+	}
+	return finding{"ledger-url-file", fine, found, ""}
 }
 
 // tryPort listens on a port for a moment.
