@@ -263,7 +263,7 @@ func TestSessionsLastAndEnd(t *testing.T) {
 			return answer(newGuard(keys), r)
 		}
 		w := httptest.NewRecorder()
-		keys.SetSession(w)
+		keys.SetSession(w, false)
 		cookie := cookieOf(w)
 		if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, keys.Token()) {
 			t.Errorf("the cookie is %+v, want one that no script reads and no other site sends, and not the token", cookie)
@@ -287,7 +287,7 @@ func TestSessionsLastAndEnd(t *testing.T) {
 			t.Errorf("with its successor: got %d, want %d", got.Code, http.StatusOK)
 		}
 		w = httptest.NewRecorder()
-		others.SetSession(w)
+		others.SetSession(w, false)
 		foreign := cookieOf(w)
 		if foreign.Name == renewed.Name {
 			t.Error("two state directories have one cookie: each logs the other out")

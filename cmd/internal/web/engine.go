@@ -30,6 +30,7 @@ type Engine interface {
 	Accounts
 	Tunings
 	Space
+	Hosts
 }
 
 // Stacks describes the running engine.

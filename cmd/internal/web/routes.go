@@ -31,6 +31,8 @@ type route struct {
 	maxBody int64
 	// needs is who may ask; the zero value is the owner alone.
 	needs access.Caller
+	// bearer says that the handler looks at the credential itself.
+	bearer bool
 	// always says that the route answers while the engine is starting: it tells how far that has come, or nothing of the
 	// engine.
 	always bool
@@ -72,7 +74,7 @@ func (t route) refusing(statuses ...int) route {
 // routes is the table.
 func (s *Server) routes(options Options) []route {
 	routes := slices.Concat(s.stackRoutes(options), s.runRoutes(), s.accountRoutes(), s.eventRoutes(),
-		s.appRoutes(options), s.spaceRoutes())
+		s.appRoutes(options), s.spaceRoutes(), s.hostRoutes())
 	return append(routes, asking(s, "GET", "/api/v1/openapi.json", "Describes this API.", s.openAPI).atAnyTime())
 }
 
@@ -254,7 +256,7 @@ func (s *Server) mount(options Options) {
 	for _, route := range s.table {
 		s.mux.HandleFunc(route.pattern(), s.checked(route))
 		s.rules[route.pattern()] = access.Rule{
-			Needs: route.needs, Content: route.bodyKind,
+			Needs: route.needs, Bearer: route.bearer, Content: route.bodyKind,
 			MaxBody: cmp.Or(route.maxBody, bodyLimit),
 		}
 	}

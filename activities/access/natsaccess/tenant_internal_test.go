@@ -16,8 +16,9 @@ func TestABuildThatIsClosedBeginsNoLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &build{
-		account: &account{}, connection: connection, consumers: map[consumer]int{}, gone: make(chan map[consumer]int, 1),
+	b := &tenant{
+		account: &account{kind: builds}, connection: connection, consumers: map[consumer]int{},
+		gone: make(chan map[consumer]int, 1),
 	}
 	for _, consumer := range b.account.consumers() {
 		b.consumers[consumer] = 0
