@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -38,7 +39,8 @@ const (
 
 // CertificateOptions says which certificate the TLS port shows.
 type CertificateOptions struct {
-	// Names are the names and addresses by which the port is reached; at least one. The certificate is good for each.
+	// Names are the names and addresses by which the port is reached; the certificate is good for each. They may be empty
+	// where the certificate is the user's: then those that it has.
 	Names []string
 	// CertificateFile and KeyFile are the user's own, as PEM: the certificate first, then those above it, the last of
 	// which is what hosts are to believe in. They are read again when they change. Both empty is a certificate of the
@@ -319,6 +321,25 @@ func (c *Certificate) look() (*tls.Certificate, error) {
 	read, seen, err := c.read()
 	c.seen = seen // what is wrong with them is told once
 	return read, err
+}
+
+// Names are the names and addresses that the certificate was opened for, or else those that it has, wildcards aside.
+func (c *Certificate) Names() []string {
+	if len(c.options.Names) > 0 {
+		return c.options.Names
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var names []string
+	for _, name := range c.current.Leaf.DNSNames {
+		if !strings.Contains(name, "*") {
+			names = append(names, name)
+		}
+	}
+	for _, address := range c.current.Leaf.IPAddresses {
+		names = append(names, address.String())
+	}
+	return names
 }
 
 // Authority is the certificate, as PEM, that who connects is to believe in: that of the engine's authority, or the last

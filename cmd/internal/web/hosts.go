@@ -15,16 +15,24 @@ import (
 type Hosts interface {
 	// Hosts lists all hosts by name: those that have joined, and those that have a lease.
 	Hosts(ctx context.Context) ([]Host, error)
-	// Join lets a host in that shows a token to join with, or its own, and comes from an address. Errors: StatusConflict
-	// where it cannot be used as it is, StatusUnauthorized for another token, StatusTooManyRequests after several of those,
-	// StatusNotFound where the engine has no port for other machines.
-	Join(ctx context.Context, bearer, from string, request join.Request) (join.Answer, error)
+	// Join lets a host in that shows a token to join with, or its own. Errors: StatusConflict where it cannot be used as it
+	// is, StatusUnauthorized for another token, StatusTooManyRequests after several of those, StatusNotFound where the
+	// engine has no port for other machines.
+	Join(ctx context.Context, bearer string, way Way, request join.Request) (join.Answer, error)
 	// JoinToken is what a host joins with: another one from now on where renew is set. StatusNotFound as for Join.
 	JoinToken(ctx context.Context, renew bool) (string, error)
 	// DrainHost has a host take no new work, or take some again; StatusNotFound when there is none.
 	DrainHost(ctx context.Context, host string, drained bool) error
 	// RemoveHost forgets a host that has joined; StatusNotFound when none has, StatusConflict for the engine's own.
 	RemoveHost(ctx context.Context, host string) error
+}
+
+// Way is how a request has come.
+type Way struct {
+	// From is the address that it came from, Reached the host, and the port where one was said, that it went to.
+	From, Reached string
+	// Secure says that it came over TLS.
+	Secure bool
 }
 
 // HostState says how a host stands.
@@ -115,7 +123,7 @@ func (s *Server) joinHost(r *http.Request) (join.Answer, error) {
 	if err != nil {
 		from = r.RemoteAddr
 	}
-	return s.engine.Join(r.Context(), shown, from, request)
+	return s.engine.Join(r.Context(), shown, Way{From: from, Reached: r.Host, Secure: r.TLS != nil}, request)
 }
 
 // joinToken answers POST /api/v1/hosts/token.
