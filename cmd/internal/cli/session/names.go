@@ -48,6 +48,15 @@ func BindingKeys(ctx context.Context, calls *client.Client, _ []string) (found [
 	return found, err
 }
 
+// HostNames are the hosts that have joined or have a lease.
+func HostNames(ctx context.Context, calls *client.Client, _ []string) (found []cobra.Completion, err error) {
+	hosts, err := calls.Hosts(ctx)
+	for _, host := range hosts {
+		found = append(found, cobra.CompletionWithDesc(host.Name, string(host.State)))
+	}
+	return found, err
+}
+
 // NoNames are none: of an argument that only whoever types it knows.
 func NoNames(context.Context, *client.Client, []string) ([]cobra.Completion, error) { return nil, nil }
 
