@@ -310,12 +310,12 @@ func (r *Registry) List(ctx context.Context, plan predictor.Plan) ([]web.Host, e
 	defer r.mu.Unlock()
 	found := map[string]web.Host{}
 	for name, m := range r.members {
-		seen := m.Seen
+		seen, state := m.Seen, web.HostJoined
 		if r.seen[name].After(seen) {
-			seen = r.seen[name]
+			seen, state = r.seen[name], web.HostLost
 		}
 		found[name] = web.Host{
-			Name: name, State: web.HostLost, Version: m.Version, Platform: m.Platform, Capacity: m.Capacity, Joined: m.Joined,
+			Name: name, State: state, Version: m.Version, Platform: m.Platform, Capacity: m.Capacity, Joined: m.Joined,
 			Seen: seen, Drained: m.Drained,
 		}
 	}

@@ -40,8 +40,9 @@ type HostState string
 
 // States of hosts.
 const (
-	HostUp   HostState = "up"   // it has a lease
-	HostLost HostState = "lost" // it has joined, and has no lease
+	HostUp     HostState = "up"     // it has a lease
+	HostJoined HostState = "joined" // it has joined, and has had no lease since it came last
+	HostLost   HostState = "lost"   // it had one
 )
 
 // Host is one that has joined, or that has a lease.
