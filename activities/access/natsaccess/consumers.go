@@ -1,6 +1,7 @@
 package natsaccess
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,8 +63,11 @@ func consumerOf(subject string) (c consumer, is bool) {
 }
 
 // consumers are all that the tenant of an account may have. The names are fixed, because a right of NATS to a subject
-// is to one name or to all.
+// is to one name or to all; nil where tenants of the kind may fetch from all (see kind.serial).
 func (a *account) consumers() []consumer {
+	if a.kind.serial {
+		return nil
+	}
 	all := make([]consumer, 0, len(a.kind.streams)*a.kind.maxConsumers)
 	for _, stream := range a.kind.streams {
 		for i := range a.kind.maxConsumers {
@@ -86,8 +90,8 @@ func (a *account) has(c consumer) bool {
 // stream, name and filter.
 func (t *tenant) create(place string, data []byte) (*nats.Msg, error) {
 	stream, rest, _ := strings.Cut(place, ".")
-	_, filter, _ := strings.Cut(rest, ".")
-	c, free := t.unused(stream)
+	asked, filter, _ := strings.Cut(rest, ".")
+	c, free := t.unused(stream, asked)
 	if !free {
 		return nil, &refusedError{code: 429, reason: fmt.Sprintf(
 			"the %s has %d consumers of %s, as many as it may have: delete one, or wait", t.kind.name, t.kind.maxConsumers,
@@ -102,23 +106,31 @@ func (t *tenant) create(place string, data []byte) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.kind.serial {
+		if t.counted[c], err = t.connection.Subscribe(nextMessage+c.stream+"."+c.name, t.count); err != nil {
+			return nil, err
+		}
+	}
 	t.creations++
 	t.consumers[c] = t.creations
 	return &nats.Msg{Subject: createConsumer + stream + "." + c.name + "." + filter, Data: encoded}, nil
 }
 
-// unused returns a consumer of stream that is not there. Where none is known to be, the server is asked, and who asks
+// unused returns a consumer of stream that is not there, for one that was asked for by a name. Where none is known to be, the server is asked, and who asks
 // again later learns what it has said: meanwhile the tenant's other requests go on.
-func (t *tenant) unused(stream string) (unused consumer, found bool) {
+func (t *tenant) unused(stream, asked string) (unused consumer, found bool) {
 	select {
 	case gone := <-t.gone:
 		t.looking = false
 		for c, creation := range gone {
 			if t.consumers[c] == creation { // and was not made again since
-				delete(t.consumers, c)
+				t.gaveUp(c)
 			}
 		}
 	default:
+	}
+	if t.kind.serial && len(t.consumers) < t.kind.maxConsumers {
+		return consumer{stream, t.account.consumerPrefix() + rand.Text() + "_" + serialOf(asked)}, true
 	}
 	for _, c := range t.account.consumers() {
 		if _, there := t.consumers[c]; c.stream == stream && !there {
@@ -131,6 +143,25 @@ func (t *tenant) unused(stream string) (unused consumer, found bool) {
 		t.looking = t.begin(func() { t.gone <- t.look(known) })
 	}
 	return consumer{}, false
+}
+
+// gaveUp forgets a consumer.
+func (t *tenant) gaveUp(c consumer) {
+	delete(t.consumers, c)
+	if counted := t.counted[c]; counted != nil {
+		delete(t.counted, c)
+		_ = counted.Unsubscribe() // unless the connection is closed
+	}
+}
+
+// serialOf is the number at the end of a consumer's name by which NATS's ordered consumers tell their messages from
+// those of the consumer before (jetstream.OrderedConsumer in nats.go).
+func serialOf(name string) string {
+	serial := name[strings.LastIndexByte(name, '_')+1:]
+	if number, err := strconv.ParseUint(serial, 10, 31); err != nil || strconv.FormatUint(number, 10) != serial {
+		return "0"
+	}
+	return serial
 }
 
 // begin starts what close waits for; began is false once the tenant is closed.

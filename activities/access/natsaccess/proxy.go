@@ -278,6 +278,13 @@ func (p *Proxy) newAccount(k *kind) (*account, error) {
 	if err := connect(accountInfo, unserved+accountInfo, natsserver.Singleton); err != nil {
 		return nil, err
 	}
+	if k.serial {
+		for _, stream := range k.streams {
+			if err := connect(nextMessage+stream+".*", nextMessage+stream+".*", natsserver.Streamed); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for _, consumer := range a.consumers() {
 		subject := nextMessage + consumer.stream + "." + consumer.name
 		if err := connect(subject, subject, natsserver.Streamed); err != nil {

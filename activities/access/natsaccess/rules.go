@@ -16,6 +16,7 @@ type kind struct {
 	name           string // "build" or "host": begins the names of accounts and consumers
 	subjects       []string
 	streams        []string // in which they may have consumers
+	serial         bool     // their consumers have names that nobody guesses, and that end as the client's do
 	maxConsumers   int      // each in a stream
 	maxConnections int      // each
 	maxMessage     int      // in bytes
@@ -31,9 +32,11 @@ var builds = &kind{
 	bytesPerSecond: bytesPerSecond, bytesAtOnce: bytesAtOnce,
 }
 
-// hosts are those that have joined: the largest message has lines that attempts have printed.
+// hosts are those that have joined: the largest message has lines that attempts have printed. They read the plan with
+// NATS's ordered consumers, which go by a number at the end of a name that grows: so a host may fetch from any consumer
+// of the stream whose name it knows, and nobody but its host is told the name of one.
 var hosts = &kind{
-	name: "host", subjects: wire.AnyHostSubjects(), streams: []string{wire.PlanStream},
+	name: "host", subjects: wire.AnyHostSubjects(), streams: []string{wire.PlanStream}, serial: true,
 	maxConsumers: hostConsumers, maxConnections: 8, maxMessage: 1 << 20,
 	bytesPerSecond: hostBytesPerSecond, bytesAtOnce: hostBytesAtOnce,
 }

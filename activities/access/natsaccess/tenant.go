@@ -79,6 +79,7 @@ type tenant struct {
 	// consumers are those that there may be, each with the number of its making, looked is when the server was last asked
 	// which there are, and unheard counts refusals without an answer. Only pass uses these, which one goroutine calls.
 	consumers map[consumer]int
+	counted   map[consumer]*nats.Subscription // how fetches from those are counted whose kind is serial
 	creations int
 	looking   bool
 	looked    time.Time
@@ -116,11 +117,14 @@ func newLimits(k *kind) *limits {
 
 // newTenant returns one that has no connection yet.
 func newTenant(name string, subjects []string, r rules, a *account, p *Proxy) *tenant {
-	r.own = a.has
 	t := &tenant{
 		name: name, kind: a.kind, subjects: subjects, account: a, proxy: p, limits: p.limitsOf(name, a.kind),
-		consumers: map[consumer]int{}, rules: r,
+		consumers: map[consumer]int{}, counted: map[consumer]*nats.Subscription{}, rules: r,
 		untold: rate.Sometimes{Interval: untoldEvery}, gone: make(chan map[consumer]int, 1),
+	}
+	t.rules.own = a.has
+	if a.kind.serial {
+		t.rules.own = func(c consumer) bool { _, has := t.consumers[c]; return has }
 	}
 	if a.left != "" {
 		for _, c := range a.consumers() {
@@ -231,7 +235,7 @@ func (t *tenant) judge(subject string, request *nats.Msg) (*nats.Msg, error) {
 	}
 	passed, err := t.rules.pass(subject, request.Header, request.Data)
 	if c, is := consumerOf(subject); is && err == nil && strings.HasPrefix(subject, deleteConsumer) {
-		delete(t.consumers, c)
+		t.gaveUp(c)
 	}
 	return passed, err
 }

@@ -24,7 +24,7 @@ func TestABuildThatIsClosedBeginsNoLook(t *testing.T) {
 		b.consumers[consumer] = 0
 	}
 	b.close()
-	if _, found := b.unused(wire.LoopStream); found || b.looking {
+	if _, found := b.unused(wire.LoopStream, "asked"); found || b.looking {
 		t.Errorf("a consumer is free: %t, and a look began: %t; want neither", found, b.looking)
 	}
 }

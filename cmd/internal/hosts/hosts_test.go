@@ -237,6 +237,7 @@ func TestAHostStaysDrainedUntilItIsNot(t *testing.T) {
 	if got := drained(); got != "gpu-1 server" {
 		t.Errorf("after it has come again, %q are drained, want both", got)
 	}
+	s.now = s.now.Add(time.Second)
 	plan := predictor.Plan{Placements: []predictor.Placement{
 		{Stage: predictor.StageID{App: "digits", Build: "1", Name: "score"}, Host: "server", Slots: 2},
 	}}

@@ -22,9 +22,9 @@ func hostsCommand(t *tool.Tool) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "hosts [FLAGS]",
 		Short: "List the machines that run stages, drain and remove them, and let others join",
-		Long: `List the machines that run stages: this one, unless "spillway server" started the stack, and those that
-joined it with "spillway agent". Each is "up" while it says so every second, and "lost" otherwise;
-one that is drained takes no new work. USED is what running attempts have of its CAPACITY.
+		Long: `List the machines that run stages: this one, unless "spillway server" started the stack, and those
+that joined it with "spillway agent". Each is "up" while it says so every second, and "lost" after
+that; one that is drained takes no new work. USED is what running attempts have of its CAPACITY.
 
 The exit code is 0, also when there are none, and 1 when no stack runs.`,
 		Example: `  spillway hosts
@@ -166,7 +166,8 @@ func removeCommand(t *tool.Tool) *cobra.Command {
 read and tell nothing from now on. Attempts that it runs are lost and run elsewhere; drain it first
 where they are to end there. It can join again with a token of "spillway hosts token".
 
-The exit code is 0, 1 when no stack runs or the machine is the stack's own, and 2 when there is none.`,
+The exit code is 0, 1 when no stack runs or the machine is the stack's own, and 2 when there is no
+such machine.`,
 		Example:           "  spillway hosts drain gpu-1 && spillway hosts remove gpu-1",
 		Args:              flag.Positional("the name of a host"),
 		ValidArgsFunction: session.Complete(t, session.HostNames),

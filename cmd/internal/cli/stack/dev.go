@@ -38,8 +38,8 @@ func devCommand(t *tool.Tool) *cobra.Command {
 		Short: "Start the whole stack on this machine and follow its runs",
 		Long: `Start Temporal, NATS, the pool, local functions and the autoscaler in one process, listening on the
 loopback interface only unless --listen says otherwise; print the addresses when a run could be
-started; and print a line for what happens until Ctrl-C. The state directory keeps everything: runs that were going on resume at the
-next start.
+started; and print a line for what happens until Ctrl-C. The state directory keeps everything: runs
+that were going on resume at the next start.
 
 Apps given with --app are built, served, and built again when their sources change. A build that
 fails prints what the compiler said, and the build before it stays in service. Runs go on with the

@@ -25,8 +25,8 @@ of the stack's own authority, made at the first start and renewed by itself, whi
 the token that they join with; or the one that --tls-certificate names. Everything else listens on
 the loopback interface only.
 
-The exit code is 0 after Ctrl-C, 1 when the stack does not start or ends by itself, and 2 when a flag
-or a variable is wrong.`,
+The exit code is 0 after Ctrl-C, 1 when the stack does not start or ends by itself, and 2 when a
+flag, a variable or an app is wrong.`,
 		Example: `  spillway server --listen 0.0.0.0:7475 --advertise train.example.com
   spillway hosts token
   spillway server --listen :7475 --tls-certificate tls.crt --tls-key tls.key`,
