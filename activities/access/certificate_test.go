@@ -46,7 +46,9 @@ func TestACertificateOfTheEngineRenewsItselfAndItsAuthorityStays(t *testing.T) {
 	dir := newDir(t)
 	open(t, dir)
 	now := time.Now()
-	options := CertificateOptions{Names: []string{"gpu.example.com", "10.0.0.7", "::1"}, Now: func() time.Time { return now }}
+	options := CertificateOptions{
+		Names: []string{"gpu.example.com", "10.0.0.7", "::1"}, Now: func() time.Time { return now },
+	}
 	c := openCertificate(t, dir, options)
 	for _, name := range options.Names {
 		if err := verify(t, c, name, now); err != nil {
@@ -171,7 +173,7 @@ func TestAUsersCertificateThatDoesNotServeIsRefused(t *testing.T) {
 		want        string
 	}{
 		"expired":         {now.Add(-2 * time.Hour), now.Add(-time.Hour), []string{"a.example.com"}, "", "has expired"},
-		"not yet":         {now.Add(time.Hour), now.Add(2 * time.Hour), []string{"a.example.com"}, "", "does not count before"},
+		"not yet":         {now.Add(time.Hour), now.Add(2 * time.Hour), []string{"a.example.com"}, "", "not count before"},
 		"another name":    {now.Add(-time.Hour), now.Add(time.Hour), []string{"b.example.com"}, "", "b.example.com"},
 		"another address": {now.Add(-time.Hour), now.Add(time.Hour), []string{"10.0.0.8"}, "", "10.0.0.8"},
 		"no key":          {now.Add(-time.Hour), now.Add(time.Hour), []string{"a.example.com"}, "tls.key", "tls.key"},
@@ -197,4 +199,3 @@ func TestAUsersCertificateThatDoesNotServeIsRefused(t *testing.T) {
 		t.Errorf("a key alone: got %v", err)
 	}
 }
-

@@ -23,7 +23,7 @@ const (
 	Owner   Caller = iota // Owner has shown the owner's token, or a session.
 	Scraper               // Scraper has shown the token of Prometheus.
 	Anyone                // Anyone has shown nothing, or had nothing to show.
-	Host                  // Host has shown the token of a host that has joined: HostOf says which. It ranks beside all others.
+	Host                  // Host has shown the token of a host that has joined, HostOfCaller; it ranks beside the others.
 )
 
 // Refusal is why a request is not answered.

@@ -153,6 +153,14 @@ func TestAttackAHostActsForAnother(t *testing.T) {
 	if err := leases.PutHost(ctx, predictor.Host{ID: "gpu-2"}); err != nil {
 		t.Fatal(err)
 	}
+	// The consumer with which the other host reads the plan.
+	reading, err := other.OrderedConsumer(ctx, wire.PlanStream, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{"$KV." + wire.PlanBucket + "." + wire.PlanKey},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := reading.CachedInfo().Name
 	encoded := func(event predictor.Event) []byte {
 		_, data, err := wire.EncodeEvent(event)
 		if err != nil {
@@ -177,40 +185,54 @@ func TestAttackAHostActsForAnother(t *testing.T) {
 	atFunction.Venue = predictor.Function
 	record, lease := wire.LoopSubject(wire.KindRecord), "$KV."+wire.HostBucket+"."
 	plan := "$KV." + wire.PlanBucket + "." + wire.PlanKey
-	for name, message := range map[string]*nats.Msg{
-		"a Record of another host":      {Subject: record, Data: encoded(recordOf("gpu-2", "r"))},
-		"a Record under another's ID":   {Subject: record, Data: encoded(recordOf(hostName, "r")), Header: nats.Header{wire.MessageIDHeader: {"r/s-1/1"}}},
-		"a Record without an ID":        {Subject: record, Data: encoded(recordOf(hostName, "r"))},
-		"a Record at a function":        {Subject: record, Data: encoded(atFunction), Header: nats.Header{wire.MessageIDHeader: {"r/s-0/1"}}},
-		"a sample of another host":      {Subject: wire.FactSubject(wire.KindSampled), Data: encoded(predictor.Sampled{Venue: predictor.Pool, Host: "gpu-2"})},
-		"a start of another host":       {Subject: wire.LoopSubject(wire.KindHostStarted), Data: encoded(predictor.HostStarted{Venue: predictor.Pool, Host: "gpu-2"})},
-		"another kind on its subject":   {Subject: record, Data: encoded(predictor.RunEnded{Run: "r"})},
-		"the end of a run":              {Subject: wire.LoopSubject(wire.KindRunEnded), Data: encoded(predictor.RunEnded{Run: "r"})},
-		"a hint":                        {Subject: wire.LoopSubject(wire.KindScheduled), Data: encoded(predictor.Scheduled{Run: "r"})},
+	withID := func(id string) nats.Header { return nats.Header{wire.MessageIDHeader: {id}} }
+	ends := nats.Header{"KV-Operation": {"PURGE"}, "Nats-Rollup": {"sub"}}
+	own, api := encoded(recordOf(hostName, "r")), "$JS.API."
+	someone := predictor.Sampled{Venue: predictor.Pool, Host: "gpu-2"}
+	anew := predictor.HostStarted{Venue: predictor.Pool, Host: "gpu-2"}
+	read, made := api+"DIRECT.GET.KV_"+wire.HostBucket+"."+lease, api+"CONSUMER.CREATE."
+	for name, message := range map[string]nats.Msg{
+		"a Record of another host":    {Subject: record, Data: encoded(recordOf("gpu-2", "r"))},
+		"a Record under another's ID": {Subject: record, Data: own, Header: withID("r/s-1/1")},
+		"a Record without an ID":      {Subject: record, Data: own},
+		"a Record at a function":      {Subject: record, Data: encoded(atFunction), Header: withID("r/s-0/1")},
+		"a sample of another host":    {Subject: wire.FactSubject(wire.KindSampled), Data: encoded(someone)},
+		"a start of another host":     {Subject: wire.LoopSubject(wire.KindHostStarted), Data: encoded(anew)},
+		"another kind on its subject": {Subject: record, Data: encoded(predictor.RunEnded{Run: "r"})},
+		"the end of a run": {
+			Subject: wire.LoopSubject(wire.KindRunEnded), Data: encoded(predictor.RunEnded{Run: "r"}),
+		},
+		"a hint": {
+			Subject: wire.LoopSubject(wire.KindScheduled), Data: encoded(predictor.Scheduled{Run: "r"}),
+		},
 		"what another's attempt prints": {Subject: "spillway.logs.r.s.t.1", Data: printed},
 		"another's lease":               {Subject: lease + "gpu-2", Data: leased("gpu-2")},
 		"another's lease under its key": {Subject: lease + hostName, Data: leased("gpu-2")},
-		"the end of another's lease":    {Subject: lease + "gpu-2", Header: nats.Header{"KV-Operation": {"PURGE"}, "Nats-Rollup": {"sub"}}},
+		"the end of another's lease":    {Subject: lease + "gpu-2", Header: ends},
 		"a plan":                        {Subject: plan, Data: []byte(`{}`)},
 		"the leader's lease":            {Subject: "$KV." + wire.LeaseBucket + "." + wire.LeaseKey, Data: []byte(`{}`)},
 		"an event":                      {Subject: "events.own", Data: []byte(`{}`)},
 		"a result":                      {Subject: "spillway.results.a.b.c", Data: []byte(`{}`)},
-		"another's lease, to read":      {Subject: "$JS.API.DIRECT.GET.KV_" + wire.HostBucket + "." + lease + "gpu-2"},
-		"its own lease, to read":        {Subject: "$JS.API.DIRECT.GET.KV_" + wire.HostBucket + "." + lease + hostName},
-		"the loop, to read":             {Subject: "$JS.API.CONSUMER.CREATE." + wire.LoopStream + ".mine." + record, Data: []byte(`{}`)},
-		"all keys of the plan's bucket": {Subject: "$JS.API.CONSUMER.CREATE." + wire.PlanStream + ".mine.$KV." + wire.PlanBucket + ".>", Data: []byte(`{}`)},
-		"the consumer of another host":  {Subject: "$JS.API.CONSUMER.DELETE." + wire.PlanStream + ".host-1-0"},
-		"what results there are":        {Subject: "$JS.API.STREAM.INFO." + wire.ResultStream},
-		"which streams there are":       {Subject: "$JS.API.STREAM.NAMES"},
-		"the removal of the plan":       {Subject: "$JS.API.STREAM.PURGE." + wire.PlanStream},
-		"a stream of its own":           {Subject: "$JS.API.STREAM.CREATE.MINE", Data: []byte(`{"name":"MINE","subjects":["events.>"]}`)},
+		"another's lease, to read":      {Subject: read + "gpu-2"},
+		"its own lease, to read":        {Subject: read + hostName},
+		"the loop, to read":             {Subject: made + wire.LoopStream + ".mine." + record, Data: []byte(`{}`)},
+		"all keys of the plan's bucket": {
+			Subject: made + wire.PlanStream + ".mine.$KV." + wire.PlanBucket + ".>", Data: []byte(`{}`),
+		},
+		"the consumer of another host": {Subject: api + "CONSUMER.DELETE." + wire.PlanStream + "." + theirs},
+		"what results there are":       {Subject: api + "STREAM.INFO." + wire.ResultStream},
+		"which streams there are":      {Subject: api + "STREAM.NAMES"},
+		"the removal of the plan":      {Subject: api + "STREAM.PURGE." + wire.PlanStream},
+		"a stream of its own": {
+			Subject: api + "STREAM.CREATE.MINE", Data: []byte(`{"name":"MINE","subjects":["events.>"]}`),
+		},
 	} {
 		message.Reply = host.Conn().NewInbox()
 		answers, err := host.Conn().SubscribeSync(message.Reply)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := host.Conn().PublishMsg(message); err != nil {
+		if err := host.Conn().PublishMsg(&message); err != nil {
 			t.Fatal(err)
 		}
 		// What NATS itself refuses has no answer: one to a question behind it says that none comes any more.
@@ -225,11 +247,11 @@ func TestAttackAHostActsForAnother(t *testing.T) {
 	if got := natstest.Messages(t, engine, wire.LoopStream); got != 0 {
 		t.Errorf("the loop has %d messages, want none", got)
 	}
-	own, err := loop.NewLeases(ctx, engine, nil)
+	known, err := loop.NewLeases(ctx, engine, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	living, err := own.Hosts(ctx)
+	living, err := known.Hosts(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

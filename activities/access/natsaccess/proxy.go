@@ -1,7 +1,7 @@
 // Package natsaccess lets tenants into an embedded NATS server: the workflow workers of users' builds, and hosts that
-// have joined. Each comes into an account of its own, whose requests pass a proxy. NATS checks on which subject a client
-// publishes, but neither where it wants the answer, nor what a consumer may be like, nor whose run or host a message
-// tells of, nor how much one client sends; the proxy does.
+// have joined. Each comes into an account of its own, whose requests pass a proxy. NATS checks on which subject a
+// client publishes, but neither where it wants the answer, nor what a consumer may be like, nor whose run or host a
+// message tells of, nor how much one client sends; the proxy does.
 //
 //	client -> account of its tenant -> service import -> Proxy -> account of the engine -> JetStream
 //

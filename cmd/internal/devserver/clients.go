@@ -30,8 +30,8 @@ const (
 )
 
 // natsClients says who may connect to NATS. Parts of this process, which come over a pipe, and the owner of the state
-// directory may do everything, the workflow worker of a build and a host that has joined what they need, and nobody else
-// anything.
+// directory may do everything, the workflow worker of a build and a host that has joined what they need, and nobody
+// else anything.
 type natsClients struct {
 	keys   *access.Keys
 	logger *slog.Logger

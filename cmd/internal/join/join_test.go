@@ -17,7 +17,8 @@ func TestATokenIsReadAsItIsPrinted(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"nothing": "", "a secret alone": "a-Secret_1", "a digest alone": strings.Repeat("0a", 32),
-		"a digest that is too short": strings.Repeat("0a", 31) + ".secret", "a token with more behind it": token.String() + " x",
+		"a digest that is too short": strings.Repeat("0a", 31) + ".secret",
+		"a token with more behind":   token.String() + " x",
 	} {
 		if _, err := join.ParseToken(text); err == nil {
 			t.Errorf("%s was taken", name)

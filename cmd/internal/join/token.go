@@ -37,8 +37,8 @@ func ParseToken(text string) (t Token, err error) {
 }
 
 // ErrOtherAuthority says that a server's certificate is not of the authority that a token names.
-var ErrOtherAuthority = errors.New("the server has another certificate than the token was made for: either the token is " +
-	"of another server, or somebody stands between; take it anew with `spillway hosts token` on the server")
+var ErrOtherAuthority = errors.New("the server has another certificate than the token was made for: either the token " +
+	"is of another server, or somebody stands between; take it anew with `spillway hosts token` on the server")
 
 // Trust returns the configuration of a client that connects to server, a name or an address, and believes in the
 // certificate whose digest the token names, and in nothing else. The server's answer brings the certificate.

@@ -15,8 +15,8 @@ import (
 type Hosts interface {
 	// Hosts lists all hosts by name: those that have joined, and those that have a lease.
 	Hosts(ctx context.Context) ([]Host, error)
-	// Join lets a host in that shows a token to join with, or its own. Errors: StatusConflict where it cannot be used as it
-	// is, StatusUnauthorized for another token, StatusTooManyRequests after several of those, StatusNotFound where the
+	// Join lets a host in that shows a token to join with, or its own. Errors: StatusConflict where it cannot be used as
+	// it is, StatusUnauthorized for another token, StatusTooManyRequests after several of those, StatusNotFound where the
 	// engine has no port for other machines.
 	Join(ctx context.Context, bearer string, way Way, request join.Request) (join.Answer, error)
 	// JoinToken is what a host joins with: another one from now on where renew is set. StatusNotFound as for Join.

@@ -79,7 +79,8 @@ type Server struct {
 // New returns a Server.
 func New(options Options) *Server {
 	s := &Server{
-		engine: options.Engine, keys: options.Keys, names: options.Names, hostOf: options.HostOf, artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready,
+		engine: options.Engine, keys: options.Keys, names: options.Names, hostOf: options.HostOf,
+		artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready,
 		logger: options.Logger,
 		room:   room{most: options.ArtifactsMax, usage: options.ArtifactsUsage}, pace: usualPace(),
 		closing: make(chan struct{}),
