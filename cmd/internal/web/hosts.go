@@ -89,7 +89,7 @@ func (s *Server) hostRoutes() []route {
 	joining := asking(s, "POST", join.Path, "Lets a host join, which shows as bearer what it joins with or its own token.",
 		s.joinHost).taking(join.Request{Host: "gpu-1", Instance: "4XKEXAMPLE", Version: "v0.1.0", Platform: "linux/amd64"}).
 		refusing(http.StatusUnauthorized, notFound, conflict, http.StatusTooManyRequests)
-	joining.needs, joining.maxBody, joining.bearer = access.Anyone, joinLimit, true
+	joining.needs, joining.maxBody, joining.bearer, joining.silent = access.Anyone, joinLimit, true, true
 	return []route{
 		asking(s, "GET", "/api/v1/hosts", "Lists the hosts that have joined or have a lease.", s.hosts),
 		joining,
