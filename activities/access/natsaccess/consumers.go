@@ -117,7 +117,8 @@ func (t *tenant) create(place string, data []byte) (*nats.Msg, error) {
 }
 
 // unused returns a consumer of stream that is not there, for one that was asked for by a name. Where none is known to
-// be, the server is asked, and who asks again later learns what it has said: meanwhile the tenant's other requests go on.
+// be, the server is asked, and who asks again later learns what it has said: meanwhile the tenant's other requests go
+// on.
 func (t *tenant) unused(stream, asked string) (unused consumer, found bool) {
 	select {
 	case gone := <-t.gone:

@@ -17,7 +17,7 @@ func TestABuildThatIsClosedBeginsNoLook(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &tenant{
-		account: &account{kind: builds}, connection: connection, consumers: map[consumer]int{},
+		kind: builds, account: &account{kind: builds}, connection: connection, consumers: map[consumer]int{},
 		gone: make(chan map[consumer]int, 1),
 	}
 	for _, consumer := range b.account.consumers() {

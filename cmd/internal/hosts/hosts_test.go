@@ -169,12 +169,15 @@ func TestWhoMayNotJoinIsToldWhy(t *testing.T) {
 		"no name":            {s.request("", "a"), http.StatusBadRequest, "cannot be called"},
 		"a name of subjects": {s.request("a.>", "a"), http.StatusBadRequest, "cannot be called"},
 		"no instance":        {s.request("gpu-9", ""), http.StatusBadRequest, "which start"},
-		"too old": {change(func(r *join.Request) { r.Version = "v0.3.0" }), http.StatusConflict,
-			"install v0.5.0 on the host"},
-		"too new": {change(func(r *join.Request) { r.Version = "v0.7.0" }), http.StatusConflict,
-			"install v0.5.0 on the host"},
-		"a clock that is ahead": {change(func(r *join.Request) { r.At = s.now.Add(5 * time.Minute) }), http.StatusConflict,
-			"5m0s ahead"},
+		"too old": {
+			change(func(r *join.Request) { r.Version = "v0.3.0" }), http.StatusConflict, "install v0.5.0 on the host",
+		},
+		"too new": {
+			change(func(r *join.Request) { r.Version = "v0.7.0" }), http.StatusConflict, "install v0.5.0 on the host",
+		},
+		"a clock that is ahead": {
+			change(func(r *join.Request) { r.At = s.now.Add(5 * time.Minute) }), http.StatusConflict, "5m0s ahead",
+		},
 	} {
 		_, err := s.join(s.secret.Text(), c.request)
 		if statusOf(err) != c.status || !strings.Contains(err.Error(), c.said) || strings.Contains(err.Error(), "\n") {

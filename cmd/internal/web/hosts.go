@@ -85,25 +85,6 @@ type joinTokenBody struct {
 // joinLimit bounds what a host sends that joins.
 const joinLimit = 16 << 10
 
-func (s *Server) hostRoutes() []route {
-	joining := asking(s, "POST", join.Path, "Lets a host join, which shows as bearer what it joins with or its own token.",
-		s.joinHost).taking(join.Request{Host: "gpu-1", Instance: "4XKEXAMPLE", Version: "v0.1.0", Platform: "linux/amd64"}).
-		refusing(http.StatusUnauthorized, notFound, conflict, http.StatusTooManyRequests)
-	joining.needs, joining.maxBody, joining.bearer, joining.silent = access.Anyone, joinLimit, true, true
-	return []route{
-		asking(s, "GET", "/api/v1/hosts", "Lists the hosts that have joined or have a lease.", s.hosts),
-		joining,
-		asking(s, "POST", "/api/v1/hosts/token", "Returns what a host joins with, or another one from now on.", s.joinToken).
-			taking(joinTokenBody{Renew: true}).refusing(notFound),
-		asking(s, "POST", "/api/v1/hosts/{host}/drain", "Has a host take no new work; what runs there goes on.",
-			s.drainHost(true)).taking(nothing{}).refusing(notFound),
-		asking(s, "POST", "/api/v1/hosts/{host}/undrain", "Has a host that was drained take work again.",
-			s.drainHost(false)).taking(nothing{}).refusing(notFound),
-		asking(s, "DELETE", "/api/v1/hosts/{host}", "Forgets a host that has joined: its token does not count any more.",
-			s.removeHost).refusing(notFound, conflict),
-	}
-}
-
 // hosts answers GET /api/v1/hosts.
 func (s *Server) hosts(r *http.Request) (hostsAnswer, error) {
 	hosts, err := s.engine.Hosts(r.Context())

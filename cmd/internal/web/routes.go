@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -255,6 +256,37 @@ func (s *Server) spaceRoutes() []route {
 		asking(s, "POST", "/api/v1/collections", "Removes the artifacts that nothing needs any more, or says which would go.",
 			s.collect).
 			taking(collectionBody{DryRun: true}),
+	}
+}
+
+func (s *Server) hostRoutes() []route {
+	joining := asking(s, "POST", "/api/v1/hosts/join",
+		"Lets a host join, which shows as bearer what it joins with or its own token.", s.joinHost).taking(join.Request{Host: "gpu-1", Instance: "4XKEXAMPLE", Version: "v0.1.0", Platform: "linux/amd64"}).
+		refusing(http.StatusUnauthorized, notFound, conflict, http.StatusTooManyRequests)
+	joining.needs, joining.maxBody, joining.bearer, joining.silent = access.Anyone, joinLimit, true, true
+	return []route{
+		asking(s, "GET", "/api/v1/hosts", "Lists the hosts that have joined or have a lease.", s.hosts),
+		joining,
+		asking(s, "POST", "/api/v1/hosts/token", "Returns what a host joins with, or another one from now on.", s.joinToken).
+			taking(joinTokenBody{Renew: true}).refusing(notFound),
+		asking(s, "POST", "/api/v1/hosts/{host}/drain", "Has a host take no new work; what runs there goes on.",
+			s.drainHost(true)).taking(nothing{}).refusing(notFound),
+		asking(s, "POST", "/api/v1/hosts/{host}/undrain", "Has a host that was drained take work again.",
+			s.drainHost(false)).taking(nothing{}).refusing(notFound),
+		asking(s, "DELETE", "/api/v1/hosts/{host}", "Forgets a host that has joined: its token does not count any more.",
+			s.removeHost).refusing(notFound, conflict),
+	}
+}
+
+func (s *Server) tokenRoutes() []route {
+	if s.issued == nil {
+		return nil
+	}
+	return []route{
+		asking(s, "GET", "/api/v1/tokens", "Lists for whom tokens were made.", s.tokens).ofOwners(),
+		asking(s, "POST", "/api/v1/tokens", "Makes a token for somebody, with a role.", s.makeToken).
+			taking(NewToken{Name: "ci", Role: "operator"}).refusing(conflict),
+		asking(s, "DELETE", "/api/v1/tokens/{name}", "Has a token count no more.", s.revokeToken).refusing(notFound),
 	}
 }
 

@@ -33,18 +33,6 @@ type tokensAnswer struct {
 	Tokens []IssuedToken `json:"tokens"`
 }
 
-func (s *Server) tokenRoutes() []route {
-	if s.issued == nil {
-		return nil
-	}
-	return []route{
-		asking(s, "GET", "/api/v1/tokens", "Lists for whom tokens were made.", s.tokens).ofOwners(),
-		asking(s, "POST", "/api/v1/tokens", "Makes a token for somebody, with a role.", s.makeToken).
-			taking(NewToken{Name: "ci", Role: "operator"}).refusing(conflict),
-		asking(s, "DELETE", "/api/v1/tokens/{name}", "Has a token count no more.", s.revokeToken).refusing(notFound),
-	}
-}
-
 // tokens answers GET /api/v1/tokens.
 func (s *Server) tokens(*http.Request) (tokensAnswer, error) {
 	answer := tokensAnswer{Tokens: []IssuedToken{}}

@@ -13,8 +13,8 @@ import (
 
 // addListen adds the flags of the port for other machines.
 func addListen(to *engine.ListenConfig, flags *pflag.FlagSet) {
-	flags.Var(endpoint{&to.Address}, "listen", "`HOST:PORT` at which other machines reach this one, over TLS: hosts that "+
-		"join, the API and the page; 0.0.0.0:7475 is every address (default none: this machine only)")
+	flags.Var(endpoint{&to.Address}, "listen", "`ADDRESS`, host and port, at which other machines reach this one, over "+
+		"TLS: hosts that join, the API and the page; such as 0.0.0.0:7475 (default none: this machine only)")
 	flags.Var(names{&to.Advertise}, "advertise", "`NAME` or address by which they reach it; may be given several times "+
 		"(default the name of this machine, and the addresses that are listened on)")
 	flags.StringVar(&to.CertificateFile, "tls-certificate", "", "`FILE` of the certificate of that port, as PEM, with "+

@@ -82,7 +82,6 @@ joined go on: each has a token of its own, which counts until "spillway hosts re
 
 The exit code is 0, 1 when no stack runs, and 2 when it listens for no other machine (--listen).`,
 		Example: `  spillway hosts token > token
-  spillway agent --join https://train.example.com:7475 --token-file token    on the other machine
   spillway hosts token --new > token`,
 		Args:              flag.Positional(),
 		ValidArgsFunction: cobra.NoFileCompletions,
