@@ -22,9 +22,9 @@ func Commands(t *tool.Tool) []*cobra.Command {
 		Use:   "token COMMAND",
 		Short: "Make tokens with roles for others, list and revoke them",
 		Long: `Make tokens for people and programs that ask the API of this stack, here or at the port for other
-machines (--listen). Each has a role: a viewer reads all; an operator starts and steers runs as well,
-commands among them; an admin may do everything. The log has a line for each change that somebody
-asked for, with the name of the token.`,
+machines (--listen). Each has a role: a viewer reads all; an operator starts and steers runs as
+well, commands among them; an admin may do everything. The log has a line for each change that
+somebody asked for, with the name of the token.`,
 		Example: `  spillway token create --name grafana --role viewer
   spillway token list
   spillway token revoke grafana`,
@@ -40,8 +40,8 @@ func createCommand(t *tool.Tool) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "create --name NAME [FLAGS]",
 		Short: "Make a token for somebody and print it",
-		Long: `Make a token for a person or a program and print it, once: the stack keeps its digest only. Send it as
-"Authorization: Bearer TOKEN".
+		Long: `Make a token for a person or a program and print it, once: the stack keeps its digest only. Send it
+as "Authorization: Bearer TOKEN".
 
 The exit code is 0, 1 when no stack runs, and 2 when there is a token of that name.`,
 		Example: `  spillway token create --name grafana --role viewer > grafana.token
