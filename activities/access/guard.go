@@ -20,10 +20,12 @@ type Caller int
 
 // Callers.
 const (
-	Owner   Caller = iota // Owner has shown the owner's token, or a session.
-	Scraper               // Scraper has shown the token of Prometheus.
-	Anyone                // Anyone has shown nothing, or had nothing to show.
-	Host                  // Host has shown the token of a host that has joined, HostOfCaller; it ranks beside the others.
+	Owner    Caller = iota // Owner has shown the owner's token, a session, or a token that was made for an admin.
+	Operator               // Operator has shown a token with which runs are started and steered.
+	Viewer                 // Viewer has shown a token with which all is read.
+	Scraper                // Scraper has shown the token of Prometheus.
+	Anyone                 // Anyone has shown nothing, or had nothing to show.
+	Host                   // Host has shown the token of a host that has joined, HostOfCaller; it ranks beside the others.
 )
 
 // Refusal is why a request is not answered.
@@ -46,6 +48,8 @@ func (r *Refusal) Advice() string { return r.Hint }
 type Guard struct {
 	// Keys tell who is who; nil knows nobody, so that only what Needs leaves to Anyone is answered.
 	Keys *Keys
+	// Tokens are those that were made for others than the owner; nil for none.
+	Tokens *Tokens
 	// Names are the names and addresses by which the engine is reached over TLS, whatever the port; empty for none.
 	Names []string
 	// Hosts says of which host, that has joined, a token is; nil knows none. Their tokens count over TLS only.
@@ -60,7 +64,8 @@ type Guard struct {
 
 // Rule is what a Guard asks of a request. The zero value is for the owner alone and asks nothing else.
 type Rule struct {
-	// Needs is who may make it: Anyone, Scraper and the owner, or the owner alone.
+	// Needs is who may make it, and those before it in the order of callers may, too: the owner alone, operators, viewers,
+	// Prometheus, or Anyone.
 	Needs Caller
 	// Hosts says that hosts may make it as well.
 	Hosts bool
@@ -84,7 +89,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if g.Rule != nil {
 			rule = g.Rule(r)
 		}
-		caller, host, refusal := g.admit(w, r, rule)
+		caller, name, refusal := g.admit(w, r, rule)
 		if refusal != nil {
 			if r.ContentLength != 0 {
 				header.Set("Connection", "close") // what is left of its body is not waited for
@@ -101,7 +106,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if rule.MaxBody > 0 {
 			r.Body = http.MaxBytesReader(w, r.Body, rule.MaxBody)
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, asking{caller, host})))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, asking{caller, name})))
 	})
 }
 
@@ -120,10 +125,10 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal)
 // callerKey is that of who asks, in the context of a request.
 type callerKey struct{}
 
-// asking is who asks: host is empty but for a Host.
+// asking is who asks: name is that of a Host, or for whom a token was made; empty for all others.
 type asking struct {
 	caller Caller
-	host   string
+	name   string
 }
 
 // CallerOf returns who makes the request that ctx is of; Anyone where no Guard has looked.
@@ -137,18 +142,38 @@ func CallerOf(ctx context.Context) Caller {
 // HostOfCaller returns the name of the host that makes the request that ctx is of; empty where CallerOf is not Host.
 func HostOfCaller(ctx context.Context) string {
 	asks, _ := ctx.Value(callerKey{}).(asking)
-	return asks.host
+	if asks.caller != Host {
+		return ""
+	}
+	return asks.name
+}
+
+// NameOfCaller says in words who makes the request that ctx is of, for a line about what was changed.
+func NameOfCaller(ctx context.Context) string {
+	asks, known := ctx.Value(callerKey{}).(asking)
+	switch {
+	case !known || asks.caller == Anyone:
+		return "anyone"
+	case asks.caller == Host:
+		return "host " + asks.name
+	case asks.name != "":
+		return asks.name
+	case asks.caller == Owner:
+		return "owner"
+	default:
+		return "metrics"
+	}
 }
 
 // admit says who asks, or why the request is refused.
-func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (caller Caller, host string, no *Refusal) {
+func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (caller Caller, name string, no *Refusal) {
 	if refusal := g.admitHost(r); refusal != nil {
 		return Anyone, "", refusal
 	}
 	if refusal := admitOrigin(r); refusal != nil {
 		return Anyone, "", refusal
 	}
-	caller, host, refusal := g.identify(w, r)
+	caller, name, refusal := g.identify(w, r)
 	switch {
 	case caller == Host && (rule.Hosts || rule.Needs == Anyone), caller != Host && caller <= rule.Needs:
 	case refusal != nil:
@@ -159,10 +184,7 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (caller
 			"ask with the owner's token",
 		}
 	default:
-		return Anyone, "", &Refusal{
-			http.StatusForbidden, "the token of Prometheus reads /metrics and nothing else",
-			"show the token in the file " + TokenFile + " of the state directory",
-		}
+		return Anyone, "", tooLittle(caller)
 	}
 	if refusal := admitContent(r, rule.Content); refusal != nil {
 		return Anyone, "", refusal
@@ -170,7 +192,20 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (caller
 	if rule.MaxBody > 0 && r.ContentLength > rule.MaxBody {
 		return Anyone, "", TooLarge(rule.MaxBody)
 	}
-	return caller, host, nil
+	return caller, name, nil
+}
+
+// tooLittle is the refusal of who may make other requests.
+func tooLittle(caller Caller) *Refusal {
+	const advice = "show the token in the file " + TokenFile + " of the state directory"
+	switch caller {
+	case Viewer:
+		return &Refusal{http.StatusForbidden, "a viewer's token reads, and changes nothing", "ask with an operator's"}
+	case Operator:
+		return &Refusal{http.StatusForbidden, "an operator's token starts and steers runs, and nothing else", advice}
+	default:
+		return &Refusal{http.StatusForbidden, "the token of Prometheus reads /metrics and nothing else", advice}
+	}
 }
 
 // admitHost refuses a request that was made to another name than those under which its listener is reached, and where
@@ -246,7 +281,7 @@ func admitOrigin(r *http.Request) *Refusal {
 }
 
 // identify says who asks; where that is Anyone, the refusal is for who must be more.
-func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (caller Caller, host string, no *Refusal) {
+func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (caller Caller, name string, no *Refusal) {
 	const advice = "in a browser, open the link that `spillway open` prints; elsewhere send the header \"Authorization: " +
 		"Bearer TOKEN\" with the token " +
 		"in the file " + TokenFile + " of the state directory"
@@ -260,6 +295,9 @@ func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (caller Caller,
 	case given && g.Keys.IsMetricsToken(shown):
 		return Scraper, "", nil
 	case given:
+		if name, role, known := g.Tokens.of(shown); known {
+			return role, name, nil
+		}
 		if g.Hosts != nil && r.TLS != nil {
 			if host, known := g.Hosts(shown); known {
 				return Host, host, nil

@@ -113,7 +113,7 @@ func keep(root *os.Root, dir, name, line string) error {
 
 // Write keeps what is for one tool and holds a credential, such as the configuration of the nats command, in the file
 // name of the state directory dir, which only its owner can read, and ends it with a line feed. Name is NATSFile,
-// TemporalFile, PointerFile or JoinFile. A file that says the same stays.
+// TemporalFile, PointerFile, JoinFile or TokensFile. A file that says the same stays.
 func Write(dir, name, content string) error {
 	root, err := openOwn(dir)
 	if err != nil {

@@ -33,6 +33,7 @@ type ListenConfig struct {
 
 // outside is what an engine has for other machines.
 type outside struct {
+	tokens      *access.Tokens
 	hosts       *hosts.Registry
 	secret      *access.JoinSecret  // nil where there is no port
 	certificate *access.Certificate // likewise
@@ -41,6 +42,9 @@ type outside struct {
 // openOutside reads which hosts have joined, and the certificate of the port.
 func openOutside(f *venues) (o outside, err error) {
 	keys := f.servers.Keys()
+	if o.tokens, err = access.OpenTokens(f.config.StateDir); err != nil {
+		return o, err
+	}
 	if f.config.Listen.Address != "" {
 		if o.secret, err = access.OpenJoinSecret(f.config.StateDir); err != nil {
 			return o, err

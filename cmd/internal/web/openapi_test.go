@@ -74,7 +74,7 @@ func served(t *testing.T) (*web.Server, *webtest.Engine, described, string) {
 		t.Fatal(err)
 	}
 	server := web.New(web.Options{
-		Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed, Artifacts: store,
+		Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed, Artifacts: store, Tokens: accesstest.Tokens(t),
 		Metrics: http.NotFoundHandler(),
 	})
 	status, text := ask(t, server, "GET", "/api/v1/openapi.json", "", nil)
