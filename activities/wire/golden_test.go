@@ -55,7 +55,7 @@ var (
 			PredictedBusySeconds: 0.4, BusySeconds: 0.44, PeakFLOPS: 6e13,
 		}},
 		Alternatives: []predictor.TrainingAlternative{{
-			Partitions: 1, MicroBatches: 1, StepSeconds: 0.9,
+			Replicas: 2, Partitions: 1, MicroBatches: 1, StepSeconds: 0.9,
 			PeakBytes: 3 * quantity.GiB, Reason: "it does not fit",
 		}},
 		Reason: "the fastest that fits",

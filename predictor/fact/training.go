@@ -94,6 +94,8 @@ type TrainingPart struct {
 
 // TrainingAlternative is a plan that was considered.
 type TrainingAlternative struct {
+	// Replicas is how many copies of the parts it has; 0 and 1 are one.
+	Replicas     int     `json:"replicas,omitempty"`
 	Partitions   int     `json:"partitions"`
 	MicroBatches int     `json:"micro_batches"`
 	StepSeconds  float64 `json:"step_seconds"`
@@ -141,8 +143,8 @@ func (t Training) Validate() error {
 			t.PredictedStepSeconds, maxStepSeconds)
 	case !(t.FLOPs >= 0) || math.IsInf(t.FLOPs, 0):
 		return fmt.Errorf("a step of %g operations: give a number from 0", t.FLOPs)
-	case t.Replicas < 0 || t.Replicas > maxTrainingParts:
-		return fmt.Errorf("%d replicas: give 0 to %d", t.Replicas, maxTrainingParts)
+	case t.Replicas < 0 || t.Replicas > maxTrainingWorkers:
+		return fmt.Errorf("%d replicas: give 0 to %d", t.Replicas, maxTrainingWorkers)
 	case t.Workers < 0 || t.Workers > maxTrainingWorkers:
 		return fmt.Errorf("%d workers: give 0 to %d", t.Workers, maxTrainingWorkers)
 	case !duration(t.ExchangeSeconds):
@@ -169,8 +171,8 @@ func (t Training) Validate() error {
 		}
 	}
 	for i, other := range t.Alternatives {
-		if other.Partitions < 0 || other.MicroBatches < 0 || other.PeakBytes < 0 || !duration(other.StepSeconds) ||
-			len(other.Reason) > maxTrainingText {
+		if other.Replicas < 0 || other.Partitions < 0 || other.MicroBatches < 0 || other.PeakBytes < 0 ||
+			!duration(other.StepSeconds) || len(other.Reason) > maxTrainingText {
 			return fmt.Errorf("alternative %d: a number is negative or not finite, or its reason longer than %s", i,
 				quantity.Bytes(maxTrainingText))
 		}

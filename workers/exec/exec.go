@@ -91,6 +91,9 @@ type Probe struct {
 	// they are not known.
 	Validates bool
 	Metrics   []string
+	// Statistics is the name of the first operation that computes statistics over the samples that pass together, as
+	// batch normalization does, so that replicas learn otherwise than one process; empty without one.
+	Statistics string
 }
 
 // Fetching is what it takes to fetch some samples.
@@ -319,6 +322,41 @@ var _ Stepper = (*Engine)(nil)
 type Distributor interface {
 	// Distributes refuses what is installed where it cannot train replicas.
 	Distributes(ctx context.Context) error
+}
+
+// Exchanger is a [Distributor] that can measure what replicas send each other. Its method is safe for concurrent use.
+type Exchanger interface {
+	Distributor
+	// Exchange measures it among ranks on these devices, two or more, one each, as long as nothing else runs there.
+	Exchange(ctx context.Context, devices []Device) (Exchange, error)
+}
+
+// Exchange is what it costs that ranks exchange tensors, all at once. The zero value costs nothing.
+type Exchange struct {
+	// Ranks is among how many it was measured, from 2; 0 where it was not.
+	Ranks int
+	// AllReduce sums a tensor that each rank has, Gather collects one of which each has a piece, and Scatter sums one into
+	// such pieces; the bytes are those of the whole tensor. Send takes a tensor from one rank to another.
+	AllReduce, Gather, Scatter, Send Transfer
+	// Step is what a step of replicas takes besides, in seconds, whatever their model is.
+	Step float64
+	// Hidden is the part of an exchange that passes beside computation, from 0 to 1: none where it takes the same cores.
+	Hidden float64
+	// Process is what the process of a rank holds besides [Probe.Base] once it has met others, Scratch how many bytes an
+	// exchange takes for each of its tensor.
+	Process quantity.Bytes
+	Scratch float64
+}
+
+// Transfer is how long a tensor takes, in seconds: Fixed for any, and EachByte for each of its bytes.
+type Transfer struct{ Fixed, EachByte float64 }
+
+// At is the time of a tensor of so many bytes; 0 for none.
+func (t Transfer) At(bytes float64) float64 {
+	if bytes <= 0 {
+		return 0
+	}
+	return t.Fixed + t.EachByte*bytes
 }
 
 // Examiner is a pipeline that can tell which tensor made the loss or the gradients of a step infinite or not numbers.

@@ -48,6 +48,8 @@ type model struct {
 	// not known.
 	validates bool
 	metrics   []string
+	// statistics is the name of an operation that computes statistics over the samples that pass together; empty without.
+	statistics string
 	// flops is what the forward pass of a sample takes, peaks what a device of a class does at most in a second; 0 where
 	// they are not known.
 	flops float64
@@ -322,7 +324,8 @@ func (p *prober) learn(class string, small, large exec.Probe, made *performance)
 		*m = model{
 			classes: map[string][]work{}, performances: map[string]performance{}, digest: large.Model,
 			flops: large.FLOPs / float64(max(large.Samples, 1)), peaks: map[string]float64{},
-			dataset: large.Dataset, validates: large.Validates, metrics: large.Metrics, base: large.Base,
+			dataset: large.Dataset, validates: large.Validates, metrics: large.Metrics,
+			statistics: large.Statistics, base: large.Base,
 			order: order, rank: make([]int, len(order)),
 		}
 		for i, op := range order {

@@ -193,9 +193,12 @@ func (s setup) gradients(home, place, count []int, each float64) (own, waiting [
 // tensors is what the tensors of a part take at most, by what its operations take, in bytes.
 func (s setup) tensors(p part, t traffic, kept, gradient float64, microBatches int, recompute bool) float64 {
 	cuda, flight := p.device.Kind == exec.CUDA, float64(p.flight)
-	standing := p.parameters*(1+s.state/parameterBytes) + p.buffer + t.library
+	parameters, state, gradients, whole := s.holding(p)
+	standing := parameters + state + p.buffer + t.library
 	leaving := 0.0
 	switch {
+	case s.count() > 1: // torch.distributed.pipelining has memory for each of a step
+		standing += float64(microBatches) * (t.in + t.out)
 	case cuda:
 		standing += flight * t.in
 		leaving = t.out
@@ -211,10 +214,10 @@ func (s setup) tensors(p part, t traffic, kept, gradient float64, microBatches i
 	}
 	earlier := 0.0 // gradients that are there in the forward pass with most micro-batches in flight
 	if microBatches > p.flight {
-		earlier = p.parameters
+		earlier = gradients
 	}
 	most := max(
-		standing+(flight-1)*beside+leaving+t.first,
+		standing+(flight-1)*beside+leaving+t.first-s.spares(p, whole),
 		standing+(flight-1)*beside+earlier+t.forward,
 	)
 	later := flight
@@ -222,9 +225,9 @@ func (s setup) tensors(p part, t traffic, kept, gradient float64, microBatches i
 		later--
 	}
 	if later > 0 {
-		most = max(most, standing+(later-1)*beside+leaving+p.parameters+t.backward)
+		most = max(most, standing+(later-1)*beside+leaving+gradients+whole+t.backward)
 	}
-	stepping := standing + p.parameters
+	stepping := standing + gradients
 	if !s.model.measured { // what follows is torch's
 		return max(most, stepping)
 	}

@@ -93,6 +93,10 @@ func (j Job) checkNumbers() error {
 	if j.Executor == nil {
 		problems = append(problems, errors.New("there is no executor"))
 	}
+	replicas := j.Replicas
+	if replicas == AutoReplicas {
+		replicas = 0
+	}
 	for _, n := range []struct {
 		name  string
 		value int64
@@ -101,7 +105,7 @@ func (j Job) checkNumbers() error {
 		{"partitions", int64(j.Partitions), mostBatch},
 		{"batch", int64(j.Batch), mostBatch},
 		{"micro-batches", int64(j.MicroBatches), mostBatch},
-		{"replicas", int64(j.Replicas), mostBatch},
+		{"replicas", int64(replicas), mostReplicas},
 		{"steps", j.Steps, math.MaxInt64},
 		{"steps between evaluations", j.EvaluateEvery, math.MaxInt64},
 		{"patience", int64(j.Patience), math.MaxInt64},

@@ -47,7 +47,10 @@ type wishes struct {
 	Compile      bool           `json:"compile,omitempty"`
 	Optimizer    exec.Optimizer `json:"optimizer"`
 	Clipped      bool           `json:"clipped"`
-	Recompute    string         `json:"recompute"`
+	// Replicas is [Job.Replicas], and 0 of one; Sharding is [Job.Sharding].
+	Replicas  int           `json:"replicas,omitempty"`
+	Sharding  exec.Sharding `json:"sharding,omitempty"`
+	Recompute string        `json:"recompute"`
 	// Beside says that checkpoints are copied beside the steps.
 	Beside bool `json:"checkpoints_beside"`
 	// DataWorkers is [Job.DataWorkers], Best [Job.Best], whose metric a probe looks for.
@@ -72,7 +75,13 @@ func wishesOf(job Job, devices deviceSet) wishes {
 		Executor: job.Executor.Name(), Partitions: job.Partitions, Batch: job.Batch, MicroBatches: job.MicroBatches,
 		Schedule: job.Schedule, Precision: job.Precision, Compile: job.Compile, Optimizer: job.Optimizer,
 		Clipped: job.ClipNorm > 0, Recompute: job.Recompute, Beside: job.CheckpointEvery >= 0, DataWorkers: job.DataWorkers,
-		Best: job.Best,
+		Best: job.Best, Replicas: job.Replicas, Sharding: job.Sharding,
+	}
+	if job.Replicas == 1 {
+		w.Replicas = 0
+	}
+	if !job.sharded() && w.Replicas == 0 { // of one, nothing is divided whatever the word
+		w.Sharding = ""
 	}
 	for i, d := range devices.all {
 		one := wishedDevice{Kind: exec.CPU, Threads: d.Threads}
@@ -100,6 +109,11 @@ func (w wishes) differ(other wishes) (names []string) {
 		return found
 	}
 	mine, others := fields(w), fields(other)
+	for name := range others {
+		if _, both := mine[name]; !both {
+			names = append(names, name)
+		}
+	}
 	for name, value := range mine {
 		if !bytes.Equal(value, others[name]) {
 			names = append(names, name)
@@ -109,8 +123,7 @@ func (w wishes) differ(other wishes) (names []string) {
 	return names
 }
 
-// kept is the plan as checkpoints keep it; nil where it is made anew each time, as of replicas, and where it has
-// numbers that JSON has not.
+// kept is the plan as checkpoints keep it; nil where it has numbers that JSON has not.
 func (p planned) kept() json.RawMessage {
 	if len(p.devices.all) == 0 {
 		return nil
@@ -120,6 +133,9 @@ func (p planned) kept() json.RawMessage {
 		DataWorkers: p.layout.DataWorkers,
 	}
 	among := p.devices.of(len(p.layout.Parts))
+	if at := slices.IndexFunc(p.ways, func(w way) bool { return w.replicas() == max(p.layout.Replicas, 1) }); at >= 0 {
+		among = p.ways[at].groups[0].of(len(p.layout.Parts))
+	}
 	for _, one := range p.layout.Parts {
 		k.Parts = append(k.Parts, keptPart{
 			Ops:    one.Ops,
@@ -147,18 +163,24 @@ func reused(job Job, devices deviceSet, from exec.Checkpoint) (planned, error) {
 	if names := wanted.differ(k.Wishes); len(names) > 0 {
 		return planned{}, fmt.Errorf("that of the checkpoint was made for other %s", strings.Join(names, ", "))
 	}
+	ways, err := job.ways(devices)
+	if err != nil {
+		return planned{}, err
+	}
 	t, count := k.Training, len(k.Parts)
+	at := slices.IndexFunc(ways, func(w way) bool { return w.replicas() == max(t.Replicas, 1) })
 	if t.Model != from.Meta.Model || t.Batch != job.Batch || t.MicroBatches < 1 || t.MicroBatches > t.Batch ||
-		count < 1 || count > len(devices.all) || count != len(t.Parts) || job.Partitions > 0 && count != job.Partitions ||
+		at < 0 || count < 1 || count > len(ways[at].groups[0].all) || count != len(t.Parts) ||
+		job.Partitions > 0 && count != job.Partitions ||
 		!(k.CheckpointSeconds >= 0) || k.Dataset < 0 || k.DataWorkers < 0 || k.DataWorkers > MostDataWorkers {
 		return planned{}, errors.New("that of the checkpoint contradicts itself")
 	}
 	p := planned{
 		training: t, dataset: k.Dataset, checkpoint: seconds(k.CheckpointSeconds), wishes: wanted, devices: devices,
-		reused: true, layout: job.layout(t.MicroBatches, k.DataWorkers),
+		reused: true, layout: job.layout(t.MicroBatches, k.DataWorkers), ways: ways,
 	}
 	p.training.Parts = slices.Clone(t.Parts)
-	among, taken := devices.of(count), map[int]bool{}
+	among, taken := ways[at].groups[0].of(count), map[int]bool{}
 	for i, one := range k.Parts {
 		if one.Device < 0 || one.Device >= count || taken[one.Device] {
 			return planned{}, errors.New("that of the checkpoint contradicts itself")
@@ -175,6 +197,9 @@ func reused(job Job, devices deviceSet, from exec.Checkpoint) (planned, error) {
 			Recompute: t.Parts[i].Recompute,
 		})
 	}
+	if ways[at].replicas() > 1 {
+		p.layout = replicated(p.layout, job, ways[at], exec.Sharding(t.Sharding))
+	}
 	return p, nil
 }
 
@@ -190,8 +215,8 @@ func (t *trainer) again(ctx, life context.Context, devices deviceSet, from exec.
 		}
 		return false
 	}
-	t.job.Logger.InfoContext(ctx, "the plan of the checkpoint is used again", "checkpoint", from.Directory, "parts",
-		len(made.layout.Parts), "micro_batches", made.layout.MicroBatches)
+	t.job.Logger.InfoContext(ctx, "the plan of the checkpoint is used again", "checkpoint", from.Directory, "replicas",
+		max(made.layout.Replicas, 1), "parts", len(made.layout.Parts), "micro_batches", made.layout.MicroBatches)
 	t.planned = made
 	return true
 }

@@ -105,7 +105,7 @@ func (s setup) dataWorkers(device exec.Device, parts int) int {
 	for _, w := range s.model.classes[classOf(device)] {
 		step += w.forward.at(float64(s.batch)) + w.backward.at(float64(s.batch))
 	}
-	used := parts // a process on a GPU keeps a core at work
+	used := parts * s.count() // a process on a GPU keeps a core at work
 	if device.Kind != exec.CUDA {
 		used *= max(device.Threads, 1)
 	}

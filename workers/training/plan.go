@@ -63,16 +63,19 @@ type planned struct {
 	reused bool
 	setup  setup
 	choice choice
-	// spread makes of the plan of one replica that of all; nil where there is one.
-	spread func(*planned)
+	ways   []way
 }
 
 // by returns the plan of a choice instead.
 func (p planned) by(c choice, job Job) planned {
-	p.choice, p.training, p.layout = c, c.training(p.setup, job), c.best.layout(p.setup, job)
-	p.checkpoint = p.setup.checkpoint(c.best)
-	if p.spread != nil {
-		p.spread(&p)
+	s := p.setup
+	if at := slices.IndexFunc(p.ways, func(w way) bool { return w.replicas() == c.best.count() }); at >= 0 {
+		s = s.of(p.ways[at], len(c.best.parts), c.best.sharding)
+	}
+	p.choice, p.training, p.layout = c, c.training(s, job), c.best.layout(s, job)
+	p.checkpoint = s.checkpoint(c.best)
+	if c.best.count() > 1 {
+		p.replicate(job)
 	}
 	return p
 }
@@ -82,8 +85,10 @@ func surveyedFor(ctx context.Context, job Job, devices deviceSet) (deviceSet, er
 	if devices.own {
 		return devices, nil
 	}
-	numbers := partNumbers(job.Partitions, len(devices.all))
-	most := numbers[len(numbers)-1] // no device is touched that no part can have
+	most := len(devices.all)
+	if numbers := partNumbers(job.Partitions, most); job.Replicas != AutoReplicas && job.replicas() == 1 {
+		most = numbers[len(numbers)-1] // no device is touched that no part can have
+	}
 	var err error
 	devices.all, devices.seen, err = surveyed(ctx, job.Executor, devices.all[:most], job.Precision)
 	return devices, err
@@ -91,53 +96,84 @@ func surveyedFor(ctx context.Context, job Job, devices deviceSet) (deviceSet, er
 
 // plan decides for devices that were looked at.
 func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
-	s := setup{batch: job.Batch, schedule: job.Schedule, recompute: job.Recompute, state: stateBytes(job.Optimizer)}
-	s.copies = copiesBeside
-	if job.CheckpointEvery < 0 {
-		s.copies = copiesLast
+	ways, err := job.ways(devices)
+	if err != nil {
+		return planned{}, err
 	}
-	p := prober{
-		executor: job.Executor, batch: job.Batch, optimizer: job.Optimizer, precision: job.Precision, clip: job.ClipNorm > 0,
-		recompute: job.Recompute == RecomputeAlways, microBatches: job.MicroBatches, logger: job.Logger,
-		steps: job.Steps, epochs: job.Epochs,
+	ways, against, err := distributed(ctx, job, ways)
+	if err != nil {
+		return planned{}, err
 	}
-	if left, bounded := limitedMemory(os.DirFS("/")); bounded {
-		p.limit = max(left, 1)
+	s, p, err := measured(ctx, job, ways)
+	if err != nil {
+		return planned{}, err
 	}
-	numbers := partNumbers(job.Partitions, len(devices.all))
-	for _, k := range numbers {
-		on := devices.of(k)
-		for _, d := range on {
-			beside := slices.DeleteFunc(slices.Clone(on), func(other exec.Device) bool { return classOf(other) != classOf(d) })
-			if err := p.class(ctx, d, beside, s.state); err != nil {
-				return planned{}, err
-			}
-		}
+	s.machine.seen = devices.seen
+	if of := s.model.statistics; of != "" && job.Replicas == AutoReplicas && len(ways) > 1 {
+		ways, against = ways[:1], of+" computes statistics of the samples that pass together, which replicas would not have"
 	}
-	s.model, s.least = p.model, p.least
 	if err := job.checkValidation(p.model.validates, p.model.metrics); err != nil {
 		return planned{}, err
 	}
-	var err error
 	if s.loading, err = s.model.loading.within(job); err != nil {
 		return planned{}, err
 	}
 	if err := s.checkParts(job.Partitions); err != nil {
 		return planned{}, err
 	}
-	s.learn()
-	s.machine = measureMachine(p.model.base > 0)
-	s.machine.seen = devices.seen
-	c, err := s.choose(ctx, job, devices, numbers)
+	c, err := s.chooseAmong(ctx, job, ways)
 	if err != nil {
 		return planned{}, err
+	}
+	c.against = against
+	if ways[0].shared {
+		if err := s.besideFewer(ctx, job, devices, &c); err != nil {
+			return planned{}, err
+		}
 	}
 	if needs := s.onHost(c.best); p.limit > 0 && needs > p.limit && job.Logger != nil {
 		job.Logger.WarnContext(ctx, "the limits of this attempt leave less memory than parts on GPUs take of the host "+
 			"while a checkpoint is copied; give the stage more memory", "needed", needs, "left", p.limit)
 	}
-	made := planned{setup: s, dataset: s.model.dataset}
+	made := planned{setup: s, dataset: s.model.dataset, devices: devices, ways: ways}
 	return made.by(c, job), nil
+}
+
+// measured probes and rehearses the model on all classes of devices that ways have, and looks at the host.
+func measured(ctx context.Context, job Job, ways []way) (setup, prober, error) {
+	s := setup{
+		batch: job.Batch, schedule: job.Schedule, recompute: job.Recompute, state: stateBytes(job.Optimizer),
+		copies: copiesBeside,
+	}
+	if job.CheckpointEvery < 0 {
+		s.copies = copiesLast
+	}
+	p := prober{
+		executor: job.Executor, batch: job.Batch / ways[0].replicas(), optimizer: job.Optimizer, precision: job.Precision,
+		clip: job.ClipNorm > 0, recompute: job.Recompute == RecomputeAlways, microBatches: job.MicroBatches,
+		logger: job.Logger, steps: job.Steps, epochs: job.Epochs,
+	}
+	if left, bounded := limitedMemory(os.DirFS("/")); bounded {
+		p.limit = max(left, 1)
+	}
+	for _, w := range ways {
+		for _, k := range w.parts(job) {
+			on := w.ranks(k)
+			for _, d := range on[:k] {
+				beside := slices.DeleteFunc(slices.Clone(on), func(other exec.Device) bool { return classOf(other) != classOf(d) })
+				if err := p.class(ctx, d, beside, s.state); err != nil {
+					return s, p, err
+				}
+			}
+		}
+	}
+	s.model, s.least = p.model, p.least
+	s.learn()
+	s.machine = measureMachine(p.model.base > 0)
+	if room, known := availableMemory(os.DirFS("/")); known {
+		s.host = float64(max(room, 1))
+	}
+	return s, p, nil
 }
 
 // stateBytes is what an optimizer keeps for each parameter; that of the model, which nobody named, is taken for Adam.
@@ -205,10 +241,11 @@ type choice struct {
 	best    candidate
 	used    int                             // past trainings that corrected it
 	by      correction                      // and how
-	others  []candidate                     // the best of every other number of parts
+	others  []candidate                     // the best of every other number of replicas and parts
 	unfit   []predictor.TrainingAlternative // those numbers of parts that do not fit
 	fastest float64                         // the shortest step of all, in seconds
-	fitting []candidate                     // all that fit, one for each number of parts and of micro-batches
+	fitting []candidate                     // all that fit, one for each number of replicas, parts and micro-batches
+	against string                          // what speaks against replicas that the plan might have chosen
 	trials  int                             // layouts that were tried, see trial.go; 0 where all is as it was priced
 	priced  float64                         // what the step of the best was priced at before its trial, in seconds
 }
@@ -229,7 +266,9 @@ func (s setup) try(ctx context.Context, job Job, devices []exec.Device) (tried, 
 	t.by, t.used = corrected(job.Past, func(p predictor.Training) (candidate, bool) {
 		return s.today(p, job.Executor.Name(), devices)
 	})
-	for _, m := range microBatchNumbers(job.MicroBatches, job.Batch, s.least) {
+	numbers, err := s.microBatchNumbers(job, len(devices))
+	t.err = err
+	for _, m := range numbers {
 		if ctx.Err() != nil {
 			return t, context.Cause(ctx)
 		}
@@ -250,46 +289,64 @@ func (s setup) try(ctx context.Context, job Job, devices []exec.Device) (tried, 
 	return t, nil
 }
 
-// choose prices all numbers of parts and takes one.
-func (s setup) choose(ctx context.Context, job Job, devices deviceSet, numbers []int) (choice, error) {
+// tryLevels prices the splits into one number of parts, where replicas divide no more than memory wants.
+func (s setup) tryLevels(ctx context.Context, job Job, w way, parts int) (tried, error) {
+	var first tried
+	for i, level := range w.levels(job, s.model.validates) {
+		one, err := s.of(w, parts, level).try(ctx, job, w.groups[0].of(parts))
+		if err != nil || one.fits.parts != nil {
+			return one, err
+		}
+		if i == 0 || one.closest.parts != nil && (first.closest.parts == nil || one.closest.better(first.closest)) {
+			first = one
+		}
+	}
+	return first, nil
+}
+
+// choose prices all numbers of replicas and parts, and takes one.
+func (s setup) choose(ctx context.Context, job Job, ways []way) (choice, error) {
 	var c choice
 	var all []tried
 	var fitting []candidate
 	var closest candidate
+	var nearest deviceSet
 	lastly := errors.New("divide the model: it has no operations")
-	for _, k := range numbers {
-		if k > s.model.pieces() {
-			break
-		}
-		one, err := s.try(ctx, job, devices.of(k))
-		if err != nil {
-			return c, err
-		}
-		switch {
-		case one.fits.parts != nil:
-			all, fitting = append(all, one), append(fitting, one.fits)
-			c.fitting = append(c.fitting, one.fitting...)
-		case one.closest.parts != nil:
-			excess, device := one.closest.over()
-			c.unfit = append(c.unfit, one.closest.alternative(
-				fmt.Sprintf("%s is short of %v", device, quantity.Bytes(math.Ceil(excess)))))
-			if closest.parts == nil || one.closest.better(closest) {
-				closest = one.closest
+	for _, w := range ways {
+		for _, k := range w.parts(job) {
+			if k > s.model.pieces() {
+				break
 			}
-		default:
-			lastly = one.err
+			one, err := s.tryLevels(ctx, job, w, k)
+			if err != nil {
+				return c, err
+			}
+			switch {
+			case one.fits.parts != nil:
+				all, fitting = append(all, one), append(fitting, one.fits)
+				c.fitting = append(c.fitting, one.fitting...)
+			case one.closest.parts != nil:
+				excess, device := one.closest.over()
+				c.unfit = append(c.unfit, one.closest.alternative(
+					fmt.Sprintf("%s is short of %v", device, quantity.Bytes(math.Ceil(excess)))))
+				if closest.parts == nil || one.closest.better(closest) {
+					closest, nearest = one.closest, w.groups[0]
+				}
+			default:
+				lastly = one.err
+			}
 		}
 	}
 	if len(fitting) == 0 {
 		if closest.parts == nil {
 			return c, lastly
 		}
-		return c, s.explain(devices, numbers[min(len(numbers), s.model.pieces())-1], job.MicroBatches, closest)
+		return c, s.explain(nearest, job.MicroBatches, closest)
 	}
 	c.best = fewest(fitting)
 	c.fastest = slices.MinFunc(fitting, func(a, b candidate) int { return cmp.Compare(a.seconds, b.seconds) }).seconds
 	for _, one := range all {
-		if len(one.fits.parts) == len(c.best.parts) {
+		if one.fits.shape() == c.best.shape() {
 			c.by, c.used = one.by, one.used
 		} else {
 			c.others = append(c.others, one.fits)
@@ -298,12 +355,13 @@ func (s setup) choose(ctx context.Context, job Job, devices deviceSet, numbers [
 	return c, nil
 }
 
-// fewest takes the fewest parts within 3 % of the shortest step.
+// fewest takes the fewest ranks within 3 % of the shortest step, and of as many the faster ones.
 func fewest(candidates []candidate) candidate {
 	least := slices.MinFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.seconds, b.seconds) }).seconds
 	var best candidate
 	for _, c := range candidates {
-		if c.seconds <= least*worthAPart && (best.parts == nil || len(c.parts) < len(best.parts)) {
+		if c.seconds <= least*worthAPart && (best.parts == nil || c.ranks() < best.ranks() ||
+			c.ranks() == best.ranks() && c.seconds < best.seconds) {
 			best = c
 		}
 	}
@@ -311,10 +369,11 @@ func fewest(candidates []candidate) candidate {
 }
 
 // today prices a past training as this plan would, on these devices; false where it was another model, executor, number
-// of parts or kind of device, or of replicas: their steps hold what they send each other, and a share of the batch.
+// of replicas, parts or kind of device, or something else was divided among replicas.
 func (s setup) today(t predictor.Training, executor string, devices []exec.Device) (candidate, bool) {
 	if t.Model != s.model.digest || t.Executor != executor || len(t.Parts) != len(devices) || t.Batch < 1 ||
-		t.MicroBatches < 1 || t.MicroBatches > t.Batch || t.Replicas > 1 {
+		t.MicroBatches < 1 || t.MicroBatches > t.Batch || max(t.Replicas, 1) != s.count() ||
+		s.count() > 1 && exec.Sharding(t.Sharding) != s.sharding {
 		return candidate{}, false
 	}
 	if t.Schedule != OneForwardOneBackward && t.Schedule != GPipe {
@@ -330,15 +389,21 @@ func (s setup) today(t predictor.Training, executor string, devices []exec.Devic
 	if !slices.Equal(was, is) {
 		return candidate{}, false
 	}
-	s.batch, s.schedule = t.Batch, t.Schedule
+	s.batch, s.schedule = (t.Batch+s.count()-1)/s.count(), t.Schedule
 	made, _ := s.split(devices, t.MicroBatches, unchanged) // what does not fit is priced, too
 	return made, made.parts != nil
 }
 
-// explain is the error of a model that fits nowhere; k is the largest number of parts.
-func (s setup) explain(devices deviceSet, k, microBatches int, closest candidate) error {
+// explain is the error of a model that fits nowhere; devices are those of a replica of the candidate that comes
+// closest.
+func (s setup) explain(devices deviceSet, microBatches int, closest candidate) error {
 	excess, device := closest.over()
-	on := devices.of(k)
+	if device == theHost {
+		return fmt.Errorf("the model %w: %d replicas take %v more than the %v that the host can give to processes; choose "+
+			"fewer replicas, or a smaller batch", partition.ErrUnfit, closest.count(), quantity.Bytes(math.Ceil(excess)),
+			quantity.Bytes(s.host))
+	}
+	on := devices.of(len(closest.parts))
 	p := s.problem(on, closest.microBatches)
 	for i, d := range on {
 		if room := s.capacity(d); !math.IsInf(room, 1) {
@@ -374,8 +439,12 @@ func (s setup) explain(devices deviceSet, k, microBatches int, closest candidate
 
 // alternative describes a plan that is not taken.
 func (c candidate) alternative(reason string) predictor.TrainingAlternative {
+	replicas := 0
+	if c.count() > 1 {
+		replicas = c.count()
+	}
 	return predictor.TrainingAlternative{
-		Partitions: len(c.parts), MicroBatches: c.microBatches, StepSeconds: c.seconds,
+		Replicas: replicas, Partitions: len(c.parts), MicroBatches: c.microBatches, StepSeconds: c.seconds,
 		PeakBytes: quantity.Bytes(math.Ceil(c.peak())), Reason: reason,
 	}
 }
@@ -386,7 +455,7 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		Model: s.model.digest, Executor: job.Executor.Name(), Schedule: s.schedule, Batch: s.batch,
 		MicroBatches:         c.best.microBatches,
 		PredictedStepSeconds: c.best.seconds, Alternatives: c.unfit, Reason: c.reason(job),
-		FLOPs: bothPasses * s.model.flops * float64(s.batch),
+		FLOPs: bothPasses * s.model.flops * float64(job.Batch),
 	}
 	t.Reason += s.loading.reason(s.dataWorkers(c.best.parts[0].device, len(c.best.parts)), s.batch)
 	for _, p := range c.best.parts {
@@ -405,17 +474,50 @@ func (c choice) training(s setup, job Job) predictor.Training {
 		t.Parts = append(t.Parts, one)
 	}
 	for _, o := range c.others {
-		reason := fmt.Sprintf("a step takes %s more", percent(o.seconds/c.best.seconds-1))
-		if o.seconds <= c.best.seconds {
-			reason = fmt.Sprintf("a step takes %s less, which is not worth %d more parts", percent(1-o.seconds/c.best.seconds),
-				len(o.parts)-len(c.best.parts))
-		}
-		t.Alternatives = append(t.Alternatives, o.alternative(reason))
+		t.Alternatives = append(t.Alternatives, o.alternative(c.whyNot(o, job)))
 	}
 	slices.SortStableFunc(t.Alternatives, func(a, b predictor.TrainingAlternative) int {
-		return cmp.Compare(a.Partitions, b.Partitions)
+		return cmp.Or(cmp.Compare(a.Replicas, b.Replicas), cmp.Compare(a.Partitions, b.Partitions))
 	})
+	if len(t.Alternatives) > mostAlternatives {
+		t.Alternatives = t.Alternatives[:mostAlternatives]
+	}
 	return t
+}
+
+// whyNot says why another candidate is not taken.
+func (c choice) whyNot(o candidate, job Job) string {
+	less := percent(1 - o.seconds/c.best.seconds)
+	switch more := fmt.Sprintf("a step takes %s more", percent(o.seconds/c.best.seconds-1)); {
+	case o.seconds <= c.best.seconds && job.replicas() > 1 && o.count() != c.best.count():
+		return fmt.Sprintf("a step takes %s less, and %d replicas were asked for", less, c.best.count())
+	case o.seconds <= c.best.seconds:
+		return fmt.Sprintf("a step takes %s less, which is not worth %s", less, moreOf(o, c.best))
+	case o.count() > 1 && c.best.count() == 1 && o.exchanges() == 0:
+		return more + ", and what replicas exchange"
+	default:
+		return more
+	}
+}
+
+// mostAlternatives bounds those that a report tells.
+const mostAlternatives = 32
+
+// moreOf says what one candidate has more of than another.
+func moreOf(one, than candidate) string {
+	if one.count() == than.count() {
+		return fmt.Sprintf("%d more parts", len(one.parts)-len(than.parts))
+	}
+	return fmt.Sprintf("%d more processes", one.ranks()-than.ranks())
+}
+
+// exchanges is how long of a step the replicas of a candidate exchange at most, beyond what is hidden.
+func (c candidate) exchanges() float64 {
+	most := 0.0
+	for _, p := range c.parts {
+		most = max(most, p.exchange)
+	}
+	return most
 }
 
 // bothPasses is by how much the products of both passes are more than those of the forward pass: the backward pass has
@@ -440,6 +542,8 @@ func (c choice) reason(job Job) string {
 	var b strings.Builder
 	k := len(c.best.parts)
 	switch {
+	case c.best.count() > 1:
+		c.reasonOfReplicas(&b, job)
 	case job.Partitions > 0:
 		fmt.Fprintf(&b, "%d parts were asked for", k)
 		if k == 1 {
@@ -471,8 +575,11 @@ func (c choice) reason(job Job) string {
 		}
 		fmt.Fprintf(&b, "; %d of them compute activations again, %s", n, why)
 	}
+	if job.Replicas == AutoReplicas && c.best.count() == 1 {
+		c.reasonAgainstReplicas(&b)
+	}
 	if c.trials > 0 {
-		fmt.Fprintf(&b, "; tried%s: a step took %s where %s was priced", among(c.trials), brief(c.best.seconds),
+		fmt.Fprintf(&b, "; tried%s: a step took %s where %s was priced", amongLayouts(c.trials), brief(c.best.seconds),
 			brief(c.priced))
 	}
 	if c.used > 0 {
@@ -481,8 +588,55 @@ func (c choice) reason(job Job) string {
 	return b.String()
 }
 
-// among says how many layouts were tried.
-func among(trials int) string {
+// reasonOfReplicas says why there are several.
+func (c choice) reasonOfReplicas(b *strings.Builder, job Job) {
+	n := c.best.count()
+	switch {
+	case job.resumed:
+		fmt.Fprintf(b, "%d replicas of %s, as the checkpoint was made by", n, parts(len(c.best.parts)))
+	case job.Replicas == AutoReplicas:
+		fmt.Fprintf(b, "%d replicas of %s have the shortest step", n, parts(len(c.best.parts)))
+	default:
+		fmt.Fprintf(b, "%d replicas were asked for, of %s each", n, parts(len(c.best.parts)))
+	}
+	if c.trials == 0 || c.best.exchanges() > 0 {
+		fmt.Fprintf(b, "; what they exchange is priced at %s of it", brief(c.best.exchanges()))
+	}
+	if c.best.sharding != "" && c.best.sharding != exec.ShardNone && job.Sharding == "" {
+		fmt.Fprintf(b, "; they divide the %s, as their memory would not do otherwise", c.best.sharding)
+	}
+}
+
+// reasonAgainstReplicas says why the plan has chosen none.
+func (c choice) reasonAgainstReplicas(b *strings.Builder) {
+	if c.against != "" {
+		fmt.Fprintf(b, "; no replicas: %s", c.against)
+		return
+	}
+	var best candidate
+	for _, o := range c.others {
+		if o.count() > 1 && (best.parts == nil || o.seconds < best.seconds) {
+			best = o
+		}
+	}
+	if best.parts != nil {
+		fmt.Fprintf(b, "; %d replicas of %s would take %s", best.count(), parts(len(best.parts)), brief(best.seconds))
+		if best.exchanges() == 0 {
+			b.WriteString(" and what they exchange")
+		}
+	}
+}
+
+// parts is a number of them.
+func parts(n int) string {
+	if n == 1 {
+		return "one part"
+	}
+	return fmt.Sprintf("%d parts", n)
+}
+
+// amongLayouts says how many layouts were tried.
+func amongLayouts(trials int) string {
 	if trials == 1 {
 		return ""
 	}

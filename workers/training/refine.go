@@ -47,7 +47,7 @@ func (c candidate) better(than candidate) bool {
 // short is by how many bytes all parts together exceed their devices. Unlike the most of one part, it tells when
 // another one gets better.
 func (c candidate) short() float64 {
-	sum := 0.0
+	sum := c.lacks
 	for _, p := range c.parts {
 		sum += max(0, p.most-p.capacity)
 	}

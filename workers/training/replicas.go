@@ -3,6 +3,7 @@ package training
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,8 +11,14 @@ import (
 	"github.com/spillway-ml/spillway/workers/exec"
 )
 
-// Replicas of the parts train together, each on its share of every batch. One of them is planned as a training of its
-// own, of its share of the batch on its share of the devices; the others are the same on theirs.
+// Replicas of the parts train together, each on its share of every batch. One of them is planned, on its share of the
+// devices; the others are the same on theirs.
+
+// AutoReplicas is [Job.Replicas] of a training whose plan chooses how many replicas there are.
+const AutoReplicas = -1
+
+// mostReplicas is more than a host has devices, and as many as a report of a training may have.
+const mostReplicas = 1000
 
 // CheckReplicas refuses numbers of replicas that cannot train together, as far as Batch, MicroBatches, Partitions,
 // Replicas, Sharding and CollectiveTimeout tell. The error says what is wrong and, after a semicolon, what to do.
@@ -25,6 +32,8 @@ func (j Job) CheckReplicas() error {
 	switch each := max(j.MicroBatches, 1); {
 	case j.CollectiveTimeout < 0:
 		return fmt.Errorf("the collective timeout is %v; want more than 0, or 0 for ten minutes", j.CollectiveTimeout)
+	case j.Replicas == AutoReplicas:
+		return nil
 	case replicas == 1 && j.sharded():
 		return refused("sharding of %s divides what replicas have, and there is one; choose two replicas or more", j.Sharding)
 	case replicas == 1:
@@ -41,76 +50,237 @@ func (j Job) CheckReplicas() error {
 	return nil
 }
 
-// replicas is how many there are, from 1.
+// replicas is how many were asked for, from 1; 1 where the plan chooses.
 func (j Job) replicas() int { return max(j.Replicas, 1) }
 
-// sharded reports whether replicas divide something.
+// sharded reports whether replicas are to divide something.
 func (j Job) sharded() bool { return j.Sharding != "" && j.Sharding != exec.ShardNone }
 
-// planReplicas plans one of several replicas for all of them.
-func planReplicas(ctx context.Context, job Job, devices deviceSet, from *exec.Checkpoint) (planned, error) {
-	replicas := job.replicas()
-	distributor, can := job.Executor.(exec.Distributor)
-	if !can {
-		return planned{}, refused("the executor %s has no replicas; train one", job.Executor.Name())
-	}
-	err := distributor.Distributes(ctx)
-	if err == nil && !devices.own {
-		devices.all, devices.seen, err = surveyed(ctx, job.Executor, devices.all, job.Precision)
-	}
-	if err != nil {
-		return planned{}, err
-	}
-	groups, shared, err := devices.groups(replicas, job.Partitions)
-	if err != nil {
-		return planned{}, err
-	}
-	if shared {
-		job.Logger.WarnContext(ctx, "there are more ranks than devices, so that ranks share CPU threads", "replicas",
-			replicas, "devices", len(devices.all))
-	}
-	one := job
-	one.Batch = job.Batch / replicas
-	if from != nil && from.Meta.Batch == job.Batch && max(from.Meta.Replicas, 1) == replicas {
-		same := *from
-		same.Meta.Batch = one.Batch
-		from = &same
-	}
-	made, err := planToResume(ctx, one, groups[0], from)
-	if err != nil {
-		return planned{}, err
-	}
-	if parts := len(made.layout.Parts); parts > 1 && job.Batch%(replicas*made.layout.MicroBatches) != 0 {
-		if one.MicroBatches = evenly(job.Batch, replicas, made.layout.MicroBatches); one.MicroBatches == 0 {
-			return planned{}, refused("a batch of %d samples does not divide by %d replicas, whose parts pass micro-batches of "+
-				"one size; choose a batch that does, or one part", job.Batch, replicas)
-		}
-		one.Partitions = parts
-		if made, err = planToResume(ctx, one, groups[0], nil); err != nil {
-			return planned{}, err
-		}
-	}
-	made.choice.fitting = slices.DeleteFunc(made.choice.fitting, func(c candidate) bool {
-		return len(c.parts) > 1 && job.Batch%(replicas*c.microBatches) != 0
-	})
-	made.spread = func(p *planned) { p.replicate(job, groups) }
-	made.spread(&made)
-	return made, nil
+// way is a number of replicas and the devices of each.
+type way struct {
+	groups []deviceSet
+	// shared says that there are more ranks than CPUs, so that they are pinned nowhere; processors is how many there are
+	// for all ranks, where they are CPUs.
+	shared     bool
+	processors int
 }
 
-// evenly is the largest number of micro-batches, up to most, in which all have as many samples; 0 without one.
-func evenly(batch, replicas, most int) int {
-	for m := most; m >= 1; m-- {
-		if batch%(replicas*m) == 0 {
-			return m
+func (w way) replicas() int { return len(w.groups) }
+
+// parts are the numbers of parts that are tried: of several replicas, that the plan chooses, those that are powers of
+// two, as each takes a while.
+func (w way) parts(job Job) []int {
+	numbers := partNumbers(job.Partitions, len(w.groups[0].all))
+	if w.replicas() == 1 || job.Replicas != AutoReplicas || job.Partitions > 0 {
+		return numbers
+	}
+	return slices.DeleteFunc(numbers, func(k int) bool { return k&(k-1) != 0 })
+}
+
+// ranks are the devices of all replicas of so many parts.
+func (w way) ranks(parts int) []exec.Device {
+	var all []exec.Device
+	for _, group := range w.groups {
+		all = append(all, group.of(parts)...)
+	}
+	return all
+}
+
+// ways are the numbers of replicas that are planned: the one that was asked for, or those that are tried of parts, as
+// far as there are as many devices alike for each, and samples. It is a function of its arguments alone.
+func (j Job) ways(devices deviceSet) ([]way, error) {
+	numbers := []int{j.replicas()}
+	if j.Replicas == AutoReplicas && !j.Compile {
+		numbers = partNumbers(0, len(devices.all))
+	}
+	var all []way
+	for _, r := range numbers {
+		if r > 1 && j.Replicas == AutoReplicas &&
+			(len(devices.all)/r < max(j.Partitions, 1) || j.Batch < r*max(j.MicroBatches, 1)) {
+			continue
+		}
+		groups, shared, err := devices.groups(r, j.Partitions)
+		if err != nil {
+			return nil, err
+		}
+		w := way{groups: groups, shared: shared, processors: len(devices.all)}
+		if r > 1 && j.Replicas == AutoReplicas && !w.alike() {
+			continue
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+// alike reports whether all replicas have devices of one class and size, so that a plan of one is that of all.
+func (w way) alike() bool {
+	same := func(a, b exec.Device) bool { return classOf(a) == classOf(b) && a.Memory == b.Memory }
+	return !slices.ContainsFunc(w.groups[1:], func(g deviceSet) bool {
+		return !slices.EqualFunc(g.all, w.groups[0].all, same)
+	})
+}
+
+// of is the setup of so many replicas, where each has its share of the batch, divides so much, and exchanges what that
+// takes. Those of one part are what all others are measured by.
+func (s setup) of(w way, parts int, sharding exec.Sharding) setup {
+	replicas := w.replicas()
+	if replicas < 2 {
+		return s
+	}
+	ranks, over := w.ranks(parts), 1.0
+	if w.shared {
+		over = float64(len(ranks)) / float64(min(s.exchange.Ranks, len(ranks)))
+		if s.exchange.Ranks <= w.processors {
+			over = float64(len(ranks)) / float64(w.processors)
 		}
 	}
-	return 0
+	s.batch = (s.batch + replicas - 1) / replicas // the largest share
+	s.replicas, s.sharding, s.exchange = replicas, sharding, among(s.exchange, replicas, over)
+	s.beside = 0
+	for r := range replicas {
+		if shares(ranks[0], ranks[r*parts]) {
+			s.beside++
+		}
+	}
+	s.machine.call, s.exchange.Step = 0, s.exchange.Step+s.machine.call // ranks do whole steps
+	return s
+}
+
+// levels are what replicas may divide, less first: where nobody says, more than nothing where memory wants it.
+func (w way) levels(job Job, validates bool) []exec.Sharding {
+	switch {
+	case w.replicas() < 2:
+		return []exec.Sharding{""}
+	case job.Sharding != "":
+		return []exec.Sharding{job.Sharding}
+	case validates: // sharded models are not evaluated
+		return []exec.Sharding{exec.ShardNone}
+	}
+	return []exec.Sharding{exec.ShardNone, exec.ShardOptimizer, exec.ShardGradients, exec.ShardParameters}
+}
+
+// microBatchNumbers are those that are tried for a number of parts. Parts of replicas pass micro-batches of one size,
+// and replicas that divide something are traced for one.
+func (s setup) microBatchNumbers(job Job, parts int) ([]int, error) {
+	replicas := s.count()
+	if replicas == 1 {
+		return microBatchNumbers(job.MicroBatches, job.Batch, s.least), nil
+	}
+	share := job.Batch / replicas
+	numbers := slices.DeleteFunc(microBatchNumbers(job.MicroBatches, share, s.least), func(m int) bool {
+		return m > share || (parts > 1 || s.divides()) && job.Batch%(replicas*m) != 0
+	})
+	if len(numbers) == 0 {
+		return nil, refused("a batch of %d samples does not divide by %d replicas, whose parts pass micro-batches of one "+
+			"size; choose a batch that does, or one part", job.Batch, replicas)
+	}
+	return numbers, nil
+}
+
+// distributed leaves those ways that the executor can train, where the plan chooses, and refuses the one that was asked
+// for where it cannot. why says what speaks against replicas; empty where nothing does.
+func distributed(ctx context.Context, job Job, ways []way) (left []way, why string, err error) {
+	if ways[len(ways)-1].replicas() < 2 {
+		if job.Replicas == AutoReplicas && job.Compile {
+			return ways, "replicas are not compiled", nil
+		}
+		return ways, "", nil
+	}
+	distributor, can := job.Executor.(exec.Distributor)
+	err = refused("the executor %s has no replicas; train one", job.Executor.Name())
+	if can {
+		err = distributor.Distributes(ctx)
+	}
+	switch {
+	case err == nil || ctx.Err() != nil || job.Replicas != AutoReplicas:
+		return ways, "", err
+	default:
+		return ways[:1], "replicas cannot be trained here", nil
+	}
+}
+
+// mostExchanging bounds the ranks that what replicas exchange is measured among.
+const mostExchanging = 8
+
+// exchanging measures what replicas send each other.
+func (s *setup) exchanging(ctx context.Context, job Job, w way) error {
+	exchanger, can := job.Executor.(exec.Exchanger)
+	if !can {
+		return nil
+	}
+	devices := make([]exec.Device, min(w.replicas(), mostExchanging))
+	for r := range devices {
+		devices[r] = w.groups[r].of(1)[0]
+	}
+	found, err := exchanger.Exchange(ctx, devices)
+	if err != nil {
+		return err
+	}
+	if s.exchange = found; job.Logger != nil {
+		job.Logger.DebugContext(ctx, "what replicas exchange was measured", "ranks", found.Ranks, "all_reduce_seconds",
+			found.AllReduce.Fixed, "bytes_per_second", inverse(found.AllReduce.EachByte), "step_seconds", found.Step, "hidden",
+			found.Hidden, "process_bytes", int64(found.Process))
+	}
+	return nil
+}
+
+// chooseAmong prices all ways and takes one. What replicas exchange is measured where they would be worth it if they
+// exchanged nothing, or were asked for.
+func (s *setup) chooseAmong(ctx context.Context, job Job, ways []way) (choice, error) {
+	if job.replicas() > 1 {
+		if err := s.exchanging(ctx, job, ways[0]); err != nil {
+			return choice{}, err
+		}
+		return s.choose(ctx, job, ways)
+	}
+	c, err := s.choose(ctx, job, ways)
+	if err != nil || c.best.count() == 1 {
+		c.fitting = slices.DeleteFunc(c.fitting, func(c candidate) bool { return c.count() > 1 })
+		return c, err
+	}
+	at := slices.IndexFunc(ways, func(w way) bool { return w.replicas() == c.best.count() })
+	if err := s.exchanging(ctx, job, ways[at]); err != nil {
+		return choice{}, err
+	}
+	return s.choose(ctx, job, ways)
+}
+
+// besideFewer prices as many replicas of as many parts as there are CPUs for, beside more that were asked for, and says
+// what these cost: they are no error, as trainings of many devices are tried on few.
+func (s setup) besideFewer(ctx context.Context, job Job, devices deviceSet, c *choice) error {
+	k := len(c.best.parts)
+	fewer := len(devices.all) / k
+	if fewer < 1 || fewer >= c.best.count() || job.Batch < fewer {
+		return nil
+	}
+	one := job
+	one.Replicas, one.Partitions = fewer, k
+	ways, err := one.ways(deviceSet{all: devices.all, seen: devices.seen}) // of a thread each, as they were measured
+	if err != nil {
+		return err
+	}
+	other, err := s.tryLevels(ctx, one, ways[0], k)
+	if err != nil {
+		return err
+	}
+	if other.fits.parts == nil {
+		return nil
+	}
+	c.others = append(c.others, other.fits)
+	if job.Logger != nil && other.fits.seconds < c.best.seconds {
+		job.Logger.WarnContext(ctx, "there are more ranks than CPUs, so that they wait for each other; choose fewer replicas",
+			"replicas", c.best.count(), "parts", k, "cpus", len(devices.all), "step", seconds(c.best.seconds).String(),
+			"replicas_with_cpus_of_their_own", fewer, "step_of_those", seconds(other.fits.seconds).String())
+	}
+	return nil
 }
 
 // groups divides devices among replicas, which have as many each. Where there are fewer CPUs than ranks, shared, they
 // run wherever there is room.
 func (d deviceSet) groups(replicas, parts int) (groups []deviceSet, shared bool, err error) {
+	if replicas == 1 {
+		return []deviceSet{d}, false, nil
+	}
 	each, parts := len(d.all)/replicas, max(parts, 1)
 	if each >= parts {
 		for r := range replicas {
@@ -137,22 +307,40 @@ func (d deviceSet) groups(replicas, parts int) (groups []deviceSet, shared bool,
 }
 
 // replicate makes the plan of one replica that of all.
-func (p *planned) replicate(job Job, groups []deviceSet) {
-	l := &p.layout
-	first := groups[0].of(len(l.Parts))
+func (p *planned) replicate(job Job) {
+	replicas := p.choice.best.count()
+	at := slices.IndexFunc(p.ways, func(w way) bool { return w.replicas() == replicas })
+	p.layout = replicated(p.layout, job, p.ways[at], p.choice.best.sharding)
+	p.training.Batch, p.training.Replicas, p.training.Sharding = job.Batch, replicas, string(p.choice.best.sharding)
+}
+
+// replicated is the layout of all replicas by that of the first.
+func replicated(l exec.Layout, job Job, w way, sharding exec.Sharding) exec.Layout {
+	first := w.groups[0].of(len(l.Parts))
 	for i, part := range l.Parts {
 		at := slices.IndexFunc(first, func(d exec.Device) bool { return d.ID == part.Device.ID })
-		for _, group := range groups[1:] {
+		l.Parts[i].Replicas = nil
+		for _, group := range w.groups[1:] {
 			device := group.of(len(l.Parts))[max(at, 0)]
 			device.Memory = part.Device.Memory
 			l.Parts[i].Replicas = append(l.Parts[i].Replicas, device)
 		}
 	}
-	l.Batch, l.Replicas, l.Sharding = job.Batch, job.replicas(), job.Sharding
+	l.Batch, l.Replicas, l.Sharding = job.Batch, w.replicas(), sharding
 	l.Collective = exec.Collective{Schedule: job.Schedule, ClipNorm: job.ClipNorm, Timeout: job.CollectiveTimeout}
-	p.training.Batch, p.training.Replicas, p.training.Sharding = job.Batch, job.replicas(), string(job.Sharding)
-	p.training.Reason = fmt.Sprintf("%d replicas were asked for, and what they send each other is not priced; of each, %s",
-		job.replicas(), p.training.Reason)
+	return l
+}
+
+// alone is the plan without the replicas that nobody asked for, where they cannot be loaded.
+func (p planned) alone(job Job) (planned, error) {
+	c := p.choice
+	c.fitting = slices.DeleteFunc(slices.Clone(c.fitting), func(c candidate) bool { return c.count() > 1 })
+	if len(c.fitting) == 0 {
+		return p, errors.New("nothing fits without replicas")
+	}
+	c.best, c.trials = fewest(c.fitting), 0
+	c.against = "replicas could not be loaded"
+	return p.by(c, job), nil
 }
 
 // held takes the peaks of a pipeline's stages into the parts of a report: of several replicas, the highest.

@@ -49,11 +49,24 @@ func TestReplicasHaveAsManyDevicesEachAndNoneTwice(t *testing.T) {
 
 func TestMicroBatchesOfPartsAreOfOneSize(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ batch, replicas, most, want int }{
-		{64, 2, 8, 8}, {60, 2, 8, 6}, {64, 4, 64, 16}, {15, 2, 4, 0}, {14, 2, 6, 1},
+	for _, c := range []struct {
+		batch, replicas, parts, wanted int
+		sharding                       exec.Sharding
+		want                           []int
+	}{
+		{64, 2, 2, 0, "", []int{1, 2, 4, 8, 16, 32}},
+		{60, 2, 2, 0, "", []int{1, 2}},
+		{60, 2, 1, 0, "", []int{1, 2, 4, 8, 16}},
+		{60, 2, 1, 0, exec.ShardOptimizer, []int{1, 2}},
+		{15, 2, 2, 0, "", nil},
+		{15, 2, 1, 0, "", []int{1, 2, 4}},
+		{60, 2, 2, 8, "", nil},
+		{48, 2, 2, 6, "", []int{6}},
 	} {
-		if got := evenly(c.batch, c.replicas, c.most); got != c.want {
-			t.Errorf("%d samples, %d replicas, %d micro-batches: got %d; want %d", c.batch, c.replicas, c.most, got, c.want)
+		s := setup{replicas: c.replicas, sharding: c.sharding}
+		got, err := s.microBatchNumbers(Job{Batch: c.batch, MicroBatches: c.wanted}, c.parts)
+		if !slices.Equal(got, c.want) || (err != nil) != (c.want == nil) {
+			t.Errorf("%d samples, %d replicas of %d parts: got %v, %v; want %v", c.batch, c.replicas, c.parts, got, err, c.want)
 		}
 	}
 }

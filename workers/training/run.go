@@ -77,12 +77,17 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 		}
 		return Result{}, err
 	}
+	if t.pipeline == nil && t.unasked() { // it may become another plan
+		if err := t.load(ctx); err != nil {
+			return Result{}, err
+		}
+	}
 	if observer.Planned != nil {
 		observer.Planned(t.training)
 	}
 	if t.pipeline == nil {
-		if t.pipeline, err = job.Executor.Load(ctx, t.planned.layout); err != nil {
-			return Result{}, fmt.Errorf("load the parts: %w", err)
+		if err := t.load(ctx); err != nil {
+			return Result{}, err
 		}
 	}
 	return t.train(ctx, from)
@@ -91,12 +96,7 @@ func run(ctx context.Context, job Job, observer Observer) (result Result, err er
 // plan decides how to train, and tries that where it is worth it: then the pipeline may be loaded. It ends with ctx; a
 // pipeline lives as long as life.
 func (t *trainer) plan(ctx, life context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
-	if t.job.replicas() > 1 { // their plan is made anew for each attempt
-		t.planned, err = planReplicas(ctx, t.job, devices, from)
-	} else {
-		err = t.planOne(ctx, life, devices, from)
-	}
-	if err != nil {
+	if err := t.decide(ctx, life, devices, from); err != nil {
 		return err
 	}
 	t.training = t.planned.training
@@ -124,8 +124,31 @@ func (t *trainer) close() error {
 	return nil
 }
 
-// planOne decides how to train without replicas: as before where a checkpoint keeps the plan, which is loaded then.
-func (t *trainer) planOne(ctx, life context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
+// unasked reports whether there are replicas that nobody asked for.
+func (t *trainer) unasked() bool {
+	return t.job.Replicas == AutoReplicas && t.planned.layout.Replicas > 1
+}
+
+// load loads the plan. Replicas that nobody asked for may be more than a model or its data can do, which only loading
+// them tells: then it is trained without.
+func (t *trainer) load(ctx context.Context) (err error) {
+	if t.pipeline, err = t.job.Executor.Load(ctx, t.planned.layout); err != nil && ctx.Err() == nil && t.unasked() {
+		t.job.Logger.WarnContext(ctx, "replicas cannot be loaded, so that the model is trained without", "error", err)
+		if t.planned, err = t.planned.alone(t.job); err == nil {
+			steps, total := t.training.Steps, t.training.TotalSteps
+			t.training = t.planned.training
+			t.training.Steps, t.training.TotalSteps = steps, total
+			t.pipeline, err = t.job.Executor.Load(ctx, t.planned.layout)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("load the parts: %w", err)
+	}
+	return nil
+}
+
+// decide decides how to train: as before where a checkpoint keeps the plan, which is loaded then.
+func (t *trainer) decide(ctx, life context.Context, devices deviceSet, from *exec.Checkpoint) (err error) {
 	if devices, err = surveyedFor(ctx, t.job, devices); err != nil {
 		return err
 	}
@@ -133,7 +156,7 @@ func (t *trainer) planOne(ctx, life context.Context, devices deviceSet, from *ex
 		return nil
 	}
 	t.planned, err = planToResume(ctx, t.job, devices, from)
-	t.planned.wishes, t.planned.devices = wishesOf(t.job, devices), devices
+	t.planned.wishes = wishesOf(t.job, devices)
 	return err
 }
 
@@ -184,18 +207,27 @@ func writable(directory string) error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// planToResume plans with the micro-batches of the checkpoint where nobody wants others: they decide in which order
-// gradients are added up, and so the last bits of every loss.
+// planToResume plans with the micro-batches and replicas of the checkpoint where nobody wants others: they decide in
+// which order gradients are added up, and so the last bits of every loss.
 func planToResume(ctx context.Context, job Job, devices deviceSet, from *exec.Checkpoint) (planned, error) {
-	if from != nil && job.MicroBatches == 0 && from.Meta.Batch == job.Batch && from.Meta.MicroBatches > 0 {
-		same := job
-		same.MicroBatches = from.Meta.MicroBatches
-		made, err := plan(ctx, same, devices)
-		if !errors.Is(err, partition.ErrUnfit) {
-			return made, err
+	same := job
+	if from != nil && from.Meta.Batch == job.Batch && from.Meta.MicroBatches > 0 {
+		replicas := max(from.Meta.Replicas, 1)
+		if job.Replicas == AutoReplicas {
+			same.Replicas, same.resumed = replicas, true
+		}
+		if job.MicroBatches == 0 && same.replicas() == replicas {
+			same.MicroBatches = from.Meta.MicroBatches
 		}
 	}
-	return plan(ctx, job, devices)
+	if same.Replicas == job.Replicas && same.MicroBatches == job.MicroBatches {
+		return plan(ctx, job, devices)
+	}
+	made, err := plan(ctx, same, devices)
+	if errors.Is(err, partition.ErrUnfit) || err != nil && same.Replicas != job.Replicas && ctx.Err() == nil {
+		return plan(ctx, job, devices)
+	}
+	return made, err
 }
 
 // trainer runs one training.
@@ -435,7 +467,7 @@ func utilization(t predictor.Training, samplesPerSecond float64) float64 {
 	if peak == 0 || t.Batch == 0 {
 		return 0
 	}
-	return t.FLOPs / float64(t.Batch) * samplesPerSecond / peak
+	return t.FLOPs / float64(t.Batch) * samplesPerSecond / (peak * float64(max(t.Replicas, 1)))
 }
 
 // usage asks every stage what it holds.

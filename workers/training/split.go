@@ -42,7 +42,21 @@ type setup struct {
 	// least is how many samples a micro-batch has at least; 0 is 1.
 	least   int
 	loading loading
+	// replicas train together, batch samples each at most; 0 is 1. beside of them share the hardware of the first, which
+	// is among them; 0 is 1.
+	replicas, beside int
+	sharding         exec.Sharding
+	// exchange is what such replicas exchange, or what was measured before their number was known.
+	exchange exec.Exchange
+	// host is what the host can give to processes, in bytes; 0 is not known.
+	host float64
 }
+
+// count is how many replicas there are, from 1.
+func (s setup) count() int { return max(s.replicas, 1) }
+
+// divides reports whether replicas divide something.
+func (s setup) divides() bool { return s.sharding != "" && s.sharding != exec.ShardNone }
 
 // copying says when checkpoints are copied. A copy is in the memory of the host until it is written.
 type copying int
@@ -72,6 +86,7 @@ type part struct {
 	parameters, buffer float64 // in bytes
 	contention         contention
 	busy               float64 // in a step, in seconds, beside the other parts
+	exchange           float64 // of replicas in a step, in seconds, beyond what is hidden; it is in step
 }
 
 // candidate is a split that is priced.
@@ -80,10 +95,26 @@ type candidate struct {
 	microBatches int
 	seconds      float64
 	bubble       float64
+	replicas     int // 0 is 1
+	sharding     exec.Sharding
+	lacks        float64 // bytes that the host has too few for all replicas
 }
 
-// over is by how many bytes the fullest part exceeds its device, and which one; 0 where all fit.
+// count is how many replicas it has, from 1.
+func (c candidate) count() int { return max(c.replicas, 1) }
+
+// ranks is how many parts all replicas have together.
+func (c candidate) ranks() int { return c.count() * len(c.parts) }
+
+// theHost names what all processes share, beside the IDs of devices.
+const theHost = "the host"
+
+// over is by how many bytes the fullest part exceeds its device, and which one, or all of them the host; 0 where all
+// fit.
 func (c candidate) over() (bytes float64, device string) {
+	if c.lacks > 0 {
+		bytes, device = c.lacks, theHost
+	}
 	for _, p := range c.parts {
 		if p.most-p.capacity > bytes {
 			bytes, device = p.most-p.capacity, p.device.ID
@@ -258,7 +289,9 @@ func (s setup) price(stages [][]int, devices []exec.Device, microBatches int, by
 			home[op] = i
 		}
 	}
-	made := candidate{microBatches: microBatches, parts: make([]part, len(stages))}
+	made := candidate{
+		microBatches: microBatches, parts: make([]part, len(stages)), replicas: s.replicas, sharding: s.sharding,
+	}
 	traffic, err := s.traffic(home, len(stages), microBatches)
 	if err != nil {
 		return candidate{}, err
@@ -268,10 +301,13 @@ func (s setup) price(stages [][]int, devices []exec.Device, microBatches int, by
 		traffic[i].tie = tied[i]
 		made.parts[i] = s.part(ops, devices[i], i, len(stages), microBatches, traffic[i], by)
 		if i+1 < len(stages) {
-			made.parts[i].send = traffic[i].passed * s.machine.toAndFro(devices[i], devices[i+1])
-			made.parts[i].step += tied[i].passed * s.machine.toAndFro(devices[i], devices[i+1])
+			made.parts[i].send = s.passing(traffic[i].passed, devices[i], devices[i+1])
+			made.parts[i].step += s.passing(tied[i].passed, devices[i], devices[i+1])
 		}
+		made.parts[i].exchange = s.exchanges(made.parts[i], microBatches)
+		made.parts[i].step += made.parts[i].exchange
 	}
+	made.lacks = s.lacks(made)
 	result, err := simulate(s.schedule, made.parts, microBatches)
 	if err != nil {
 		return candidate{}, err
@@ -281,6 +317,14 @@ func (s setup) price(stages [][]int, devices []exec.Device, microBatches int, by
 		made.parts[i].busy = result.Busy[i] * by.time
 	}
 	return made, nil
+}
+
+// passing is how long bytes take from a part to the next one.
+func (s setup) passing(bytes float64, from, to exec.Device) float64 {
+	if s.count() > 1 && s.exchange.Ranks > 0 { // by torch.distributed
+		return s.exchange.Send.At(bytes)
+	}
+	return bytes * s.machine.toAndFro(from, to)
 }
 
 // traffic is what goes in and out of a part with one micro-batch, in bytes.
@@ -367,11 +411,12 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 	}
 	p.forward += s.machine.call
 	p.backward += s.machine.call
+	p.slow(s.beside - 1)
 	again := p
 	again.recompute = true
 	holds := func(recompute bool) float64 {
 		tensors := s.tensors(p, t, activation, gradient, microBatches, recompute)
-		return (tensors + s.besideTensors(device, at, parts, each, tensors)) * by.peak
+		return (tensors + s.besideTensors(device, at, parts, each, tensors) + s.ofRank(p)) * by.peak
 	}
 	p.peak, again.peak = holds(false), holds(true)
 	p.most = s.copies.most(p)
@@ -381,6 +426,25 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 		return again
 	}
 	return p
+}
+
+// slow has as many other replicas work beside the part as it does: those are at the same place of the same schedule, so
+// that beside n parts of its own replica, n (1 + others) + others work. That is 1 + c others times as long as alone, and
+// beside n parts 1 + n c' times as long as that, whose product is 1 + c (n (1 + others) + others).
+func (p *part) slow(others int) {
+	if others < 1 {
+		return
+	}
+	slow := func(c *float64, seconds ...*float64) {
+		by := 1 + *c*float64(others)
+		*c *= float64(1+others) / by
+		for _, s := range seconds {
+			*s *= by
+		}
+	}
+	slow(&p.contention.forward, &p.forward, &p.again)
+	slow(&p.contention.backward, &p.backward)
+	slow(&p.contention.step, &p.step)
 }
 
 // most is what a part holds at most in the memory of its device.

@@ -28,6 +28,8 @@ type synthetic struct {
 	other bool // one sample alone has other operations
 	// slowdown is Probe.Slowdown.
 	slowdown float64
+	// statistics is Probe.Statistics.
+	statistics string
 }
 
 type syntheticOp struct {
@@ -51,6 +53,7 @@ func (s synthetic) Probe(_ context.Context, o exec.ProbeOptions) (exec.Probe, er
 	}
 	p := exec.Probe{
 		Samples: o.Samples, Model: "a digest", Dataset: 1 << 20, Base: s.base, Tied: s.tied, Slowdown: s.slowdown,
+		Statistics: s.statistics,
 	}
 	if s.asked != nil {
 		*s.asked = append(*s.asked, o)

@@ -81,14 +81,19 @@ type Job struct {
 	Past []predictor.Training
 	// Replicas is how many copies of the parts train together, each on its share of every batch, where the executor can; 0
 	// is 1. Losses and gradients are those of the whole batch, but the statistics of batch normalization are of a
-	// replica's share, and the first one's are saved.
+	// replica's share, and the first one's are saved. AutoReplicas chooses by the predicted time of a step, with the parts
+	// and micro-batches, takes those of Resume where the batch is the same, and has one where a model has such statistics
+	// or is compiled.
 	Replicas int
-	// Sharding says what replicas divide among themselves instead of each having all of it; empty is nothing.
+	// Sharding says what replicas divide among themselves instead of each having all of it; empty is nothing unless memory
+	// wants it, and then as little as does.
 	Sharding exec.Sharding
 	// CollectiveTimeout is how long a replica or part waits for others before the attempt fails; 0 is ten minutes.
 	CollectiveTimeout time.Duration
 	// Logger gets what the model prints and what is done; nil discards it.
 	Logger *slog.Logger
+
+	resumed bool // Replicas are those of Resume
 }
 
 // refusedError is about what a [Job] asks for; it matches [exec.ErrRequest].

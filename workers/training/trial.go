@@ -41,10 +41,10 @@ const (
 	written = 200e6
 )
 
-// contenders are the layouts that are worth a trial, the best last: those priced near it, of other numbers of parts
-// before those of as many parts in other micro-batches, as far as all trials together take no more than their share of
-// the steps that are left; steps is how many steps of each that leaves room for. There are none where it is too little
-// for the best alone.
+// contenders are the layouts that are worth a trial, the best last: those priced near it, of other numbers of replicas
+// and parts before those of as many in other micro-batches, as far as all trials together take no more than their share
+// of the steps that are left; steps is how many steps of each that leaves room for. There are none where it is too
+// little for the best alone.
 func (s setup) contenders(c choice, left int64) (chosen []candidate, steps int) {
 	budget := triedShare * float64(left) * c.best.seconds
 	if budget -= s.trialSeconds(c.best); !(budget >= 0) {
@@ -54,14 +54,14 @@ func (s setup) contenders(c choice, left int64) (chosen []candidate, steps int) 
 		return other.alike(c.best) || other.seconds > nearBest*c.best.seconds
 	})
 	slices.SortStableFunc(near, func(a, b candidate) int { return cmp.Compare(a.seconds, b.seconds) })
-	seen := map[int]bool{len(c.best.parts): true}
+	seen := map[[2]int]bool{c.best.shape(): true}
 	var others, again []candidate
 	for _, other := range near {
-		if seen[len(other.parts)] {
+		if seen[other.shape()] {
 			again = append(again, other)
 			continue
 		}
-		seen[len(other.parts)] = true
+		seen[other.shape()] = true
 		others = append(others, other)
 	}
 	chosen = []candidate{c.best}
@@ -83,10 +83,13 @@ func (s setup) contenders(c choice, left int64) (chosen []candidate, steps int) 
 	return chosen, steps
 }
 
-// alike reports whether two candidates are of as many parts and micro-batches: of those, a choice has one.
+// alike reports whether two candidates are of as many replicas, parts and micro-batches: of those, a choice has one.
 func (c candidate) alike(other candidate) bool {
-	return len(c.parts) == len(other.parts) && c.microBatches == other.microBatches
+	return c.shape() == other.shape() && c.microBatches == other.microBatches
 }
+
+// shape is how many replicas of how many parts there are.
+func (c candidate) shape() [2]int { return [2]int{c.count(), len(c.parts)} }
 
 // trialSeconds is what a trial takes at least besides loading: its steps, one before them and one beside a checkpoint,
 // and what the disk gets.
@@ -98,13 +101,13 @@ func (s setup) trialSeconds(c candidate) float64 {
 	return (1+leastTriedSteps+1)*c.seconds + 2*copied/written
 }
 
-// loadSeconds is what loading takes by what that of the unsplit model took: parts load one after another.
+// loadSeconds is what loading takes by what that of the unsplit model took: ranks load one after another.
 func (s setup) loadSeconds(c candidate) float64 {
 	one := 0.0
 	for _, made := range s.model.performances {
 		one = max(one, made.small.load.Seconds(), made.large.load.Seconds())
 	}
-	return one * float64(len(c.parts))
+	return one * float64(c.ranks())
 }
 
 // showing is what a layout showed in its trial.
@@ -181,7 +184,7 @@ func (c choice) after(s setup, candidates []candidate, shown []showing) choice {
 		ratio = next.best.seconds / next.priced
 	}
 	next.fitting, next.others = nil, nil
-	shortest := map[int]candidate{} // of the other numbers of parts
+	shortest := map[[2]int]candidate{} // of the other shapes
 	for _, one := range c.fitting {
 		at := slices.IndexFunc(candidates, one.alike)
 		switch {
@@ -193,16 +196,16 @@ func (c choice) after(s setup, candidates []candidate, shown []showing) choice {
 			one = s.showed(one, shown[at])
 		}
 		next.fitting = append(next.fitting, one)
-		if known, there := shortest[len(one.parts)]; !there || one.seconds < known.seconds {
-			shortest[len(one.parts)] = one
+		if known, there := shortest[one.shape()]; !there || one.seconds < known.seconds {
+			shortest[one.shape()] = one
 		}
 	}
 	next.fastest = next.best.seconds
-	delete(shortest, len(next.best.parts))
+	delete(shortest, next.best.shape())
 	for _, one := range c.fitting { // in their order
-		if other, there := shortest[len(one.parts)]; there {
+		if other, there := shortest[one.shape()]; there {
 			next.others, next.fastest = append(next.others, other), min(next.fastest, other.seconds)
-			delete(shortest, len(one.parts))
+			delete(shortest, one.shape())
 		}
 	}
 	return next
@@ -247,8 +250,8 @@ func (t *trainer) trials(ctx, life context.Context, left int64, from *exec.Check
 			if loaded != nil {
 				problems = errors.Join(problems, loaded.Close())
 			}
-			log.DebugContext(ctx, "a layout is tried", "parts", len(one.parts), "micro_batches", one.microBatches,
-				"priced_seconds", one.seconds)
+			log.DebugContext(ctx, "a layout is tried", "replicas", one.count(), "parts", len(one.parts), "micro_batches",
+				one.microBatches, "priced_seconds", one.seconds)
 			var came showing
 			came, loaded = t.try(ctx, life, one, steps, i == len(next)-1 && from == nil)
 			if ctx.Err() != nil {
@@ -294,7 +297,7 @@ func allExceed(s setup, candidates []candidate, shown []showing) bool {
 
 // tell logs what a trial showed.
 func (t *trainer) tell(ctx context.Context, c candidate, came showing) {
-	log := t.job.Logger.With("parts", len(c.parts), "micro_batches", c.microBatches)
+	log := t.job.Logger.With("replicas", c.count(), "parts", len(c.parts), "micro_batches", c.microBatches)
 	if came.err != nil {
 		log.WarnContext(ctx, "a layout cannot be tried and is passed over", "error", came.err)
 		return

@@ -96,7 +96,7 @@ func (e *Executor) Probe(ctx context.Context, options exec.ProbeOptions) (exec.P
 		Dataset: found.Dataset, Base: found.Base, Data: found.Data, Working: found.working(),
 		Tied: found.tied(), Fetching: found.fetching(), Validates: found.Validates, Metrics: found.Metrics,
 		FLOPs: found.flops(), PeakFLOPS: found.PeakFLOPS,
-		Slowdown: found.Slowdown,
+		Slowdown: found.Slowdown, Statistics: found.Statistics,
 	}, nil
 }
 

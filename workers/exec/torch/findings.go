@@ -33,6 +33,7 @@ type findings struct {
 	Validates  bool           `json:"validates"`
 	PeakFLOPS  float64        `json:"peak_flops"`
 	Metrics    []string       `json:"metrics"`
+	Statistics string         `json:"statistics"`
 	// What it takes to fetch a batch; see exec.Fetching.
 	FetchSeconds graph.Seconds  `json:"fetch_seconds"`
 	BatchBytes   quantity.Bytes `json:"batch_bytes"`

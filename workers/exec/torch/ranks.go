@@ -286,9 +286,9 @@ type outcome struct {
 	err  error
 }
 
-// together has all ranks do a command at once; into, which may be nil, returns where the answer of each belongs. All or
-// none: after an error every rank is ended. The error names the rank that is the cause: the one whose model failed or
-// whose process ended, else those that still give no answer when others have given them up.
+// together has all ranks do a command at once; into, which may be nil, returns where the answer of each belongs. Each
+// is told its number. All or none: after an error every rank is ended. The error names the rank that is the cause: the
+// one whose model failed or whose process ended, else those that still give no answer when others have given them up.
 func (p *ranks) together(ctx context.Context, command string, request map[string]any, into func(i int) any) error {
 	outcomes := make(chan outcome, len(p.all))
 	for i, r := range p.all {
@@ -299,6 +299,7 @@ func (p *ranks) together(ctx context.Context, command string, request map[string
 		if into != nil {
 			result = into(i)
 		}
+		own["rank"] = i
 		go func() { outcomes <- outcome{i, r.runner.call(ctx, command, own, result)} }()
 	}
 	if err := p.await(outcomes); err != nil {

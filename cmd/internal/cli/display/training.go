@@ -33,14 +33,18 @@ func TrainingPlan(plan predictor.Training, s Style) []string {
 
 // replicasOf says how many replicas a plan has, before their parts; empty for one.
 func replicasOf(plan predictor.Training) string {
-	switch {
-	case plan.Replicas < 2:
-		return ""
-	case plan.Sharding == "" || plan.Sharding == "none":
-		return Count(plan.Replicas, "replica") + " of "
-	default:
-		return fmt.Sprintf("%s that divide the %s, of ", Count(plan.Replicas, "replica"), Clean(plan.Sharding))
+	if plan.Replicas < 2 || plan.Sharding == "" || plan.Sharding == "none" {
+		return copiesOf(plan.Replicas)
 	}
+	return fmt.Sprintf("%s that divide the %s, of ", Count(plan.Replicas, "replica"), Clean(plan.Sharding))
+}
+
+// copiesOf is a number of replicas before their parts; empty for one.
+func copiesOf(replicas int) string {
+	if replicas < 2 {
+		return ""
+	}
+	return Count(replicas, "replica") + " of "
 }
 
 // partLines tell each part with its device, its operations and its memory.
@@ -85,8 +89,8 @@ func alternativeLines(plan predictor.Training, s Style) []string {
 		if other.StepSeconds > 0 {
 			step = brief(other.StepSeconds)
 		}
-		t.add(Count(other.Partitions, "part"), step, dashed(other.MicroBatches), other.PeakBytes.String(),
-			s.cut(Clean(other.Reason), 48))
+		t.add(copiesOf(other.Replicas)+Count(other.Partitions, "part"), step, dashed(other.MicroBatches),
+			other.PeakBytes.String(), s.cut(Clean(other.Reason), 48))
 	}
 	return t.lines(s, "")
 }

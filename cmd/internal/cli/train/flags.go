@@ -59,18 +59,18 @@ type trainFlags struct {
 }
 
 func (f *trainFlags) add(flags *pflag.FlagSet) {
-	f.shard = string(exec.ShardNone)
 	f.schedule, f.precision, f.recompute = training.OneForwardOneBackward, string(exec.Float32), training.RecomputeAuto
 	f.result = training.ResultLast
 	f.how = pflag.NewFlagSet("how", pflag.ContinueOnError)
 	f.how.Var(flag.Automatic{Value: &f.partitions}, "partitions",
 		"into how many parts the model is split, one on each device (default auto: by the predicted time of a step)")
-	f.how.Var(flag.Count{Value: &f.replicas, Least: 1}, "replicas",
-		"how many copies of the parts train together, each on its share of the batch; PyTorch 2.4 or later (default 1)")
+	f.how.Var(flag.Automatic{Value: &f.replicas}, "replicas",
+		"how many copies of the parts train together, each on its share of the batch; PyTorch 2.4 or later (default auto: "+
+			"by the predicted time of a step, and one where a model has batch normalization)")
 	f.how.Var(flag.Choice{Value: &f.shard, Name: "WHAT", Of: []string{
 		string(exec.ShardNone), string(exec.ShardOptimizer), string(exec.ShardGradients), string(exec.ShardParameters),
 	}}, "shard", "WHAT the replicas divide instead of each having all of it: none; optimizer, which is its state "+
-		"(ZeRO-1); gradients, too (ZeRO-2); or parameters, too (ZeRO-3)")
+		"(ZeRO-1); gradients, too (ZeRO-2); or parameters, too (ZeRO-3) (default none, unless memory would not do)")
 	f.how.Var(flag.Span{Value: &f.collectiveTimeout}, "collective-timeout",
 		"how long a replica or part waits for the others before the attempt fails (default 10m)")
 	f.how.Var(flag.Large{Value: &f.steps}, "steps", "how many steps to train (default: one epoch)")
@@ -297,7 +297,7 @@ func (f *trainFlags) check() error {
 	}
 	replicas := training.Job{
 		Compile: f.compile,
-		Batch:   f.batch, MicroBatches: f.microBatches, Partitions: f.partitions, Replicas: f.replicas,
+		Batch:   f.batch, MicroBatches: f.microBatches, Partitions: f.partitions, Replicas: f.wantedReplicas(),
 		Sharding: exec.Sharding(f.shard),
 	}
 	if err := replicas.CheckReplicas(); err != nil {
@@ -431,6 +431,14 @@ func checkOut(dir string, resumed, shared bool) error {
 	return nil
 }
 
+// wantedReplicas are those of a [training.Job].
+func (f *trainFlags) wantedReplicas() int {
+	if f.replicas == 0 {
+		return training.AutoReplicas
+	}
+	return f.replicas
+}
+
 // complete sets what the flags say of how to train.
 func (f *trainFlags) complete(job *training.Job) {
 	job.Partitions, job.Schedule, job.Batch, job.MicroBatches = f.partitions, f.schedule, f.batch, f.microBatches
@@ -439,7 +447,7 @@ func (f *trainFlags) complete(job *training.Job) {
 	job.Patience, job.MinDelta = f.patience, f.minDelta
 	job.DataWorkers, job.DataTimeout = f.dataWorkers, f.dataTimeout
 	job.Precision, job.ClipNorm, job.Recompute = exec.Precision(f.precision), f.clipNorm, f.recompute
-	job.Replicas, job.Sharding, job.CollectiveTimeout = f.replicas, exec.Sharding(f.shard), f.collectiveTimeout
+	job.Replicas, job.Sharding, job.CollectiveTimeout = f.wantedReplicas(), exec.Sharding(f.shard), f.collectiveTimeout
 	job.Compile = f.compile
 	job.Optimizer = exec.Optimizer{
 		Kind: f.optimizer, LearningRate: f.learningRate, Momentum: f.momentum,

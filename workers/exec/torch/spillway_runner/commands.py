@@ -42,6 +42,24 @@ def load_rank(request: Request, _: Answers) -> dict[str, Any]:
     return {**loaded(rank), **rank.code()}
 
 
+STORES: list[Any] = []  # where ranks meet that exchange nothing but what is measured
+
+
+def serve_exchange(request: Request, _: Answers) -> int:
+    check_distributed()
+    from spillway_runner.meeting import serve
+
+    store, port = serve(request)
+    STORES[:] = [store]
+    return port
+
+
+def measure_exchange(request: Request, _: Answers) -> dict[str, Any]:
+    from spillway_runner.exchange import exchange
+
+    return exchange(request, STORES[0] if STORES else None)
+
+
 def export_part(request: Request, answers: Answers) -> None:
     found, metadata = LOADED[0].snapshot()
     answers.later(request["written"], lambda: save(request["path"], found, metadata))
@@ -86,6 +104,8 @@ COMMANDS: dict[str, Command] = {  # by name; what one returns is answered
     "usage": of_part(lambda part, _: part.usage()),
     "distributed": lambda request, _: check_distributed(),
     "load_rank": load_rank,
+    "serve_exchange": serve_exchange,
+    "exchange": measure_exchange,
     "serve_store": of_part(lambda rank, request: rank.serve_store(request)),
     "join": of_part(lambda rank, request: rank.join(request)),
     "train_step": of_part(lambda rank, request: rank.train_step(request)),

@@ -11,6 +11,8 @@ from typing import Any, Callable, ContextManager, Dict
 
 import torch
 from torch import fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from spillway_runner import precision
 from spillway_runner.answers import out_of_memory
@@ -129,7 +131,20 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "device": device_name(device),
         "slowdown": precision.slowdown(chosen, device),
+        "statistics": statistics(model.module, graph),
     }
+
+
+def statistics(module: nn.Module, graph: fx.Graph) -> str:
+    """The name of the first operation that computes statistics over the samples which pass together; empty without."""
+    for name, m in module.named_modules():
+        if isinstance(m, (_BatchNorm, _InstanceNorm)):
+            own = m.training or m.running_mean is None
+            if own and (isinstance(m, _BatchNorm) or m.track_running_stats):
+                return f"{readable(name)} ({type(m).__name__})"
+    functions = (nn.functional.batch_norm, torch.batch_norm)
+    found = next((n for n in graph.nodes if n.op == "call_function" and n.target in functions), None)
+    return "" if found is None else str(found.name)
 
 
 def last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:

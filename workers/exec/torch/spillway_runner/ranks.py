@@ -13,8 +13,6 @@ import datetime
 import hashlib
 import inspect
 import math
-import os
-import socket
 import time
 from collections import Counter
 from typing import Any, Callable, Iterator
@@ -26,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from spillway_runner.data import PATIENCE, Data
 from spillway_runner.forms import flatten, restore
+from spillway_runner.meeting import meet, serve
 from spillway_runner.refusal import Refusal
 from spillway_runner.train import Flight, Part
 from spillway_runner.values import each, shapes, size, tensors
@@ -122,32 +121,14 @@ class Rank(Part):
 
     def serve_store(self, request: dict[str, Any]) -> int:
         """Makes the store at which the ranks meet, on an address of this host, and returns its port."""
-        listening = socket.create_server((request["host"], 0))
-        port = int(listening.getsockname()[1])
-        self.store = dist.TCPStore(
-            request["host"],
-            port,
-            is_master=True,
-            wait_for_workers=False,
-            timeout=datetime.timedelta(seconds=request["timeout"]),
-            master_listen_fd=listening.detach(),
-        )
+        self.store, port = serve(request)
         return port
 
     def join(self, request: dict[str, Any]) -> None:
         """Meets the other ranks, and gets ready for steps with them."""
-        timeout = datetime.timedelta(seconds=request["timeout"])
-        if request["host"] == "127.0.0.1":  # nobody else on the network is to reach it
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
-        if self.store is None:
-            self.store = dist.TCPStore(request["host"], request["port"], is_master=False, timeout=timeout)
-        world = self.replicas * self.count
         with self.together("meet the other ranks"):
-            dist.init_process_group(
-                request["backend"], store=self.store, rank=self.rank, world_size=world, timeout=timeout
-            )
-            self.make_groups(timeout)
+            self.store = meet(request, self.store, self.rank, self.replicas * self.count)
+            self.make_groups(datetime.timedelta(seconds=request["timeout"]))
             self.rehearse()
             self.wrap()
 
