@@ -260,8 +260,9 @@ func (s *Server) spaceRoutes() []route {
 }
 
 func (s *Server) hostRoutes() []route {
+	request := join.Request{Host: "gpu-1", Instance: "4XKEXAMPLE", Version: "v0.1.0", Platform: "linux/amd64"}
 	joining := asking(s, "POST", "/api/v1/hosts/join",
-		"Lets a host join, which shows as bearer what it joins with or its own token.", s.joinHost).taking(join.Request{Host: "gpu-1", Instance: "4XKEXAMPLE", Version: "v0.1.0", Platform: "linux/amd64"}).
+		"Lets a host join, which shows as bearer what it joins with or its own token.", s.joinHost).taking(request).
 		refusing(http.StatusUnauthorized, notFound, conflict, http.StatusTooManyRequests)
 	joining.needs, joining.maxBody, joining.bearer, joining.silent = access.Anyone, joinLimit, true, true
 	return []route{
