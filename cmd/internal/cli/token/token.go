@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
@@ -43,12 +44,16 @@ func createCommand(t *tool.Tool) *cobra.Command {
 		Long: `Make a token for a person or a program and print it, once: the stack keeps its digest only. Send it
 as "Authorization: Bearer TOKEN".
 
-The exit code is 0, 1 when no stack runs, and 2 when there is a token of that name.`,
+The exit code is 0, 1 when no stack runs or there is a token of that name, and 2 when there can be
+none.`,
 		Example: `  spillway token create --name grafana --role viewer > grafana.token
   spillway token create --name ci --role operator`,
 		Args:              flag.Positional(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if wanted.Name == "" {
+				return &fault.UsageError{Problem: "a token needs a name", Hint: "say with --name for whom it is"}
+			}
 			return with(cmd.Context(), t, func(s *session.Session) error {
 				token, err := s.Client.MakeToken(cmd.Context(), wanted)
 				if err != nil {
@@ -61,7 +66,6 @@ The exit code is 0, 1 when no stack runs, and 2 when there is a token of that na
 	}
 	command.Flags().StringVar(&wanted.Name, "name", "", "`NAME` of who, or what, it is for")
 	command.Flags().Var(flag.Choice{Value: &wanted.Role, Of: access.Roles()}, "role", "what it may be used for")
-	_ = command.MarkFlagRequired("name") // it is there
 	return command
 }
 

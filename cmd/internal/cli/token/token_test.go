@@ -31,7 +31,7 @@ func TestTokensAreMadeListedAndRevoked(t *testing.T) {
 	clitest.Contains(t, "the list", listed, "ci", "operator")
 	for command, said := range map[string]string{
 		"token create --name ci":             "there is a token of that name already",
-		"token create":                       "name",
+		"token create":                       "--name",
 		"token create --name a --role owner": strings.Join(access.Roles(), ", "),
 		"token create --name a/b":            "a token cannot have that name",
 		"token revoke nobody":                "there is no token of that name",
