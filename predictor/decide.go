@@ -60,7 +60,8 @@ type decider struct {
 	policy    plan.Policy
 	functions venue.Functions // with as many slots as it is taken to have
 	full      bool            // it lately refused functions, and is taken to have less than it offers
-	hosts     plan.Hosts      // by ID
+	hosts     plan.Hosts      // by ID, without those that are drained
+	drained   int             // how many are
 	works     []*work         // by stage
 	committed map[string]quantity.Money
 	holders   map[holder][]string // the GPUs of attempts, by UUID
@@ -129,7 +130,7 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 	if len(d.hosts) > 1 { // one alone knows what it has
 		d.plan.Kinds = plan.Kinds(d.hosts)
 	}
-	m.Forget(d.hosts, d.functions.MaxDuration)
+	m.Forget(snap.Hosts, d.functions.MaxDuration) // also the drained: what runs there goes on
 	d.gather()
 	return d
 }
@@ -149,6 +150,9 @@ func (d *decider) openHosts(hosts []plan.Host) {
 			}
 		}
 	}
+	all := len(d.hosts)
+	d.hosts = slices.DeleteFunc(d.hosts, func(h plan.Host) bool { return h.Drained })
+	d.drained = all - len(d.hosts)
 }
 
 // holder is an attempt that has GPUs of a host, as the host tells.

@@ -202,6 +202,8 @@ func (d *decider) slotsReason(w *work) string {
 			d.goReason(w))
 	case w.idle:
 		return "no task waits or runs, and others need the room"
+	case len(d.hosts) == 0 && d.drained > 0:
+		return work + ", but every host is drained"
 	case len(d.hosts) == 0:
 		return work + ", but no host has a valid lease"
 	case w.slots == 0 && d.hosts.Lacking(w.size) != "":

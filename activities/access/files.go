@@ -25,7 +25,7 @@ func (e *Error) Error() string { return e.Path + ": " + e.Wrong + "; " + e.Advic
 const (
 	othersRead  = 0o077
 	othersWrite = 0o022
-	// longest is the size of the largest file that is read here, in bytes.
+	// longest is the size of the largest file with one credential, in bytes.
 	longest = 4 << 10
 )
 
@@ -119,6 +119,11 @@ func checkDir(root *os.Root, dir, name string) error {
 
 // readOwn reads a small file that belongs to this user and that nobody else can read.
 func readOwn(root *os.Root, dir, name string) ([]byte, error) {
+	return readOwnUpTo(root, dir, name, longest)
+}
+
+// readOwnUpTo is readOwn for a file of at most so many bytes.
+func readOwnUpTo(root *os.Root, dir, name string, most int64) ([]byte, error) {
 	path := filepath.Join(dir, name)
 	// A FIFO that somebody put there must not be waited for, nor a link be followed.
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
@@ -139,7 +144,7 @@ func readOwn(root *os.Root, dir, name string) ([]byte, error) {
 	if err := check(info, path, othersRead); err != nil {
 		return nil, err
 	}
-	content, err := io.ReadAll(io.LimitReader(file, longest))
+	content, err := io.ReadAll(io.LimitReader(file, most))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,9 +20,12 @@ type Caller int
 
 // Callers.
 const (
-	Owner   Caller = iota // Owner has shown the owner's token, or a session.
-	Scraper               // Scraper has shown the token of Prometheus.
-	Anyone                // Anyone has shown nothing, or had nothing to show.
+	Owner    Caller = iota // Owner has shown the owner's token, a session, or a token that was made for an admin.
+	Operator               // Operator has shown a token with which runs are started and steered.
+	Viewer                 // Viewer has shown a token with which all is read.
+	Scraper                // Scraper has shown the token of Prometheus.
+	Anyone                 // Anyone has shown nothing, or had nothing to show.
+	Host                   // Host has shown the token of a host that has joined, HostOfCaller; it ranks beside the others.
 )
 
 // Refusal is why a request is not answered.
@@ -38,12 +42,18 @@ func (r *Refusal) Error() string { return r.Message }
 // Advice returns the hint.
 func (r *Refusal) Advice() string { return r.Hint }
 
-// Guard stands before a port of the loopback interface. It refuses what pages of other origins and names that resolve
-// here from elsewhere (DNS rebinding) send, who shows no credential, and bodies that are too large or stop coming. The
-// zero value refuses everybody.
+// Guard stands before a port of the loopback interface, or one that speaks TLS. It refuses what pages of other origins
+// and names that resolve here from elsewhere (DNS rebinding) send, who shows no credential, and bodies that are too
+// large or stop coming. The zero value refuses everybody.
 type Guard struct {
 	// Keys tell who is who; nil knows nobody, so that only what Needs leaves to Anyone is answered.
 	Keys *Keys
+	// Tokens are those that were made for others than the owner; nil for none.
+	Tokens *Tokens
+	// Names are the names and addresses by which the engine is reached over TLS, whatever the port; empty for none.
+	Names []string
+	// Hosts says of which host, that has joined, a token is; nil knows none. Their tokens count over TLS only.
+	Hosts func(token string) (host string, known bool)
 	// Rule is what is asked of a request; nil is the zero Rule of every one.
 	Rule func(*http.Request) Rule
 	// Patience is how long the next bytes of a body may take to come; 0 is 30 s.
@@ -54,8 +64,13 @@ type Guard struct {
 
 // Rule is what a Guard asks of a request. The zero value is for the owner alone and asks nothing else.
 type Rule struct {
-	// Needs is who may make it: Anyone, Scraper and the owner, or the owner alone.
+	// Needs is who may make it, and those before it in the order of callers may, too: the owner alone, operators, viewers,
+	// Prometheus, or Anyone.
 	Needs Caller
+	// Hosts says that hosts may make it as well.
+	Hosts bool
+	// Bearer says that the handler looks at the credential itself, so that it is handed on.
+	Bearer bool
 	// Content is the content type that it must have; empty is any.
 	Content string
 	// MaxBody bounds its body, in bytes; 0 is no bound.
@@ -74,7 +89,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if g.Rule != nil {
 			rule = g.Rule(r)
 		}
-		caller, refusal := g.admit(w, r, rule)
+		caller, name, refusal := g.admit(w, r, rule)
 		if refusal != nil {
 			if r.ContentLength != 0 {
 				header.Set("Connection", "close") // what is left of its body is not waited for
@@ -85,13 +100,13 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			g.refuse(w, r, refusal)
 			return
 		}
-		if g.Keys != nil {
+		if g.Keys != nil && !rule.Bearer {
 			r.Header.Del("Authorization")
 		}
 		if rule.MaxBody > 0 {
 			r.Body = http.MaxBytesReader(w, r.Body, rule.MaxBody)
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, asking{caller, name})))
 	})
 }
 
@@ -107,47 +122,98 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal)
 	http.Error(w, text, refusal.Status)
 }
 
-// callerKey is that of the Caller in the context of a request.
+// callerKey is that of who asks, in the context of a request.
 type callerKey struct{}
+
+// asking is who asks: name is that of a Host, or for whom a token was made; empty for all others.
+type asking struct {
+	caller Caller
+	name   string
+}
 
 // CallerOf returns who makes the request that ctx is of; Anyone where no Guard has looked.
 func CallerOf(ctx context.Context) Caller {
-	if caller, known := ctx.Value(callerKey{}).(Caller); known {
-		return caller
+	if asks, known := ctx.Value(callerKey{}).(asking); known {
+		return asks.caller
 	}
 	return Anyone
 }
 
-// admit says who asks, or why the request is refused.
-func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (Caller, *Refusal) {
-	if refusal := admitHost(r); refusal != nil {
-		return Anyone, refusal
+// HostOfCaller returns the name of the host that makes the request that ctx is of; empty where CallerOf is not Host.
+func HostOfCaller(ctx context.Context) string {
+	asks, _ := ctx.Value(callerKey{}).(asking)
+	if asks.caller != Host {
+		return ""
 	}
-	if refusal := admitOrigin(r); refusal != nil {
-		return Anyone, refusal
-	}
-	caller, refusal := g.identify(w, r)
-	switch {
-	case caller <= rule.Needs:
-	case refusal != nil:
-		return Anyone, refusal
-	default:
-		return Anyone, &Refusal{
-			http.StatusForbidden, "the token of Prometheus reads /metrics and nothing else",
-			"show the token in the file " + TokenFile + " of the state directory",
-		}
-	}
-	if refusal := admitContent(r, rule.Content); refusal != nil {
-		return Anyone, refusal
-	}
-	if rule.MaxBody > 0 && r.ContentLength > rule.MaxBody {
-		return Anyone, TooLarge(rule.MaxBody)
-	}
-	return caller, nil
+	return asks.name
 }
 
-// admitHost refuses a request that was made to another name or port than those under which its listener is reached.
-func admitHost(r *http.Request) *Refusal {
+// NameOfCaller says in words who makes the request that ctx is of, for a line about what was changed.
+func NameOfCaller(ctx context.Context) string {
+	asks, known := ctx.Value(callerKey{}).(asking)
+	switch {
+	case !known || asks.caller == Anyone:
+		return "anyone"
+	case asks.caller == Host:
+		return "host " + asks.name
+	case asks.name != "":
+		return asks.name
+	case asks.caller == Owner:
+		return "owner"
+	default:
+		return "metrics"
+	}
+}
+
+// admit says who asks, or why the request is refused.
+func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (caller Caller, name string, no *Refusal) {
+	if refusal := g.admitHost(r); refusal != nil {
+		return Anyone, "", refusal
+	}
+	if refusal := admitOrigin(r); refusal != nil {
+		return Anyone, "", refusal
+	}
+	caller, name, refusal := g.identify(w, r)
+	switch {
+	case caller == Host && (rule.Hosts || rule.Needs == Anyone), caller != Host && caller <= rule.Needs:
+	case refusal != nil:
+		return Anyone, "", refusal
+	case caller == Host:
+		return Anyone, "", &Refusal{
+			http.StatusForbidden, "the token of a host is for what hosts need, and nothing else",
+			"ask with the owner's token",
+		}
+	default:
+		return Anyone, "", tooLittle(caller)
+	}
+	if refusal := admitContent(r, rule.Content); refusal != nil {
+		return Anyone, "", refusal
+	}
+	if rule.MaxBody > 0 && r.ContentLength > rule.MaxBody {
+		return Anyone, "", TooLarge(rule.MaxBody)
+	}
+	return caller, name, nil
+}
+
+// tooLittle is the refusal of who may make other requests.
+func tooLittle(caller Caller) *Refusal {
+	const advice = "show the token in the file " + TokenFile + " of the state directory"
+	switch caller {
+	case Viewer:
+		return &Refusal{http.StatusForbidden, "a viewer's token reads, and changes nothing", "ask with an operator's"}
+	case Operator:
+		return &Refusal{http.StatusForbidden, "an operator's token starts and steers runs, and nothing else", advice}
+	default:
+		return &Refusal{http.StatusForbidden, "the token of Prometheus reads /metrics and nothing else", advice}
+	}
+}
+
+// admitHost refuses a request that was made to another name than those under which its listener is reached, and where
+// that is of the loopback interface, to another port.
+func (g *Guard) admitHost(r *http.Request) *Refusal {
+	if r.TLS != nil {
+		return g.admitName(r)
+	}
 	local, known := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if !known {
 		return &Refusal{Status: http.StatusForbidden, Message: "the request came through no port of this machine"}
@@ -166,6 +232,21 @@ func admitHost(r *http.Request) *Refusal {
 	}
 }
 
+// admitName refuses a request over TLS to a name that is none of the engine's. The port is whatever leads here.
+func (g *Guard) admitName(r *http.Request) *Refusal {
+	name, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		name = strings.TrimSuffix(strings.TrimPrefix(r.Host, "["), "]")
+	}
+	if slices.ContainsFunc(g.Names, func(own string) bool { return strings.EqualFold(own, name) }) {
+		return nil
+	}
+	return &Refusal{
+		http.StatusMisdirectedRequest, fmt.Sprintf("the engine is not called %.100q", name),
+		"use a name that it was started with (--advertise)",
+	}
+}
+
 func isLoopback(name string) bool {
 	if strings.EqualFold(name, "localhost") {
 		return true
@@ -177,7 +258,11 @@ func isLoopback(name string) bool {
 // admitOrigin refuses what a page of another origin makes a browser send. That its user follows a link from there is no
 // such thing.
 func admitOrigin(r *http.Request) *Refusal {
-	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
+	scheme := "http://"
+	if r.TLS != nil {
+		scheme = "https://"
+	}
+	if origin := r.Header.Get("Origin"); origin != "" && origin != scheme+r.Host {
 		return &Refusal{Status: http.StatusForbidden, Message: fmt.Sprintf("pages of %.100q may not ask here", origin)}
 	}
 	switch site := r.Header.Get("Sec-Fetch-Site"); site {
@@ -196,28 +281,36 @@ func admitOrigin(r *http.Request) *Refusal {
 }
 
 // identify says who asks; where that is Anyone, the refusal is for who must be more.
-func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (Caller, *Refusal) {
+func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (caller Caller, name string, no *Refusal) {
 	const advice = "in a browser, open the link that `spillway open` prints; elsewhere send the header \"Authorization: " +
 		"Bearer TOKEN\" with the token " +
 		"in the file " + TokenFile + " of the state directory"
 	if g.Keys == nil {
-		return Anyone, &Refusal{http.StatusUnauthorized, "nobody may ask here", ""}
+		return Anyone, "", &Refusal{http.StatusUnauthorized, "nobody may ask here", ""}
 	}
 	shown, given := Bearer(r.Header.Get("Authorization"))
 	switch {
 	case given && g.Keys.IsToken(shown):
-		return Owner, nil
+		return Owner, "", nil
 	case given && g.Keys.IsMetricsToken(shown):
-		return Scraper, nil
+		return Scraper, "", nil
 	case given:
-		return Anyone, &Refusal{
+		if name, role, known := g.Tokens.of(shown); known {
+			return role, name, nil
+		}
+		if g.Hosts != nil && r.TLS != nil {
+			if host, known := g.Hosts(shown); known {
+				return Host, host, nil
+			}
+		}
+		return Anyone, "", &Refusal{
 			http.StatusUnauthorized, "the credential is not one of this engine's state directory",
 			"show the token in the file " + TokenFile + " of that directory",
 		}
 	case g.Keys.hasSession(w, r, time.Now()):
-		return Owner, nil
+		return Owner, "", nil
 	default:
-		return Anyone, &Refusal{http.StatusUnauthorized, "no credential was shown", advice}
+		return Anyone, "", &Refusal{http.StatusUnauthorized, "no credential was shown", advice}
 	}
 }
 

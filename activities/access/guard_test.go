@@ -106,23 +106,23 @@ func TestAttackOnAGuardedPort(t *testing.T) {
 		},
 		"localhost":                          {"GET", "/", "", owner("Host", "localhost:7474"), 200, "caller 0"},
 		"IPv6":                               {"GET", "/", "", owner("Host", "[::1]:7474"), 200, "caller 0"},
-		"what is open, without a credential": {"GET", "/open", "", nil, 200, "caller 2"},
+		"what is open, without a credential": {"GET", "/open", "", nil, 200, "caller 4"},
 		"what is open, with a wrong one": {
 			"GET", "/open", "",
 			http.Header{"Authorization": {"Bearer x"}},
 			200,
-			"caller 2",
+			"caller 4",
 		},
 		"what is open, with a token": {"GET", "/open", "", owner(), 200, "caller 0"},
 		"metrics by Prometheus": {
 			"GET", "/metrics", "",
 			http.Header{"Authorization": {"Bearer " + keys.MetricsToken()}},
-			200, "caller 1",
+			200, "caller 3",
 		},
 		"metrics by the owner": {"GET", "/metrics", "", owner(), 200, "caller 0"},
 		"a link to a page": {
 			"GET", "/open", "", fetched("cross-site", "navigate", "document"), 200,
-			"caller 2",
+			"caller 4",
 		},
 		"nobody": {"GET", "/", "", nil, 401, "spillway open"},
 		"nobody posts": {
@@ -263,7 +263,7 @@ func TestSessionsLastAndEnd(t *testing.T) {
 			return answer(newGuard(keys), r)
 		}
 		w := httptest.NewRecorder()
-		keys.SetSession(w)
+		keys.SetSession(w, false)
 		cookie := cookieOf(w)
 		if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, keys.Token()) {
 			t.Errorf("the cookie is %+v, want one that no script reads and no other site sends, and not the token", cookie)
@@ -287,7 +287,7 @@ func TestSessionsLastAndEnd(t *testing.T) {
 			t.Errorf("with its successor: got %d, want %d", got.Code, http.StatusOK)
 		}
 		w = httptest.NewRecorder()
-		others.SetSession(w)
+		others.SetSession(w, false)
 		foreign := cookieOf(w)
 		if foreign.Name == renewed.Name {
 			t.Error("two state directories have one cookie: each logs the other out")

@@ -113,7 +113,7 @@ func keep(root *os.Root, dir, name, line string) error {
 
 // Write keeps what is for one tool and holds a credential, such as the configuration of the nats command, in the file
 // name of the state directory dir, which only its owner can read, and ends it with a line feed. Name is NATSFile,
-// TemporalFile or PointerFile. A file that says the same stays.
+// TemporalFile, PointerFile, JoinFile or TokensFile. A file that says the same stays.
 func Write(dir, name, content string) error {
 	root, err := openOwn(dir)
 	if err != nil {
@@ -165,6 +165,50 @@ func (k *Keys) MetricsToken() string { return k.token("metrics") }
 
 // BuildToken is that of the workflow worker of a user's build, such as "digits@0123456789ab".
 func (k *Keys) BuildToken(build string) string { return k.token("build " + build) }
+
+// HostToken is that of a host that has joined: membership is what was made up for it then, so that the token does not
+// count any more when that is forgotten. The name of the host can be read from it.
+func (k *Keys) HostToken(host, membership string) string {
+	return host + hostSeparator + k.token("host "+host+" "+membership)
+}
+
+// hostSeparator stands between the name of a host and the rest of its token; no name has it.
+const hostSeparator = "~"
+
+// HostOf is the host that a token says that it is of; empty for a token of another kind.
+func HostOf(token string) string {
+	host, _, _ := strings.Cut(token, hostSeparator)
+	if host == token {
+		return ""
+	}
+	return host
+}
+
+// IsHostToken says whether shown is the token of a host with this membership.
+func (k *Keys) IsHostToken(host, membership, shown string) bool {
+	return membership != "" && same(shown, k.HostToken(host, membership))
+}
+
+// SealTask returns the token of a task of Temporal as a host is given it, which OpenTask takes of that host alone:
+// Temporal's own are not signed, and a host could make up those of others.
+func (k *Keys) SealTask(host string, task []byte) []byte {
+	return append(k.taskSeal(host, task), task...)
+}
+
+// OpenTask returns what SealTask has sealed for the host.
+func (k *Keys) OpenTask(host string, sealed []byte) (task []byte, genuine bool) {
+	if len(sealed) < sha256.Size {
+		return nil, false
+	}
+	task = sealed[sha256.Size:]
+	return task, hmac.Equal(sealed[:sha256.Size], k.taskSeal(host, task))
+}
+
+func (k *Keys) taskSeal(host string, task []byte) []byte {
+	mac := hmac.New(sha256.New, k.derive("tasks of host "+host))
+	mac.Write(task)
+	return mac.Sum(nil)
+}
 
 // ArtifactsToken is that of processes of users' builds that put and open artifacts through the engine, because they
 // have no credentials of the store.

@@ -24,19 +24,21 @@ const (
 
 // SetSession logs the browser in that w is the answer to. It is the owner on every port of the engine until it has not
 // been seen for a week: browsers send cookies to all ports of a host, which is why its name is of this state directory,
-// and its value is not the token. No page of another site makes a browser send it, and no script reads it.
-func (k *Keys) SetSession(w http.ResponseWriter) { k.setSession(w, time.Now()) }
+// and its value is not the token. No page of another site makes a browser send it, and no script reads it. Secure says
+// that the browser came over TLS: it never sends the cookie otherwise, and none that it was given otherwise counts.
+func (k *Keys) SetSession(w http.ResponseWriter, secure bool) { k.setSession(w, secure, time.Now()) }
 
-func (k *Keys) setSession(w http.ResponseWriter, now time.Time) {
+func (k *Keys) setSession(w http.ResponseWriter, secure bool, now time.Time) {
 	http.SetCookie(w, &http.Cookie{
-		Name: k.sessionName(), Value: k.session(now.Add(sessionLife)), Path: "/", MaxAge: int(sessionLife.Seconds()),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: k.sessionName(secure), Value: k.session(now.Add(sessionLife)), Path: "/", MaxAge: int(sessionLife.Seconds()),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure,
 	})
 }
 
 // hasSession says whether a request comes with a session, and renews one that is old.
 func (k *Keys) hasSession(w http.ResponseWriter, r *http.Request, now time.Time) bool {
-	cookie, err := r.Cookie(k.sessionName())
+	secure := r.TLS != nil
+	cookie, err := r.Cookie(k.sessionName(secure))
 	if err != nil {
 		return false
 	}
@@ -49,14 +51,19 @@ func (k *Keys) hasSession(w http.ResponseWriter, r *http.Request, now time.Time)
 		return false
 	}
 	if until.Sub(now) < sessionLife-sessionRenewal {
-		k.setSession(w, now)
+		k.setSession(w, secure, now)
 	}
 	return true
 }
 
-// sessionName is that of the cookie. Another engine of this host has another, so that none logs the other out.
-func (k *Keys) sessionName() string {
-	return "spillway_" + hex.EncodeToString(k.derive("session name")[:4])
+// sessionName is that of the cookie. Another engine of this host has another, so that none logs the other out. Browsers
+// take a name that begins with __Host- from its own host only, and over TLS (RFC 6265bis, section 4.1.3.2).
+func (k *Keys) sessionName(secure bool) string {
+	name := "spillway_" + hex.EncodeToString(k.derive("session name")[:4])
+	if secure {
+		return "__Host-" + name
+	}
+	return name
 }
 
 // session is the value of the cookie of a session that ends then.

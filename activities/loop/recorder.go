@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,7 +97,7 @@ func (r *Recorder) Record(ctx context.Context, record predictor.Record) error {
 	if err != nil {
 		return fmt.Errorf("record attempt: %w", err)
 	}
-	id := recordID(record)
+	id := wire.RecordID(record)
 	for pause := retryLeast; ; pause = min(2*pause, retryMost) {
 		err := r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data)
 		if err == nil {
@@ -117,9 +116,7 @@ func (r *Recorder) Record(ctx context.Context, record predictor.Record) error {
 // Held makes the line about the time for which a host was held durable, and tries once: whoever tells it tells the rest
 // the next time.
 func (r *Recorder) Held(ctx context.Context, held predictor.HostHeld) error {
-	id := "held/" + held.Host + "/" + strconv.FormatInt(held.From.UnixNano(), 10) + "/" +
-		strconv.FormatInt(held.At.UnixNano(), 10)
-	if err := r.once(ctx, id, held); err != nil {
+	if err := r.once(ctx, wire.HostHeldID(held), held); err != nil {
 		return fmt.Errorf("record that host %s was held: %w", held.Host, err)
 	}
 	return nil
@@ -127,8 +124,7 @@ func (r *Recorder) Held(ctx context.Context, held predictor.HostHeld) error {
 
 // Started makes it durable that a supervisor has started anew, and tries once.
 func (r *Recorder) Started(ctx context.Context, started predictor.HostStarted) error {
-	id := "started/" + started.Host + "/" + string(started.Venue) + "/" + started.Instance
-	if err := r.once(ctx, id, started); err != nil {
+	if err := r.once(ctx, wire.HostStartedID(started), started); err != nil {
 		return fmt.Errorf("record that host %s has started: %w", started.Host, err)
 	}
 	return nil
@@ -314,14 +310,4 @@ func (r *Recorder) drop(what string, err error) {
 	if r.options.Dropped != nil {
 		r.options.Dropped()
 	}
-}
-
-// recordID names an attempt, so that the server keeps one line for it. A task that a venue refused starts on the pool's
-// own queue with attempt 1 again: that is another attempt, and has another name.
-func recordID(record predictor.Record) string {
-	id := record.Run + "/" + record.Task + "/" + strconv.Itoa(record.Attempt)
-	if record.PoolOnly {
-		id += "/pool"
-	}
-	return id
 }

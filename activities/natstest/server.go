@@ -40,7 +40,7 @@ type users struct {
 
 type user struct {
 	password string
-	app      wire.App
+	admit    func(*natsaccess.Proxy) (release func(), err error)
 	release  func()
 }
 
@@ -63,9 +63,20 @@ func (u *users) Check(client server.ClientAuthentication) bool {
 // password at its next connection.
 func (s *Server) Admit(name string, app wire.App) string {
 	s.tb.Helper()
+	return s.admit(name, func(p *natsaccess.Proxy) (func(), error) { return p.Admit(name, app) })
+}
+
+// AdmitHost is Admit for a host that has joined.
+func (s *Server) AdmitHost(host string) string {
+	s.tb.Helper()
+	return s.admit(wire.HostUserPrefix+host, func(p *natsaccess.Proxy) (func(), error) { return p.AdmitHost(host) })
+}
+
+func (s *Server) admit(name string, admit func(*natsaccess.Proxy) (func(), error)) string {
+	s.tb.Helper()
 	s.users.mu.Lock()
 	defer s.users.mu.Unlock()
-	release, err := s.users.proxy.Admit(name, app)
+	release, err := admit(s.users.proxy)
 	if err != nil {
 		s.tb.Fatal(err)
 	}
@@ -73,7 +84,7 @@ func (s *Server) Admit(name string, app wire.App) string {
 		before.release()
 	}
 	password := rand.Text()
-	s.users.known[name] = user{password, app, release}
+	s.users.known[name] = user{password, admit, release}
 	address := url.URL{Scheme: "nats", User: url.UserPassword(name, password), Host: s.running.Addr().String()}
 	return address.String()
 }
@@ -124,7 +135,7 @@ func (s *Server) Restart() {
 	s.users.proxy = proxy
 	for name, known := range s.users.known {
 		var err error
-		if known.release, err = proxy.Admit(name, known.app); err != nil {
+		if known.release, err = known.admit(proxy); err != nil {
 			s.tb.Fatal(err)
 		}
 		s.users.known[name] = known

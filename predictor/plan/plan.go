@@ -45,6 +45,8 @@ type Host struct {
 	GPUs []GPU `json:"gpus,omitempty"`
 	// GPUsUnknown says that the driver of the host's GPUs has not answered yet since its agent began: there may be some.
 	GPUsUnknown bool `json:"gpus_unknown,omitempty"`
+	// Drained says that it takes no new work: nothing is placed there, and what runs there ends by itself.
+	Drained bool `json:"drained,omitempty"`
 	// Enforcement names how sizes are enforced: "none", later "cgroup v2" or "cgroup v1".
 	Enforcement string `json:"enforcement"`
 	// At is when the agent wrote this.

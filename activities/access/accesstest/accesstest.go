@@ -7,8 +7,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
+	"testing"
 
 	"github.com/spillway-ml/spillway/activities/access"
 )
@@ -38,4 +40,21 @@ func Arrived(r *http.Request, port int) *http.Request {
 	r.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey,
 		&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}))
+}
+
+// Tokens returns a new store of tokens for others than the owner.
+func Tokens(tb testing.TB) *access.Tokens {
+	tb.Helper()
+	dir := filepath.Join(tb.TempDir(), "state")
+	if err := os.MkdirAll(filepath.Join(dir, "keys"), 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	tokens, err := access.OpenTokens(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tokens
 }

@@ -1,6 +1,7 @@
 package natsaccess
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,8 +13,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 // Subjects of JetStream's requests: https://docs.nats.io/reference/reference-protocols/nats_api_reference
@@ -24,25 +23,27 @@ const (
 	deleteConsumer = api + "CONSUMER.DELETE."
 	nextMessage    = api + "CONSUMER.MSG.NEXT."
 	directGet      = api + "DIRECT.GET."
-	// accountInfo no build may ask. When its store is opened anew, NATS has every account that imports this from nowhere
+	// accountInfo no tenant may ask. When its store is opened anew, NATS has every account that imports this from nowhere
 	// ask JetStream itself whatever it asks, beside the proxy; and the answer of JetStream, that the account has none,
 	// comes first.
 	accountInfo = api + "INFO"
 )
 
-// Bounds of a build's consumers.
+// Bounds of a tenant's consumers.
 const (
 	// maxConsumers is how many a build may have at a time in one stream. An end that is told late needs one for some
-	// seconds; ends beyond these wait.
-	maxConsumers = 16
+	// seconds; ends beyond these wait. hostConsumers is how many a host may have: it reads the plan with one, and one that
+	// it has lost stays for consumerIdle.
+	maxConsumers  = 16
+	hostConsumers = 8
 	// consumerIdle is when the server forgets one that nobody reads. Its reader asks again at least every 30 seconds.
 	consumerIdle = time.Minute
 	// maxWaiting, maxBatch and maxExpires bound the requests for its messages that wait.
 	maxWaiting = 16
 	maxBatch   = 1000
 	maxExpires = time.Minute
-	// lookEvery is how often the server is asked, at most, which of a build's consumers it has forgotten, and lookWait for
-	// how long one answer is waited for.
+	// lookEvery is how often the server is asked, at most, which of a tenant's consumers it has forgotten, and lookWait
+	// for how long one answer is waited for.
 	lookEvery = time.Second
 	lookWait  = time.Second
 )
@@ -61,34 +62,40 @@ func consumerOf(subject string) (c consumer, is bool) {
 	return consumer{}, false
 }
 
-// consumers are all that the build of an account may have. The names are fixed, because a right of NATS to a subject is
-// to one name or to all.
+// consumers are all that the tenant of an account may have. The names are fixed, because a right of NATS to a subject
+// is to one name or to all; nil where tenants of the kind may fetch from all (see kind.serial).
 func (a *account) consumers() []consumer {
-	all := make([]consumer, 0, 2*maxConsumers)
-	for _, stream := range []string{wire.LoopStream, wire.DoneStream} {
-		for i := range maxConsumers {
-			all = append(all, consumer{stream, "build-" + strconv.Itoa(a.number) + "-" + strconv.Itoa(i)})
+	if a.kind.serial {
+		return nil
+	}
+	all := make([]consumer, 0, len(a.kind.streams)*a.kind.maxConsumers)
+	for _, stream := range a.kind.streams {
+		for i := range a.kind.maxConsumers {
+			all = append(all, consumer{stream, a.consumerPrefix() + strconv.Itoa(i)})
 		}
 	}
 	return all
 }
 
-// has says whether the build of the account may have the consumer.
+func (a *account) consumerPrefix() string { return a.kind.name + "-" + strconv.Itoa(a.number) + "-" }
+
+// has says whether the tenant of the account may have the consumer.
 func (a *account) has(c consumer) bool {
-	number, is := strings.CutPrefix(c.name, "build-"+strconv.Itoa(a.number)+"-")
+	number, is := strings.CutPrefix(c.name, a.consumerPrefix())
 	i, err := strconv.Atoi(number)
-	return is && err == nil && strconv.Itoa(i) == number && i >= 0 && i < maxConsumers
+	return is && err == nil && strconv.Itoa(i) == number && i >= 0 && i < a.kind.maxConsumers
 }
 
 // create returns the request for a consumer, under a name that is free, of which place is what stands in its subject:
 // stream, name and filter.
-func (b *build) create(place string, data []byte) (*nats.Msg, error) {
+func (t *tenant) create(place string, data []byte) (*nats.Msg, error) {
 	stream, rest, _ := strings.Cut(place, ".")
-	_, filter, _ := strings.Cut(rest, ".")
-	c, free := b.unused(stream)
+	asked, filter, _ := strings.Cut(rest, ".")
+	c, free := t.unused(stream, asked)
 	if !free {
 		return nil, &refusedError{code: 429, reason: fmt.Sprintf(
-			"the build has %d consumers of %s, as many as it may have: delete one, or wait", maxConsumers, stream)}
+			"the %s has %d consumers of %s, as many as it may have: delete one, or wait", t.kind.name, t.kind.maxConsumers,
+			stream)}
 	}
 	config, err := readOnce(data)
 	if err != nil {
@@ -99,53 +106,81 @@ func (b *build) create(place string, data []byte) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.creations++
-	b.consumers[c] = b.creations
+	if t.kind.serial {
+		if t.counted[c], err = t.connection.Subscribe(nextMessage+c.stream+"."+c.name, t.count); err != nil {
+			return nil, err
+		}
+	}
+	t.creations++
+	t.consumers[c] = t.creations
 	return &nats.Msg{Subject: createConsumer + stream + "." + c.name + "." + filter, Data: encoded}, nil
 }
 
-// unused returns a consumer of stream that is not there. Where none is known to be, the server is asked, and who asks
-// again later learns what it has said: meanwhile the build's other requests go on.
-func (b *build) unused(stream string) (unused consumer, found bool) {
+// unused returns a consumer of stream that is not there, for one that was asked for by a name. Where none is known to
+// be, the server is asked, and who asks again later learns what it has said: meanwhile the tenant's other requests go
+// on.
+func (t *tenant) unused(stream, asked string) (unused consumer, found bool) {
 	select {
-	case gone := <-b.gone:
-		b.looking = false
+	case gone := <-t.gone:
+		t.looking = false
 		for c, creation := range gone {
-			if b.consumers[c] == creation { // and was not made again since
-				delete(b.consumers, c)
+			if t.consumers[c] == creation { // and was not made again since
+				t.gaveUp(c)
 			}
 		}
 	default:
 	}
-	for _, c := range b.account.consumers() {
-		if _, there := b.consumers[c]; c.stream == stream && !there {
+	if t.kind.serial && len(t.consumers) < t.kind.maxConsumers {
+		return consumer{stream, t.account.consumerPrefix() + rand.Text() + "_" + serialOf(asked)}, true
+	}
+	for _, c := range t.account.consumers() {
+		if _, there := t.consumers[c]; c.stream == stream && !there {
 			return c, true
 		}
 	}
-	if !b.looking && time.Since(b.looked) >= lookEvery {
-		b.looked = time.Now()
-		known := maps.Clone(b.consumers)
-		b.looking = b.begin(func() { b.gone <- b.look(known) })
+	if !t.looking && time.Since(t.looked) >= lookEvery {
+		t.looked = time.Now()
+		known := maps.Clone(t.consumers)
+		t.looking = t.begin(func() { t.gone <- t.look(known) })
 	}
 	return consumer{}, false
 }
 
-// begin starts what close waits for; began is false once the build is closed.
-func (b *build) begin(look func()) (began bool) {
-	b.ending.Lock()
-	defer b.ending.Unlock()
-	if !b.ended {
-		b.running.Go(look)
+// gaveUp forgets a consumer.
+func (t *tenant) gaveUp(c consumer) {
+	delete(t.consumers, c)
+	if counted := t.counted[c]; counted != nil {
+		delete(t.counted, c)
+		_ = counted.Unsubscribe() // unless the connection is closed
 	}
-	return !b.ended
+}
+
+// serialOf is the number at the end of a consumer's name by which NATS's ordered consumers tell their messages from
+// those of the consumer before (jetstream.OrderedConsumer in nats.go).
+func serialOf(name string) string {
+	serial := name[strings.LastIndexByte(name, '_')+1:]
+	if number, err := strconv.ParseUint(serial, 10, 31); err != nil || strconv.FormatUint(number, 10) != serial {
+		return "0"
+	}
+	return serial
+}
+
+// begin starts what close waits for; began is false once the tenant is closed.
+func (t *tenant) begin(look func()) (began bool) {
+	t.ending.Lock()
+	defer t.ending.Unlock()
+	if !t.ended {
+		t.running.Go(look)
+	}
+	return !t.ended
 }
 
 // look asks the server which of these consumers are gone: it forgets those that nobody reads. It stops where the server
 // does not answer.
-func (b *build) look(known map[consumer]int) (gone map[consumer]int) {
+func (t *tenant) look(known map[consumer]int) (gone map[consumer]int) {
 	gone = map[consumer]int{}
 	for c, creation := range known {
-		answer, err := b.connection.Request(consumerInfo+c.stream+"."+c.name, nil, lookWait)
+		answer, err := t.connection.Request(consumerInfo+c.stream+"."+c.name, nil, lookWait)
 		if err != nil {
 			break
 		}
@@ -159,7 +194,7 @@ func (b *build) look(known map[consumer]int) (gone map[consumer]int) {
 	return gone
 }
 
-// readOnce returns the consumer that a request asks for, as a build may have one: it reads from where it was asked to,
+// readOnce returns the consumer that a request asks for, as a tenant may have one: it reads from where it was asked to,
 // keeps nothing, and ends when nobody fetches.
 func readOnce(data []byte) (jetstream.ConsumerConfig, error) {
 	var asked struct {
@@ -171,7 +206,7 @@ func readOnce(data []byte) (jetstream.ConsumerConfig, error) {
 	c := asked.Config
 	if c.DeliverSubject != "" || c.DeliverGroup != "" || c.Durable != "" {
 		return jetstream.ConsumerConfig{}, errors.New(
-			"a build's consumer has no name that lasts, and no subject to which it delivers: fetch its messages")
+			"a tenant's consumer has no name that lasts, and no subject to which it delivers: fetch its messages")
 	}
 	return jetstream.ConsumerConfig{
 		DeliverPolicy: c.DeliverPolicy, OptStartSeq: c.OptStartSeq, OptStartTime: c.OptStartTime,

@@ -1,11 +1,11 @@
-// Package natsaccess lets the workflow workers of users' builds into an embedded NATS server: each into an account of
-// its own, whose requests pass a proxy. NATS checks on which subject a client publishes, but neither where it wants the
-// answer, nor what a consumer may be like, nor whose run a message tells of, nor how much one client sends; the proxy
-// does.
+// Package natsaccess lets tenants into an embedded NATS server: the workflow workers of users' builds, and hosts that
+// have joined. Each comes into an account of its own, whose requests pass a proxy. NATS checks on which subject a
+// client publishes, but neither where it wants the answer, nor what a consumer may be like, nor whose run or host a
+// message tells of, nor how much one client sends; the proxy does.
 //
-//	worker -> account of its build -> service import -> Proxy -> account of the engine -> JetStream
+//	client -> account of its tenant -> service import -> Proxy -> account of the engine -> JetStream
 //
-// An account is a world of subjects of its own, so that a build hears nothing but answers to itself:
+// An account is a world of subjects of its own, so that a tenant hears nothing but answers to itself:
 // https://docs.nats.io/running-a-nats-service/configuration/securing_nats/accounts
 package natsaccess
 
@@ -26,40 +26,35 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
-const (
-	// maxConnections is how many connections a build may have at a time: its worker has one, and one that it has lost may
-	// linger beside the next.
-	maxConnections = 4
-	// barredFor is how long a build whose worker sent too much is kept out.
-	barredFor = 10 * time.Second
-)
+// barredFor is how long a tenant that sent too much is kept out.
+const barredFor = 10 * time.Second
 
 // Options configures a Proxy. The zero value is the default.
 type Options struct {
 	// Genuine says whether a message on a subject of results is one that the engine signed. Nil takes every one.
 	Genuine func(subject string, header nats.Header, data []byte) bool
-	// Logger is told of builds that send more than they may. Nil discards.
+	// Logger is told of tenants that send more than they may. Nil discards.
 	Logger *slog.Logger
 }
 
-// Proxy lets builds in and passes on what they may ask. Its methods may be called concurrently.
+// Proxy lets tenants in and passes on what they may ask. Its methods may be called concurrently.
 type Proxy struct {
 	server  *natsserver.Server
 	options Options
 
-	admitting sync.Mutex // held while a build is let in, which asks the server
+	admitting sync.Mutex // held while a tenant is let in, which asks the server
 
-	mu     sync.Mutex         // not held while the server is asked
-	builds map[string]*build  // by name; guarded by mu
-	free   []*account         // those of builds that are gone, the one that was given back first first; guarded by mu
-	made   int                // how many accounts there are; guarded by admitting
-	limits map[string]*limits // by name of a build; guarded by mu
+	mu      sync.Mutex         // not held while the server is asked
+	tenants map[string]*tenant // by name; guarded by mu
+	free    []*account         // those of tenants that are gone, the one that was given back first first; guarded by mu
+	made    int                // how many accounts there are; guarded by admitting
+	limits  map[string]*limits // by name of a tenant; guarded by mu
 }
 
 // New returns the proxy of a server that runs; nil options are the defaults. Clients that come over a pipe must be let
 // into the server's global account with all rights. The caller closes it.
 func New(server *natsserver.Server, options *Options) *Proxy {
-	p := &Proxy{server: server, builds: map[string]*build{}, limits: map[string]*limits{}}
+	p := &Proxy{server: server, tenants: map[string]*tenant{}, limits: map[string]*limits{}}
 	if options != nil {
 		p.options = *options
 	}
@@ -67,12 +62,12 @@ func New(server *natsserver.Server, options *Options) *Proxy {
 	return p
 }
 
-// Close ends the proxy: what builds ask from then on has no answer.
+// Close ends the proxy: what tenants ask from then on has no answer.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, b := range p.builds {
-		b.close()
+	for _, t := range p.tenants {
+		t.close()
 	}
 }
 
@@ -80,55 +75,65 @@ func (p *Proxy) Close() {
 // disconnected, and nothing of the build stays but, for a while, how much it has sent. It returns a BarredError while
 // the build is kept out.
 func (p *Proxy) Admit(name string, app wire.App) (release func(), err error) {
-	p.admitting.Lock()
-	defer p.admitting.Unlock()
-	b, err := p.again(name)
-	if b == nil && err == nil {
-		b, err = p.open(name, app)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("let build %s into NATS: %w", name, err)
-	}
-	return sync.OnceFunc(func() { p.release(b) }), nil
+	return p.admit(builds, name, wire.BuildSubjects(app), buildRules(app, p.options.Genuine))
 }
 
-// again admits a build once more; nil where it is not in.
-func (p *Proxy) again(name string) (*build, error) {
+// AdmitHost is Admit for a host that has joined, which connects as wire.HostUserPrefix and its name. It may do what
+// wire.HostSubjects and wire.CheckHostTold say.
+func (p *Proxy) AdmitHost(host string) (release func(), err error) {
+	return p.admit(hosts, wire.HostUserPrefix+host, wire.HostSubjects(host), hostRules(host))
+}
+
+func (p *Proxy) admit(k *kind, name string, subjects []string, r rules) (release func(), err error) {
+	p.admitting.Lock()
+	defer p.admitting.Unlock()
+	t, err := p.again(name)
+	if t == nil && err == nil {
+		t, err = p.open(k, name, subjects, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("let %s %s into NATS: %w", k.name, name, err)
+	}
+	return sync.OnceFunc(func() { p.release(t) }), nil
+}
+
+// again admits a tenant once more; nil where it is not in.
+func (p *Proxy) again(name string) (*tenant, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l, known := p.limits[name]; known && time.Now().Before(l.barred) {
 		return nil, &BarredError{Until: l.barred}
 	}
-	b, known := p.builds[name]
+	t, known := p.tenants[name]
 	if known {
-		b.admitted++
+		t.admitted++
 	}
-	return b, nil
+	return t, nil
 }
 
-// release takes one admission of a build back.
-func (p *Proxy) release(b *build) {
+// release takes one admission of a tenant back.
+func (p *Proxy) release(t *tenant) {
 	p.mu.Lock()
-	b.admitted--
-	gone := b.admitted == 0
+	t.admitted--
+	gone := t.admitted == 0
 	if gone {
-		delete(p.builds, b.name) // from now on nobody connects as the build
-		b.limits.released = time.Now()
+		delete(p.tenants, t.name) // from now on nobody connects as it
+		t.limits.released = time.Now()
 	}
 	p.mu.Unlock()
 	if !gone {
 		return
 	}
-	p.disconnect(b.account)
-	b.account.left = ""
-	if b.forget() != nil {
-		b.account.left = b.name
+	p.disconnect(t.account)
+	t.account.left = ""
+	if t.forget() != nil {
+		t.account.left = t.name
 	}
-	b.close()
-	p.giveBack(b.account)
+	t.close()
+	p.giveBack(t.account)
 }
 
-// giveBack keeps the account of a build that is gone for another.
+// giveBack keeps the account of a tenant that is gone for another.
 func (p *Proxy) giveBack(a *account) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,12 +142,12 @@ func (p *Proxy) giveBack(a *account) {
 
 // Errors of Register.
 var (
-	// ErrUnknown says that no such build was admitted.
-	ErrUnknown = errors.New("the engine has no worker of this build")
-	// ErrBarred says that the build was sent away for a while.
-	ErrBarred = errors.New("the build sent more than NATS takes for it")
-	// ErrConnections says that the build has as many connections as it may have.
-	ErrConnections = errors.New("the build has too many connections")
+	// ErrUnknown says that no such tenant was admitted.
+	ErrUnknown = errors.New("the engine has no worker of this build, and no such host has joined")
+	// ErrBarred says that the tenant was sent away for a while.
+	ErrBarred = errors.New("it sent more than NATS takes for it")
+	// ErrConnections says that the tenant has as many connections as it may have.
+	ErrConnections = errors.New("it has too many connections")
 )
 
 // BarredError is ErrBarred with its end.
@@ -155,44 +160,44 @@ func (e *BarredError) Error() string {
 // Unwrap returns ErrBarred.
 func (e *BarredError) Unwrap() error { return ErrBarred }
 
-// Register registers a client that has shown that it is the worker of a build.
+// Register registers a client that has shown that it is the worker of a build, or a host.
 func (p *Proxy) Register(client natsserver.ClientAuthentication, name string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock() // until it is registered and so is counted
-	b, known := p.builds[name]
+	t, known := p.tenants[name]
 	switch {
 	case !known:
 		return ErrUnknown
-	case time.Now().Before(b.limits.barred):
+	case time.Now().Before(t.limits.barred):
 		return ErrBarred
-	case b.account.nats.NumLocalConnections() >= maxConnections:
+	case t.account.nats.NumLocalConnections() >= t.kind.maxConnections:
 		return ErrConnections
 	}
-	client.RegisterUser(&natsserver.User{Username: name, Account: b.account.nats, Permissions: &natsserver.Permissions{
-		Publish: &natsserver.SubjectPermission{Allow: wire.BuildSubjects(b.app)},
+	client.RegisterUser(&natsserver.User{Username: name, Account: t.account.nats, Permissions: &natsserver.Permissions{
+		Publish: &natsserver.SubjectPermission{Allow: t.subjects},
 	}})
 	return nil
 }
 
-// bar disconnects the workers of a build and keeps them out for a while: each message that NATS takes for the proxy
+// bar disconnects a tenant and keeps it out for a while: each message that NATS takes for the proxy
 // costs memory and time of all, also one that is refused.
-func (p *Proxy) bar(b *build) {
+func (p *Proxy) bar(t *tenant) {
 	p.mu.Lock()
 	now := time.Now()
-	barred := now.Before(b.limits.barred)
+	barred := now.Before(t.limits.barred)
 	if !barred {
-		b.limits.barred = now.Add(barredFor)
+		t.limits.barred = now.Add(barredFor)
 	}
 	p.mu.Unlock()
 	if !barred {
-		p.options.Logger.Warn("a build sends more than NATS takes for it; its worker is kept out for a while",
-			"build", b.name, "time", barredFor)
-		p.disconnect(b.account)
+		p.options.Logger.Warn("NATS is sent more than it takes; who sends it is kept out for a while",
+			t.kind.name, t.name, "time", barredFor)
+		p.disconnect(t.account)
 	}
 }
 
-// limitsOf returns the limits of a build that gets a worker now.
-func (p *Proxy) limitsOf(build string) *limits {
+// limitsOf returns the limits of a tenant that comes in now.
+func (p *Proxy) limitsOf(tenant string, k *kind) *limits {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, l := range p.limits {
@@ -200,10 +205,10 @@ func (p *Proxy) limitsOf(build string) *limits {
 			delete(p.limits, name)
 		}
 	}
-	l, known := p.limits[build]
+	l, known := p.limits[tenant]
 	if !known {
-		l = newLimits()
-		p.limits[build] = l
+		l = newLimits(k)
+		p.limits[tenant] = l
 	}
 	l.released = time.Time{}
 	return l
@@ -213,7 +218,7 @@ func (p *Proxy) limitsOf(build string) *limits {
 func (p *Proxy) disconnect(a *account) {
 	connected, err := p.server.Connz(&natsserver.ConnzOptions{Username: true, Account: a.nats.GetName()})
 	if err != nil {
-		p.options.Logger.Error("list the connections of a build", "error", err)
+		p.options.Logger.Error("list the connections of a tenant", "error", err)
 		return
 	}
 	for _, client := range connected.Conns {
@@ -222,18 +227,19 @@ func (p *Proxy) disconnect(a *account) {
 }
 
 // account is one of the server's accounts, with what is imported into it. The server forgets none, so the account of a
-// build that is gone is the next one's.
+// tenant that is gone is the next one's.
 type account struct {
 	number int
+	kind   *kind // of the tenants that it may be of
 	nats   *natsserver.Account
-	left   string // the build of which it may still hold consumers: only that one may have it as it is; empty for none
+	left   string // the tenant of which it may still hold consumers: only that one may have it as it is; empty for none
 }
 
-// take returns the first account without a build that fits; nil where there is none.
-func (p *Proxy) take(fits func(*account) bool) *account {
+// take returns the first account without a tenant that fits; nil where there is none.
+func (p *Proxy) take(k *kind, fits func(*account) bool) *account {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.free, fits)
+	i := slices.IndexFunc(p.free, func(a *account) bool { return a.kind == k && fits(a) })
 	if i < 0 {
 		return nil
 	}
@@ -243,10 +249,10 @@ func (p *Proxy) take(fits func(*account) bool) *account {
 }
 
 // newAccount makes an account. The caller holds admitting.
-func (p *Proxy) newAccount() (*account, error) {
-	a := &account{number: p.made}
+func (p *Proxy) newAccount(k *kind) (*account, error) {
+	a := &account{number: p.made, kind: k}
 	p.made++
-	a.nats, _ = p.server.LookupOrRegisterAccount(fmt.Sprintf("build-%d", a.number))
+	a.nats, _ = p.server.LookupOrRegisterAccount(fmt.Sprintf("%s-%d", k.name, a.number))
 	engine := p.server.GlobalAccount()
 	connect := func(from, to string, answers natsserver.ServiceRespType) error {
 		err := engine.AddServiceExportWithResponse(to, answers, []*natsserver.Account{a.nats})
@@ -258,7 +264,7 @@ func (p *Proxy) newAccount() (*account, error) {
 		}
 		return nil
 	}
-	for _, subject := range wire.AnyBuildSubjects() {
+	for _, subject := range k.subjects {
 		if strings.HasPrefix(subject, nextMessage) {
 			continue
 		}
@@ -272,6 +278,13 @@ func (p *Proxy) newAccount() (*account, error) {
 	if err := connect(accountInfo, unserved+accountInfo, natsserver.Singleton); err != nil {
 		return nil, err
 	}
+	if k.serial {
+		for _, stream := range k.streams {
+			if err := connect(nextMessage+stream+".*", nextMessage+stream+".*", natsserver.Streamed); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for _, consumer := range a.consumers() {
 		subject := nextMessage + consumer.stream + "." + consumer.name
 		if err := connect(subject, subject, natsserver.Streamed); err != nil {
@@ -281,59 +294,58 @@ func (p *Proxy) newAccount() (*account, error) {
 	return a, nil
 }
 
-// open connects the proxy for a build, and admits it. The caller holds admitting.
-func (p *Proxy) open(name string, app wire.App) (*build, error) {
-	a := p.take(func(a *account) bool { return a.left == name })
+// open connects the proxy for a tenant, and admits it. The caller holds admitting.
+func (p *Proxy) open(k *kind, name string, subjects []string, r rules) (*tenant, error) {
+	a := p.take(k, func(a *account) bool { return a.left == name })
 	if a == nil {
-		a = p.take(func(a *account) bool { return a.left == "" })
+		a = p.take(k, func(a *account) bool { return a.left == "" })
 	}
 	if a == nil { // what another could not remove may go now
-		if a = p.take(func(*account) bool { return true }); a != nil {
-			if b, err := p.use(a, name, app, true); err == nil {
-				return b, nil
+		if a = p.take(k, func(*account) bool { return true }); a != nil {
+			if t, err := p.use(newTenant(name, subjects, r, a, p), true); err == nil {
+				return t, nil
 			}
 		}
 		var err error
-		if a, err = p.newAccount(); err != nil {
+		if a, err = p.newAccount(k); err != nil {
 			return nil, err
 		}
 	}
-	return p.use(a, name, app, false)
+	return p.use(newTenant(name, subjects, r, a, p), false)
 }
 
-// use connects the proxy for a build in an account, which goes back if it cannot. Forget says that what another has
+// use connects the proxy for a tenant in its account, which goes back if it cannot. Forget says that what another has
 // left there goes first.
-func (p *Proxy) use(a *account, name string, app wire.App, forget bool) (*build, error) {
-	b := newBuild(name, app, a, p)
-	if err := b.connect(); err != nil {
-		p.giveBack(a)
+func (p *Proxy) use(t *tenant, forget bool) (*tenant, error) {
+	if err := t.connect(); err != nil {
+		p.giveBack(t.account)
 		return nil, err
 	}
 	if forget {
-		if err := b.forget(); err != nil {
-			b.close()
-			p.giveBack(a)
+		if err := t.forget(); err != nil {
+			t.close()
+			p.giveBack(t.account)
 			return nil, err
 		}
-		clear(b.consumers)
+		clear(t.consumers)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b.admitted = 1
-	p.builds[name] = b
-	return b, nil
+	t.admitted = 1
+	p.tenants[t.name] = t
+	return t, nil
 }
 
 // forgetWait bounds the removal of what a build has left in the server. What is not removed is tried again before
-// another build gets its account.
+// another tenant gets its account.
 const forgetWait = 2 * time.Second
 
-// forget removes the consumers of a build.
-func (b *build) forget() error {
+// forget removes the consumers of a tenant.
+func (t *tenant) forget() error {
 	ctx, cancel := context.WithTimeout(context.Background(), forgetWait)
 	defer cancel()
-	for _, consumer := range b.account.consumers() { // also where there is none
-		if _, err := b.connection.RequestWithContext(ctx, deleteConsumer+consumer.stream+"."+consumer.name, nil); err != nil {
+	for _, consumer := range t.account.consumers() { // also where there is none
+		if _, err := t.connection.RequestWithContext(ctx, deleteConsumer+consumer.stream+"."+consumer.name, nil); err != nil {
 			return err
 		}
 	}

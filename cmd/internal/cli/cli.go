@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/events"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/hosts"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/lambda"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/plan"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/price"
@@ -26,6 +27,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/settings"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/simulate"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/stack"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/token"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/train"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tune"
@@ -110,8 +112,9 @@ the least cost. This binary holds all of it.`,
 		{"Ask before it runs", slices.Concat(plan.Commands(t), simulate.Commands(t))},
 		{"Follow and steer runs", runs.Commands(t)},
 		{"Start runs by events", events.Commands(t)},
-		{"This machine, your apps, your functions", slices.Concat(
-			stack.Commands(t), apps.Commands(t), lambda.Commands(t), price.Commands(t), []*cobra.Command{completionCommand(t)},
+		{"This machine, others, your apps, your functions", slices.Concat(
+			stack.Commands(t), hosts.Commands(t), token.Commands(t), apps.Commands(t), lambda.Commands(t), price.Commands(t),
+			[]*cobra.Command{completionCommand(t)},
 		)},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

@@ -34,7 +34,7 @@ func TestABrowserThatIsLoggedInReadsTheUI(t *testing.T) {
 	}
 
 	given := httptest.NewRecorder()
-	s.Keys().SetSession(given)
+	s.Keys().SetSession(given, false)
 	tab.LogIn(given.Result().Cookies()[0])
 	tab.Open(runs)
 	tab.Until(`document.querySelector('main a[href*="/digits-17/"]') !== null`)

@@ -30,11 +30,13 @@ const (
 )
 
 // natsClients says who may connect to NATS. Parts of this process, which come over a pipe, and the owner of the state
-// directory may do everything, the workflow worker of a build what it needs, and nobody else anything.
+// directory may do everything, the workflow worker of a build and a host that has joined what they need, and nobody
+// else anything.
 type natsClients struct {
 	keys   *access.Keys
 	logger *slog.Logger
-	proxy  atomic.Pointer[natsaccess.Proxy] // nil before builds are let in
+	proxy  atomic.Pointer[natsaccess.Proxy]              // nil before builds are let in
+	isHost atomic.Pointer[func(host, shown string) bool] // nil before hosts are
 }
 
 var _ natsserver.Authentication = (*natsClients)(nil)
@@ -49,14 +51,24 @@ func (c *natsClients) Check(client natsserver.ClientAuthentication) bool {
 		return c.keys.IsToken(password)
 	}
 	proxy := c.proxy.Load()
-	if proxy == nil || !c.keys.IsBuildToken(name, password) {
+	if proxy == nil || !c.shows(name, password) {
 		return false
 	}
 	err := proxy.Register(client, name)
 	if err != nil { // at debug level: it can cause as many as it likes
-		c.logger.Debug("a workflow worker is not let into NATS", "build", name, "error", err)
+		c.logger.Debug("a workflow worker or a host is not let into NATS", "name", name, "error", err)
 	}
 	return err == nil
+}
+
+// shows says whether a client has shown that it is who it says: a host that has joined, or the worker of a build.
+func (c *natsClients) shows(name, password string) bool {
+	host, is := strings.CutPrefix(name, wire.HostUserPrefix)
+	if !is {
+		return c.keys.IsBuildToken(name, password)
+	}
+	isHost := c.isHost.Load()
+	return isHost != nil && (*isHost)(host, password)
 }
 
 // admit lets the workflow worker of a build in until release is called, and returns its name and its password.

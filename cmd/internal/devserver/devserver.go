@@ -200,6 +200,16 @@ func (s *Server) AdmitBuild(app wire.App, build string) (address *url.URL, relea
 	return address, release, nil
 }
 
+// HostsIn has hosts come in to NATS that are admitted, of which shows says whether they have shown that they are who
+// they say.
+func (s *Server) HostsIn(shows func(host, shown string) bool) { s.nats.clients.isHost.Store(&shows) }
+
+// AdmitHost lets a host that has joined connect to NATS until release is called, as wire.HostUserPrefix and its name.
+// It may do what wire.HostSubjects and wire.CheckHostTold say.
+func (s *Server) AdmitHost(host string) (release func(), err error) {
+	return s.nats.clients.proxy.Load().AdmitHost(host)
+}
+
 // NATSInProcess lets NATS clients in this process connect without a socket:
 //
 //	nc, err := nats.Connect("", nats.InProcessServer(s.NATSInProcess()))

@@ -25,19 +25,23 @@ type Config struct {
 	Apps []build.App
 	// Ports are those to listen on.
 	Ports Ports
+	// Listen is the port for other machines.
+	Listen ListenConfig
+	// NoPool leaves the pool of this host out: only other hosts run stages.
+	NoPool bool
 	// NoUI leaves Temporal's web UI out.
 	NoUI bool
 	// NoMetrics leaves the series for Prometheus out: nothing is counted, and /metrics is not there.
 	NoMetrics bool
 	// Policy is the configuration of the autoscaler; Policy.Static is --predictor=off.
 	Policy predictor.Policy
-	// HostPrice is what holding the whole pool of this host costs, per hour.
+	// HostPrice is what holding the whole pool of this host costs, per hour; with NoPool what a CPU of any host does.
 	HostPrice quantity.Money
 	// GPUPrice is what a GPU of a class costs besides, per hour; nil has GPUs cost nothing.
 	GPUPrice func(class string) quantity.Money
 	// Prices is the catalogue that --prices names.
 	Prices pricing.Catalogue
-	// PoolCPUs are the CPU numbers of the pool; never empty.
+	// PoolCPUs are the CPU numbers of the pool; never empty but with NoPool.
 	PoolCPUs []int
 	// PoolMemory is the memory of the pool; 0 means 80% of what is available when the engine starts.
 	PoolMemory quantity.Bytes

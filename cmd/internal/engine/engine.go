@@ -68,7 +68,7 @@ func (e *Engine) open(ctx context.Context, life *lifecycle, config *Config) erro
 	life.work("runs that need somebody", func(ctx context.Context) error { e.noticeRuns(ctx); return nil })
 	life.work("give space back", func(ctx context.Context) error { e.giveSpaceBack(ctx); return nil })
 	life.work("watch over runs", func(ctx context.Context) error { e.watchOver(ctx, told); return nil })
-	if err := e.startAPI(); err != nil {
+	if err := e.startAPI(ctx); err != nil {
 		return err
 	}
 	return e.awaitReady(ctx)
@@ -106,13 +106,14 @@ func (e *Engine) awaitReady(ctx context.Context) error {
 }
 
 // startAPI serves the API and the page.
-func (e *Engine) startAPI() error {
+func (e *Engine) startAPI(ctx context.Context) error {
 	var metrics http.Handler
 	if !e.config.NoMetrics {
 		metrics = e.observer.metrics.Handler()
 	}
 	server := web.New(web.Options{
-		Engine: e, Keys: e.servers.Keys(), Page: web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed,
+		Engine: e, Keys: e.servers.Keys(), Tokens: e.tokens, Names: e.names(), HostOf: e.hosts.Of,
+		Page: web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed,
 		Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
 		ArtifactsMax: e.config.ArtifactsMax, ArtifactsUsage: func() (quantity.Bytes, error) {
 			used, err := e.store.Usage(context.Background())
@@ -126,6 +127,9 @@ func (e *Engine) startAPI() error {
 		}
 	})
 	e.onClose("the API", server.Close)
+	if err := e.startEdge(ctx, server); err != nil {
+		return err
+	}
 	file := web.StackFile{HTTP: e.addresses.HTTP, PID: os.Getpid(), Version: e.config.Version, StartedAt: e.started}
 	if err := file.Write(e.config.StateDir); err != nil {
 		return err

@@ -23,6 +23,7 @@ const engineQueue = "spillway-engine"
 // front is what starts runs and steers them: the apps that are served, the trigger and the leader.
 type front struct {
 	*venues
+	outside
 
 	apps    *apps
 	trigger *trigger.Trigger
@@ -32,6 +33,10 @@ type front struct {
 // openFront serves the apps, starts their runs for events, and takes part in who leads.
 func openFront(ctx context.Context, v *venues) (*front, error) {
 	f := &front{venues: v}
+	var err error
+	if f.outside, err = openOutside(v); err != nil {
+		return nil, err
+	}
 	if err := f.startApps(ctx); err != nil {
 		return nil, err
 	}
@@ -118,7 +123,7 @@ func (f *front) startLeader(ctx context.Context) error {
 		return err
 	}
 	f.leader, err = autoscaler.New(autoscaler.Options{
-		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Plans: f.plans, Hosts: f.leases.Hosts,
+		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Plans: f.plans, Hosts: f.livingHosts,
 		Stages: f.apps.stages,
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, time.Time, wire.Message) error) error {
 			return loop.Follow(ctx, f.stream, from, &loop.FollowOptions{Logger: f.logger}, func(line loop.Line) error {

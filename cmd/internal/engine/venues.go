@@ -18,7 +18,7 @@ import (
 type venues struct {
 	*reports
 
-	agent     *agent.Agent
+	agent     *agent.Agent // nil without a pool
 	functions predictor.FunctionVenue
 	place     string         // of artifacts, by which functions are told from those of other engines
 	runner    runner         // what runs commands as functions; zero where none do
@@ -28,8 +28,10 @@ type venues struct {
 // openVenues starts the pool and what spills to functions.
 func openVenues(ctx context.Context, r *reports) (*venues, error) {
 	v := &venues{reports: r}
-	if err := v.startPool(); err != nil {
-		return nil, err
+	if !v.config.NoPool {
+		if err := v.startPool(); err != nil {
+			return nil, err
+		}
 	}
 	if !v.config.Functions.Enabled {
 		return v, nil
@@ -100,10 +102,17 @@ func hostName() string {
 	return name
 }
 
-// prices are those in force on this engine.
+// usualHost is what Config.HostPrice is for where this host has no pool: a CPU of the usual host, with its memory.
+var usualHost = quantity.Size{CPU: quantity.Core, Memory: 2 * quantity.GiB}
+
+// prices are those in force on this engine. Without a pool they are those of the usual host: what others cost is known
+// when they have run something.
 func (v *venues) prices() *wire.Prices {
-	host := v.agent.Host()
-	prices := wire.Prices{HostPerHour: host.PricePerHour, HostCapacity: host.Capacity}
+	prices := wire.Prices{HostPerHour: v.config.HostPrice, HostCapacity: usualHost}
+	if v.agent != nil {
+		host := v.agent.Host()
+		prices.HostPerHour, prices.HostCapacity = host.PricePerHour, host.Capacity
+	}
 	if v.functions.Enabled {
 		prices.FunctionPerGiBSecond, prices.FunctionPerRequest = v.functions.PerGiBSecond, v.functions.PerRequest
 	}

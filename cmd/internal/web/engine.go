@@ -30,6 +30,7 @@ type Engine interface {
 	Accounts
 	Tunings
 	Space
+	Hosts
 }
 
 // Stacks describes the running engine.
@@ -245,6 +246,8 @@ type Stack struct {
 type Addresses struct {
 	// HTTP is the URL of this API: "http://127.0.0.1:7474".
 	HTTP string `json:"http"`
+	// TLS is the URL by which other machines reach the engine: "https://train.example.com:7475".
+	TLS string `json:"tls,omitempty"`
 	// Temporal is host and port of Temporal's gRPC frontend.
 	Temporal string `json:"temporal"`
 	// TemporalUI is the URL of Temporal's web UI.

@@ -3,7 +3,18 @@ package web
 import (
 	"net/http"
 	"time"
+
+	"github.com/spillway-ml/spillway/activities/access"
 )
+
+// Callers are who may ask each route, but for those of artifacts.
+func Callers() map[string]access.Caller {
+	all := map[string]access.Caller{}
+	for _, route := range New(Options{Metrics: http.NotFoundHandler(), Tokens: &access.Tokens{}}).table {
+		all[route.pattern()] = route.allows()
+	}
+	return all
+}
 
 // SetPace lets tests hurry. It is called before the first request.
 func (s *Server) SetPace(gap, heartbeat, stall time.Duration) {

@@ -34,6 +34,6 @@ func (s *Server) logIn(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	s.keys.SetSession(w)
+	s.keys.SetSession(w, r.TLS != nil)
 	s.write(w, r, http.StatusOK, nothing{})
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
 	"github.com/spillway-ml/spillway/predictor"
@@ -59,12 +60,21 @@ func served(t *testing.T) (*web.Server, *webtest.Engine, described, string) {
 	t.Helper()
 	engine := newEngine(t)
 	live(engine)
+	engine.SetListed(webtest.Listed{
+		Hosts: []web.Host{{Name: "digits-1", State: web.HostUp}}, Token: "a", Renewed: "b",
+		OnJoin: func(bearer string, _ web.Way, request join.Request) (join.Answer, error) {
+			if bearer != accesstest.Keys().Token() {
+				return join.Answer{}, &web.Error{Status: http.StatusUnauthorized, Message: "the token is not one to join with"}
+			}
+			return join.Answer{Host: request.Host}, nil
+		},
+	})
 	store, err := artifact.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := web.New(web.Options{
-		Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed, Artifacts: store,
+		Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed, Artifacts: store, Tokens: accesstest.Tokens(t),
 		Metrics: http.NotFoundHandler(),
 	})
 	status, text := ask(t, server, "GET", "/api/v1/openapi.json", "", nil)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -29,8 +30,14 @@ type route struct {
 	bodyKind string
 	// maxBody bounds the body, in bytes; 0 is bodyLimit.
 	maxBody int64
-	// needs is who may ask; the zero value is the owner alone.
+	// needs is who may ask; of the zero value allows says who: viewers where it is a question, operators where it steers
+	// runs, and else the owner alone.
 	needs access.Caller
+	// asks says that it changes nothing, whatever its method; steers that it starts or steers runs; owners that only the
+	// owner may ask; silent that no line tells of it in the log.
+	asks, steers, owners, silent bool
+	// bearer says that the handler looks at the credential itself.
+	bearer bool
 	// always says that the route answers while the engine is starting: it tells how far that has come, or nothing of the
 	// engine.
 	always bool
@@ -64,6 +71,35 @@ func (t route) atAnyTime() route {
 	return t
 }
 
+func (t route) asksOnly() route {
+	t.asks = true
+	return t
+}
+
+func (t route) steering() route {
+	t.steers = true
+	return t
+}
+
+func (t route) ofOwners() route {
+	t.owners = true
+	return t
+}
+
+// allows is who may ask.
+func (t route) allows() access.Caller {
+	switch {
+	case t.needs != access.Owner || t.owners:
+		return t.needs
+	case t.asks || t.method == http.MethodGet:
+		return access.Viewer
+	case t.steers:
+		return access.Operator
+	default:
+		return access.Owner
+	}
+}
+
 func (t route) refusing(statuses ...int) route {
 	t.refusals = statuses
 	return t
@@ -72,7 +108,7 @@ func (t route) refusing(statuses ...int) route {
 // routes is the table.
 func (s *Server) routes(options Options) []route {
 	routes := slices.Concat(s.stackRoutes(options), s.runRoutes(), s.accountRoutes(), s.eventRoutes(),
-		s.appRoutes(options), s.spaceRoutes())
+		s.appRoutes(options), s.spaceRoutes(), s.hostRoutes(), s.tokenRoutes())
 	return append(routes, asking(s, "GET", "/api/v1/openapi.json", "Describes this API.", s.openAPI).atAnyTime())
 }
 
@@ -98,7 +134,7 @@ func (s *Server) stackRoutes(options Options) []route {
 			body:     Login{Code: "2UF3T7NQZKEXAMPLE"},
 			bodyKind: "application/json", maxBody: loginLimit, answer: reflect.TypeFor[nothing](),
 			refusals: []int{http.StatusUnauthorized},
-			handler:  s.logIn, needs: access.Anyone, always: true,
+			handler:  s.logIn, needs: access.Anyone, always: true, silent: true,
 		},
 		{
 			method: "GET", path: "/api/v1/stream", summary: "Tells what changes as it happens.",
@@ -136,7 +172,7 @@ func (s *Server) runRoutes() []route {
 			kinds: []string{"text/event-stream"}, messages: logMessages(), refusals: []int{notFound}, handler: s.logs,
 		},
 		asking(s, "POST", "/api/v1/runs/{run}/cancel", "Asks that a run ends.", s.cancel).taking(nothing{}).
-			refusing(notFound, conflict),
+			refusing(notFound, conflict).steering(),
 		asking(s, "GET", "/api/v1/runs/{run}/outlook",
 			"Says what would be expected of a run under a goal; without a parameter, under the goal in force.", s.outlook).
 			with(deadlineParameter, confidenceParameter, budgetParameter, minimiseParameter).refusing(notFound),
@@ -145,12 +181,12 @@ func (s *Server) runRoutes() []route {
 			with(deadlineParameter, confidenceParameter, budgetParameter, minimiseParameter).refusing(notFound, gone),
 		asking(s, "POST", "/api/v1/pipelines/{pipeline}/frontier",
 			"Says every time and cost that a run of a pipeline could come to that is not started yet.", s.pipelineFrontier).
-			taking(Coming{Input: json.RawMessage(`{}`), Goal: goal}).refusing(notFound),
+			taking(Coming{Input: json.RawMessage(`{}`), Goal: goal}).refusing(notFound).asksOnly(),
 		asking(s, "POST", "/api/v1/runs/{run}/goal", "Gives a run that goes on another goal, and says what is "+
 			"expected under it.", s.setGoal).
-			taking(goal).refusing(notFound, conflict, unprocessable),
+			taking(goal).refusing(notFound, conflict, unprocessable).steering(),
 		asking(s, "POST", "/api/v1/runs/{run}/retry", "Starts a run again that has ended, reusing what succeeded.", s.retry).
-			taking(Retry{From: "score"}).refusing(notFound, conflict, gone),
+			taking(Retry{From: "score"}).refusing(notFound, conflict, gone).steering(),
 	}
 }
 
@@ -201,16 +237,17 @@ func (s *Server) accountRoutes() []route {
 func (s *Server) eventRoutes() []route {
 	event := Event{Pipeline: "digits", ID: "upload-7", Input: json.RawMessage(`{}`)}
 	return []route{
-		asking(s, "POST", "/api/v1/events", "Publishes an event, which starts a run.", s.publish).taking(event),
+		asking(s, "POST", "/api/v1/events", "Publishes an event, which starts a run.", s.publish).taking(event).
+			steering(),
 		asking(s, "GET", "/api/v1/bindings", "Lists which events start which pipelines.", s.bindings),
 		asking(s, "POST", "/api/v1/bindings", "Makes a binding.", s.bind).
-			taking(wire.Binding{Pipeline: "digits", Subject: "uploads.>", MaxRuns: 2}),
+			taking(wire.Binding{Pipeline: "digits", Subject: "uploads.>", MaxRuns: 2}).steering(),
 		asking(s, "DELETE", "/api/v1/bindings", "Removes a binding that was made here.", s.unbind).with(keyParameter).
-			refusing(notFound),
+			refusing(notFound).steering(),
 		asking(s, "GET", "/api/v1/dead", "Lists the events that could not start a run, oldest first.", s.dead).
 			with(deadParameter),
 		asking(s, "POST", "/api/v1/dead/replay", "Publishes dead letters again.", s.replay).taking(replayBody{All: true}).
-			refusing(notFound),
+			refusing(notFound).steering(),
 	}
 }
 
@@ -222,6 +259,38 @@ func (s *Server) spaceRoutes() []route {
 	}
 }
 
+func (s *Server) hostRoutes() []route {
+	request := join.Request{Host: "gpu-1", Instance: "4XKEXAMPLE", Version: "v0.1.0", Platform: "linux/amd64"}
+	joining := asking(s, "POST", "/api/v1/hosts/join",
+		"Lets a host join, which shows as bearer what it joins with or its own token.", s.joinHost).taking(request).
+		refusing(http.StatusUnauthorized, notFound, conflict, http.StatusTooManyRequests)
+	joining.needs, joining.maxBody, joining.bearer, joining.silent = access.Anyone, joinLimit, true, true
+	return []route{
+		asking(s, "GET", "/api/v1/hosts", "Lists the hosts that have joined or have a lease.", s.hosts),
+		joining,
+		asking(s, "POST", "/api/v1/hosts/token", "Returns what a host joins with, or another one from now on.", s.joinToken).
+			taking(joinTokenBody{Renew: true}).refusing(notFound),
+		asking(s, "POST", "/api/v1/hosts/{host}/drain", "Has a host take no new work; what runs there goes on.",
+			s.drainHost(true)).taking(nothing{}).refusing(notFound),
+		asking(s, "POST", "/api/v1/hosts/{host}/undrain", "Has a host that was drained take work again.",
+			s.drainHost(false)).taking(nothing{}).refusing(notFound),
+		asking(s, "DELETE", "/api/v1/hosts/{host}", "Forgets a host that has joined: its token does not count any more.",
+			s.removeHost).refusing(notFound, conflict),
+	}
+}
+
+func (s *Server) tokenRoutes() []route {
+	if s.issued == nil {
+		return nil
+	}
+	return []route{
+		asking(s, "GET", "/api/v1/tokens", "Lists for whom tokens were made.", s.tokens).ofOwners(),
+		asking(s, "POST", "/api/v1/tokens", "Makes a token for somebody, with a role.", s.makeToken).
+			taking(NewToken{Name: "ci", Role: "operator"}).refusing(conflict),
+		asking(s, "DELETE", "/api/v1/tokens/{name}", "Has a token count no more.", s.revokeToken).refusing(notFound),
+	}
+}
+
 func (s *Server) appRoutes(options Options) []route {
 	routes := []route{
 		asking(s, "POST", "/api/v1/apps", "Serves a build of the state directory.", s.register).
@@ -230,7 +299,7 @@ func (s *Server) appRoutes(options Options) []route {
 			method: "POST", path: "/api/v1/chains", summary: "Serves a chain of commands whose files are packed.",
 			body:     chainShape{Name: "digits", Stages: []stageShape{{Name: "score", Script: "python score.py"}}},
 			bodyKind: "application/json", answer: reflect.TypeFor[App](), refusals: []int{conflict},
-			handler: answer(s, s.registerChain),
+			handler: answer(s, s.registerChain), steers: true,
 		},
 	}
 	if options.Artifacts == nil {
@@ -239,7 +308,7 @@ func (s *Server) appRoutes(options Options) []route {
 	put := asking(s, "PUT", "/api/v1/artifacts", "Stores bytes and answers with their address once they are durable.",
 		s.putArtifact).
 		refusing(http.StatusInsufficientStorage)
-	put.body, put.bodyKind, put.maxBody = []byte(nil), octets, maxArtifact
+	put.body, put.bodyKind, put.maxBody, put.steers, put.silent = []byte(nil), octets, maxArtifact, true, true
 	return append(routes, put, route{
 		method: "GET", path: "/api/v1/artifacts/{digest}", summary: "Returns the bytes of an artifact.",
 		kinds: []string{octets}, refusals: []int{notFound}, handler: s.artifact,
@@ -254,7 +323,7 @@ func (s *Server) mount(options Options) {
 	for _, route := range s.table {
 		s.mux.HandleFunc(route.pattern(), s.checked(route))
 		s.rules[route.pattern()] = access.Rule{
-			Needs: route.needs, Content: route.bodyKind,
+			Needs: route.allows(), Bearer: route.bearer, Content: route.bodyKind,
 			MaxBody: cmp.Or(route.maxBody, bodyLimit),
 		}
 	}
@@ -284,7 +353,7 @@ const runPageLimit = time.Second
 // runs there are.
 func (s *Server) runPage(page *Page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if access.CallerOf(r.Context()) == access.Owner && s.hasNoRun(r.Context(), r.PathValue("run")) {
+		if access.CallerOf(r.Context()) <= access.Viewer && s.hasNoRun(r.Context(), r.PathValue("run")) {
 			page.withoutRun(w, r)
 			return
 		}
@@ -337,6 +406,7 @@ func (s *Server) whole(t route) http.HandlerFunc {
 
 // checked refuses queries that the route does not know, and runs that there cannot be, before it handles anything.
 func (s *Server) checked(t route) http.HandlerFunc {
+	t.handler = s.audited(t)
 	t.handler = s.whole(t)
 	if !strings.HasPrefix(t.path, "/api/") {
 		return t.handler

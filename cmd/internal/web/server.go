@@ -30,6 +30,12 @@ type Options struct {
 	Engine Engine
 	// Keys tell who asks; nil lets nobody in.
 	Keys *access.Keys
+	// Tokens are those that were made for others than the owner; nil leaves them out.
+	Tokens *access.Tokens
+	// Names are the names and addresses by which the engine is reached over TLS; empty for none.
+	Names []string
+	// HostOf says of which host, that has joined, a token is; nil knows none.
+	HostOf func(token string) (host string, known bool)
 	// Artifacts is what PUT and GET /api/v1/artifacts write and read; nil leaves both out.
 	Artifacts activities.Store
 	// ArtifactsMax bounds what artifacts take together; 0 is no bound. ArtifactsUsage says what they take; it is asked
@@ -58,6 +64,9 @@ type Server struct {
 	room      room
 	accepted  accepted
 	keys      *access.Keys
+	issued    *access.Tokens
+	names     []string
+	hostOf    func(string) (string, bool)
 	ready     func(context.Context) error
 	logger    *slog.Logger
 	pace      pace
@@ -73,7 +82,8 @@ type Server struct {
 // New returns a Server.
 func New(options Options) *Server {
 	s := &Server{
-		engine: options.Engine, keys: options.Keys, artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready,
+		engine: options.Engine, keys: options.Keys, issued: options.Tokens, names: options.Names, hostOf: options.HostOf,
+		artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready,
 		logger: options.Logger,
 		room:   room{most: options.ArtifactsMax, usage: options.ArtifactsUsage}, pace: usualPace(),
 		closing: make(chan struct{}),
@@ -119,7 +129,7 @@ const octets = "application/octet-stream"
 // guard asks of each request what its route says. All else that the mux answers is the owner's.
 func (s *Server) guard() *access.Guard {
 	return &access.Guard{
-		Keys: s.keys,
+		Keys: s.keys, Tokens: s.issued, Names: s.names, Hosts: s.hostOf,
 		Rule: func(r *http.Request) access.Rule {
 			if rule, declared := s.rules[s.pattern(r)]; declared {
 				return rule

@@ -107,9 +107,13 @@ func StartStack(t *testing.T, state string, apps ...web.App) *Stack {
 	if stack.Keys, err = access.Open(state); err != nil {
 		t.Fatal(err)
 	}
+	tokens, err := access.OpenTokens(state)
+	if err != nil {
+		t.Fatal(err)
+	}
 	stack.lock = LockState(t, state)
 	stack.Server = httptest.NewUnstartedServer(web.New(web.Options{
-		Engine: stack, Keys: stack.Keys, Artifacts: store,
+		Engine: stack, Keys: stack.Keys, Tokens: tokens, Artifacts: store,
 		Feed: &stack.Feed,
 	}))
 	requests, end := context.WithCancel(context.WithoutCancel(t.Context()))

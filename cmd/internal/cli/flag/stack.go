@@ -67,6 +67,10 @@ type Stack struct {
 	ledger       string
 	webhooks     []string
 	stageUser    string
+	listen       engine.ListenConfig
+
+	// NoPool leaves the pool of this machine out.
+	NoPool bool
 
 	Set *pflag.FlagSet // the flags that configure the stack and nothing else
 }
@@ -86,6 +90,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.Var(port{&f.ports.UI}, "ui-port", fmt.Sprintf("port of Temporal's web UI (default %d, or a free one)",
 		engine.UsualUI))
 	f.Set.Var(port{&f.ports.NATS}, "nats-port", fmt.Sprintf("port of NATS (default %d, or a free one)", engine.UsualNATS))
+	addListen(&f.listen, f.Set)
 	f.Set.BoolVar(&f.noUI, "no-ui", false, "leave Temporal's web UI out")
 	f.Set.BoolVar(&f.noMetrics, "no-metrics", false, "leave the series for Prometheus out")
 	f.Set.Var(Choice{Value: &f.predictor, Of: []string{"on", "shadow", "off"}}, "predictor",
@@ -184,6 +189,12 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	if err != nil {
 		return engine.Config{}, err
 	}
+	if f.NoPool {
+		pool = nil
+		if burst && len(f.functionCPUs) == 0 {
+			functions = allowed
+		}
+	}
 	policy := predictor.DefaultPolicy()
 	policy.Static, policy.Shadow, policy.ValueOfTime, policy.IdleAfter = f.predictor == "off", f.predictor == "shadow",
 		f.valueOfTime, f.idleAfter
@@ -197,7 +208,7 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	}
 	hostPrice, gpuPrice := f.hostPrice, func(string) quantity.Money { return 0 }
 	if hostPrice == 0 && !f.Set.Changed("host-price") {
-		hostPrice = cpu * quantity.Money(len(pool))
+		hostPrice = cpu * quantity.Money(max(len(pool), 1))
 		gpuPrice = func(class string) quantity.Money {
 			price, _ := prices.GPU(UsualRegion, class, cpu)
 			return price
@@ -210,8 +221,9 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	clocks, _ := environment(clocksEnvironment)
 	runner, _ := environment(engine.RunnerVariable)
 	return engine.Config{
-		StateDir: stateDir, Version: version, Ports: f.ports, NoUI: f.noUI, NoMetrics: f.noMetrics,
-		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
+		StateDir: stateDir, Version: version, Ports: f.ports, Listen: f.listen, NoPool: f.NoPool, NoUI: f.noUI,
+		NoMetrics: f.noMetrics,
+		Clock:     clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: hostPrice, GPUPrice: gpuPrice, Prices: prices, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
 		KeepBytes: f.keepBytes, KeepHours: f.keepHours, Ledger: ledger,

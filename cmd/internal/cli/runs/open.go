@@ -26,8 +26,9 @@ func openCommand(t *tool.Tool) *cobra.Command {
 machine has a browser. The link logs one browser in, once, within ten minutes; the browser then
 stays logged in, to Temporal's web UI too, until it has not been used for a week.
 
-On another machine, forward the port under its own number, as "ssh -L 7474:127.0.0.1:7474 HOST"
-does, and open the link there.`,
+Where the stack has a port for other machines (--listen), a second link is for a browser there,
+which has to be told to trust the certificate unless it is one that you gave. Otherwise forward the
+port under its own number, as "ssh -L 7474:127.0.0.1:7474 HOST" does, and open the first link there.`,
 		Example: `  spillway open
   spillway open digits-7f3a9c
   spillway open --no-browser`,
@@ -64,6 +65,13 @@ func open(ctx context.Context, t *tool.Tool, run string, noBrowser bool) error {
 		return err
 	}
 	t.Say("%s\n", link)
+	elsewhere, err := s.LinkElsewhere(ctx, path)
+	if err != nil {
+		return err
+	}
+	if elsewhere != "" {
+		t.Say("%s (from another machine)\n", elsewhere)
+	}
 	if noBrowser || t.Deps.OpenBrowser == nil {
 		return nil
 	}

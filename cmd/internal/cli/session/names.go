@@ -49,6 +49,24 @@ func BindingKeys(ctx context.Context, calls *client.Client, _ []string) (found [
 	return found, err
 }
 
+// HostNames are the hosts that have joined or have a lease.
+func HostNames(ctx context.Context, calls *client.Client, _ []string) (found []cobra.Completion, err error) {
+	hosts, err := calls.Hosts(ctx)
+	for _, host := range hosts {
+		found = append(found, cobra.CompletionWithDesc(host.Name, string(host.State)))
+	}
+	return found, err
+}
+
+// TokenNames are those of the tokens that were made for others.
+func TokenNames(ctx context.Context, calls *client.Client, _ []string) (found []cobra.Completion, err error) {
+	tokens, err := calls.Tokens(ctx)
+	for _, token := range tokens {
+		found = append(found, cobra.CompletionWithDesc(token.Name, token.Role))
+	}
+	return found, err
+}
+
 // NoNames are none: of an argument that only whoever types it knows.
 func NoNames(context.Context, *client.Client, []string) ([]cobra.Completion, error) { return nil, nil }
 

@@ -272,6 +272,18 @@ func (s *Session) Link(ctx context.Context, path string) (string, error) {
 	return s.Stack.Addresses.HTTP + path + "#login=" + code, nil
 }
 
+// LinkElsewhere is Link for a browser of another machine; empty where none reaches the stack.
+func (s *Session) LinkElsewhere(ctx context.Context, path string) (string, error) {
+	if s.Stack.Addresses.TLS == "" {
+		return "", nil
+	}
+	code, err := s.Client.NewLogin(ctx)
+	if err != nil {
+		return "", err
+	}
+	return s.Stack.Addresses.TLS + path + "#login=" + code, nil
+}
+
 // CloseForcibly ends the session; an interrupt while it drains ends it at once. It works on after ctx has ended.
 func (s *Session) CloseForcibly(ctx context.Context, interrupted <-chan struct{}) error {
 	draining, force := context.WithCancel(context.WithoutCancel(ctx))

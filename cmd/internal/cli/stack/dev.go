@@ -27,8 +27,8 @@ import (
 // Commands are the commands of this package.
 func Commands(t *tool.Tool) []*cobra.Command {
 	return []*cobra.Command{
-		devCommand(t), gcCommand(t), ledgerCommand(t), doctorCommand(t), configCommand(t), pythonCommand(t),
-		versionCommand(t),
+		devCommand(t), serverCommand(t), gcCommand(t), ledgerCommand(t), doctorCommand(t), configCommand(t),
+		pythonCommand(t), versionCommand(t),
 	}
 }
 
@@ -38,9 +38,9 @@ func devCommand(t *tool.Tool) *cobra.Command {
 		Use:   "dev [FLAGS]",
 		Short: "Start the whole stack on this machine and follow its runs",
 		Long: `Start Temporal, NATS, the pool, local functions and the autoscaler in one process, listening on the
-loopback interface only; print the addresses when a run could be started; and print a line for what
-happens until Ctrl-C. The state directory keeps everything: runs that were going on resume at the
-next start.
+loopback interface only unless --listen says otherwise; print the addresses when a run could be
+started; and print a line for what happens until Ctrl-C. The state directory keeps everything: runs
+that were going on resume at the next start.
 
 Apps given with --app are built, served, and built again when their sources change. A build that
 fails prints what the compiler said, and the build before it stays in service. Runs go on with the
@@ -66,7 +66,7 @@ flag, a variable or an app is wrong.`,
   spillway dev --app ./myapp --alert-webhook https://hooks.example.com/alerts
   OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 spillway dev --app ./myapp`,
 		Args: flag.Positional(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return dev(cmd.Context(), t, flags) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), t, flags) },
 	}
 	command.Flags().StringArrayVar(&flags.Apps, "app", nil,
 		"`DIR` of a Go main package, or a binary, to serve; may be given several times")
@@ -74,7 +74,8 @@ flag, a variable or an app is wrong.`,
 	return command
 }
 
-func dev(ctx context.Context, t *tool.Tool, flags *flag.Stack) (err error) {
+// serve starts a stack and tells what happens until it ends.
+func serve(ctx context.Context, t *tool.Tool, flags *flag.Stack) (err error) {
 	if running, err := session.Connect(ctx, t); err == nil {
 		running.Client.Close()
 		return fault.Advise(
@@ -108,6 +109,9 @@ func dev(ctx context.Context, t *tool.Tool, flags *flag.Stack) (err error) {
 	output := &lines{tool: t}
 	working.Go(func() { followAll(following, s.Client, output, s.Stack.StartedAt) })
 	for i, source := range flags.Apps {
+		if flags.NoPool { // a server changes only when it is told to
+			break
+		}
 		working.Go(func() { reloadOnChange(following, t, s.Client, output, source, served[i].Digest) })
 	}
 	select {
@@ -145,6 +149,9 @@ func sayAddresses(t *tool.Tool, stack web.Stack, page string) {
 	}
 	t.Say("  Temporal      %s\n", stack.Addresses.Temporal)
 	t.Say("  NATS          %s\n", stack.Addresses.NATS)
+	if stack.Addresses.TLS != "" {
+		t.Say("  other hosts   %s (`spillway hosts token` prints what they join with)\n", stack.Addresses.TLS)
+	}
 	t.Say("  state         %s (log: %s)\n", stack.StateDir, filepath.Join(stack.StateDir, "spillway.log"))
 	if stack.Artifacts != "" && stack.Artifacts != engine.InFiles {
 		t.Say("  artifacts     %s\n", stack.Artifacts)
@@ -152,7 +159,10 @@ func sayAddresses(t *tool.Tool, stack web.Stack, page string) {
 	for _, note := range stack.ArtifactsNotes {
 		t.Complain("note: %s\n", note)
 	}
-	pool := fmt.Sprintf("CPUs %s at %s per hour", flag.FormatCPUs(stack.PoolCPUs), stack.HostPricePerHour())
+	pool := "none here: hosts that join run stages"
+	if len(stack.PoolCPUs) > 0 {
+		pool = fmt.Sprintf("CPUs %s at %s per hour", flag.FormatCPUs(stack.PoolCPUs), stack.HostPricePerHour())
+	}
 	t.Say("  pool          %s\n", pool)
 	if stack.Functions.Enabled {
 		t.Say("  functions     CPUs %s (--no-burst gives them to the pool)\n", flag.FormatCPUs(stack.FunctionCPUs))

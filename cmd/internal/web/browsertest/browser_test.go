@@ -28,7 +28,7 @@ func openTab(t *testing.T) *tab {
 	t.Helper()
 	b := newTab(t)
 	given := httptest.NewRecorder()
-	accesstest.Keys().SetSession(given)
+	accesstest.Keys().SetSession(given, false)
 	b.LogIn(given.Result().Cookies()[0])
 	return b
 }

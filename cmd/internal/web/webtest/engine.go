@@ -53,6 +53,7 @@ type Engine struct {
 	printed  []logs.Line
 	news     chan struct{} // closed by the next Print
 	failure  error
+	listed   Listed
 	tunings  map[string][]runs.Tuning // by run
 }
 

@@ -16,14 +16,15 @@ func TestABuildThatIsClosedBeginsNoLook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &build{
-		account: &account{}, connection: connection, consumers: map[consumer]int{}, gone: make(chan map[consumer]int, 1),
+	b := &tenant{
+		kind: builds, account: &account{kind: builds}, connection: connection, consumers: map[consumer]int{},
+		gone: make(chan map[consumer]int, 1),
 	}
 	for _, consumer := range b.account.consumers() {
 		b.consumers[consumer] = 0
 	}
 	b.close()
-	if _, found := b.unused(wire.LoopStream); found || b.looking {
+	if _, found := b.unused(wire.LoopStream, "asked"); found || b.looking {
 		t.Errorf("a consumer is free: %t, and a look began: %t; want neither", found, b.looking)
 	}
 }

@@ -1,0 +1,96 @@
+package access
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func openTokens(t *testing.T, dir string) *Tokens {
+	t.Helper()
+	tokens, err := OpenTokens(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tokens
+}
+
+func TestTokensOfOthersCountUntilTheyAreRevoked(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	keys := open(t, dir)
+	tokens := openTokens(t, dir)
+	made := map[string]string{}
+	for _, role := range Roles() {
+		token, err := tokens.Make("of-"+role, role, time.Unix(1e9, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		made[role] = token
+	}
+	text, err := os.ReadFile(filepath.Join(dir, TokensFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range made {
+		if strings.Contains(string(text), token) || strings.Contains(string(text), strings.TrimPrefix(token, tokenPrefix)) {
+			t.Error("a token is kept as it is")
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, TokensFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: mode %v, error %v", info.Mode(), err)
+	}
+	tokens = openTokens(t, dir) // as after a start
+	ask := func(token, needs string) int {
+		guard := &Guard{Keys: keys, Tokens: tokens, Rule: func(r *http.Request) Rule {
+			return Rule{Needs: map[string]Caller{
+				"/owner": Owner, "/operator": Operator, "/viewer": Viewer, "/metrics": Scraper, "/open": Anyone,
+			}[r.URL.Path]}
+		}}
+		return answer(guard, request(t, http.MethodGet, needs, "", http.Header{"Authorization": {"Bearer " + token}})).Code
+	}
+	for role, allowed := range map[string]string{
+		"viewer": "/viewer /metrics /open", "operator": "/operator /viewer /metrics /open",
+		"admin": "/owner /operator /viewer /metrics /open",
+	} {
+		for _, path := range []string{"/owner", "/operator", "/viewer", "/metrics", "/open"} {
+			want := http.StatusForbidden
+			if strings.Contains(" "+allowed+" ", " "+path+" ") {
+				want = http.StatusOK
+			}
+			if got := ask(made[role], path); got != want {
+				t.Errorf("the token of a %s asks %s: got %d, want %d", role, path, got, want)
+			}
+		}
+	}
+	if got := ask(made["viewer"]+"x", "/viewer"); got != http.StatusUnauthorized {
+		t.Errorf("another token: got %d", got)
+	}
+	if got := ask(keys.MetricsToken(), "/viewer"); got != http.StatusForbidden {
+		t.Errorf("Prometheus reads what a viewer may: got %d", got)
+	}
+	if err := tokens.Revoke("of-admin"); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(made["admin"], "/viewer"); got != http.StatusUnauthorized {
+		t.Errorf("a token that was revoked: got %d", got)
+	}
+	for what, c := range map[string]struct {
+		name, role string
+		want       error
+	}{
+		"a name that is taken": {"of-viewer", "viewer", ErrTokenTaken}, "no name": {"", "viewer", ErrTokenName},
+		"a name of two lines": {"a\nb", "viewer", ErrTokenName}, "no such role": {"a", "root", ErrRole},
+	} {
+		if _, err := tokens.Make(c.name, c.role, time.Unix(1e9, 0)); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", what, err, c.want)
+		}
+	}
+	if err := tokens.Revoke("nobody"); !errors.Is(err, ErrNoToken) {
+		t.Errorf("to revoke what there is not: got %v", err)
+	}
+}

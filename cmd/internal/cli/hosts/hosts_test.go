@@ -1,0 +1,98 @@
+package hosts_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/cli"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/clitest"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// served starts a stack with two hosts, and returns a function that runs a command on it.
+func served(t *testing.T) func(command string) (code int, stdout, stderr string) {
+	t.Helper()
+	state := t.TempDir()
+	stack := clitest.StartStack(t, state, clitest.ServedDigits)
+	stack.SetListed(webtest.Listed{
+		Token: "0a.secret", Renewed: "0a.another",
+		Hosts: []web.Host{
+			{
+				Name: "gpu-1", State: web.HostUp, Version: "v0.1.0", Platform: "linux/amd64",
+				Capacity: quantity.Size{CPU: 8 * quantity.Core, Memory: 32 * quantity.GiB, GPU: quantity.Core},
+				Used:     quantity.Size{CPU: quantity.Core / 2, Memory: quantity.GiB}, Stages: []string{"digits/score"},
+			},
+			{Name: "old", State: web.HostLost, Seen: time.Now().Add(-time.Hour)},
+		},
+	})
+	return func(command string) (code int, stdout, stderr string) {
+		return clitest.Execute(t, t.Context(), cli.Deps{}, append(strings.Fields(command), "--state", state)...)
+	}
+}
+
+func TestHostsAreListedDrainedAndRemoved(t *testing.T) {
+	t.Parallel()
+	spillway := served(t)
+	code, stdout, stderr := spillway("hosts")
+	if code != cli.ExitOK {
+		t.Fatalf("got exit %d: %s", code, stderr)
+	}
+	clitest.Contains(t, "the list", stdout, "gpu-1", "up", "0.5 CPU, 1 GiB", "8 CPU, 32 GiB, 1 GPU", "linux/amd64",
+		"digits/score", "old", "lost")
+	for _, step := range []struct{ command, said, listed string }{
+		{"hosts drain gpu-1", "host gpu-1 takes no new work", "up, drained"},
+		{"hosts undrain gpu-1", "host gpu-1 takes work", "up "},
+		{"hosts remove old", "host old is removed", "gpu-1"},
+	} {
+		code, stdout, stderr := spillway(step.command)
+		if code != cli.ExitOK || !strings.Contains(stdout, step.said) {
+			t.Errorf("%s: got exit %d, %q, %q", step.command, code, stdout, stderr)
+		}
+		if _, listed, _ := spillway("hosts"); !strings.Contains(listed, step.listed) {
+			t.Errorf("after %s the list is %q, want %q in it", step.command, listed, step.listed)
+		}
+	}
+	if _, listed, _ := spillway("hosts --json"); strings.Contains(listed, `"old"`) {
+		t.Errorf("a host that was removed is listed: %s", listed)
+	}
+	for _, command := range []string{"hosts drain none", "hosts undrain none", "hosts remove none"} {
+		code, _, stderr := spillway(command)
+		if code != cli.ExitUsage {
+			t.Errorf("%s: got exit %d, want %d", command, code, cli.ExitUsage)
+		}
+		clitest.Contains(t, command, stderr, "there is no host \"none\"", "hint: `spillway hosts` lists them")
+	}
+}
+
+func TestTheTokenToJoinWithIsPrintedAlone(t *testing.T) {
+	t.Parallel()
+	spillway := served(t)
+	for _, step := range []struct{ command, want string }{
+		{"hosts token", "0a.secret\n"}, {"hosts token --new", "0a.another\n"}, {"hosts token", "0a.another\n"},
+	} {
+		if code, stdout, stderr := spillway(step.command); code != cli.ExitOK || stdout != step.want || stderr != "" {
+			t.Errorf("%s: got exit %d, %q, %q; want %q alone", step.command, code, stdout, stderr, step.want)
+		}
+	}
+}
+
+func TestAServerTakesNoFlagsOfAPool(t *testing.T) {
+	t.Parallel()
+	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "server", "--pool-cpus", "0", "--state", t.TempDir())
+	if code != cli.ExitUsage {
+		t.Errorf("got exit %d, want %d", code, cli.ExitUsage)
+	}
+	clitest.Contains(t, "standard error", stderr, "--pool-cpus: a server has no pool of its own", "spillway agent")
+	for flag, said := range map[string]string{
+		"--listen nowhere": "host and port", "--listen a:99999": "port", "--advertise a:1": "leave the port out",
+	} {
+		args := append([]string{"server", "--state", t.TempDir()}, strings.Fields(flag)...)
+		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...)
+		if code != cli.ExitUsage || !strings.Contains(stderr, said) {
+			t.Errorf("%s: got exit %d, %q; want %d with %q", flag, code, stderr, cli.ExitUsage, said)
+		}
+	}
+}

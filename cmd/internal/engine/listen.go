@@ -1,0 +1,246 @@
+package engine
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/cmd/internal/devserver"
+	"github.com/spillway-ml/spillway/cmd/internal/edge"
+	"github.com/spillway-ml/spillway/cmd/internal/hosts"
+	"github.com/spillway-ml/spillway/cmd/internal/join"
+	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+)
+
+// ListenConfig is the port by which other machines reach the engine. The zero value is none.
+type ListenConfig struct {
+	// Address is the host and port to listen on; empty for none.
+	Address string
+	// Advertise are the names and addresses by which it is reached. Empty are those of the certificate that is given, or
+	// else the name of this machine and the addresses that are listened on.
+	Advertise []string
+	// CertificateFile and KeyFile are the user's own certificate; see access.CertificateOptions.
+	CertificateFile, KeyFile string
+}
+
+// outside is what an engine has for other machines.
+type outside struct {
+	tokens      *access.Tokens
+	hosts       *hosts.Registry
+	secret      *access.JoinSecret  // nil where there is no port
+	certificate *access.Certificate // likewise
+}
+
+// openOutside reads which hosts have joined, and the certificate of the port.
+func openOutside(f *venues) (o outside, err error) {
+	keys := f.servers.Keys()
+	if o.tokens, err = access.OpenTokens(f.config.StateDir); err != nil {
+		return o, err
+	}
+	if f.config.Listen.Address != "" {
+		if o.secret, err = access.OpenJoinSecret(f.config.StateDir); err != nil {
+			return o, err
+		}
+		if o.certificate, err = openCertificate(f.config); err != nil {
+			return o, err
+		}
+	}
+	own := hostName()
+	if f.config.NoPool {
+		own = ""
+	}
+	o.hosts, err = hosts.Open(hosts.Options{
+		Dir: f.config.StateDir, Keys: keys, Secret: o.secret, Own: own, Version: f.config.Version,
+		Living: f.leases.Hosts, Admit: f.servers.AdmitHost, Now: f.config.Clock, Logger: f.logger,
+	})
+	if err != nil {
+		return o, err
+	}
+	f.servers.HostsIn(o.hosts.IsHost)
+	return o, nil
+}
+
+// openCertificate opens the certificate of the port.
+func openCertificate(config *Config) (*access.Certificate, error) {
+	listen := config.Listen
+	names := listen.Advertise
+	if len(names) == 0 && listen.CertificateFile == "" {
+		var err error
+		if names, err = ownNames(listen.Address); err != nil {
+			return nil, err
+		}
+	}
+	certificate, err := access.OpenCertificate(config.StateDir, access.CertificateOptions{
+		Names: names, CertificateFile: listen.CertificateFile, KeyFile: listen.KeyFile, Logger: config.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(certificate.Names()) == 0 {
+		return nil, fmt.Errorf("%s names no machine: say with --advertise by which name others reach this one",
+			listen.CertificateFile)
+	}
+	return certificate, nil
+}
+
+// ownNames are the name of this machine and the addresses that are listened on, those of the loopback interface last.
+func ownNames(address string) ([]string, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("--listen %s: %w; give a host and a port, such as 0.0.0.0:7475", address, err)
+	}
+	names := []string{hostName()}
+	switch ip := net.ParseIP(host); {
+	case ip == nil && host != "":
+		names = append([]string{host}, names...)
+	case ip != nil && !ip.IsUnspecified():
+		names = append([]string{host}, names...)
+	default:
+		addresses, err := net.InterfaceAddrs()
+		if err != nil {
+			return nil, fmt.Errorf("find the addresses of this machine: %w; name it with --advertise", err)
+		}
+		for _, one := range addresses {
+			if of, is := one.(*net.IPNet); is && !of.IP.IsLoopback() && !of.IP.IsLinkLocalUnicast() {
+				names = append(names, of.IP.String())
+			}
+		}
+	}
+	for _, name := range []string{"localhost", "127.0.0.1", "::1"} {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// names are those by which other machines reach the engine.
+func (o *outside) names() []string {
+	if o.certificate == nil {
+		return nil
+	}
+	return o.certificate.Names()
+}
+
+// startEdge opens the port for other machines, where there is to be one, with the API behind it.
+func (e *Engine) startEdge(ctx context.Context, api http.Handler) error {
+	if e.certificate == nil {
+		return nil
+	}
+	behind, err := e.servers.DialTemporal()
+	if err != nil {
+		return err
+	}
+	e.onClose("the connection of hosts to Temporal", func(context.Context) error { return behind.Close() })
+	keys := e.servers.Keys()
+	temporal, err := temporalproxy.NewHosts(temporalproxy.HostOptions{
+		Temporal: behind, Namespace: devserver.Namespace, Host: e.hosts.Of, Seal: keys.SealTask, Open: keys.OpenTask,
+		Logger: e.logger,
+	})
+	if err != nil {
+		return err
+	}
+	port, err := edge.Listen(ctx, e.config.Listen.Address, edge.Options{
+		Certificate: e.certificate.Get, API: api, Temporal: temporal,
+		NATS: strings.TrimPrefix(e.servers.NATSURL(), "nats://"), Logger: e.logger,
+	})
+	if err != nil {
+		return err
+	}
+	e.onClose("the port for other machines", func(ctx context.Context) error {
+		temporal.Close()
+		return port.Close(ctx)
+	})
+	e.working.Go(func() {
+		if err := port.Serve(); err != nil {
+			e.fail(err)
+		}
+	})
+	e.addresses.TLS = e.tlsURL(port.Address())
+	return nil
+}
+
+// tlsURL is where other machines reach the engine: by the first of its names.
+func (e *Engine) tlsURL(address net.Addr) string {
+	_, port, err := net.SplitHostPort(address.String())
+	if err != nil {
+		return ""
+	}
+	return "https://" + net.JoinHostPort(e.names()[0], port)
+}
+
+// livingHosts are the hosts that have a lease now, with which of them are drained.
+func (f *front) livingHosts(ctx context.Context) ([]predictor.Host, error) {
+	living, err := f.leases.Hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return f.hosts.Mark(living), nil
+}
+
+// Hosts implements web.Hosts.
+func (e *Engine) Hosts(ctx context.Context) ([]web.Host, error) {
+	plan, err := e.Plan(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return e.hosts.List(ctx, plan)
+}
+
+// errNoPort says that no other host can join.
+func errNoPort() error {
+	return web.NotFound("start it with --listen HOST:PORT", "this engine has no port for other machines")
+}
+
+// Join implements web.Hosts.
+func (e *Engine) Join(ctx context.Context, bearer string, way web.Way, request join.Request) (join.Answer, error) {
+	if e.certificate == nil {
+		return join.Answer{}, errNoPort()
+	}
+	if !way.Secure {
+		return join.Answer{}, web.Invalid("ask at "+e.addresses.TLS, "a host joins over TLS: its token is a secret")
+	}
+	token, err := e.hosts.Join(ctx, bearer, way.From, request)
+	if err != nil {
+		return join.Answer{}, err
+	}
+	reached := way.Reached
+	if _, _, err := net.SplitHostPort(reached); err != nil {
+		reached = net.JoinHostPort(strings.Trim(reached, "[]"), "443")
+	}
+	return join.Answer{
+		Host: request.Host, Token: token, API: "https://" + reached, NATS: []string{"tls://" + reached},
+		NATSUser: join.UserPrefix + request.Host, Temporal: reached, Namespace: devserver.Namespace,
+		CA: e.certificate.Authority(), ResultsKey: hex.EncodeToString(e.servers.Keys().PublicKey()),
+		Version: e.config.Version, At: e.now(),
+	}, nil
+}
+
+// JoinToken implements web.Hosts.
+func (e *Engine) JoinToken(_ context.Context, renew bool) (string, error) {
+	if e.certificate == nil {
+		return "", errNoPort()
+	}
+	if renew {
+		if err := e.secret.Renew(); err != nil {
+			return "", errors.Join(errors.New("make another token to join with"), err)
+		}
+	}
+	return join.Token{Authority: e.certificate.Digest(), Secret: e.secret.Text()}.String(), nil
+}
+
+// DrainHost implements web.Hosts.
+func (e *Engine) DrainHost(ctx context.Context, host string, drained bool) error {
+	return e.hosts.Drain(ctx, host, drained)
+}
+
+// RemoveHost implements web.Hosts.
+func (e *Engine) RemoveHost(_ context.Context, host string) error { return e.hosts.Remove(host) }

@@ -1,0 +1,108 @@
+package hosts
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/cmd/internal/join"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+)
+
+// credential is what who asks has shown: the join secret, or the host's own token.
+type credential struct{ secret, token bool }
+
+// admit says why a host may not join that has shown that it may; nil where it may. Occupied says that another instance
+// of its name has a lease.
+func admit(request join.Request, o Options, occupied bool, now time.Time) error {
+	if err := join.CheckName(request.Host); err != nil {
+		return web.Invalid("choose another with --name", "%v", err)
+	}
+	if request.Instance == "" || request.Platform == "" {
+		return web.Invalid("send instance and platform", "the host does not say which start of it this is, or for what its "+
+			"program was built")
+	}
+	if request.Host == o.Own {
+		return web.Conflict("choose another with --name", "host %s is the server's own", request.Host)
+	}
+	if err := join.CheckVersions(request.Version, o.Version); err != nil {
+		return web.Conflict("both may be one minor version apart", "%v", err)
+	}
+	if err := join.CheckClocks(request.At, now); err != nil {
+		return web.Conflict("what happens is ordered by when it did", "%v", err)
+	}
+	if occupied {
+		return &web.Error{
+			Status: http.StatusConflict, RetryAfter: loop.Lease,
+			Message: "a host called " + request.Host + " is at work",
+			Hint: "if it is this one that was just killed, ask again in " + loop.Lease.String() +
+				"; if it is another machine, choose another name with --name",
+		}
+	}
+	return nil
+}
+
+func unknown(name string) error {
+	return web.NotFound("`spillway hosts` lists them", "there is no host %.100q that has joined", name)
+}
+
+func stranger() error {
+	return &web.Error{
+		Status:  http.StatusUnauthorized,
+		Message: "the token is not one to join with: it was made anew since, or the host was removed",
+		Hint:    "take it from `spillway hosts token` on the server",
+	}
+}
+
+func tooMany() error {
+	return &web.Error{
+		Status: http.StatusTooManyRequests, RetryAfter: strangerPause,
+		Message: "too many wrong tokens came from this address",
+		Hint:    "wait a minute, and take the token from `spillway hosts token` on the server",
+	}
+}
+
+const (
+	// strangerPause is how often one address may show a wrong token in the long run, and strangerBurst how often at once.
+	strangerPause = 10 * time.Second
+	strangerBurst = 5
+	// mostStrangers is how many addresses are remembered.
+	mostStrangers = 10_000
+)
+
+// strangers count who shows wrong tokens, by address. The zero value has seen none.
+type strangers struct {
+	mu   sync.Mutex
+	from map[string]*rate.Limiter // guarded by mu
+}
+
+// may says whether an address may show a token.
+func (s *strangers) may(from string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limiter := s.from[from]
+	return limiter == nil || limiter.TokensAt(now) >= 1
+}
+
+// failed notes that an address has shown a wrong one.
+func (s *strangers) failed(from string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.from == nil {
+		s.from = map[string]*rate.Limiter{}
+	}
+	limiter := s.from[from]
+	if limiter == nil {
+		for other, l := range s.from { // the address that comes next has place
+			if l.TokensAt(now) >= strangerBurst || len(s.from) >= mostStrangers {
+				delete(s.from, other)
+			}
+		}
+		limiter = rate.NewLimiter(rate.Every(strangerPause), strangerBurst)
+		s.from[from] = limiter
+	}
+	limiter.AllowN(now, 1)
+}

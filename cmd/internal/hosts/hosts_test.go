@@ -1,0 +1,278 @@
+package hosts_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/cmd/internal/hosts"
+	"github.com/spillway-ml/spillway/cmd/internal/join"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// stand is an engine of which there is no more than what a registry needs.
+type stand struct {
+	t      *testing.T
+	dir    string
+	keys   *access.Keys
+	secret *access.JoinSecret
+	now    time.Time
+	living []predictor.Host
+	inside map[string]bool // hosts that were let into NATS
+	*hosts.Registry
+}
+
+func newStand(t *testing.T) *stand {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "state")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	keys, err := access.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := access.OpenJoinSecret(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stand{t: t, dir: dir, keys: keys, secret: secret, now: time.Unix(1e9, 0)}
+	s.restart()
+	return s
+}
+
+// restart has the engine start anew.
+func (s *stand) restart() {
+	s.t.Helper()
+	s.inside = map[string]bool{}
+	registry, err := hosts.Open(hosts.Options{
+		Dir: s.dir, Keys: s.keys, Secret: s.secret, Own: "server", Version: "v0.5.0",
+		Living: func(context.Context) ([]predictor.Host, error) { return slices.Clone(s.living), nil },
+		Admit: func(host string) (func(), error) {
+			s.inside[host] = true
+			return func() { delete(s.inside, host) }, nil
+		},
+		Now: func() time.Time { return s.now }, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.Registry = registry
+}
+
+func (s *stand) request(host, instance string) join.Request {
+	return join.Request{Host: host, Instance: instance, Version: "v0.5.1", Platform: "linux/arm64", At: s.now}
+}
+
+func (s *stand) join(bearer string, request join.Request) (string, error) {
+	return s.Join(s.t.Context(), bearer, "10.0.0.7", request)
+}
+
+// must joins as it must be possible.
+func (s *stand) must(bearer string, request join.Request) string {
+	s.t.Helper()
+	token, err := s.join(bearer, request)
+	if err != nil {
+		s.t.Fatalf("%s joins: %v", request.Host, err)
+	}
+	return token
+}
+
+// is checks whether a token is one of the host.
+func (s *stand) is(token, host string) bool {
+	of, known := s.Of(token)
+	return known && of == host && s.IsHost(host, token)
+}
+
+func statusOf(err error) int {
+	if refused, is := errors.AsType[*web.Error](err); is {
+		return refused.Status
+	}
+	return 0
+}
+
+func TestATokenOfAHostCountsUntilItIsRemoved(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	token := s.must(s.secret.Text(), s.request("gpu-1", "a"))
+	if !s.is(token, "gpu-1") || s.is(token, "gpu-2") || s.is(token+"x", "gpu-1") || !s.inside["gpu-1"] {
+		t.Errorf("the token does not count for its host alone, or it is not let into NATS: %v", s.inside)
+	}
+	s.restart()
+	if !s.is(token, "gpu-1") || !s.inside["gpu-1"] {
+		t.Error("the token does not count after a start of the engine")
+	}
+	if again := s.must(token, s.request("gpu-1", "b")); again != token {
+		t.Error("a host that joins again with its own token has another one")
+	}
+	if err := s.secret.Renew(); err != nil {
+		t.Fatal(err)
+	}
+	if again := s.must(token, s.request("gpu-1", "c")); again != token {
+		t.Error("its token has changed with the secret to join with")
+	}
+	if _, err := s.join(token, s.request("gpu-2", "a")); statusOf(err) != http.StatusUnauthorized {
+		t.Errorf("a host joins as another: %v", err)
+	}
+	anew := s.must(s.secret.Text(), s.request("gpu-1", "d"))
+	if anew == token || s.is(token, "gpu-1") || !s.is(anew, "gpu-1") {
+		t.Error("a host that joins anew does not leave its former token behind")
+	}
+	if err := s.Remove("gpu-1"); err != nil {
+		t.Fatal(err)
+	}
+	if s.is(anew, "gpu-1") || s.inside["gpu-1"] {
+		t.Error("a host that was removed is let in")
+	}
+	s.restart()
+	if s.is(anew, "gpu-1") || s.inside["gpu-1"] {
+		t.Error("a host that was removed is let in after a start of the engine")
+	}
+	if err := s.Remove("gpu-1"); statusOf(err) != http.StatusNotFound {
+		t.Errorf("it is removed twice: %v", err)
+	}
+	if last := s.must(s.secret.Text(), s.request("gpu-1", "e")); last == anew {
+		t.Error("a host that was removed has its token again")
+	}
+	if info, err := os.Stat(filepath.Join(s.dir, "hosts.json")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("hosts.json: mode %v, error %v", info.Mode(), err)
+	}
+}
+
+func TestWhoMayNotJoinIsToldWhy(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.must(s.secret.Text(), s.request("gpu-1", "a"))
+	s.living = []predictor.Host{{ID: "gpu-1"}}
+	change := func(do func(*join.Request)) join.Request {
+		r := s.request("gpu-9", "a")
+		do(&r)
+		return r
+	}
+	for name, c := range map[string]struct {
+		request join.Request
+		status  int
+		said    string
+	}{
+		"two of one name":    {s.request("gpu-1", "b"), http.StatusConflict, "gpu-1 is at work"},
+		"the server's name":  {s.request("server", "a"), http.StatusConflict, "the server's own"},
+		"no name":            {s.request("", "a"), http.StatusBadRequest, "cannot be called"},
+		"a name of subjects": {s.request("a.>", "a"), http.StatusBadRequest, "cannot be called"},
+		"no instance":        {s.request("gpu-9", ""), http.StatusBadRequest, "which start"},
+		"too old": {
+			change(func(r *join.Request) { r.Version = "v0.3.0" }), http.StatusConflict, "install v0.5.0 on the host",
+		},
+		"too new": {
+			change(func(r *join.Request) { r.Version = "v0.7.0" }), http.StatusConflict, "install v0.5.0 on the host",
+		},
+		"a clock that is ahead": {
+			change(func(r *join.Request) { r.At = s.now.Add(5 * time.Minute) }), http.StatusConflict, "5m0s ahead",
+		},
+	} {
+		_, err := s.join(s.secret.Text(), c.request)
+		if statusOf(err) != c.status || !strings.Contains(err.Error(), c.said) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want status %d and one line with %q", name, err, c.status, c.said)
+		}
+	}
+	s.must(s.secret.Text(), s.request("gpu-1", "a")) // the answer was lost on its way
+	s.living = nil
+	s.must(s.secret.Text(), s.request("gpu-1", "b")) // the former one's lease has ended
+}
+
+func TestWrongTokensAreNotTriedForEver(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	for try := range 5 {
+		if _, err := s.join("wrong", s.request("gpu-1", "a")); statusOf(err) != http.StatusUnauthorized {
+			t.Fatalf("try %d: %v", try, err)
+		}
+	}
+	if _, err := s.join(s.secret.Text(), s.request("gpu-1", "a")); statusOf(err) != http.StatusTooManyRequests {
+		t.Errorf("after five wrong ones: %v", err)
+	}
+	if _, err := s.Join(t.Context(), s.secret.Text(), "10.0.0.8", s.request("gpu-1", "a")); err != nil {
+		t.Errorf("from another address: %v", err)
+	}
+	s.now = s.now.Add(time.Minute)
+	s.must(s.secret.Text(), s.request("gpu-1", "a"))
+}
+
+func TestAHostStaysDrainedUntilItIsNot(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	token := s.must(s.secret.Text(), s.request("gpu-1", "a"))
+	room := quantity.Size{CPU: 2 * quantity.Core, Memory: quantity.GiB}
+	s.living = []predictor.Host{
+		{ID: "gpu-1", Capacity: room, Free: quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}}, {ID: "server"},
+	}
+	drained := func() string {
+		var names []string
+		for _, host := range s.Mark(slices.Clone(s.living)) {
+			if host.Drained {
+				names = append(names, host.ID)
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	for _, name := range []string{"gpu-1", "server"} {
+		if err := s.Drain(t.Context(), name, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Drain(t.Context(), "gpu-7", true); statusOf(err) != http.StatusNotFound {
+		t.Errorf("a host that there is not: %v", err)
+	}
+	s.restart()
+	if got := drained(); got != "gpu-1 server" {
+		t.Errorf("after a start, %q are drained, want both", got)
+	}
+	s.must(token, s.request("gpu-1", "a"))
+	if got := drained(); got != "gpu-1 server" {
+		t.Errorf("after it has come again, %q are drained, want both", got)
+	}
+	s.now = s.now.Add(time.Second)
+	plan := predictor.Plan{Placements: []predictor.Placement{
+		{Stage: predictor.StageID{App: "digits", Build: "1", Name: "score"}, Host: "server", Slots: 2},
+	}}
+	all, err := s.List(t.Context(), plan)
+	if err != nil || len(all) != 2 || all[0].Name != "gpu-1" || all[0].Used.CPU != quantity.Core ||
+		all[0].State != web.HostUp || !all[0].Drained || !all[1].Own || strings.Join(all[1].Stages, " ") != "digits/score" {
+		t.Errorf("listed: %+v, error %v", all, err)
+	}
+	for _, name := range []string{"gpu-1", "server"} {
+		if err := s.Drain(t.Context(), name, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := drained(); got != "" {
+		t.Errorf("%q are drained, want none", got)
+	}
+	s.living = nil
+	s.now = s.now.Add(time.Minute)
+	if all, err = s.List(t.Context(), plan); err != nil || len(all) != 1 || all[0].State != web.HostLost {
+		t.Errorf("once it is gone: %+v, error %v; want that it is lost", all, err)
+	}
+}
+
+func TestADamagedListOfHostsIsTold(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	path := filepath.Join(s.dir, "hosts.json")
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := hosts.Open(hosts.Options{Dir: s.dir})
+	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "has to join again") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,97 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/access"
+)
+
+// NewToken is the body of POST /api/v1/tokens.
+type NewToken struct {
+	// Name says for whom, or for what, it is made.
+	Name string `json:"name"`
+	// Role is "viewer", who reads, "operator", who starts and steers runs as well, or "admin", who may do everything.
+	Role string `json:"role"`
+}
+
+// MadeToken is a token that was just made. It is a secret, and nobody can read it again.
+type MadeToken struct {
+	Token string `json:"token"`
+}
+
+// IssuedToken is a token that was made for somebody.
+type IssuedToken struct {
+	Name   string    `json:"name"`
+	Role   string    `json:"role"`
+	MadeAt time.Time `json:"made_at"`
+}
+
+// tokensAnswer is the answer of GET /api/v1/tokens.
+type tokensAnswer struct {
+	Tokens []IssuedToken `json:"tokens"`
+}
+
+// tokens answers GET /api/v1/tokens.
+func (s *Server) tokens(*http.Request) (tokensAnswer, error) {
+	answer := tokensAnswer{Tokens: []IssuedToken{}}
+	for _, issued := range s.issued.Issued() {
+		answer.Tokens = append(answer.Tokens, IssuedToken{issued.Name, issued.Role, issued.Made})
+	}
+	return answer, nil
+}
+
+// makeToken answers POST /api/v1/tokens.
+func (s *Server) makeToken(r *http.Request) (MadeToken, error) {
+	var wanted NewToken
+	if err := decodeBody(r, &wanted); err != nil {
+		return MadeToken{}, err
+	}
+	token, err := s.issued.Make(wanted.Name, wanted.Role, time.Now())
+	switch {
+	case errors.Is(err, access.ErrRole), errors.Is(err, access.ErrTokenName):
+		return MadeToken{}, Invalid("", "%v", err)
+	case errors.Is(err, access.ErrTokenTaken), errors.Is(err, access.ErrTokens):
+		return MadeToken{}, Conflict("`spillway token list` lists them", "%v", err)
+	}
+	return MadeToken{token}, err
+}
+
+// revokeToken answers DELETE /api/v1/tokens/{name}.
+func (s *Server) revokeToken(r *http.Request) (nothing, error) {
+	err := s.issued.Revoke(r.PathValue("name"))
+	if errors.Is(err, access.ErrNoToken) {
+		err = NotFound("`spillway token list` lists them", "%v", err)
+	}
+	return nothing{}, err
+}
+
+// audited tells the log who has changed what, once it is answered.
+func (s *Server) audited(t route) http.HandlerFunc {
+	if t.method == http.MethodGet || t.asks || t.silent {
+		return t.handler
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		answered := &answeredWriter{ResponseWriter: w, status: http.StatusOK}
+		t.handler(answered, r)
+		s.logger.InfoContext(r.Context(), "asked for a change", "who", access.NameOfCaller(r.Context()), "from", r.RemoteAddr,
+			"method", r.Method, "path", r.URL.Path, "status", answered.status)
+	}
+}
+
+// answeredWriter knows the status of an answer.
+type answeredWriter struct {
+	http.ResponseWriter
+
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *answeredWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *answeredWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
