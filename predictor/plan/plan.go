@@ -33,6 +33,8 @@ type Snapshot struct {
 type Host struct {
 	// ID is the host's name, unique in the stack.
 	ID string `json:"id"`
+	// Instance names the start of its agent that runs attempts there now; empty where that is of an earlier build.
+	Instance string `json:"instance,omitempty"`
 	// Capacity is what its children may hold together.
 	Capacity quantity.Size `json:"capacity"`
 	// Free is what is not granted to running attempts now.
