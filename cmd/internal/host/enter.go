@@ -105,7 +105,7 @@ func CheckServer(text string) (string, error) {
 	at, err := url.Parse(strings.TrimSuffix(text, "/"))
 	switch {
 	case err != nil || at.Host == "" || at.Hostname() == "":
-		return "", errors.New("it is no URL, such as https://server.example.com:7443")
+		return "", errors.New("it is no URL, such as https://server.example.com:7475")
 	case at.Scheme != "https":
 		return "", fmt.Errorf("it begins with %q, and hosts join over TLS: https://%s", at.Scheme+"://", at.Host)
 	case at.User != nil || at.Path != "" || at.RawQuery != "" || at.Fragment != "":

@@ -60,14 +60,14 @@ While the server is away the agent tries to reach it, for as long as it takes. A
 tell the server for 4 seconds that it is there kills what it runs, because the server gives it to
 another host a second later.
 
-After Ctrl-C, or SIGTERM, no task is taken any more, what runs may go on for the time of --drain, and
-the rest is done again elsewhere. A second Ctrl-C ends it at once.
+After Ctrl-C, or SIGTERM, no task is taken any more, what runs may go on for the time of --drain,
+and the rest is done again elsewhere. A second Ctrl-C ends it at once.
 
 The exit code is 0 after Ctrl-C, 1 when the server is not reached at the first start, does not let
 this machine in, or the agent ends by itself, and 2 when a flag, a variable or the token is wrong.`,
-		Example: `  spillway agent --join https://server.example.com:7443 --token-file ./token
-  SPILLWAY_JOIN_TOKEN=$(cat ./token) spillway agent --join https://10.0.0.7:7443 --name gpu-1
-  spillway agent --join https://10.0.0.7:7443 --pool-cpus 0-7 --pool-memory 32GiB`,
+		Example: `  spillway agent --join https://server.example.com:7475 --token-file ./token
+  SPILLWAY_JOIN_TOKEN=$(cat ./token) spillway agent --join https://10.0.0.7:7475 --name gpu-1
+  spillway agent --join https://10.0.0.7:7475 --pool-cpus 0 --pool-memory 4GiB`,
 		Args: flag.Positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), t, flags) },
 	}
