@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -110,6 +111,8 @@ type Options struct {
 	// Inventory is told how the host stands every second and soon after each change. Calls do not overlap; an error is
 	// logged.
 	Inventory func(context.Context, predictor.Host) error
+	// Elsewhere says that runs are started on other machines: a command that runs in a directory of one is not for this.
+	Elsewhere bool
 	// Lease is for how long the engine takes the host to be there after it has taken the Inventory. An agent that could
 	// not tell it for four fifths of that kills what it runs, so that nothing goes on here that others are given, and
 	// takes tasks as another instance once it is heard again. 0 is for an agent in the process of its engine, which ends
@@ -157,6 +160,8 @@ type Agent struct {
 	inventory   func(context.Context, predictor.Host) error
 	fence       *fence
 	fenced      func(bool)
+	elsewhere   bool
+	draining    atomic.Bool // it takes no more tasks, and ends when it runs none
 	inHand      func(context.Context, string, []slot.Taken) error
 	held        func(context.Context, predictor.HostHeld) error
 	started     func(context.Context, predictor.HostStarted) error
@@ -177,6 +182,7 @@ type Agent struct {
 	changed   chan struct{} // the inventory is out of date
 
 	mu        sync.Mutex
+	lacks     map[build]string                           // the builds that this host cannot run, and why
 	instance  string                                     // of this start, or since it was fenced last
 	sizings   map[predictor.StageID]predictor.Sizing     // of the stages that are placed here
 	trainings map[predictor.StageID][]predictor.Training // of the same
@@ -196,7 +202,7 @@ func New(options Options) (*Agent, error) {
 		recorder: options.Recorder, keeper: options.Results, declared: options.Declared,
 		superseded: options.Superseded, plans: options.Plans,
 		output: options.Output, inventory: options.Inventory, held: options.Held,
-		fence: newFence(options.Lease, options.uptime), fenced: options.Fenced, inHand: options.InHand,
+		fence: newFence(options.Lease, options.uptime), elsewhere: options.Elsewhere, fenced: options.Fenced, inHand: options.InHand,
 		sampleEvery: options.SampleEvery, drain: options.Drain,
 		logger: options.Logger.With("host", options.Host), now: options.Now,
 		changed: make(chan struct{}, 1),
@@ -226,7 +232,7 @@ func New(options Options) (*Agent, error) {
 	a.children = &children{
 		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, server: options.ServerURL,
 		extra: maps.Clone(options.Environment), user: options.User, logger: a.logger,
-		maxIdle: idlePerCPU * max(len(a.cpus), 1), patience: options.ReadyTimeout,
+		maxIdle: idlePerCPU * max(len(a.cpus), 1), patience: options.ReadyTimeout, lack: a.lack,
 	}
 	a.assists = make(chan struct{}, mostAssists)
 	a.board = slot.NewBoard(options.Client, a.handle, a.logger)
@@ -318,6 +324,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	describing.Go(func() { a.describe(holding) })
 	describing.Go(func() { a.gpus.watch(holding, a.sampleEvery, a.touch) })
 	describing.Go(func() { a.tellHeld(holding) })
+	defer context.AfterFunc(ctx, func() { a.draining.Store(true); a.touch() })()
 	giving, enough := context.WithCancel(ctx)
 	err = a.obeyPlans(ctx, func() {
 		describing.Go(func() { a.journal.GiveBack(giving, a.client, a.recorder) })
@@ -438,7 +445,7 @@ func (a *Agent) tellInHand(ctx context.Context, told handed) handed {
 func (a *Agent) Host() predictor.Host {
 	capacity, _ := a.gpus.usable(a.base)
 	return predictor.Host{
-		ID: a.id, Instance: a.currentInstance(), Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
+		ID: a.id, Instance: a.currentInstance(), Drained: a.draining.Load(), Lacks: a.lacking(), Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
 		Free:         a.admission.free(),
 		PricePerHour: a.perHour(), CPUs: slices.Clone(a.cpus),
 		Enforcement: string(a.enforcer.Mode()), At: a.now(),

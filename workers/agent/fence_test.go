@@ -98,13 +98,13 @@ func TestAnAgentThatIsCutOffKillsWhatItRuns(t *testing.T) {
 	h := start(t, 1, func(o *Options) {
 		o.Lease, o.uptime, o.Drain = lease, clock.now, time.Millisecond
 		tell := o.Inventory
-		o.Inventory = func(_ context.Context, host predictor.Host) error {
+		o.Inventory = func(ctx context.Context, host predictor.Host) error {
 			line.mu.Lock()
 			defer line.mu.Unlock()
 			if line.off {
 				return errCutOff
 			}
-			return tell(context.Background(), host)
+			return tell(context.WithoutCancel(ctx), host)
 		}
 		o.Started = func(_ context.Context, started predictor.HostStarted) error {
 			recorder, _ := o.Recorder.(*recorder)

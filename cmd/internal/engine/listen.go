@@ -235,9 +235,9 @@ func (e *Engine) JoinToken(_ context.Context, renew bool) (string, error) {
 }
 
 // DrainHost implements web.Hosts.
-func (e *Engine) DrainHost(ctx context.Context, host string, drained bool) error {
-	return e.hosts.Drain(ctx, host, drained)
+func (e *Engine) DrainHost(ctx context.Context, name string, drained bool) error {
+	return e.hosts.Drain(ctx, name, drained)
 }
 
 // RemoveHost implements web.Hosts.
-func (e *Engine) RemoveHost(_ context.Context, host string) error { return e.hosts.Remove(host) }
+func (e *Engine) RemoveHost(_ context.Context, name string) error { return e.hosts.Remove(name) }

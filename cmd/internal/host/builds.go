@@ -42,6 +42,9 @@ func (e *PlatformError) Error() string {
 		architecture)
 }
 
+// Unwrap tells that no further try can help here.
+func (*PlatformError) Unwrap() error { return activities.ErrUnfit }
+
 // builds are those that this host has fetched, in <state>/builds as the engine has them. The longest unused go when
 // they take more than most together.
 type builds struct {
@@ -128,8 +131,8 @@ func receive(path, digest string, from io.Reader) error {
 	return nil
 }
 
-// shrink removes the builds that were unused for longest, as long as all take more than they may; never the one at kept.
-// A program that runs goes on when its file is gone.
+// shrink removes the builds that were unused for longest, as long as all take more than they may; never the one at
+// kept. A program that runs goes on when its file is gone.
 func (b *builds) shrink(kept string) error {
 	type place struct {
 		path  string

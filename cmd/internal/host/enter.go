@@ -96,8 +96,8 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // Advice says where to look.
 func (e *UnreachableError) Advice() string {
-	return "see whether `spillway server --listen` runs there, whether the name and the port are those that it says, and " +
-		"whether a firewall lets them through"
+	return "see whether `spillway server --listen` runs there, whether name and port are those that it says, and whether " +
+		"a firewall lets them through"
 }
 
 // CheckServer returns the URL of a server without a final slash, or why it is none.
@@ -135,7 +135,7 @@ func Enter(
 			answer, err = ask(ctx, server, before.Answer.Token, trust, request)
 		}
 	}
-	if refused, is := errors.AsType[*RefusedError](err); err != nil && token != nil && !(is && refused.Later) {
+	if refused, is := errors.AsType[*RefusedError](err); err != nil && token != nil && (!is || !refused.Later) {
 		answer, err = ask(ctx, server, token.Secret, token.Trust(at.Hostname()), request)
 	}
 	if err != nil {
@@ -220,7 +220,8 @@ func unreached(server string, err error) error {
 	if _, is := errors.AsType[x509.UnknownAuthorityError](err); is {
 		return &RefusedError{
 			Problem: "the server has another certificate than when this host joined it",
-			Hint:    "if its credentials were made anew, join again with a token: `spillway hosts token` on the server prints it",
+			Hint: "if its credentials were made anew, join again with a token: `spillway hosts token` on the server " +
+				"prints it",
 		}
 	}
 	if _, is := errors.AsType[tls.RecordHeaderError](err); is {

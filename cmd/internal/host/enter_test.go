@@ -107,7 +107,10 @@ func TestWhyAHostIsNotLetIn(t *testing.T) {
 		want   string // in the error and its hint
 		later  bool   // it is of use to ask again as it is
 	}{
-		"a wrong token": {http.StatusUnauthorized, refusal("the token does not count", ""), nil, "spillway hosts token", false},
+		"a wrong token": {
+			http.StatusUnauthorized, refusal("the token does not count", ""), nil,
+			"spillway hosts token", false,
+		},
 		"another host of the name lives": {
 			http.StatusConflict, refusal("host h1 lives already", "give another --name"),
 			nil, "--name", true,

@@ -71,10 +71,11 @@ type Ports struct {
 	Recorder Recorder
 	// Output takes what attempts print.
 	Output func(wire.LogSource) activities.Output
-	// Lease is for how long the engine takes the host to be there, and InHand is told what it has in hand; 0 and nil in the
-	// process of the engine itself.
-	Lease  time.Duration
-	InHand func(ctx context.Context, instance string, taken []slot.Taken) error
+	// Elsewhere says that the engine is on another machine. Lease is for how long it takes the host to be there, and InHand
+	// is told what it has in hand; 0 and nil in the process of the engine itself.
+	Elsewhere bool
+	Lease     time.Duration
+	InHand    func(ctx context.Context, instance string, taken []slot.Taken) error
 	// Fenced is told that what ran was stopped since the lease could not be renewed, and with false that tasks are taken
 	// again; nil is not told.
 	Fenced func(fenced bool)
@@ -119,7 +120,7 @@ func New(offer Offer, ports Ports, logger *slog.Logger) (*Host, error) {
 			return ports.Leases.PutHost(ctx, host)
 		},
 		Recorder: ports.Recorder, Held: ports.Recorder.Held, Started: ports.Recorder.Started,
-		Lease: ports.Lease, InHand: ports.InHand, Fenced: ports.Fenced,
+		Elsewhere: ports.Elsewhere, Lease: ports.Lease, InHand: ports.InHand, Fenced: ports.Fenced,
 		Drain: offer.Drain, Now: offer.Now, Logger: logger,
 	})
 	if err != nil {

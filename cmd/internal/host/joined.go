@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,7 +102,7 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	j.Ports.Recorder = recorder
 	j.Ports.Output = func(source wire.LogSource) activities.Output { return output.Attempt(source) }
 	j.Ports.Declared, j.Ports.Results, j.Ports.Superseded = ask.Declared, ask, ask.Superseded
-	j.Ports.InHand, j.Ports.Lease = ask.inHand, loop.Lease
+	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, loop.Lease, true
 	j.Ports.Builds = &builds{ask: ask, stored: build.NewStore(o.StateDir, nil), most: mostBuilds}
 	return j, nil
 }
@@ -110,8 +112,8 @@ func (j *Joined) onClose(closer func(context.Context) error) { j.closers = appen
 // Close sends what is left to tell, for as long as ctx lasts, and ends all connections.
 func (j *Joined) Close(ctx context.Context) (err error) {
 	j.closing.Store(true)
-	for i := len(j.closers) - 1; i >= 0; i-- {
-		err = errors.Join(err, j.closers[i](ctx))
+	for _, closer := range slices.Backward(j.closers) {
+		err = errors.Join(err, closer(ctx))
 	}
 	j.closers = nil
 	j.end()
@@ -252,7 +254,8 @@ func (j *Joined) dialNATS(o JoinedOptions) (jetstream.JetStream, error) {
 	options := []nats.Option{
 		nats.Name("spillway agent of " + o.Answer.Host), nats.UserInfo(o.Answer.NATSUser, o.Answer.Token),
 		nats.CustomInboxPrefix(InboxPrefix(o.Answer.Host)), nats.Timeout(dialWait),
-		nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.IgnoreAuthErrorAbort(), nats.PingInterval(quietWait / 3), nats.MaxPingsOutstanding(2),
+		nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.IgnoreAuthErrorAbort(),
+		nats.PingInterval(quietWait / 3), nats.MaxPingsOutstanding(2),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			contact(cmp.Or(err, errors.New("it has closed the connection")))
 		}),
@@ -273,7 +276,7 @@ func (j *Joined) dialNATS(o JoinedOptions) (jetstream.JetStream, error) {
 		trust.NextProtos = []string{join.Protocol}
 		options = append(options, nats.Secure(trust), nats.TLSHandshakeFirst())
 	}
-	connection, err := nats.Connect(at[0], append(options, func(all *nats.Options) error { all.Servers = at; return nil })...)
+	connection, err := nats.Connect(strings.Join(at, ","), options...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s: %w", at[0], err)
 	}

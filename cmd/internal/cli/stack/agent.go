@@ -72,9 +72,10 @@ this machine in, or the agent ends by itself, and 2 when a flag, a variable or t
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), t, flags) },
 	}
 	set := command.Flags()
-	set.StringVar(&flags.server, "join", "", "`URL` of the server, as `spillway server --listen` prints it (default the one "+
-		"that was joined last)")
-	set.StringVar(&flags.tokenFile, "token-file", "", "`FILE` with the token that lets this machine in, at the first start")
+	set.StringVar(&flags.server, "join", "",
+		"`URL` of the server, as `spillway server` prints it (default the one that was joined last)")
+	set.StringVar(&flags.tokenFile, "token-file", "",
+		"`FILE` with the token that lets this machine in, at the first start")
 	set.StringVar(&flags.token, "token", "", "that `TOKEN` itself: other users of this machine can read it meanwhile")
 	set.StringVar(&flags.name, "name", "", "`NAME` of this host in the pool (default the machine's)")
 	set.Var(flag.Memory{Value: &flags.cache}, "artifact-cache",
@@ -336,8 +337,8 @@ func runHost(
 
 func sayJoined(output *lines, t *tool.Tool, e entry, membership host.Membership, own predictor.Host) {
 	output.printf("spillway %s has joined %s as %s\n", t.Deps.Version, membership.Server, e.offer.Name)
-	output.printf("  pool          CPUs %s and %s of memory at %s per hour\n", flag.FormatCPUs(own.CPUs), own.Capacity.Memory,
-		own.PricePerHour)
+	output.printf("  pool          CPUs %s and %s of memory at %s per hour\n", flag.FormatCPUs(own.CPUs),
+		own.Capacity.Memory, own.PricePerHour)
 	output.printf("  state         %s (log: %s)\n", e.dir, filepath.Join(e.dir, "spillway.log"))
 	if at := membership.Answer.Version; at != t.Deps.Version {
 		output.printf("  note          the server is version %s, this binary is %s\n", at, t.Deps.Version)
