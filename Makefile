@@ -48,6 +48,12 @@ install: ## Install spillway, its runner and digits where `go install` puts prog
 	@.ci/progress "installing spillway and digits (the first build takes minutes)" go install ./cmd/spillway ./cmd/digits
 	@.ci/progress "installing what runs commands as functions" $(RUNNER) install $(RUNNERFLAGS) ./cmd/spillway-runner
 
+PLATFORMS :=
+
+.PHONY: release
+release: ## Build the archives of a release, their checksums and what is in them into bin/release: make release PLATFORMS="linux/amd64 darwin/arm64" (default all)
+	@.ci/progress "building a release (the first build for a platform takes minutes)" .ci/release $(BIN)/release $(PLATFORMS)
+
 .PHONY: test
 test: ## Run all tests.
 	@.ci/progress "compiling the tests (the first time takes minutes)" go build $(PACKAGES)

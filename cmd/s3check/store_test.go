@@ -81,6 +81,26 @@ func TestAPrefixIsThatOfOneStateDirectory(t *testing.T) {
 	}
 }
 
+func TestAStoreIsTriedWithoutATrace(t *testing.T) {
+	t.Parallel()
+	bucket := newBucket(t)
+	if _, err := openStore(t, bucket, "one").Claim(t.Context(), "first"); err != nil {
+		t.Fatal(err)
+	}
+	before := objects(t, bucket, "")
+	notes, err := openStore(t, bucket, "one").Try(t.Context()) // whoever it belongs to
+	if err != nil || len(notes) == 0 {
+		t.Errorf("Try: %q, %v; want to be told that no rule ends incomplete uploads", notes, err)
+	}
+	if after := objects(t, bucket, ""); !slices.Equal(before, after) {
+		t.Errorf("it leaves %q, where there were %q", after, before)
+	}
+	if _, err := openStore(t, "no-such-bucket", "one").Try(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "no-such-bucket") {
+		t.Errorf("without a bucket: %v", err)
+	}
+}
+
 func TestUploadsThatNobodyCompletesAreEnded(t *testing.T) {
 	t.Parallel()
 	bucket := newBucket(t)

@@ -18,6 +18,9 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
+// Sees reports whether this build asks the driver of GPUs at all: with cgo, on Linux.
+const Sees = true
+
 // patience is how long the driver may take to answer. One whose GPU is in trouble may never do.
 const patience = 10 * time.Second
 

@@ -1,8 +1,8 @@
 package s3store
 
 import (
-	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -65,31 +65,80 @@ func (s *Store) claim(ctx context.Context, id string) error {
 	return s.own(ctx, id)
 }
 
-// own writes whose the prefix is, or reads it.
-func (s *Store) own(ctx context.Context, id string) error {
+// Try tries what the engine does with a bucket, with an object that it removes again: it lists, writes, reads and
+// deletes. It claims nothing, and may be called while the prefix belongs to somebody. Notes are as of [Store.Claim].
+func (s *Store) Try(ctx context.Context) (notes []string, err error) {
+	bounded, cancel := context.WithTimeout(ctx, min(claimPatience, 3*s.options.Patience))
+	defer cancel()
+	if err := s.try(bounded); err != nil {
+		if ctx.Err() == nil && bounded.Err() != nil {
+			err = errors.Join(err, bounded.Err())
+		}
+		return nil, fmt.Errorf("try the artifact store %s: %w", s.location.Place(), s.explain(err))
+	}
+	return s.examine(bounded), nil
+}
+
+func (s *Store) try(ctx context.Context) (err error) {
+	// A listing has an answer that says more than the headers of others, so it comes first.
+	if _, err := s.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{
+		Bucket: &s.location.Bucket, Prefix: aws.String(s.key("")), MaxKeys: aws.Int32(1),
+	}); err != nil {
+		return err
+	}
+	key, text := s.key("probe-"+rand.Text()), "an object with which rights are tried"
+	if _, err := s.client.PutObject(ctx, s.message(key, text)); err != nil {
+		return err
+	}
+	defer func() {
+		_, failed := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.location.Bucket, Key: &key})
+		err = errors.Join(err, failed)
+	}()
+	held, err := s.read(ctx, key)
+	if err == nil && held != text {
+		err = fmt.Errorf("%w: the object %s was written, and something else is read; look whether the endpoint is right",
+			ErrServer, key)
+	}
+	return err
+}
+
+// message is the request that writes an object of a few bytes.
+func (s *Store) message(key, text string) *s3.PutObjectInput {
 	in := &s3.PutObjectInput{
-		Bucket: &s.location.Bucket, Key: aws.String(s.key(owner)), Body: bytes.NewReader([]byte(id)),
-		ContentLength: aws.Int64(int64(len(id))), IfNoneMatch: aws.String("*"),
+		Bucket: &s.location.Bucket, Key: &key, Body: strings.NewReader(text), ContentLength: aws.Int64(int64(len(text))),
 	}
 	if s.location.Encryption != "" {
 		in.ServerSideEncryption = types.ServerSideEncryption(s.location.Encryption)
 		in.SSEKMSKeyId = optional(s.location.KMSKey)
 	}
+	return in
+}
+
+// read reads an object of a few bytes.
+func (s *Store) read(ctx context.Context, key string) (string, error) {
+	body, _, err := s.get(ctx, key, 0)
+	if err != nil {
+		return "", err
+	}
+	held, err := io.ReadAll(io.LimitReader(body, maxOwner))
+	return string(held), errors.Join(err, body.Close())
+}
+
+// own writes whose the prefix is, or reads it.
+func (s *Store) own(ctx context.Context, id string) error {
+	in := s.message(s.key(owner), id)
+	in.IfNoneMatch = aws.String("*")
 	_, err := s.client.PutObject(ctx, in)
 	made, err := created(err)
 	if err != nil && !errors.Is(err, errConflict) {
 		return err
 	}
-	body, _, err := s.get(ctx, s.key(owner), 0)
+	held, err := s.read(ctx, s.key(owner))
 	if err != nil {
 		return err
 	}
-	held, err := io.ReadAll(io.LimitReader(body, maxOwner))
-	if err := errors.Join(err, body.Close()); err != nil {
-		return err
-	}
 	switch {
-	case string(held) == id:
+	case held == id:
 		return nil
 	case made: // any server of HTTP may say that all went well
 		return fmt.Errorf("%w: the object %s was written, and something else is read; look whether the endpoint is right",

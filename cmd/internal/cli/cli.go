@@ -24,6 +24,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/price"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/run"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/runs"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/settings"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/simulate"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/stack"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
@@ -80,11 +81,16 @@ the least cost. This binary holds all of it.`,
   spillway top                               watch that stack
   spillway retry train-7f3a9c                run again what failed, and reuse what did not
   spillway cost --by pipeline --since 24h    who spent what`,
-		Args:              flag.UnknownVerb,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return flag.RefuseEmpty(cmd.Flags()) },
+		Args:          flag.UnknownVerb,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flag.RefuseEmpty(cmd.Flags()); err != nil {
+				return err
+			}
+			return settings.Apply(t, cmd)
+		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true // ours is in completion.go
 	root.SetHelpCommand(helpCommand())
@@ -93,6 +99,8 @@ the least cost. This binary holds all of it.`,
 	root.PersistentFlags().StringVar(&t.State, "state", "",
 		"`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else "+
 			"~/.local/state/spillway)")
+	root.PersistentFlags().StringVar(&t.Config, "config", "",
+		"`FILE` with settings in place of flags (default $SPILLWAY_CONFIG; see spillway help settings)")
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command
@@ -115,6 +123,7 @@ the least cost. This binary holds all of it.`,
 		}
 	}
 	root.AddCommand(topics()...)
+	settings.Mark(root)
 	for _, command := range root.Commands() {
 		flag.CompleteChoices(command)
 		command.DisableFlagsInUseLine = true

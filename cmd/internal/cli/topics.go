@@ -70,6 +70,35 @@ whose predictions are off by more than a bound goes back to its static size and 
 "--predictor shadow" of dev and run predicts and grants nothing.`,
 		},
 		{
+			Use:   "settings",
+			Short: "Where settings are said: flags, environment, file",
+			Long: `What a flag of dev, or of another command that starts a stack, says may also stand in a file and in
+the environment. The file is YAML, its keys are the flags without their dashes, and what a flag
+takes several times is a list:
+
+  state: /var/lib/spillway
+  pool-cpus: 0-7
+  value-of-time: 0.50
+  artifacts: s3://my-bucket/spillway?region=eu-west-1
+
+--config FILE names it, or SPILLWAY_CONFIG. A path in it that is relative starts at the directory of
+the file. The variable of a setting is its name in upper case after SPILLWAY_: SPILLWAY_POOL_CPUS;
+several values have spaces between them, and an empty one says nothing. That of --alert-webhook is
+SPILLWAY_ALERT_WEBHOOKS.
+
+The command line wins over the environment, that over the file, and that over the default; a list is
+replaced, not added to. Settings that a command does not have are for others. All that is wrong is
+told at the start, with its line, and nothing is started.
+
+"spillway config check" also tries what the settings name, "spillway config show" tells where each
+comes from, and "spillway config schema" prints the JSON schema of the file, for editors:
+
+  # yaml-language-server: $schema=./config.schema.json
+
+Secrets stand in files of their own, which only the user of the engine can read, and whose names are
+the settings.`,
+		},
+		{
 			Use:   "money",
 			Short: "What things cost, and who pays",
 			Long: `Amounts are US dollars with four digits. In JSON, bills and budgets are in whole picodollars (1e-12

@@ -317,7 +317,8 @@ func TestEveryCommandHasHelpWithUsageAndExamples(t *testing.T) {
 func TestHelpOfEveryCommandIsAsItWas(t *testing.T) {
 	t.Parallel()
 	var told strings.Builder
-	for _, what := range append(commands(t, ""), "help exit-codes", "help goals", "help money", "help sizes") {
+	topics := []string{"help exit-codes", "help goals", "help money", "help settings", "help sizes"}
+	for _, what := range append(commands(t, ""), topics...) {
 		args := strings.Fields(what)
 		if len(args) == 0 || args[0] != "help" {
 			args = append(args, "--help")
@@ -340,6 +341,27 @@ func TestHelpOfEveryCommandIsAsItWas(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(golden), told.String()); diff != "" {
 		t.Errorf("the help is other than in %s; SPILLWAY_UPDATE=1 go test writes it anew (-want +got):\n%s", file, diff)
+	}
+}
+
+func TestTheSchemaOfSettingsIsAsHelpTellsThem(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "config", "schema")
+	if code != cli.ExitOK || stderr != "" {
+		t.Fatalf("got exit %d, stderr %q", code, stderr)
+	}
+	const file = "../../../deploy/config.schema.json"
+	if os.Getenv("SPILLWAY_UPDATE") == "1" {
+		if err := os.WriteFile(file, []byte(stdout), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; SPILLWAY_UPDATE=1 go test writes it", err)
+	}
+	if diff := cmp.Diff(string(golden), stdout); diff != "" {
+		t.Errorf("the schema is other than %s; SPILLWAY_UPDATE=1 go test writes it anew (-want +got):\n%s", file, diff)
 	}
 }
 

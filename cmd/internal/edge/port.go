@@ -31,6 +31,8 @@ const (
 	mostOfOne       = 512
 	// mostStreams is how many requests a connection may have open at a time: a host polls each of its stages.
 	mostStreams = 4096
+	// closePatience is how long requests may go on when the port is closed: streams would for ever.
+	closePatience = 2 * time.Second
 	// acceptPause is the time between two tries to accept where the system has no more files to give.
 	acceptPause = 100 * time.Millisecond
 )
@@ -107,8 +109,10 @@ func (p *Port) Serve() error {
 	}
 }
 
-// Close ends all connections and frees the port. Requests may go on until ctx ends.
+// Close ends all connections and frees the port. Requests may go on for two seconds, and until ctx ends.
 func (p *Port) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, closePatience)
+	defer cancel()
 	err := p.listener.Close()
 	p.close()
 	if shut := p.server.Shutdown(ctx); shut != nil { // long polls and streams are cut

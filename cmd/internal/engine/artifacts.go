@@ -146,19 +146,11 @@ func openS3(ctx context.Context, base *base, kept artifactsKept, wanted string) 
 	if err := mayMove(ctx, config, kept, location); err != nil {
 		return nil, err
 	}
-	shared, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithLogger(logging.Nop{}))
-	if err != nil {
-		return nil, fmt.Errorf("artifact store: load the AWS configuration: %w", err)
-	}
-	location.Region = cmp.Or(location.Region, shared.Region)
-	if location.Region == "" && location.Endpoint != "" {
-		location.Region = "us-east-1" // what servers that are not AWS take, unless they are told otherwise
-	}
 	spool := filepath.Join(config.StateDir, "spool")
 	if err := os.MkdirAll(spool, 0o700); err != nil {
 		return nil, fmt.Errorf("make room for what is sent to S3: %w", err)
 	}
-	store, err := s3store.New(location, s3store.Options{Credentials: shared.Credentials, Spool: spool})
+	store, err := s3At(ctx, &location, spool)
 	if err != nil {
 		return nil, err
 	}
@@ -190,6 +182,34 @@ func openS3(ctx context.Context, base *base, kept artifactsKept, wanted string) 
 		Store: store, relayed: relayed, location: location.String(), local: server, remote: location.String(),
 		server: server, notes: notes,
 	}, nil
+}
+
+// s3At returns the store at a location, to which it adds the region that the AWS configuration gives. It contacts
+// nobody.
+func s3At(ctx context.Context, location *s3store.Location, spool string) (*s3store.Store, error) {
+	shared, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithLogger(logging.Nop{}))
+	if err != nil {
+		return nil, fmt.Errorf("artifact store: load the AWS configuration: %w", err)
+	}
+	location.Region = cmp.Or(location.Region, shared.Region)
+	if location.Region == "" && location.Endpoint != "" {
+		location.Region = "us-east-1" // what servers that are not AWS take, unless they are told otherwise
+	}
+	return s3store.New(*location, s3store.Options{Credentials: shared.Credentials, Spool: spool})
+}
+
+// TryArtifacts tries what an engine does with the store at a location, which is not InFiles, and leaves nothing there.
+// Notes are what does not keep it from working, and costs.
+func TryArtifacts(ctx context.Context, location string) (notes []string, err error) {
+	at, err := s3store.Parse(location)
+	if err != nil {
+		return nil, fmt.Errorf("artifact store: %w; supported: %s", err, s3store.Supported)
+	}
+	store, err := s3At(ctx, &at, "") // what is tried with is never spooled
+	if err != nil {
+		return nil, err
+	}
+	return store.Try(ctx)
 }
 
 // startRelay serves artifacts, their board and a parameter server to processes of this machine, and returns its URL.

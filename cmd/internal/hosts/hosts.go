@@ -233,7 +233,8 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 	}
 	alive := slices.ContainsFunc(living, func(h predictor.Host) bool { return h.ID == request.Host })
 	now := r.options.Now()
-	if err := admit(request, r.options, known && before.Instance != request.Instance && alive, now); err != nil {
+	itself := known && before.Instance == request.Instance
+	if err := admit(request, r.options, alive && !itself, now); err != nil {
 		r.options.Logger.WarnContext(ctx, "a host may not join", "host", request.Host, "from", from, "error", err)
 		return "", err
 	}

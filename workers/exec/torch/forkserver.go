@@ -40,7 +40,7 @@ func startForkServer(ctx context.Context, how launching, idle time.Duration) (_ 
 	if err != nil {
 		return nil, err
 	}
-	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	sockets, err := passingSockets()
 	if err != nil {
 		return nil, fmt.Errorf("make a socket to %s: %w", path, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
+	"github.com/spillway-ml/spillway/cmd/internal/config"
 	"github.com/spillway-ml/spillway/workflows/nearest"
 )
 
@@ -35,26 +36,8 @@ func Unknown(kind, name string, cmd *cobra.Command) error {
 	return &fault.UsageError{Problem: fmt.Sprintf("there is no %s %q", kind, name), Hint: hint}
 }
 
-// Shown is a value as messages show it: an empty one would not be seen, and what a URL has before its host or in its
-// query may be a secret.
-func Shown(value string) string {
-	if value == "" {
-		return `""`
-	}
-	if scheme, rest, isURL := strings.Cut(value, "://"); isURL {
-		place, query, asks := strings.Cut(rest, "?")
-		if at := strings.LastIndex(place, "@"); at >= 0 { // a secret of AWS may have slashes
-			place = "...@" + place[at+1:]
-		}
-		if asks && strings.ContainsAny(query, "=@") {
-			place += "?..."
-		} else if asks {
-			place += "?" + query
-		}
-		return scheme + "://" + place
-	}
-	return value
-}
+// Shown is a value as messages show it; see [config.Redacted].
+func Shown(value string) string { return config.Redacted(value) }
 
 // RefuseEmpty refuses words that were given and are empty, as those of a shell's variable that is not set: leaving the
 // flag out means something else than a mistake.

@@ -47,10 +47,12 @@ func (e endpoint) String() string {
 }
 
 // Type implements pflag.Value.
-func (endpoint) Type() string { return "address" }
+func (endpoint) Type() string { return "ADDRESS" }
 
 // names are names and addresses of hosts.
 type names struct{ value *[]string }
+
+var _ pflag.SliceValue = names{}
 
 // Set implements pflag.Value; it adds one.
 func (n names) Set(text string) error {
@@ -70,4 +72,23 @@ func (n names) String() string {
 }
 
 // Type implements pflag.Value.
-func (names) Type() string { return "name" }
+func (names) Type() string { return "NAME" }
+
+// Append implements pflag.SliceValue.
+func (n names) Append(text string) error { return n.Set(text) }
+
+// Replace implements pflag.SliceValue.
+func (n names) Replace(texts []string) error {
+	before := *n.value
+	*n.value = nil
+	for _, text := range texts {
+		if err := n.Set(text); err != nil {
+			*n.value = before
+			return err
+		}
+	}
+	return nil
+}
+
+// GetSlice implements pflag.SliceValue.
+func (n names) GetSlice() []string { return *n.value }

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/awslambda"
 	"github.com/spillway-ml/spillway/activities/traces"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
+	"github.com/spillway-ml/spillway/cmd/internal/config"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
@@ -111,14 +112,19 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.StringArrayVar(&f.webhooks, "alert-webhook", nil,
 		"`URL` to which alerts about goals are posted as JSON; may be given several times. Where it is a secret, set "+
 			alerts.WebhooksVariable)
+	config.Mark(f.Set)
+	webhooks := f.Set.Lookup("alert-webhook")
+	config.MarkSecret(webhooks)
+	config.MarkVariable(webhooks, alerts.WebhooksVariable)
 	flags.AddFlagSet(f.Set)
 }
 
-// Changed returns the flags that were given and that only a stack being started can obey.
+// Changed returns the flags that were typed and that only a stack being started can obey. What a configuration file or
+// the environment says is for whenever one is started.
 func (f *Stack) Changed() []string {
 	var names []string
 	f.Set.VisitAll(func(flag *pflag.Flag) {
-		if flag.Changed {
+		if config.OriginOf(flag).Source == config.CommandLine {
 			names = append(names, "--"+flag.Name)
 		}
 	})
@@ -135,10 +141,12 @@ func (f *Stack) ServeNoApp() {
 
 // Config returns the configuration without the apps and the logger.
 func (f *Stack) Config(stateDir, version string, environment func(string) (string, bool)) (engine.Config, error) {
-	addresses, _ := environment(alerts.WebhooksVariable)
-	fromEnvironment := strings.Fields(addresses)
-	if err := errors.Join(checkWebhooks("--alert-webhook", f.webhooks),
-		checkWebhooks(alerts.WebhooksVariable, fromEnvironment)); err != nil {
+	made, err := f.config(stateDir, version, environment)
+	return made, f.placed(err)
+}
+
+func (f *Stack) config(stateDir, version string, environment func(string) (string, bool)) (engine.Config, error) {
+	if err := checkWebhooks(f.webhooks); err != nil {
 		return engine.Config{}, err
 	}
 	traced, err := tracesFrom(environment)
@@ -180,7 +188,7 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 		Policy: policy, HostPrice: prices.host, GPUPrice: prices.gpu, Prices: prices.catalogue, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
 		KeepBytes: f.keepBytes, KeepHours: f.keepHours,
-		Limits: limitModes[f.limits], AlertWebhooks: slices.Concat(f.webhooks, fromEnvironment), Traces: traced,
+		Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
 		StageUser: user,
 		Functions: engine.FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.Prices[pricing.PerGiBSecond].Times(f.priceFactor),
@@ -190,13 +198,27 @@ func (f *Stack) Config(stateDir, version string, environment func(string) (strin
 	}, nil
 }
 
-// checkWebhooks refuses what alerts cannot be posted to, and says by which source it was given. It never repeats a URL:
-// its path and query may be secrets.
-func checkWebhooks(source string, webhooks []string) error {
+// placed has an error about one of the flags, whose message begins with its name, say where its value was said.
+func (f *Stack) placed(err error) error {
+	wrong, ok := errors.AsType[*fault.UsageError](err)
+	if !ok {
+		return err
+	}
+	name, isFlag := strings.CutPrefix(wrong.Problem, "--")
+	if end := strings.IndexAny(name, " :"); isFlag && end > 0 {
+		if flag := f.Set.Lookup(name[:end]); flag != nil {
+			return &fault.UsageError{Problem: config.Told(flag) + name[end:], Hint: wrong.Hint}
+		}
+	}
+	return err
+}
+
+// checkWebhooks refuses what alerts cannot be posted to. It never repeats a URL: its path and query may be secrets.
+func checkWebhooks(webhooks []string) error {
 	for i, webhook := range webhooks {
 		if err := alerts.CheckWebhook(webhook); err != nil {
 			return &fault.UsageError{
-				Problem: fmt.Sprintf("%s (the %d. of %d): %v", source, i+1, len(webhooks), err),
+				Problem: fmt.Sprintf("--alert-webhook (the %d. of %d): %v", i+1, len(webhooks), err),
 				Hint:    "give a URL such as https://hooks.example.com/alerts",
 			}
 		}

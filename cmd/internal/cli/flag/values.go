@@ -264,6 +264,9 @@ func (c Choice) String() string {
 	return *c.Value
 }
 
+// Choices are the words.
+func (c Choice) Choices() []string { return c.Of }
+
 // Type is the placeholder in the usage.
 func (c Choice) Type() string { return cmp.Or(c.Name, strings.Join(c.Of, "|")) }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/settings"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
@@ -94,6 +95,9 @@ func CompleteFlag(t *tool.Tool, cmd *cobra.Command, name string, of Names) {
 
 // Ask asks the engine that runs on the state directory.
 func Ask(t *tool.Tool, cmd *cobra.Command, of Names, args []string) []cobra.Completion {
+	if err := settings.Apply(t, cmd); err != nil { // they may say where the stack is
+		return nil
+	}
 	_, file, token, err := findStack(t)
 	if err != nil {
 		return nil

@@ -27,7 +27,8 @@ import (
 // Commands are the commands of this package.
 func Commands(t *tool.Tool) []*cobra.Command {
 	return []*cobra.Command{
-		devCommand(t), serverCommand(t), agentCommand(t), gcCommand(t), doctorCommand(t), pythonCommand(t),
+		devCommand(t), serverCommand(t), agentCommand(t), gcCommand(t), doctorCommand(t), configCommand(t),
+		pythonCommand(t),
 		versionCommand(t),
 	}
 }

@@ -132,3 +132,15 @@ func TestAStateDirectoryThatCannotBeIsAProblem(t *testing.T) {
 		t.Errorf("something was left: %v, %v", entries, err)
 	}
 }
+
+func TestABuildThatSeesNoGPUSaysSo(t *testing.T) {
+	t.Parallel()
+	const blind = "this binary was built without cgo and sees no GPU"
+	if found := examineBlind("linux", "amd64"); !strings.Contains(found.Found, blind) || found.Severity != fine ||
+		!strings.Contains(found.Do, "SPILLWAY_VARIANT=gpu") {
+		t.Errorf("got %+v", found)
+	}
+	if found := examineBlind("darwin", "arm64"); !strings.Contains(found.Found, blind) || found.Do != "" {
+		t.Errorf("there is no other build: got %+v", found)
+	}
+}

@@ -195,6 +195,15 @@ func examineGPU(root string, reading device.Reading, err error) finding {
 	return found
 }
 
+// examineBlind says that this binary asks no driver.
+func examineBlind(system, architecture string) finding {
+	found := finding{"GPU", fine, "this binary was built without cgo and sees no GPU: stages run on CPUs", ""}
+	if system == "linux" && architecture == "amd64" {
+		found.Do = "where there is one, install the build that sees it: SPILLWAY_VARIANT=gpu of install.sh"
+	}
+	return found
+}
+
 // examineNode says why not every user can open a GPU; empty when all can, and where its file is not known. The engine
 // may see a GPU as root that the user of its stages (--stage-user) cannot open.
 func examineNode(root string, d device.State) string {
@@ -228,6 +237,9 @@ func examineDriver(root string, none error) finding {
 				"load the kernel driver, or hand the GPU to this container",
 			}
 		}
+	}
+	if !device.Sees {
+		return examineBlind(runtime.GOOS, runtime.GOARCH)
 	}
 	return finding{"GPU", fine, "no NVIDIA driver: stages run on CPUs", ""}
 }
@@ -265,6 +277,9 @@ func hasSIMD(experiments string) bool {
 func examineOwnBuild(experiments string) finding {
 	if hasSIMD(experiments) {
 		return finding{"this binary", fine, "built with GOEXPERIMENT=simd", ""}
+	}
+	if runtime.GOARCH != "amd64" {
+		return finding{"this binary", fine, "built for " + runtime.GOARCH + ", where Go has no SIMD", ""}
 	}
 	const install = "GOEXPERIMENT=simd go install -tags release " + apps.ModulePath + "/cmd/spillway"
 	return finding{

@@ -7,6 +7,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/config"
 )
 
 func serverCommand(t *tool.Tool) *cobra.Command {
@@ -50,10 +51,10 @@ flag, a variable or an app is wrong.`,
 // ofPool are the flags that are about the pool of this machine.
 var ofPool = []string{"pool-cpus", "pool-memory", "host-price"}
 
-// refusePool refuses flags about a pool that there is not.
+// refusePool refuses flags about a pool that there is not. A configuration file may be that of agents as well.
 func refusePool(flags *pflag.FlagSet) error {
 	for _, name := range ofPool {
-		if flags.Changed(name) {
+		if flags.Changed(name) && config.OriginOf(flags.Lookup(name)).Source == config.CommandLine {
 			return &fault.UsageError{
 				Problem: "--" + name + ": a server has no pool of its own",
 				Hint:    "give it to `spillway agent` on the machines that run stages, or start `spillway dev`",
