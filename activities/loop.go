@@ -2,6 +2,7 @@ package activities
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -23,8 +24,12 @@ type Plans interface {
 	Watch(ctx context.Context, obey func(predictor.Plan)) error
 }
 
+// ErrUnfit says that a host cannot run a build, however often it is tried: others may.
+var ErrUnfit = errors.New("this host cannot run the build")
+
 // Builds finds the binaries of users' apps on this host.
 type Builds interface {
-	// Path returns the executable file of the build, fetching it first where needed.
+	// Path returns the executable file of the build, fetching it first where needed. It wraps ErrUnfit where this host can
+	// never run it.
 	Path(ctx context.Context, app, build string) (string, error)
 }

@@ -28,8 +28,8 @@ func (d *decider) shareHosts() {
 		claim := share.Claim{
 			Size: d.roomFor(w), Held: w.size, Tasks: w.demand(), Running: w.running[fact.Pool], On: w.held,
 			GPUs:   w.gpus,
-			Placed: w.stage.Placed,
-			Wall:   w.wall, Slack: w.slack,
+			Placed: w.stage.Placed, Unfit: d.unfitHosts(w.stage.ID),
+			Wall: w.wall, Slack: w.slack,
 		}
 		st := w.stage
 		held := share.Held{Slots: st.Slots, Eased: calm.Eased{Since: st.Eased, Most: st.Most}}
@@ -53,6 +53,32 @@ func (d *decider) shareHosts() {
 		w := d.works[i]
 		w.slots, w.placed, w.limited = given.Total, given.On, given.Limited
 	}
+}
+
+// unfitHosts are the hosts that cannot run a stage; nil where all can.
+func (d *decider) unfitHosts(stage fact.StageID) (hosts map[string]bool) {
+	for _, host := range d.hosts {
+		if _, lacks := host.LackOf(stage); lacks {
+			if hosts == nil {
+				hosts = map[string]bool{}
+			}
+			hosts[host.ID] = true
+		}
+	}
+	return hosts
+}
+
+// unfitEverywhere says why no host can run a stage; empty where one can.
+func (d *decider) unfitEverywhere(stage fact.StageID) string {
+	why := ""
+	for _, host := range d.hosts {
+		reason, lacks := host.LackOf(stage)
+		if !lacks {
+			return ""
+		}
+		why = host.ID + ": " + reason
+	}
+	return why
 }
 
 // roomFor is what each slot of the stage is given room for. Attempts whose need is a guess begin with less than one in
@@ -206,6 +232,8 @@ func (d *decider) slotsReason(w *work) string {
 		return work + ", but every host is drained"
 	case len(d.hosts) == 0:
 		return work + ", but no host has a valid lease"
+	case w.slots == 0 && d.unfitEverywhere(w.stage.ID) != "":
+		return work + ", but no host can run it; " + d.unfitEverywhere(w.stage.ID)
 	case w.slots == 0 && d.hosts.Lacking(w.size) != "":
 		return work + ", but " + d.hosts.Lacking(w.size)
 	case w.withheld && w.wait >= spill.NoPool:

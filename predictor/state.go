@@ -298,6 +298,8 @@ type (
 	Snapshot = plan.Snapshot
 	// Host is one machine of the pool, as its agent describes it.
 	Host = plan.Host
+	// Lack is a build of which a host cannot run stages, and why.
+	Lack = plan.Lack
 	// GPU is one of its devices.
 	GPU = plan.GPU
 	// Equipment is which of them one host has.

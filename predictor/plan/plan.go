@@ -33,6 +33,8 @@ type Snapshot struct {
 type Host struct {
 	// ID is the host's name, unique in the stack.
 	ID string `json:"id"`
+	// Instance names the start of its agent that runs attempts there now; empty where that is of an earlier build.
+	Instance string `json:"instance,omitempty"`
 	// Capacity is what its children may hold together.
 	Capacity quantity.Size `json:"capacity"`
 	// Free is what is not granted to running attempts now.
@@ -47,10 +49,30 @@ type Host struct {
 	GPUsUnknown bool `json:"gpus_unknown,omitempty"`
 	// Drained says that it takes no new work: nothing is placed there, and what runs there ends by itself.
 	Drained bool `json:"drained,omitempty"`
+	// Lacks are the builds of which the host cannot run stages, by its own word; nil where it can run all.
+	Lacks []Lack `json:"lacks,omitempty"`
 	// Enforcement names how sizes are enforced: "none", later "cgroup v2" or "cgroup v1".
 	Enforcement string `json:"enforcement"`
 	// At is when the agent wrote this.
 	At time.Time `json:"at"`
+}
+
+// Lack is a build of which a host cannot run stages, and why: its program is for other machines, or it needs what only
+// another has.
+type Lack struct {
+	App   string `json:"app"`
+	Build string `json:"build"`
+	Why   string `json:"why"`
+}
+
+// LackOf says why the host cannot run a stage; lacks is false where it can.
+func (h Host) LackOf(stage fact.StageID) (why string, lacks bool) {
+	for _, lack := range h.Lacks {
+		if lack.App == stage.App && lack.Build == stage.Build {
+			return lack.Why, true
+		}
+	}
+	return "", false
 }
 
 // Part reports whether it is an instance of a GPU that was divided (MIG). A program sees one of these only, so an

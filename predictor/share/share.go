@@ -22,6 +22,8 @@ type Claim struct {
 	GPUs map[string][]string
 	// Kept is how many slots the stage keeps while there is room, though fewer may be needed now (see [Held.Keep]).
 	Kept int
+	// Unfit are the hosts that cannot run it: they get no further slot of it. Nil where all can.
+	Unfit map[string]bool
 	// Placed is how many slots it had on which hosts.
 	Placed map[string]int
 	// Wall is how long a task takes, and Slack how long the stage has until its earliest deadline, +Inf without one; in
@@ -50,8 +52,8 @@ type Slots struct {
 // Giving one slot at a time to the largest finish minimises the latest finish over the stages when slots are alike:
 // moving a slot from any stage to another could only make the giver the later one. What fits beside is kept for a while
 // by stages that needed it lately, in their order. Attempts on hosts that are gone hold nothing: their tasks come back.
-// Without any host nobody has a slot, and without one that has its GPUs a stage has none: there its tasks could never
-// run.
+// Without any host nobody has a slot, and without one that has its GPUs, or can run it at all, a stage has none: there
+// its tasks could never run.
 func Hosts(hosts []plan.Host, claims []Claim) []Slots {
 	rooms := make([]*room, len(hosts))
 	for i, host := range hosts {
@@ -61,7 +63,9 @@ func Hosts(hosts []plan.Host, claims []Claim) []Slots {
 	for i, claim := range claims {
 		stages[i] = &stage{Claim: claim, Slots: Slots{On: make([]int, len(hosts))}, order: i, most: make([]int, len(hosts))}
 		for at, host := range hosts {
-			stages[i].most[at] = host.Has(claim.Size)
+			if !claim.Unfit[host.ID] {
+				stages[i].most[at] = host.Has(claim.Size)
+			}
 		}
 	}
 	holdDevices(rooms, claims)

@@ -93,3 +93,24 @@ func TestMoreSlotsAtOnceAndFewerAfterAWhile(t *testing.T) {
 		held = then
 	}
 }
+
+func TestAHostThatCannotRunAStageHasNoSlotOfIt(t *testing.T) {
+	t.Parallel()
+	room := quantity.Size{CPU: 4 * quantity.Core, Memory: 8 * quantity.GiB}
+	hosts := []plan.Host{{ID: "a", Capacity: room}, {ID: "b", Capacity: room}}
+	size := quantity.Size{CPU: quantity.Core, Memory: quantity.GiB}
+	for name, test := range map[string]struct {
+		unfit map[string]bool
+		want  []int
+	}{
+		"both can":   {nil, []int{2, 2}},
+		"one can":    {map[string]bool{"a": true}, []int{0, 4}},
+		"none can":   {map[string]bool{"a": true, "b": true}, []int{0, 0}},
+		"it is gone": {map[string]bool{"c": true}, []int{2, 2}},
+	} {
+		got := Hosts(hosts, []Claim{{Size: size, Tasks: 4, Wall: 1, Slack: math.Inf(1), Unfit: test.unfit}})
+		if diff := cmp.Diff(test.want, got[0].On); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -42,6 +43,8 @@ const (
 	// inventoryEvery is how often the host describes itself at least; inventoryPause how often at most.
 	inventoryEvery = time.Second
 	inventoryPause = 100 * time.Millisecond
+	// lastWord bounds how long the agent tries to tell that it has nothing in hand any more.
+	lastWord = time.Second
 	// idlePerCPU bounds the idle children that are kept.
 	idlePerCPU = 2
 )
@@ -50,6 +53,8 @@ const (
 type Options struct {
 	// Host is the host's name, unique in the stack.
 	Host string
+	// Instance names this start of the agent, as no other; empty makes a name up.
+	Instance string
 	// Client is connected to Temporal.
 	Client client.Client
 	// StateDir is an existing directory that no other agent uses at the same time.
@@ -106,6 +111,18 @@ type Options struct {
 	// Inventory is told how the host stands every second and soon after each change. Calls do not overlap; an error is
 	// logged.
 	Inventory func(context.Context, predictor.Host) error
+	// Elsewhere says that runs are started on other machines: a command that runs in a directory of one is not for this.
+	Elsewhere bool
+	// Lease is for how long the engine takes the host to be there after it has taken the Inventory. An agent that could
+	// not tell it for four fifths of that kills what it runs, so that nothing goes on here that others are given, and
+	// takes tasks as another instance once it is heard again. 0 is for an agent in the process of its engine, which ends
+	// with it: it never does.
+	Lease time.Duration
+	// Fenced is told that the agent has killed what it ran, and with false that it takes tasks again; nil is not told.
+	Fenced func(fenced bool)
+	// InHand is told which attempts the host has in hand each time that these have changed, so that others can give them
+	// back when it is lost; an error is logged, and they are told again. Nil is not told.
+	InHand func(ctx context.Context, instance string, taken []slot.Taken) error
 	// Held is told about once a minute for how long the host was held, whoever used it; nil is not told. Calls do not
 	// overlap; an error is logged, and the same is told again before what comes next.
 	Held func(context.Context, predictor.HostHeld) error
@@ -123,12 +140,13 @@ type Options struct {
 	Now func() time.Time
 	// Logger takes the agent's log, and the stages' output at debug level; nil discards both.
 	Logger *slog.Logger
+
+	uptime func() time.Duration // by which a lease lasts; nil is sinceBoot
 }
 
 // Agent runs attempts on one host. All methods may be called concurrently.
 type Agent struct {
 	id          string
-	instance    string
 	base        quantity.Size // the capacity without GPUs
 	cpus        []int
 	price       quantity.Money // without GPUs
@@ -140,6 +158,11 @@ type Agent struct {
 	plans       activities.Plans
 	output      func(wire.LogSource) activities.Output
 	inventory   func(context.Context, predictor.Host) error
+	fence       *fence
+	fenced      func(bool)
+	remote      bool
+	draining    atomic.Bool // it takes no more tasks, and ends when it runs none
+	inHand      func(context.Context, string, []slot.Taken) error
 	held        func(context.Context, predictor.HostHeld) error
 	started     func(context.Context, predictor.HostStarted) error
 	sampleEvery time.Duration
@@ -159,6 +182,8 @@ type Agent struct {
 	changed   chan struct{} // the inventory is out of date
 
 	mu        sync.Mutex
+	lacks     map[build]string                           // the builds that this host cannot run, and why
+	instance  string                                     // of this start, or since it was fenced last
 	sizings   map[predictor.StageID]predictor.Sizing     // of the stages that are placed here
 	trainings map[predictor.StageID][]predictor.Training // of the same
 	toLoss    map[string]time.Duration                   // of the same, by device class
@@ -172,11 +197,12 @@ func New(options Options) (*Agent, error) {
 		return nil, fmt.Errorf("make an agent: %w", err)
 	}
 	a := &Agent{
-		id: options.Host, instance: rand.Text(), client: options.Client, started: options.Started,
+		id: options.Host, instance: options.Instance, client: options.Client, started: options.Started,
 		base: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour, gpuPrice: options.GPUPrice,
 		recorder: options.Recorder, keeper: options.Results, declared: options.Declared,
 		superseded: options.Superseded, plans: options.Plans,
 		output: options.Output, inventory: options.Inventory, held: options.Held,
+		fence: newFence(options.Lease, options.uptime), remote: options.Elsewhere, fenced: options.Fenced, inHand: options.InHand,
 		sampleEvery: options.SampleEvery, drain: options.Drain,
 		logger: options.Logger.With("host", options.Host), now: options.Now,
 		changed: make(chan struct{}, 1),
@@ -206,7 +232,7 @@ func New(options Options) (*Agent, error) {
 	a.children = &children{
 		builds: options.Builds, groups: enforcer, artifacts: options.ArtifactsURL, server: options.ServerURL,
 		extra: maps.Clone(options.Environment), user: options.User, logger: a.logger,
-		maxIdle: idlePerCPU * max(len(a.cpus), 1), patience: options.ReadyTimeout,
+		maxIdle: idlePerCPU * max(len(a.cpus), 1), patience: options.ReadyTimeout, lack: a.lack,
 	}
 	a.assists = make(chan struct{}, mostAssists)
 	a.board = slot.NewBoard(options.Client, a.handle, a.logger)
@@ -263,6 +289,13 @@ func (o *Options) complete() error {
 	if o.Drain <= 0 {
 		o.Drain = defaultDrain
 	}
+	if o.uptime == nil {
+		o.uptime = sinceBoot
+	}
+	o.Instance = cmp.Or(o.Instance, rand.Text())
+	if o.Fenced == nil {
+		o.Fenced = func(bool) {}
+	}
 	if o.Output == nil {
 		o.Output = func(wire.LogSource) activities.Output { return discarded{} }
 	}
@@ -286,17 +319,18 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 		a.logger.WarnContext(ctx, "workspaces of a crashed agent are left", "error", err)
 	}
 	var describing sync.WaitGroup
-	describing.Go(func() { a.describe(ctx) })
-	describing.Go(func() { a.gpus.watch(ctx, a.sampleEvery, a.touch) })
+	// Also while what runs may end: the host is there until it has.
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
+	describing.Go(func() { a.describe(holding) })
+	describing.Go(func() { a.gpus.watch(holding, a.sampleEvery, a.touch) })
 	describing.Go(func() { a.tellHeld(holding) })
-	slot.TellStarted(ctx, a.started, predictor.HostStarted{
-		Host: a.id, Venue: predictor.Pool, Instance: a.instance,
-		At: a.now(),
-	}, a.logger)
-	describing.Go(func() { a.journal.GiveBack(ctx, a.client, a.recorder) })
-	err = a.board.Run(ctx, a.plans, a.obey, a.drain)
+	defer context.AfterFunc(ctx, func() { a.draining.Store(true); a.touch() })()
+	giving, enough := context.WithCancel(ctx)
+	err = a.obeyPlans(ctx, func() {
+		describing.Go(func() { a.journal.GiveBack(giving, a.client, a.recorder) })
+	})
 	release()
+	enough()
 	describing.Wait()
 	err = errors.Join(err, a.journal.Close(err == nil))
 	a.children.obey(nil)
@@ -307,16 +341,52 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// describe reports the inventory and stops the children for which the plan has no slot until ctx ends.
+// obeyPlans tells that the agent has started, and obeys the plan for as long as its lease lasts, again and again until
+// ctx ends. Begun is called once, when it is known that it has started.
+func (a *Agent) obeyPlans(ctx context.Context, begun func()) error {
+	for first := true; a.fence.await(ctx); first = false {
+		slot.TellStarted(ctx, a.started, predictor.HostStarted{
+			Host: a.id, Venue: predictor.Pool, Instance: a.currentInstance(), At: a.now(),
+		}, a.logger)
+		if first {
+			begun()
+		} else {
+			a.fenced(false)
+		}
+		leased, release := a.fence.guard(ctx)
+		err := a.board.Run(leased, a.plans, a.obey, a.drain)
+		cause := context.Cause(leased)
+		release()
+		if err != nil || !errors.Is(cause, slot.ErrFenced) {
+			return err
+		}
+		a.logger.WarnContext(ctx, "the lease of this host could not be renewed: what ran was stopped")
+		a.mu.Lock()
+		a.instance = rand.Text()
+		a.mu.Unlock()
+		a.fenced(true)
+	}
+	return nil
+}
+
+// currentInstance names this start of the agent, or what it is since it was fenced last.
+func (a *Agent) currentInstance() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.instance
+}
+
+// describe reports the inventory, which renews the lease, and stops the children for which the plan has no slot until
+// ctx ends.
 func (a *Agent) describe(ctx context.Context) {
 	ticker := time.NewTicker(inventoryEvery)
 	defer ticker.Stop()
 	pause := time.NewTicker(inventoryPause)
 	defer pause.Stop()
+	told := handed{changes: -1}
 	for ctx.Err() == nil {
-		if err := a.inventory(ctx, a.Host()); err != nil && ctx.Err() == nil {
-			a.logger.WarnContext(ctx, "the host's inventory was not taken; trying again", "error", err)
-		}
+		a.renew(ctx)
+		told = a.tellInHand(ctx, told)
 		a.children.reap(ctx)
 		select {
 		case <-pause.C:
@@ -328,13 +398,54 @@ func (a *Agent) describe(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	defer cancel()
+	a.tellInHand(last, told) // none, unless some did not return
+}
+
+// renew tells how the host stands.
+func (a *Agent) renew(ctx context.Context) {
+	trying, taken, done := a.fence.try(ctx)
+	defer done()
+	err := a.inventory(trying, a.Host())
+	switch {
+	case err == nil:
+		taken()
+	case ctx.Err() == nil:
+		a.logger.WarnContext(ctx, "the host's inventory was not taken; trying again", "error", err)
+	}
+}
+
+// handed is what was told last of the attempts in hand.
+type handed struct {
+	instance string
+	changes  int
+}
+
+// tellInHand tells which attempts the host has in hand, where these have changed since they were told.
+func (a *Agent) tellInHand(ctx context.Context, told handed) handed {
+	if a.inHand == nil {
+		return told
+	}
+	taken, changes := a.journal.InHand()
+	now := handed{a.currentInstance(), changes}
+	if now == told {
+		return told
+	}
+	trying, _, done := a.fence.try(ctx)
+	defer done()
+	if err := a.inHand(trying, now.instance, taken); err != nil {
+		a.logger.DebugContext(ctx, "which attempts are in hand was not taken; it is told again", "error", err)
+		return told
+	}
+	return now
 }
 
 // Host describes the host as it stands now.
 func (a *Agent) Host() predictor.Host {
 	capacity, _ := a.gpus.usable(a.base)
 	return predictor.Host{
-		ID: a.id, Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
+		ID: a.id, Instance: a.currentInstance(), Drained: a.draining.Load(), Lacks: a.lacking(), Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
 		Free:         a.admission.free(),
 		PricePerHour: a.perHour(), CPUs: slices.Clone(a.cpus),
 		Enforcement: string(a.enforcer.Mode()), At: a.now(),
@@ -483,7 +594,7 @@ func (a *Agent) begin(r *running, live target) {
 	task, need := r.try.Task, r.try.Need()
 	a.recorder.Tell(predictor.AttemptStarted{
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
-		Instance: a.instance,
+		Instance: a.currentInstance(),
 		PoolOnly: r.try.PoolOnly, Queue: r.try.Queue(now), Grant: r.held(), GPUs: r.gpus.uuids,
 		Input: need.Input, Features: a.sizingOf(task).Duration.RestsOn(need.Features), At: now,
 	})

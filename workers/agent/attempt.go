@@ -89,6 +89,10 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	}
 	defer try.Close()
 	try.OnSuperseded(a.superseded)
+	if ending, found := a.misplaced(task, input); found {
+		a.logger.WarnContext(ctx, "an attempt is given back", "run", task.Run, "task", task.ID, "reason", ending.Message)
+		return wire.Result{}, try.GiveBack(ctx, ending)
+	}
 	sizing := a.sizingOf(task)
 	if sizing.Base.GPU > 0 {
 		a.gpus.await(ctx)

@@ -38,6 +38,9 @@ type children struct {
 	// patience is how long a child may take from its start until it is ready.
 	patience time.Duration
 
+	// lack is told of builds that this host can never run, and why.
+	lack func(b build, why string)
+
 	mu    sync.Mutex
 	idle  []*child      // the longest idle first
 	busy  map[build]int // that were taken and not given back
@@ -71,6 +74,9 @@ func (s *children) take(
 		c.kill(ctx) // it has kept more of its last attempt than this one may hold
 	}
 	path, err := s.builds.Path(ctx, b.app, b.digest)
+	if errors.Is(err, activities.ErrUnfit) {
+		s.lack(b, err.Error())
+	}
 	if err != nil {
 		return nil, true, "", fmt.Errorf("%w: %s of %s: %w", errUnavailable, b.digest, b.app, err)
 	}

@@ -75,7 +75,7 @@ type Attempt struct {
 	late    time.Duration // for how long a heartbeat may be on its way
 	journal *Journal
 	entry   int        // in the journal
-	kept    line       // what it says
+	kept    Taken      // what it says
 	keeping sync.Mutex // of kept, once it has begun
 
 	urgent  chan struct{} // a checkpoint shall reach the server now
@@ -579,8 +579,8 @@ func Stopped(ctx context.Context) (predictor.Outcome, string) {
 	switch {
 	case cause == nil:
 		return predictor.Lost, ""
-	case errors.Is(cause, ErrInterrupted):
-		return predictor.Lost, ErrInterrupted.Error()
+	case errors.Is(cause, ErrInterrupted), errors.Is(cause, ErrFenced):
+		return predictor.Lost, cause.Error()
 	case errors.Is(cause, context.DeadlineExceeded):
 		return predictor.TimedOut, "the attempt ran past the start-to-close timeout of its activity"
 	case errors.As(cause, &cancelled), errors.As(cause, &gone), errors.Is(cause, context.Canceled):

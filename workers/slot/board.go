@@ -63,7 +63,8 @@ func newBoard(create func(predictor.StageID) stageWorker, logger *slog.Logger) *
 }
 
 // Run obeys the newest plan until ctx ends: read tells what a plan asks of this board. Then it stops polling, waits up
-// to drain for running attempts, interrupts the rest and returns. Without a plan everything stays as it is.
+// to drain for running attempts, interrupts the rest and returns; where ctx has ended with the cause ErrFenced, it
+// interrupts them at once. Without a plan everything stays as it is. It may be called again once it has returned.
 func (b *Board) Run(
 	ctx context.Context, plans activities.Plans, read func(predictor.Plan) map[predictor.StageID]Target,
 	drain time.Duration,
@@ -79,6 +80,11 @@ func (b *Board) Run(
 		case <-ticker.C:
 		case <-ctx.Done():
 		}
+	}
+	if errors.Is(context.Cause(ctx), ErrFenced) { // the plan may be on its way for long
+		err := b.close(ctx)
+		watching.Wait()
+		return err
 	}
 	watching.Wait()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
@@ -187,7 +193,7 @@ func byQueue(x, y predictor.StageID) int { return cmp.Compare(x.Queue(), y.Queue
 func (b *Board) close(ctx context.Context) error {
 	b.mu.Lock()
 	workers := b.workers
-	b.workers = make(map[predictor.StageID]stageWorker)
+	b.workers, b.targets = make(map[predictor.StageID]stageWorker), nil
 	b.mu.Unlock()
 	errs := make(chan error, len(workers))
 	for _, w := range workers {

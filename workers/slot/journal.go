@@ -1,17 +1,18 @@
 package slot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.temporal.io/api/serviceerror"
@@ -66,9 +67,11 @@ type Journal struct {
 	file   *os.File
 
 	mu      sync.Mutex
-	entries int     // in the file
-	free    []int   // of those
-	ended   []ended // in the order in which their attempts did
+	entries int           // in the file
+	free    []int         // of those
+	ended   []ended       // in the order in which their attempts did
+	taken   map[int]Taken // those in hand, by entry
+	changes int           // of taken
 }
 
 // ended is the entry of an attempt that has ended, and when it may go.
@@ -77,8 +80,8 @@ type ended struct {
 	due   time.Time
 }
 
-// line is what an entry says.
-type line struct {
+// Taken is an attempt that a supervisor has in hand, as an entry has it: all that somebody else needs to give it back.
+type Taken struct {
 	Version     int       `json:"v"`
 	Token       []byte    `json:"token"` // Temporal's name of the attempt
 	Task        wire.Task `json:"task"`
@@ -101,8 +104,11 @@ type line struct {
 	Waited time.Duration `json:"waited_ns,omitempty"`
 }
 
+// TakenAt is about when the attempt came in hand, by the clock of whoever scheduled it.
+func (l Taken) TakenAt() time.Time { return l.ScheduledAt.Add(l.Queue) }
+
 // waited is for how much of the time in hand the user's code did not run.
-func (l line) waited() time.Duration {
+func (l Taken) waited() time.Duration {
 	if l.Waits {
 		return max(l.Lived, 0)
 	}
@@ -110,7 +116,7 @@ func (l line) waited() time.Duration {
 }
 
 // message says what became of the attempt if it is lost, and for how long it is billed.
-func (l line) message() string {
+func (l Taken) message() string {
 	if l.Waits {
 		return waitedMessage
 	}
@@ -151,7 +157,7 @@ func (j *Journal) take(a *Attempt, token []byte) (entry int) {
 	if j == nil {
 		return noEntry
 	}
-	a.kept = line{
+	a.kept = Taken{
 		Version: wire.Version, Token: token, Task: a.Task, Attempt: a.Number, PoolOnly: a.PoolOnly,
 		ScheduledAt: a.ScheduledAt, Queue: a.queued,
 		Spent: a.state.Spent, Lived: max(time.Since(a.taken), 1), Waits: true,
@@ -170,6 +176,7 @@ func (j *Journal) take(a *Attempt, token []byte) (entry int) {
 	}
 	head := []byte{entryInHand, byte(len(text) >> 8), byte(len(text))}
 	entry = j.reserve(time.Now())
+	j.note(entry, &a.kept)
 	if _, err := j.file.WriteAt(append(head, text...), int64(entry)*entryBytes); err != nil {
 		j.logger.Debug("an attempt is not written down", "task", a.Task.ID, "error", err)
 	}
@@ -178,10 +185,11 @@ func (j *Journal) take(a *Attempt, token []byte) (entry int) {
 
 // update writes down what an attempt in hand has cost so far, and for how long it goes on; how it stands stays as it
 // is.
-func (j *Journal) update(entry int, kept line) {
+func (j *Journal) update(entry int, kept Taken) {
 	if j == nil || entry == noEntry {
 		return
 	}
+	j.renote(entry, kept)
 	text, err := json.Marshal(kept)
 	if err == nil { // take has seen to the room
 		size := []byte{byte(len(text) >> 8), byte(len(text))}
@@ -209,6 +217,49 @@ func (j *Journal) reserve(now time.Time) (entry int) {
 	return j.entries - 1
 }
 
+// InHand returns the attempts in hand, in the order of their tasks, and how often it has changed which those are, and
+// of which the user's code has begun.
+func (j *Journal) InHand() (taken []Taken, changes int) {
+	if j == nil {
+		return nil, 0
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	taken = slices.SortedFunc(maps.Values(j.taken), func(a, b Taken) int {
+		return cmp.Or(cmp.Compare(a.Task.Run, b.Task.Run), cmp.Compare(a.Task.ID, b.Task.ID))
+	})
+	return taken, j.changes
+}
+
+// renote notes how an attempt in hand stands; it is a change where its user's code begins, or waits again.
+func (j *Journal) renote(entry int, kept Taken) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	before, is := j.taken[entry]
+	if !is {
+		return
+	}
+	if before.Waits != kept.Waits {
+		j.changes++
+	}
+	j.taken[entry] = kept
+}
+
+// note notes that an attempt is in hand; nil that it is no more.
+func (j *Journal) note(entry int, kept *Taken) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.changes++
+	if kept == nil {
+		delete(j.taken, entry)
+		return
+	}
+	if j.taken == nil {
+		j.taken = make(map[int]Taken)
+	}
+	j.taken[entry] = *kept
+}
+
 // mark changes how the attempt of an entry stands.
 func (j *Journal) mark(entry int, standing byte) {
 	if _, err := j.file.WriteAt([]byte{standing}, int64(entry)*entryBytes); err != nil {
@@ -228,6 +279,7 @@ func (j *Journal) leave(entry int) {
 	if j == nil || entry == noEntry {
 		return
 	}
+	j.note(entry, nil)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.ended = append(j.ended, ended{entry: entry, due: time.Now().Add(answerGrace)})
@@ -270,91 +322,120 @@ func (j *Journal) giveBackAll(ctx context.Context, c client.Client, recorder act
 	if err != nil {
 		return err
 	}
-	entries := make(chan []byte)
-	var (
-		giving sync.WaitGroup
-		count  atomic.Int64
-	)
-	for range givers {
-		giving.Go(func() {
-			for entry := range entries {
-				if j.giveBack(ctx, c, recorder, entry) {
-					count.Add(1)
-				}
-			}
-		})
-	}
-	whole := true
+	var left []inHand
 	for entry := range slices.Chunk(text, entryBytes) {
 		if entry[0] != entryInHand && entry[0] != entryRecorded {
 			continue
 		}
-		select {
-		case entries <- entry:
-		case <-ctx.Done():
-			whole = false
+		kept, err := decodeEntry(entry)
+		if err != nil {
+			j.logger.DebugContext(ctx, "an entry of the journal cannot be read", "error", err)
+			continue
 		}
+		left = append(left, inHand{kept, entry[0] == entryRecorded})
 	}
-	close(entries)
-	giving.Wait()
-	if ctx.Err() != nil || !whole {
+	lost{j.venue, j.host, c, recorder, j.logger}.giveBack(ctx, left)
+	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	j.logger.InfoContext(ctx, "attempts of a former self are given back", "attempts", count.Load())
+	j.logger.InfoContext(ctx, "attempts of a former self are given back", "attempts", len(left))
 	return os.Remove(path)
 }
 
-// giveBack gives one attempt back, trying until ctx ends, and reports whether there was one.
-func (j *Journal) giveBack(ctx context.Context, c client.Client, recorder activities.Recorder, entry []byte) bool {
-	kept, err := decodeEntry(entry)
-	if err != nil {
-		j.logger.DebugContext(ctx, "an entry of the journal cannot be read", "error", err)
-		return false
+// GiveBack fails, at Temporal, the attempts that a supervisor of venue on host had in hand that is lost, and makes
+// their Records durable: what the supervisor itself does when it starts again, for one that may never. What others
+// have given back before is done. It returns when all are given back, or when ctx ends.
+func GiveBack(
+	ctx context.Context, c client.Client, recorder activities.Recorder, venue predictor.Venue, host string, taken []Taken,
+	logger *slog.Logger,
+) {
+	left := make([]inHand, len(taken))
+	for i, one := range taken {
+		one.Lived = max(one.Lived, time.Since(one.TakenAt()))
+		left[i] = inHand{Taken: one}
 	}
-	for recorded := entry[0] == entryRecorded; ctx.Err() == nil; {
-		if !recorded {
-			err = j.record(ctx, recorder, kept)
-			recorded = err == nil
+	lost{venue, host, c, recorder, logger}.giveBack(ctx, left)
+}
+
+// lost is a supervisor that has ended without a word.
+type lost struct {
+	venue    predictor.Venue
+	host     string
+	client   client.Client
+	recorder activities.Recorder
+	logger   *slog.Logger
+}
+
+// inHand is an attempt that a lost supervisor had in hand; recorded says that its Record is durable.
+type inHand struct {
+	Taken
+
+	recorded bool
+}
+
+// giveBack gives attempts back, some at a time, trying until ctx ends.
+func (l lost) giveBack(ctx context.Context, all []inHand) {
+	var giving sync.WaitGroup
+	next := make(chan inHand)
+	for range min(givers, len(all)) {
+		giving.Go(func() {
+			for one := range next {
+				l.giveBackOne(ctx, one)
+			}
+		})
+	}
+	for _, one := range all {
+		next <- one // whose try ends at once when ctx has ended
+	}
+	close(next)
+	giving.Wait()
+}
+
+func (l lost) giveBackOne(ctx context.Context, one inHand) {
+	for ctx.Err() == nil {
+		var err error
+		if !one.recorded {
+			err = l.record(ctx, one.Taken)
+			one.recorded = err == nil
 		}
-		if recorded {
-			err = fail(ctx, c, kept)
+		if one.recorded {
+			err = fail(ctx, l.client, one.Taken)
 		}
 		if err == nil {
-			break
+			return
 		}
-		j.logger.DebugContext(ctx, "give an attempt back again", "task", kept.Task.ID, "error", err)
+		l.logger.DebugContext(ctx, "give an attempt back again", "task", one.Task.ID, "error", err)
 		wait.For(ctx, givePause)
 	}
-	return true
 }
 
 // decodeEntry reads an entry that is not free. One that its process was killed over is an error.
-func decodeEntry(entry []byte) (kept line, err error) {
+func decodeEntry(entry []byte) (kept Taken, err error) {
 	if len(entry) < entryHead {
-		return line{}, errors.New("it is cut short")
+		return Taken{}, errors.New("it is cut short")
 	}
 	length := int(entry[1])<<8 | int(entry[2])
 	if entryHead+length > len(entry) {
-		return line{}, fmt.Errorf("%d bytes of %d are there", len(entry)-entryHead, length)
+		return Taken{}, fmt.Errorf("%d bytes of %d are there", len(entry)-entryHead, length)
 	}
 	if err := json.Unmarshal(entry[entryHead:entryHead+length], &kept); err != nil {
-		return line{}, err
+		return Taken{}, err
 	}
 	if kept.Version != wire.Version || kept.Task.ID == "" || len(kept.Token) == 0 {
-		return line{}, fmt.Errorf("it is of version %d, this build reads %d", kept.Version, wire.Version)
+		return Taken{}, fmt.Errorf("it is of version %d, this build reads %d", kept.Version, wire.Version)
 	}
 	return kept, nil
 }
 
 // record makes the Record of a lost attempt durable: what it did not run, it waited. Where the attempt has one already,
 // the first one counts.
-func (j *Journal) record(ctx context.Context, recorder activities.Recorder, kept line) error {
+func (l lost) record(ctx context.Context, kept Taken) error {
 	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
 	defer cancel()
 	task := kept.Task
-	return recorder.Record(ctx, predictor.Record{
-		Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.ID, Attempt: kept.Attempt, Venue: j.venue,
-		Host:     j.host,
+	return l.recorder.Record(ctx, predictor.Record{
+		Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.ID, Attempt: kept.Attempt, Venue: l.venue,
+		Host:     l.host,
 		PoolOnly: kept.PoolOnly, ScheduledAt: kept.ScheduledAt, Queue: kept.Queue + kept.waited(), At: time.Now(),
 		Usage:   quantity.Usage{Wall: kept.Lived - kept.waited()},
 		Outcome: predictor.Lost, Cause: predictor.CauseHostLost, Error: kept.message(), Cost: kept.Running,
@@ -362,7 +443,7 @@ func (j *Journal) record(ctx context.Context, recorder activities.Recorder, kept
 }
 
 // fail tells Temporal that the attempt is lost.
-func fail(ctx context.Context, c client.Client, kept line) error {
+func fail(ctx context.Context, c client.Client, kept Taken) error {
 	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
 	defer cancel()
 	before := wire.Heartbeat{Spent: kept.Spent}

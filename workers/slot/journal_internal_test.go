@@ -44,7 +44,7 @@ func TestWhatIsWrittenDownHasRoomToGrow(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := text[entry*entryBytes:]
-		var kept line
+		var kept Taken
 		if err := json.Unmarshal(at[entryHead:entryHead+int(at[1])<<8+int(at[2])], &kept); err != nil ||
 			kept.Running != math.MaxInt64 {
 			t.Fatalf("the entry of a task with a name of %d bytes says %d picodollars, %v", length, kept.Running, err)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -16,6 +17,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -28,6 +30,9 @@ type Handler func(ctx context.Context, task wire.Task, input json.RawMessage) (w
 var (
 	// ErrInterrupted is the cause of a context that ended because the process that runs the attempt stops.
 	ErrInterrupted = errors.New("the process that ran the attempt is shutting down")
+	// ErrFenced is the cause of a context that ended because the host could not tell the engine that it is there: by the
+	// time that its lease ends, nothing of it runs any more.
+	ErrFenced = errors.New("the host was cut off from the engine: its attempts were stopped before others may have them")
 	// ErrClosed is returned by Set after Close.
 	ErrClosed = errors.New("the worker is closed")
 )
@@ -40,6 +45,8 @@ const (
 	unbounded = 10 * 365 * 24 * time.Hour
 	// obeyGrace is how long Close waits for handlers to return once it has ended their contexts.
 	obeyGrace = 15 * time.Second
+	// handlingLook is how often Close looks whether the handlers of a fenced worker have returned.
+	handlingLook = 10 * time.Millisecond
 )
 
 // poller is a Temporal worker on one task queue.
@@ -60,6 +67,8 @@ type Worker struct {
 
 	interrupted   chan struct{}
 	interruptOnce sync.Once
+	cause         error        // of the interruption; to be read once interrupted is closed
+	handling      atomic.Int64 // handlers that have not returned
 
 	mu       sync.Mutex
 	closed   bool
@@ -145,7 +154,8 @@ func (w *Worker) Idle() bool {
 }
 
 // Close stops polling and waits for running attempts. When ctx ends it interrupts them, and it returns an error when
-// one still does not return. The worker cannot be used again.
+// one still does not return. Where ctx has ended with the cause ErrFenced, it waits for what runs here, and not until
+// Temporal, which may be away, has heard of it. The worker cannot be used again.
 func (w *Worker) Close(ctx context.Context) error {
 	w.mu.Lock()
 	w.closed = true
@@ -160,9 +170,20 @@ func (w *Worker) Close(ctx context.Context) error {
 	if w.wait(ctx) == nil {
 		return nil
 	}
-	w.interruptOnce.Do(func() { close(w.interrupted) })
+	fenced := errors.Is(context.Cause(ctx), ErrFenced)
+	w.interruptOnce.Do(func() {
+		if w.cause = ErrInterrupted; fenced {
+			w.cause = ErrFenced
+		}
+		close(w.interrupted)
+	})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), obeyGrace)
 	defer cancel()
+	if fenced {
+		for w.handling.Load() > 0 && wait.For(ctx, handlingLook) {
+		}
+		return nil // one that has not returned has no process any more
+	}
 	if err := w.wait(ctx); err != nil {
 		return fmt.Errorf("close the worker of %s: %d attempts did not return within %s of being interrupted", w.stage,
 			w.Running(), obeyGrace)
@@ -238,6 +259,8 @@ func (w *Worker) forget(q queue, p poller, err error) {
 
 // run is the activity behind every stage.
 func (w *Worker) run(ctx context.Context, args converter.EncodedValues) (wire.Result, error) {
+	w.handling.Add(1)
+	defer w.handling.Add(-1)
 	task, input, err := decode(w.stage, activity.GetInfo(ctx).WorkflowExecution.ID, args)
 	if err != nil {
 		return wire.Result{}, err
@@ -250,7 +273,7 @@ func (w *Worker) run(ctx context.Context, args converter.EncodedValues) (wire.Re
 		defer close(watching)
 		select {
 		case <-w.interrupted:
-			cancel(ErrInterrupted)
+			cancel(w.cause)
 		case <-ctx.Done():
 		}
 	}()

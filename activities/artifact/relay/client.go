@@ -22,7 +22,7 @@ import (
 // Client is a store behind a relay. Its methods are safe for concurrent use.
 type Client struct {
 	address string
-	token   string
+	token   string // empty where the HTTP client shows a credential
 	http    *http.Client
 }
 
@@ -63,6 +63,12 @@ func Dial(location string) (*Client, error) {
 	}, nil
 }
 
+// Behind returns the store behind a Handler that is reached at address, a URL without a final slash, by an HTTP client
+// that shows whatever is to be shown there. It contacts nobody.
+func Behind(address string, client *http.Client) *Client {
+	return &Client{address: address + "/", http: client}
+}
+
 // Put stores everything that r yields and returns its address once it is durable.
 func (c *Client) Put(ctx context.Context, r io.Reader) (activities.Ref, error) {
 	sum := sha256.New()
@@ -99,7 +105,9 @@ func (c *Client) ask(ctx context.Context, method, path string, body io.Reader) (
 	if err != nil {
 		return nil, err
 	}
-	request.SetBasicAuth(user, c.token)
+	if c.token != "" {
+		request.SetBasicAuth(user, c.token)
+	}
 	answer, err := c.http.Do(request)
 	if err != nil {
 		if failed, is := errors.AsType[*url.Error](err); is && errors.Is(failed.Err, ctx.Err()) && ctx.Err() != nil {

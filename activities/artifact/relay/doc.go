@@ -5,4 +5,7 @@
 // PUT / stores the body and answers with its reference as JSON; GET /DIGEST answers with the bytes. Below /boards/ is
 // the store's board, and below /server/ a parameter server in the engine's memory, as exchange.Handler serves them. The
 // credential is in the user part of the URL, which is told to those processes alone.
+//
+// Handler alone is for hosts elsewhere, which the engine knows by credentials of their own: each has a Server before
+// the store Behind it, for its own processes.
 package relay

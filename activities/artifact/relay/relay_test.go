@@ -23,7 +23,8 @@ import (
 // serve relays a store until the test ends.
 func serve(t *testing.T, store activities.Store) *relay.Server {
 	t.Helper()
-	server, err := relay.Listen(t.Context(), store, "token", slog.New(slog.DiscardHandler))
+	logger := slog.New(slog.DiscardHandler)
+	server, err := relay.Listen(t.Context(), relay.Handler(relay.Of(store), logger), "token", logger)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,32 +27,59 @@ const (
 	serverPath = "server/"
 )
 
+// Served is what a relay hands on.
+type Served struct {
+	// Store has the artifacts; required.
+	Store activities.Store
+	// Board is below /boards/; nil where there is none.
+	Board activities.Board
+	// Parameters is the parameter server, below /server/; nil where there is none.
+	Parameters exchange.Averager
+}
+
+// Of returns what the relay of a store hands on: the store, its board where it has one, and a parameter server in the
+// memory of this process.
+func Of(store activities.Store) Served {
+	served := Served{Store: store, Parameters: &exchange.Memory{}}
+	served.Board, _ = store.(activities.Board) // nil where it has none
+	return served
+}
+
+// Handler answers as a relay does. Who may ask is not its business.
+func Handler(served Served, logger *slog.Logger) http.Handler {
+	h := &handler{served.Store, logger}
+	routes := http.NewServeMux()
+	routes.HandleFunc("PUT /{$}", h.put)
+	routes.HandleFunc("GET /{digest}", h.get)
+	below := func(prefix string, board activities.Board) {
+		routes.Handle("/"+prefix, http.StripPrefix("/"+strings.TrimSuffix(prefix, "/"), exchange.Handler(board)))
+	}
+	if served.Board != nil {
+		below(boardPath, served.Board)
+	}
+	if served.Parameters != nil {
+		below(serverPath, served.Parameters)
+	}
+	return routes
+}
+
 // A Server relays a store on a port of the loopback interface.
 type Server struct {
-	store    activities.Store
 	token    string
-	logger   *slog.Logger
 	listener net.Listener
 	server   *http.Server
 }
 
-// Listen takes a free port and returns a server that relays the store to whoever shows the token, once Serve is called.
-func Listen(ctx context.Context, store activities.Store, token string, logger *slog.Logger) (*Server, error) {
+// Listen takes a free port and returns a server that answers with handler, one that Handler has returned, to whoever
+// shows the token, once Serve is called.
+func Listen(ctx context.Context, handler http.Handler, token string, logger *slog.Logger) (*Server, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for the relay of artifacts: %w", err)
 	}
-	s := &Server{store: store, token: token, logger: logger, listener: listener}
-	routes := http.NewServeMux()
-	routes.HandleFunc("PUT /{$}", s.put)
-	routes.HandleFunc("GET /{digest}", s.get)
-	if board, is := store.(activities.Board); is {
-		routes.Handle("/"+boardPath, http.StripPrefix("/"+strings.TrimSuffix(boardPath, "/"), exchange.Handler(board)))
-	}
-	routes.Handle("/"+serverPath,
-		http.StripPrefix("/"+strings.TrimSuffix(serverPath, "/"), exchange.Handler(&exchange.Memory{})))
+	s := &Server{token: token, listener: listener}
 	guard := access.Guard{Rule: func(*http.Request) access.Rule { return access.Rule{Needs: access.Anyone} }}
-	s.server = access.NewServer(guard.Wrap(s.admit(routes)), logger)
+	s.server = access.NewServer(guard.Wrap(s.admit(handler)), logger)
 	return s, nil
 }
 
@@ -95,22 +122,28 @@ func (s *Server) admit(next http.Handler) http.Handler {
 	})
 }
 
-func (s *Server) put(w http.ResponseWriter, r *http.Request) {
-	ref, err := s.store.Put(r.Context(), r.Body)
+// handler answers for a store.
+type handler struct {
+	store  activities.Store
+	logger *slog.Logger
+}
+
+func (h *handler) put(w http.ResponseWriter, r *http.Request) {
+	ref, err := h.store.Put(r.Context(), r.Body)
 	if err != nil {
-		s.refuse(w, r, err)
+		h.refuse(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(ref); err != nil {
-		s.logger.DebugContext(r.Context(), "a reference was not answered", "error", err)
+		h.logger.DebugContext(r.Context(), "a reference was not answered", "error", err)
 	}
 }
 
-func (s *Server) get(w http.ResponseWriter, r *http.Request) {
-	content, err := s.store.Open(r.Context(), r.PathValue("digest"))
+func (h *handler) get(w http.ResponseWriter, r *http.Request) {
+	content, err := h.store.Open(r.Context(), r.PathValue("digest"))
 	if err != nil {
-		s.refuse(w, r, err)
+		h.refuse(w, r, err)
 		return
 	}
 	defer content.Close() //nolint:errcheck // it was only read
@@ -120,13 +153,13 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Context().Err() == nil {
-		s.logger.WarnContext(r.Context(), "artifact not answered to its end", "digest", r.PathValue("digest"), "error", err)
+		h.logger.WarnContext(r.Context(), "artifact not answered to its end", "digest", r.PathValue("digest"), "error", err)
 	}
 	panic(http.ErrAbortHandler) // the server's way to break an answer off
 }
 
 // refuse says what was wrong, so that the client's error is what the store's would have been.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusBadGateway
 	switch {
 	case errors.Is(err, activities.ErrMissing):

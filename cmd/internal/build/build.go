@@ -160,7 +160,7 @@ func (s *Store) keep(ctx context.Context, source, scratch, binary string) (App, 
 	if err != nil {
 		return App{}, err
 	}
-	place := filepath.Join(s.dir, descriptor.Name+"@"+digest)
+	place := s.Place(descriptor.Name, digest)
 	app := App{Descriptor: descriptor, Digest: digest, Path: filepath.Join(place, descriptor.Name), BuiltAt: time.Now()}
 	if err := writeDescriptor(filepath.Join(scratch, descriptorName), descriptor); err != nil {
 		return App{}, &Error{Source: source, Err: err}
@@ -199,11 +199,20 @@ func (s *Store) Path(_ context.Context, app, digest string) (string, error) {
 	return s.path(app, digest)
 }
 
+// Names reports whether there may be such an app and such a build of it.
+func Names(app, digest string) bool {
+	return validName.MatchString(app) && validDigest.MatchString(digest)
+}
+
+// Place is the directory of a build, whether it is there or not; its executable file is called as the app is. Names
+// says whether it may be one.
+func (s *Store) Place(app, digest string) string { return filepath.Join(s.dir, app+"@"+digest) }
+
 func (s *Store) path(app, digest string) (string, error) {
-	if !validName.MatchString(app) || !validDigest.MatchString(digest) {
+	if !Names(app, digest) {
 		return "", fmt.Errorf("find build %q of app %q: %w", digest, app, ErrUnknownBuild)
 	}
-	path := filepath.Join(s.dir, app+"@"+digest, app)
+	path := filepath.Join(s.Place(app, digest), app)
 	if !isStored(path) {
 		return "", fmt.Errorf("find build %s of app %s: %w; build the app again from the same source, or cancel the runs "+
 			"that need it", digest, app, ErrUnknownBuild)

@@ -42,6 +42,16 @@ func (e *DirError) Error() string {
 // Unwrap returns the cause.
 func (e *DirError) Unwrap() error { return e.Err }
 
+// Lock makes a directory if it is missing and locks it, as servers do with theirs, until unlock is called or the process
+// ends. Its errors are *DirError.
+func Lock(dir string) (unlock func() error, err error) {
+	lock, err := lockDir(dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	return lock.unlock, nil
+}
+
 // dirLock is the right to use a state directory. The kernel takes it back when the process ends, however it ends, so a
 // lock never outlives its owner.
 type dirLock struct {

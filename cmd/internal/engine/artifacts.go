@@ -9,13 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/smithy-go/logging"
 
-	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/artifact/relay"
@@ -96,6 +96,7 @@ func (k artifactsKept) write(stateDir string) error {
 type artifacts struct {
 	artifact.Store
 
+	relayed  http.Handler    // answers for artifacts, their board and a parameter server
 	files    *artifact.Files // nil where they are elsewhere
 	location string          // InFiles, or where else
 	local    string          // URL for processes of this machine; it may hold a secret
@@ -121,13 +122,15 @@ func openArtifacts(ctx context.Context, base *base) (*artifacts, error) {
 		if err != nil {
 			return nil, err
 		}
-		server, err := startRelay(ctx, base, files)
+		relayed := relay.Handler(relay.Of(files), base.logger)
+		server, err := startRelay(ctx, base, relayed)
 		if err != nil {
 			return nil, err
 		}
 		location := artifact.URL(config.artifactDir())
 		return &artifacts{
-			Store: files, files: files, location: InFiles, local: location, remote: location, server: server,
+			Store: files, relayed: relayed, files: files, location: InFiles, local: location, remote: location,
+			server: server,
 		}, nil
 	}
 	return openS3(ctx, base, kept, wanted)
@@ -170,12 +173,14 @@ func openS3(ctx context.Context, base *base, kept artifactsKept, wanted string) 
 	for _, note := range notes {
 		base.logger.WarnContext(ctx, "artifact store", "note", note)
 	}
-	server, err := startRelay(ctx, base, store)
+	relayed := relay.Handler(relay.Of(store), base.logger)
+	server, err := startRelay(ctx, base, relayed)
 	if err != nil {
 		return nil, err
 	}
 	return &artifacts{
-		Store: store, location: location.String(), local: server, remote: location.String(), server: server, notes: notes,
+		Store: store, relayed: relayed, location: location.String(), local: server, remote: location.String(),
+		server: server, notes: notes,
 	}, nil
 }
 
@@ -208,8 +213,8 @@ func TryArtifacts(ctx context.Context, location string) (notes []string, err err
 }
 
 // startRelay serves artifacts, their board and a parameter server to processes of this machine, and returns its URL.
-func startRelay(ctx context.Context, base *base, store activities.Store) (string, error) {
-	server, err := relay.Listen(ctx, store, base.servers.Keys().ArtifactsToken(), base.logger)
+func startRelay(ctx context.Context, base *base, relayed http.Handler) (string, error) {
+	server, err := relay.Listen(ctx, relayed, base.servers.Keys().ArtifactsToken(), base.logger)
 	if err != nil {
 		return "", err
 	}

@@ -67,6 +67,7 @@ func (e *Engine) open(ctx context.Context, life *lifecycle, config *Config) erro
 	life.work("count events", func(ctx context.Context) error { e.countEvents(ctx); return nil })
 	life.work("runs that need somebody", func(ctx context.Context) error { e.noticeRuns(ctx); return nil })
 	life.work("give space back", func(ctx context.Context) error { e.giveSpaceBack(ctx); return nil })
+	life.work("hosts elsewhere", func(ctx context.Context) error { e.watchHosts(ctx); return nil })
 	life.work("watch over runs", func(ctx context.Context) error { e.watchOver(ctx, told); return nil })
 	if err := e.startAPI(ctx); err != nil {
 		return err
@@ -113,7 +114,8 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	}
 	server := web.New(web.Options{
 		Engine: e, Keys: e.servers.Keys(), Tokens: e.tokens, Names: e.names(), HostOf: e.hosts.Of,
-		Page: web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed,
+		Hosts: e.hostsHandler(),
+		Page:  web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed,
 		Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
 		ArtifactsMax: e.config.ArtifactsMax, ArtifactsUsage: func() (quantity.Bytes, error) {
 			used, err := e.store.Usage(context.Background())

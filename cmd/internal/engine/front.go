@@ -28,6 +28,7 @@ type front struct {
 	apps    *apps
 	trigger *trigger.Trigger
 	leader  *autoscaler.Leader
+	inHand  inHand // what hosts elsewhere run
 }
 
 // openFront serves the apps, starts their runs for events, and takes part in who leads.

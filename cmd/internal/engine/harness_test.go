@@ -139,6 +139,7 @@ type testEngine struct {
 	address string // of the API
 	token   string // that its owner shows; empty at an engine from before there were any
 	shared  bool   // it is that of many tests
+	server  bool   // it is `spillway server`, without a pool
 }
 
 // output is what the engine has printed so far.
@@ -208,7 +209,11 @@ func (e *testEngine) launch(program, app string, flags ...string) {
 	tb, state := e.t, e.state
 	tb.Helper()
 	e.ended, e.output = make(chan struct{}), &output{}
-	arguments := append([]string{"dev", "--state", state, "--no-ui"}, ports(e.shared)...)
+	verb := "dev"
+	if e.server {
+		verb = "server"
+	}
+	arguments := append([]string{verb, "--state", state, "--no-ui"}, ports(e.shared)...)
 	if app != "" {
 		arguments = append(arguments, "--app", app)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/edge"
+	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/cmd/internal/hosts"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
@@ -53,7 +54,7 @@ func openOutside(f *venues) (o outside, err error) {
 			return o, err
 		}
 	}
-	own := hostName()
+	own := host.Name()
 	if f.config.NoPool {
 		own = ""
 	}
@@ -93,16 +94,16 @@ func openCertificate(config *Config) (*access.Certificate, error) {
 
 // ownNames are the name of this machine and the addresses that are listened on, those of the loopback interface last.
 func ownNames(address string) ([]string, error) {
-	host, _, err := net.SplitHostPort(address)
+	at, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("--listen %s: %w; give a host and a port, such as 0.0.0.0:7475", address, err)
 	}
-	names := []string{hostName()}
-	switch ip := net.ParseIP(host); {
-	case ip == nil && host != "":
-		names = append([]string{host}, names...)
+	names := []string{host.Name()}
+	switch ip := net.ParseIP(at); {
+	case ip == nil && at != "":
+		names = append([]string{at}, names...)
 	case ip != nil && !ip.IsUnspecified():
-		names = append([]string{host}, names...)
+		names = append([]string{at}, names...)
 	default:
 		addresses, err := net.InterfaceAddrs()
 		if err != nil {
@@ -238,9 +239,9 @@ func (e *Engine) JoinToken(_ context.Context, renew bool) (string, error) {
 }
 
 // DrainHost implements web.Hosts.
-func (e *Engine) DrainHost(ctx context.Context, host string, drained bool) error {
-	return e.hosts.Drain(ctx, host, drained)
+func (e *Engine) DrainHost(ctx context.Context, name string, drained bool) error {
+	return e.hosts.Drain(ctx, name, drained)
 }
 
 // RemoveHost implements web.Hosts.
-func (e *Engine) RemoveHost(_ context.Context, host string) error { return e.hosts.Remove(host) }
+func (e *Engine) RemoveHost(_ context.Context, name string) error { return e.hosts.Remove(name) }

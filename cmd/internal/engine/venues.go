@@ -2,14 +2,12 @@ package engine
 
 import (
 	"context"
-	"os"
 	"runtime"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workers/agent"
-	"github.com/spillway-ml/spillway/workers/device"
 	"github.com/spillway-ml/spillway/workers/function"
 	"github.com/spillway-ml/spillway/workers/spill"
 )
@@ -18,7 +16,7 @@ import (
 type venues struct {
 	*reports
 
-	agent     *agent.Agent // nil without a pool
+	pool      *host.Host // nil without a pool
 	functions predictor.FunctionVenue
 	place     string         // of artifacts, by which functions are told from those of other engines
 	runner    runner         // what runs commands as functions; zero where none do
@@ -41,7 +39,7 @@ func openVenues(ctx context.Context, r *reports) (*venues, error) {
 		return nil, err
 	}
 	spilling, err := spill.New(spill.Options{
-		Host: hostName(), StateDir: v.config.StateDir, Client: v.temporal, Functions: functions,
+		Host: host.Name(), StateDir: v.config.StateDir, Client: v.temporal, Functions: functions,
 		Recorder: v.recorder, Started: v.recorder.Started,
 		// Elsewhere a process outlives its parent: see package spawn.
 		Local:   v.local != nil && runtime.GOOS == "linux",
@@ -56,50 +54,24 @@ func openVenues(ctx context.Context, r *reports) (*venues, error) {
 }
 
 // startPool starts what runs tasks on this host.
-func (v *venues) startPool() (err error) {
+func (v *venues) startPool() error {
 	config := v.config
-	host := hostName()
-	driver := device.Open()
-	v.onClose("the driver of the GPUs", func(context.Context) error { return driver.Close() })
-	v.agent, err = agent.New(agent.Options{
-		Host: host, StateDir: config.StateDir, Enforcement: config.Limits,
-		Capacity: quantity.Size{Memory: config.PoolMemory}, CPUs: config.PoolCPUs, PricePerHour: config.HostPrice,
-		GPUPrice: config.GPUPrice,
-		GPUs:     driver, OfferGPUs: gpuFilter().Offer,
-		Client: v.temporal, ArtifactsURL: v.store.local, ServerURL: v.store.server,
-		User: config.StageUser, Builds: stageBuilds{v.builds, config.StageUser},
-		Store: v.store, Superseded: v.space.Superseded, Declared: v.declared, Results: v.results, Plans: v.plans,
-		Output:    v.openOutput,
-		Inventory: v.tellHost, Recorder: v.recorder, Held: v.recorder.Held, Started: v.recorder.Started,
-		Now: config.HostClock, Logger: v.logger,
-	})
+	pool, err := host.New(host.Offer{
+		Name: host.Name(), StateDir: config.StateDir, Limits: config.Limits, CPUs: config.PoolCPUs,
+		Memory: config.PoolMemory, PricePerHour: config.HostPrice, GPUPrice: config.GPUPrice, StageUser: config.StageUser,
+		Now: config.HostClock,
+	}, host.Ports{
+		Temporal: v.temporal, Store: v.store, ArtifactsURL: v.store.local, ServerURL: v.store.server, Builds: v.builds,
+		Declared: v.declared, Results: v.results, Superseded: v.space.Superseded, Plans: v.plans, Leases: v.leases,
+		Recorder: v.recorder, Output: v.openOutput, Told: v.observer.metrics.SetGPUs,
+	}, v.logger)
 	if err != nil {
 		return err
 	}
-	v.onClose("the lease of this host", func(ctx context.Context) error { return v.leases.DropHost(ctx, host) })
-	v.work("pool", v.agent.Run)
+	v.pool = pool
+	v.onClose("this host", pool.Close)
+	v.work("pool", pool.Run)
 	return nil
-}
-
-// tellHost shows how this host stands, and puts it where the leader looks.
-func (v *venues) tellHost(ctx context.Context, host predictor.Host) error {
-	v.observer.metrics.SetGPUs(host)
-	return v.leases.PutHost(ctx, host)
-}
-
-// gpuFilter is which GPUs of this host attempts may have: those that CUDA_VISIBLE_DEVICES leaves to this process.
-func gpuFilter() device.Filter {
-	visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES")
-	return device.Filter{Visible: visible, Set: set, Order: os.Getenv("CUDA_DEVICE_ORDER")}
-}
-
-// hostName is the name of this host.
-func hostName() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return "localhost"
-	}
-	return name
 }
 
 // usualHost is what Config.HostPrice is for where this host has no pool: a CPU of the usual host, with its memory.
@@ -109,9 +81,9 @@ var usualHost = quantity.Size{CPU: quantity.Core, Memory: 2 * quantity.GiB}
 // when they have run something.
 func (v *venues) prices() *wire.Prices {
 	prices := wire.Prices{HostPerHour: v.config.HostPrice, HostCapacity: usualHost}
-	if v.agent != nil {
-		host := v.agent.Host()
-		prices.HostPerHour, prices.HostCapacity = host.PricePerHour, host.Capacity
+	if v.pool != nil {
+		own := v.pool.Describe()
+		prices.HostPerHour, prices.HostCapacity = own.PricePerHour, own.Capacity
 	}
 	if v.functions.Enabled {
 		prices.FunctionPerGiBSecond, prices.FunctionPerRequest = v.functions.PerGiBSecond, v.functions.PerRequest

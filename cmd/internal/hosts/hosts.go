@@ -200,7 +200,7 @@ func (r *Registry) Mark(living []predictor.Host) []predictor.Host {
 	defer r.mu.Unlock()
 	now := r.options.Now()
 	for i, host := range living {
-		living[i].Drained = r.members[host.ID].Drained
+		living[i].Drained = host.Drained || r.members[host.ID].Drained // by its own word, or ours
 		r.seen[host.ID] = now
 	}
 	return living

@@ -327,6 +327,12 @@ func (s *Server) mount(options Options) {
 			MaxBody: cmp.Or(route.maxBody, bodyLimit),
 		}
 	}
+	if options.Hosts != nil {
+		for _, prefix := range []string{join.AskPrefix, join.BuildPrefix} {
+			s.mux.Handle(prefix, options.Hosts)
+			s.rules[prefix] = access.Rule{Hosts: true, MaxBody: maxArtifact}
+		}
+	}
 	s.mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, s.missing(w.Header(), r))
 	})

@@ -47,6 +47,9 @@ type Options struct {
 	// Ready waits until the engine's answers are whole, and returns why not when ctx ends before: an Error of Starting.
 	// Nil means always.
 	Ready func(ctx context.Context) error
+	// Hosts answers what hosts elsewhere ask, below join.AskPrefix and join.BuildPrefix; nil leaves it out. It is no part
+	// of the documented API.
+	Hosts http.Handler
 	// Metrics answers GET /metrics; nil leaves it out.
 	Metrics http.Handler
 	// Page is what browsers are shown; nil leaves it out.

@@ -19,7 +19,6 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
-	"github.com/spillway-ml/spillway/workers/enforce"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
@@ -41,6 +40,8 @@ const (
 
 // Stack configure the embedded stack, for `dev` and for a `run` that starts its own.
 type Stack struct {
+	Pool
+
 	Apps         []string
 	ports        engine.Ports
 	noUI         bool
@@ -49,16 +50,10 @@ type Stack struct {
 	noBurst      bool
 	priceFactor  float64
 	valueOfTime  quantity.Money
-	hostPrice    quantity.Money
-	poolCPUs     []int
 	functionCPUs []int
 	concurrency  int
 	coldStart    time.Duration
 	idleAfter    time.Duration
-	LogLevel     string
-	limits       string
-	prices       string
-	poolMemory   quantity.Bytes
 	artifacts    string
 	artifactsMax quantity.Bytes
 	keepFor      time.Duration
@@ -66,7 +61,6 @@ type Stack struct {
 	keepHours    time.Duration
 	ledger       string
 	webhooks     []string
-	stageUser    string
 	listen       engine.ListenConfig
 
 	// NoPool leaves the pool of this machine out.
@@ -78,9 +72,8 @@ type Stack struct {
 // Add adds the flags to a command that may start a stack, and sets their defaults.
 func (f *Stack) Add(flags *pflag.FlagSet) {
 	policy := predictor.DefaultPolicy()
-	f.limits = "best"
 	f.predictor, f.priceFactor, f.concurrency, f.coldStart = "on", 1, UsualConcurrency, UsualColdStart
-	f.valueOfTime, f.idleAfter, f.LogLevel = policy.ValueOfTime, policy.IdleAfter, "info"
+	f.valueOfTime, f.idleAfter = policy.ValueOfTime, policy.IdleAfter
 
 	f.Set = pflag.NewFlagSet("stack", pflag.ContinueOnError)
 	f.Set.Var(port{&f.ports.HTTP}, "http-port", fmt.Sprintf("port of the API (default %d, or a free one)",
@@ -99,15 +92,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.Var(factor{&f.priceFactor}, "function-price-factor", "multiplies the price of functions")
 	f.Set.Var(dollars{value: &f.valueOfTime}, "value-of-time",
 		"what an hour of earlier finish is worth to a run that has no goal, in US dollars per hour")
-	f.Set.Var(dollars{value: &f.hostPrice}, "host-price",
-		"what the whole pool costs, in US dollars per hour (default for each of its CPUs: a CPU of a "+UsualHost+
-			" in the catalogue of prices, and for each GPU what one of its model costs there)")
-	f.Set.StringVar(&f.prices, "prices", "", "`FILE` of a catalogue of prices instead of the embedded one (see "+
-		"predictor/pricing)")
-	f.Set.Var(CPUList{&f.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 (default the lower half; all "+
-		"with --no-burst, and where a command or a chain starts its own stack)")
-	f.Set.Var(hostMemory{Memory{&f.poolMemory}}, "pool-memory",
-		"memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
+	f.add(f.Set, "(default the lower half; all with --no-burst, and where a command or a chain starts its own stack)")
 	f.Set.Var(Store{Value: &f.artifacts}, "artifacts", "where artifacts are kept: files, or "+s3store.Supported+
 		" (default where the state directory keeps them, files in a new one)")
 	f.Set.Var(Memory{&f.artifactsMax}, "artifacts-max",
@@ -119,10 +104,6 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.Var(hours{&f.keepHours}, "keep-hours", "how long costs are known by the hour, from 720h to 8760h; older ones "+
 		"are known by the day (default 2160h, 90 days)")
 	AddLedger(f.Set, &f.ledger)
-	f.Set.Var(Choice{Value: &f.limits, Of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits",
-		"what holds attempts to their sizes (see spillway doctor for what this machine offers)")
-	f.Set.StringVar(&f.stageUser, "stage-user", "",
-		"`USER` as whom stages run, where root starts spillway: they can do no more than that user can")
 	f.Set.Var(CPUList{&f.functionCPUs}, "function-cpus",
 		"CPU numbers of local functions (default those that are not the pool's)")
 	f.Set.Var(Count{&f.concurrency, 1}, "function-concurrency", "the most function environments at a time")
@@ -133,8 +114,6 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.StringArrayVar(&f.webhooks, "alert-webhook", nil,
 		"`URL` to which alerts about goals are posted as JSON; may be given several times. Where it is a secret, set "+
 			alerts.WebhooksVariable)
-	f.Set.Var(Choice{Value: &f.LogLevel, Of: []string{"debug", "info", "warn", "error"}}, "log-level",
-		"least level of the engine's log, <state>/spillway.log")
 	config.Mark(f.Set)
 	webhooks := f.Set.Lookup("alert-webhook")
 	config.MarkSecret(webhooks)
@@ -180,7 +159,7 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	if err != nil {
 		return engine.Config{}, fmt.Errorf("find the CPUs of this machine: %w", err)
 	}
-	user, err := f.user()
+	user, err := f.user(f.Set)
 	if err != nil {
 		return engine.Config{}, err
 	}
@@ -198,21 +177,9 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	policy := predictor.DefaultPolicy()
 	policy.Static, policy.Shadow, policy.ValueOfTime, policy.IdleAfter = f.predictor == "off", f.predictor == "shadow",
 		f.valueOfTime, f.idleAfter
-	prices, source, err := Catalogue(f.prices)
+	prices, function, err := f.charge(f.Set, pool)
 	if err != nil {
 		return engine.Config{}, err
-	}
-	cpu, function, err := usualPrices(prices, source)
-	if err != nil {
-		return engine.Config{}, err
-	}
-	hostPrice, gpuPrice := f.hostPrice, func(string) quantity.Money { return 0 }
-	if hostPrice == 0 && !f.Set.Changed("host-price") {
-		hostPrice = cpu * quantity.Money(max(len(pool), 1))
-		gpuPrice = func(class string) quantity.Money {
-			price, _ := prices.GPU(UsualRegion, class, cpu)
-			return price
-		}
 	}
 	ledger, err := LedgerFile(f.ledger)
 	if err != nil {
@@ -224,7 +191,7 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 		StateDir: stateDir, Version: version, Ports: f.ports, Listen: f.listen, NoPool: f.NoPool, NoUI: f.noUI,
 		NoMetrics: f.noMetrics,
 		Clock:     clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
-		Policy: policy, HostPrice: hostPrice, GPUPrice: gpuPrice, Prices: prices, PoolCPUs: pool,
+		Policy: policy, HostPrice: prices.host, GPUPrice: prices.gpu, Prices: prices.catalogue, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
 		KeepBytes: f.keepBytes, KeepHours: f.keepHours, Ledger: ledger,
 		Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
@@ -250,21 +217,6 @@ func (f *Stack) placed(err error) error {
 		}
 	}
 	return err
-}
-
-// user finds as whom stages run; nil is the user of this process.
-func (f *Stack) user() (*spawn.User, error) {
-	if !f.Set.Changed("stage-user") {
-		return nil, nil //nolint:nilnil // a user that nobody named is no mistake
-	}
-	found, err := spawn.LookupUser(f.stageUser)
-	if err != nil {
-		return nil, &fault.UsageError{
-			Problem: "--stage-user: " + err.Error(),
-			Hint:    "start spillway as root and name a user of this machine that is not, or leave the flag out",
-		}
-	}
-	return found, nil
 }
 
 // checkWebhooks refuses what alerts cannot be posted to. It never repeats a URL: its path and query may be secrets.
@@ -332,12 +284,6 @@ func usualPrices(catalogue pricing.Catalogue, source string) (cpu quantity.Money
 	}
 	whole := pricing.Host{PerHour: host.Prices[pricing.PerHour], Capacity: host.Capacity}
 	return whole.For(quantity.Size{CPU: quantity.Core}, time.Hour), functions, nil
-}
-
-// limitModes are the values of --limits.
-var limitModes = map[string]enforce.Mode{
-	"best": "", "cgroup-v2": enforce.Unified, "cgroup-v1": enforce.Legacy,
-	"none": enforce.None,
 }
 
 // splitCPUs shares the CPUs that this process may use between the pool and local functions. What is given is kept;

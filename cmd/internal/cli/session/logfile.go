@@ -101,8 +101,8 @@ func (l *logFile) Close() error {
 	return l.file.Close()
 }
 
-// openLog opens the engine's log in the state directory.
-func openLog(stateDir, level string) (*slog.Logger, io.Closer, error) {
+// OpenLog opens the log, spillway.log, in a state directory; the caller closes it.
+func OpenLog(stateDir, level string) (*slog.Logger, io.Closer, error) {
 	file, err := openLogFile(stateDir, logLimit)
 	if err != nil {
 		return nil, nil, fault.Advise(fmt.Errorf("open the log: %w", err),

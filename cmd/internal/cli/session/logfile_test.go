@@ -110,7 +110,7 @@ func TestAttackAPlantedLinkLeadsNoLogAway(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // that others can write to it is the attack
 		t.Fatal(err)
 	}
-	if _, log, err := openLog(dir, "info"); err == nil {
+	if _, log, err := OpenLog(dir, "info"); err == nil {
 		_ = log.Close()
 		t.Error("the log was opened through a link")
 	}
@@ -121,7 +121,7 @@ func TestTheLogMayLieElsewhereByALinkOfOnesOwn(t *testing.T) {
 	t.Parallel()
 	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	transfertest.Plant(t, dir, map[string]string{"spillway.log": elsewhere})
-	_, log, err := openLog(dir, "info")
+	_, log, err := OpenLog(dir, "info")
 	if err != nil {
 		t.Fatal(err)
 	}

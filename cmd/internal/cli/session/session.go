@@ -181,7 +181,7 @@ func Start(ctx context.Context, t *tool.Tool, flags *flag.Stack, apps []build.Ap
 		t.Complain("warning: stages run as root, and can do here whatever root can; " +
 			"name another user for them with --stage-user\n")
 	}
-	logger, log, err := openLog(dir, flags.LogLevel)
+	logger, log, err := OpenLog(dir, flags.LogLevel)
 	if err != nil {
 		return nil, err
 	}

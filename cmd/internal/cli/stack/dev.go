@@ -1,4 +1,4 @@
-// Package stack has the commands about the stack and the machine under it: dev, doctor, version.
+// Package stack has the commands about the stack and the machine under it: dev, agent, doctor, version.
 package stack
 
 import (
@@ -27,8 +27,8 @@ import (
 // Commands are the commands of this package.
 func Commands(t *tool.Tool) []*cobra.Command {
 	return []*cobra.Command{
-		devCommand(t), serverCommand(t), gcCommand(t), ledgerCommand(t), doctorCommand(t), configCommand(t),
-		pythonCommand(t), versionCommand(t),
+		devCommand(t), serverCommand(t), agentCommand(t), gcCommand(t), ledgerCommand(t), doctorCommand(t),
+		configCommand(t), pythonCommand(t), versionCommand(t),
 	}
 }
 

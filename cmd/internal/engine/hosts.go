@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/wait"
+	"github.com/spillway-ml/spillway/cmd/internal/host"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/workers/slot"
+)
+
+const (
+	// hostLook is how often it is looked which hosts have a lease.
+	hostLook = time.Second
+	// hostMisses is in how many looks in a row a host must have no lease before it counts as lost: NATS may have lost them
+	// all, and hosts make new ones within a second.
+	hostMisses = 2
+	// giveBackFor bounds how long it is tried to give back what a lost host had in hand; Temporal misses the heartbeats by
+	// then.
+	giveBackFor = time.Minute
+)
+
+// inHand is what the hosts elsewhere have in hand, by their own word, so that it can be given back when one is lost.
+// Nobody else remembers it: after a start of the engine it is Temporal that misses the heartbeats of hosts that were
+// lost meanwhile. The zero value is empty; its methods may be called concurrently.
+type inHand struct {
+	mu    sync.Mutex
+	hosts map[string]*handful // guarded by mu
+}
+
+// handful is what one host has in hand.
+type handful struct {
+	instance string
+	taken    []slot.Taken
+	told     time.Time
+	misses   int // looks in a row in which it had no lease
+}
+
+// tell notes what a host has in hand now, and returns what its former self had, which is lost.
+func (h *inHand) tell(name, instance string, taken []slot.Taken, now time.Time) (lost []slot.Taken) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if before := h.hosts[name]; before != nil && before.instance != instance {
+		lost = before.taken
+	}
+	if h.hosts == nil {
+		h.hosts = map[string]*handful{}
+	}
+	h.hosts[name] = &handful{instance: instance, taken: taken, told: now}
+	return lost
+}
+
+// look takes in which hosts have a lease now, and returns what those had in hand that are lost since.
+func (h *inHand) look(leased []predictor.Host, now time.Time) (lost map[string][]slot.Taken) {
+	lives := make(map[string]bool, len(leased))
+	for _, one := range leased {
+		lives[one.ID] = true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lost = map[string][]slot.Taken{}
+	for name, has := range h.hosts {
+		if lives[name] || now.Sub(has.told) < loop.Lease { // its word is as good as a lease
+			has.misses = 0
+			continue
+		}
+		if has.misses++; has.misses >= hostMisses {
+			lost[name] = has.taken
+			delete(h.hosts, name)
+		}
+	}
+	return lost
+}
+
+// watchHosts gives back what hosts had in hand whose lease ended, until ctx ends.
+func (e *Engine) watchHosts(ctx context.Context) {
+	for wait.For(ctx, hostLook) {
+		leased, err := e.leases.Hosts(ctx)
+		if err != nil {
+			continue // without NATS nobody knows
+		}
+		for name, taken := range e.inHand.look(leased, time.Now()) {
+			e.giveBack(name, taken, "its lease has ended")
+		}
+	}
+}
+
+// giveBack has the attempts of a host taken again that is lost. It does not wait for it.
+func (f *front) giveBack(name string, taken []slot.Taken, reason string) {
+	f.logger.Warn("a host is lost", "host", name, "reason", reason, "attempts", len(taken))
+	f.working.Go(func() {
+		ctx, cancel := context.WithTimeout(f.life, giveBackFor)
+		defer cancel()
+		slot.GiveBack(ctx, f.temporal, f.recorder, predictor.Pool, name, taken, f.logger)
+	})
+}
+
+// hostsHandler answers what hosts elsewhere ask.
+func (f *front) hostsHandler() http.Handler {
+	return host.Serving{
+		Declared: f.declared, Results: f.results, Superseded: f.space.Superseded, Builds: f.builds,
+		InHand: func(name, instance string, taken []slot.Taken) {
+			for i := range taken { // Temporal's own tokens are for nobody else
+				if task, genuine := f.servers.Keys().OpenTask(name, taken[i].Token); genuine {
+					taken[i].Token = task
+				}
+			}
+			if lost := f.inHand.tell(name, instance, taken, time.Now()); len(lost) > 0 {
+				f.giveBack(name, lost, "it has started anew")
+			}
+		},
+		Artifacts: f.store.relayed, Logger: f.logger,
+	}.Handler()
+}

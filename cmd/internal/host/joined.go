@@ -1,0 +1,289 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/artifact/relay"
+	"github.com/spillway-ml/spillway/activities/logs"
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/cmd/internal/join"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// UsualCache is what the artifacts that are kept on a host may take, and mostBuilds what its builds may.
+const (
+	UsualCache = 20 * quantity.GiB
+	mostBuilds = 4 * quantity.GiB
+)
+
+// JoinedOptions configures the way to an engine elsewhere.
+type JoinedOptions struct {
+	// Answer is what the engine said when this host joined.
+	Answer join.Answer
+	// StateDir is that of the host.
+	StateDir string
+	// Cache is what artifacts that are kept on this host may take; 0 means UsualCache.
+	Cache quantity.Bytes
+	// Contact is told when the engine is not reached any more, with why, and when it is again, with nil; it does not
+	// block. Nil tells nobody.
+	Contact func(lost error)
+	Logger  *slog.Logger
+}
+
+// Joined is the way of a host to an engine elsewhere, on which it waits for whatever is away, for ever. Its methods may
+// be called concurrently.
+type Joined struct {
+	// Ports are what the engine gives; Recorder may be wrapped before they are used.
+	Ports Ports
+
+	end     context.CancelFunc
+	closing atomic.Bool
+	closers []func(context.Context) error // the last is called first
+	relayed sync.WaitGroup
+}
+
+// Connect connects to the engine that a host has joined. It fails where that cannot be reached now.
+func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	j := &Joined{end: end}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, j.Close(ctx))
+		}
+	}()
+	ask, err := j.asker(life, o)
+	if err != nil {
+		return nil, err
+	}
+	store, err := j.openStore(ctx, life, o, ask)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.dialTemporal(ctx, o, store); err != nil {
+		return nil, err
+	}
+	stream, err := j.dialNATS(o)
+	if err != nil {
+		return nil, err
+	}
+	if j.Ports.Plans, err = loop.NewPlans(ctx, stream, o.Logger); err != nil {
+		return nil, err
+	}
+	if j.Ports.Leases, err = loop.NewLeases(ctx, stream, o.Logger); err != nil {
+		return nil, err
+	}
+	recorder := loop.NewRecorder(stream, &loop.RecorderOptions{Logger: o.Logger})
+	j.onClose(recorder.Close)
+	output := logs.NewWriter(stream, logs.WriterOptions{Logger: o.Logger})
+	j.Ports.Recorder = recorder
+	j.Ports.Output = func(source wire.LogSource) activities.Output { return output.Attempt(source) }
+	j.Ports.Declared, j.Ports.Results, j.Ports.Superseded = ask.Declared, ask, ask.Superseded
+	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, loop.Lease, true
+	j.Ports.Builds = &builds{ask: ask, stored: build.NewStore(o.StateDir, nil), most: mostBuilds}
+	return j, nil
+}
+
+func (j *Joined) onClose(closer func(context.Context) error) { j.closers = append(j.closers, closer) }
+
+// Close sends what is left to tell, for as long as ctx lasts, and ends all connections.
+func (j *Joined) Close(ctx context.Context) (err error) {
+	j.closing.Store(true)
+	for _, closer := range slices.Backward(j.closers) {
+		err = errors.Join(err, closer(ctx))
+	}
+	j.closers = nil
+	j.end()
+	j.relayed.Wait()
+	return err
+}
+
+const (
+	// dialWait bounds how long a connection may take, and quietWait how long one that says nothing is taken to live.
+	dialWait  = 10 * time.Second
+	quietWait = 15 * time.Second
+	// reconnectWait is the time between two tries to reach NATS: a lease is soon over.
+	reconnectWait = 500 * time.Millisecond
+	// connections is how many are kept open to the engine's API.
+	connections = 16
+)
+
+// asker is the way to the engine's API.
+func (j *Joined) asker(life context.Context, o JoinedOptions) (*asker, error) {
+	at, err := url.Parse(o.Answer.API)
+	if err != nil || at.Host == "" {
+		return nil, fmt.Errorf("the server said that its API is at %q, which is no URL", o.Answer.API)
+	}
+	trust, err := trustIn(o.Answer, at.Hostname())
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{
+		DialContext: (&net.Dialer{Timeout: dialWait}).DialContext, TLSClientConfig: trust, TLSHandshakeTimeout: dialWait,
+		ForceAttemptHTTP2: trust != nil, MaxIdleConnsPerHost: connections, IdleConnTimeout: time.Minute,
+		DisableCompression: true,
+		HTTP2:              &http.HTTP2Config{SendPingTimeout: quietWait, PingTimeout: quietWait},
+	}
+	j.onClose(func(context.Context) error { transport.CloseIdleConnections(); return nil })
+	return &asker{
+		base: o.Answer.API, host: o.Answer.Host, life: life, logger: o.Logger,
+		client: &http.Client{
+			Transport:     bearer{o.Answer.Token, transport},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// trustIn is how the engine is verified at a name or an address; nil where it is on a loopback port, without TLS.
+func trustIn(answer join.Answer, server string) (*tls.Config, error) {
+	if answer.CA == "" {
+		return nil, nil //nolint:nilnil // no TLS is no failure
+	}
+	return answer.Trust(server)
+}
+
+// bearer shows a token with every request.
+type bearer struct {
+	token string
+	next  http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b bearer) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	request.Header.Set("Authorization", "Bearer "+b.token)
+	return b.next.RoundTrip(request)
+}
+
+// openStore opens the engine's store, with a cache on this host, and relays it to the processes of this machine.
+func (j *Joined) openStore(
+	ctx, life context.Context, o JoinedOptions, ask *asker,
+) (activities.Store, error) {
+	files, err := artifact.Open(filepath.Join(o.StateDir, "artifact-cache"))
+	if err != nil {
+		return nil, err
+	}
+	if err := files.RestoreAll(ctx); err != nil {
+		return nil, err
+	}
+	behind := relay.Behind(o.Answer.API+artifactsPath, ask.client)
+	store := &cache{
+		files: files, behind: behind, most: cmp.Or(o.Cache, UsualCache), life: life, logger: o.Logger,
+	}
+	token := rand.Text()
+	server, err := relay.Listen(ctx, relay.Handler(relay.Served{
+		Store: store, Board: behind, Parameters: behind.Server(),
+	}, o.Logger), token, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	j.onClose(func(context.Context) error { return server.Close() })
+	j.relayed.Go(func() {
+		if err := server.Serve(); err != nil {
+			o.Logger.ErrorContext(life, "artifacts are relayed no more", "error", err)
+		}
+	})
+	j.Ports.Store, j.Ports.ArtifactsURL, j.Ports.ServerURL = store, server.URL(), server.URL()
+	return store, nil
+}
+
+// dialTemporal connects to Temporal with the rights of a host.
+func (j *Joined) dialTemporal(ctx context.Context, o JoinedOptions, store activities.Store) error {
+	name, _, err := net.SplitHostPort(o.Answer.Temporal)
+	if err != nil {
+		return fmt.Errorf("the server said that Temporal is at %q: %w", o.Answer.Temporal, err)
+	}
+	trust, err := trustIn(o.Answer, name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialWait)
+	defer cancel()
+	temporal, err := client.DialContext(ctx, client.Options{
+		HostPort: o.Answer.Temporal, Namespace: o.Answer.Namespace, Logger: sdklog.NewStructuredLogger(o.Logger),
+		Identity:          "spillway agent of " + o.Answer.Host,
+		ExternalStorage:   artifact.Offload(store, artifact.OffloadThreshold),
+		Credentials:       client.NewAPIKeyStaticCredentials(o.Answer.Token),
+		ConnectionOptions: client.ConnectionOptions{TLS: trust, TLSDisabled: trust == nil},
+	})
+	if err != nil {
+		return fmt.Errorf("connect to Temporal at %s: %w", o.Answer.Temporal, err)
+	}
+	j.onClose(func(context.Context) error { temporal.Close(); return nil })
+	j.Ports.Temporal = temporal
+	return nil
+}
+
+// InboxPrefix begins the subjects on which NATS answers a host: others cannot read them.
+func InboxPrefix(host string) string { return "_INBOX_host_" + host }
+
+// dialNATS connects to NATS with the rights of a host.
+func (j *Joined) dialNATS(o JoinedOptions) (jetstream.JetStream, error) {
+	at := o.Answer.NATS
+	if len(at) == 0 {
+		return nil, errors.New("the server did not say where NATS is")
+	}
+	contact := func(lost error) {
+		if o.Contact != nil && !j.closing.Load() {
+			o.Contact(lost)
+		}
+	}
+	options := []nats.Option{
+		nats.Name("spillway agent of " + o.Answer.Host), nats.UserInfo(o.Answer.NATSUser, o.Answer.Token),
+		nats.CustomInboxPrefix(InboxPrefix(o.Answer.Host)), nats.Timeout(dialWait),
+		nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.IgnoreAuthErrorAbort(),
+		nats.PingInterval(quietWait / 3), nats.MaxPingsOutstanding(2),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			contact(cmp.Or(err, errors.New("it has closed the connection")))
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { contact(nil) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			o.Logger.Warn("nats", "error", err)
+		}),
+	}
+	if o.Answer.CA != "" {
+		server, err := url.Parse(at[0])
+		if err != nil {
+			return nil, fmt.Errorf("the server said that NATS is at %q, which is no URL", at[0])
+		}
+		trust, err := o.Answer.Trust(server.Hostname())
+		if err != nil {
+			return nil, err
+		}
+		trust.NextProtos = []string{join.Protocol}
+		options = append(options, nats.Secure(trust), nats.TLSHandshakeFirst())
+	}
+	connection, err := nats.Connect(strings.Join(at, ","), options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS at %s: %w", at[0], err)
+	}
+	j.onClose(func(context.Context) error { connection.Close(); return nil })
+	stream, err := jetstream.New(connection)
+	if err != nil {
+		return nil, fmt.Errorf("open JetStream: %w", err)
+	}
+	return stream, nil
+}
