@@ -24,6 +24,8 @@ type machine struct {
 	copyRate float64
 	// call is what each call of a part takes besides its work, in seconds.
 	call float64
+	// written is how fast checkpoints get to the disk, in bytes a second; 0 is not known.
+	written float64
 	// seen is what is known of CUDA devices, by ID.
 	seen map[string]exec.Surveyed
 }
