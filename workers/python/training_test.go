@@ -3,6 +3,7 @@ package python_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -176,8 +177,9 @@ func TestTrainersReportAndGoOnWithThreeLines(t *testing.T) {
 					t.Errorf("%s is told %t, and %v", metric, told, value)
 				}
 			}
-			if want := plainly(t, python2, path, c.plain); whole.values[c.evaluated] != want {
-				t.Errorf("%s is %v, and %v without Spillway", c.evaluated, whole.values[c.evaluated], want)
+			got, err := strconv.ParseFloat(fmt.Sprint(whole.values[c.evaluated]), 64)
+			if want := plainly(t, python2, path, c.plain); err != nil || got != want {
+				t.Errorf("%s is %v (%v), and %v without Spillway", c.evaluated, got, err, want)
 			}
 			first := train(t, store, 1, activities.Ref{}, python2, "-B", path)
 			if len(first.kept) == 0 || first.err == nil || len(first.values) > 0 {

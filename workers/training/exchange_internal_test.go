@@ -149,7 +149,8 @@ type exchanging struct {
 	synthetic
 	exchange exec.Exchange
 	asked    *int
-	refuses  error
+	refuses  error // replicas
+	fails    error // to exchange
 }
 
 func (e exchanging) Distributes(context.Context) error { return e.refuses }
@@ -160,7 +161,7 @@ func (e exchanging) Exchange(_ context.Context, devices []exec.Device) (exec.Exc
 	}
 	found := e.exchange
 	found.Ranks = len(devices)
-	return found, nil
+	return found, e.fails
 }
 
 // processorsOf are so many CPUs of this process.
@@ -333,6 +334,7 @@ func TestReplicasAreNotChosenSilently(t *testing.T) {
 	normed.statistics = "norm1"
 	old := able
 	old.refuses = refused("torch is too old; install another")
+	cut := exchanging{synthetic: chain, fails: refused("nobody answers")}
 	for name, c := range map[string]struct {
 		executor exec.Executor
 		compile  bool
@@ -343,6 +345,7 @@ func TestReplicasAreNotChosenSilently(t *testing.T) {
 		"statistics":       {normed, false, 1, "no replicas: norm1 computes statistics"},
 		"an old torch":     {old, false, 1, "no replicas: replicas cannot be trained here"},
 		"another executor": {chain, false, 1, "no replicas: replicas cannot be trained here"},
+		"a cut connection": {cut, false, 1, "there is one device, or one operation"},
 		"a compiler":       {able, true, 1, "no replicas: of what is compiled there are replicas only where"},
 	} {
 		job := Job{

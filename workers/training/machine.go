@@ -1,6 +1,7 @@
 package training
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"slices"
@@ -33,6 +34,34 @@ func measureMachine(processes bool) machine {
 		m.call = roundTrip()
 	}
 	return m
+}
+
+// writeRate is how fast files in a directory get to the disk, in bytes a second, by the slowest of two; 0 where that
+// cannot be tried.
+func writeRate(directory string) float64 {
+	if directory == "" {
+		return 0
+	}
+	file, err := os.CreateTemp(directory, ".rate.unfinished-")
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = errors.Join(file.Close(), os.Remove(file.Name())) }()
+	text, least := make([]byte, copiedBytes), 0.0
+	for i := range text { // a file system may keep no zeros
+		text[i] = byte(i * 2654435761 >> 8)
+	}
+	for n := range 2 {
+		started := time.Now()
+		_, err := file.WriteAt(text, int64(n)*copiedBytes)
+		if err = errors.Join(err, file.Sync()); err != nil {
+			return 0
+		}
+		if rate := copiedBytes / max(time.Since(started).Seconds(), 1e-6); n == 0 || rate < least {
+			least = rate
+		}
+	}
+	return least
 }
 
 // roundTrip is the median time of a byte through a pipe to another thread, and back, in seconds; 0 where there are no

@@ -171,6 +171,7 @@ func measured(ctx context.Context, job Job, ways []way) (setup, prober, error) {
 	s.model, s.least = p.model, p.least
 	s.learn()
 	s.machine = measureMachine(p.model.base > 0)
+	s.machine.written = writeRate(job.Directory)
 	if room, known := availableMemory(os.DirFS("/")); known {
 		s.host = float64(max(room, 1))
 	}
@@ -477,12 +478,15 @@ func (c choice) training(s setup, job Job) predictor.Training {
 	for _, o := range c.others {
 		t.Alternatives = append(t.Alternatives, o.alternative(c.whyNot(o, job)))
 	}
+	if len(t.Alternatives) > mostAlternatives {
+		slices.SortStableFunc(t.Alternatives, func(a, b predictor.TrainingAlternative) int {
+			return cmp.Compare(a.StepSeconds, b.StepSeconds)
+		})
+		t.Alternatives = t.Alternatives[:mostAlternatives]
+	}
 	slices.SortStableFunc(t.Alternatives, func(a, b predictor.TrainingAlternative) int {
 		return cmp.Or(cmp.Compare(a.Replicas, b.Replicas), cmp.Compare(a.Partitions, b.Partitions))
 	})
-	if len(t.Alternatives) > mostAlternatives {
-		t.Alternatives = t.Alternatives[:mostAlternatives]
-	}
 	return t
 }
 
@@ -501,7 +505,7 @@ func (c choice) whyNot(o candidate, job Job) string {
 	}
 }
 
-// mostAlternatives bounds those that a report tells.
+// mostAlternatives bounds those that a report tells: the fastest.
 const mostAlternatives = 32
 
 // moreOf says what one candidate has more of than another.

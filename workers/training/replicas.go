@@ -241,7 +241,13 @@ func (s *setup) chooseAmong(ctx context.Context, job Job, ways []way) (choice, e
 	}
 	at := slices.IndexFunc(ways, func(w way) bool { return w.replicas() == c.best.count() })
 	if err := s.exchanging(ctx, job, ways[at]); err != nil {
-		return choice{}, err
+		if ctx.Err() != nil {
+			return choice{}, context.Cause(ctx)
+		}
+		if job.Logger != nil {
+			job.Logger.WarnContext(ctx, "what replicas exchange cannot be measured, so that there are none", "error", err)
+		}
+		ways = ways[:1]
 	}
 	return s.choose(ctx, job, ways)
 }

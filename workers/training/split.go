@@ -24,6 +24,8 @@ type machine struct {
 	copyRate float64
 	// call is what each call of a part takes besides its work, in seconds.
 	call float64
+	// written is how fast checkpoints get to the disk, in bytes a second; 0 is not known.
+	written float64
 	// seen is what is known of CUDA devices, by ID.
 	seen map[string]exec.Surveyed
 }
@@ -429,8 +431,8 @@ func (s setup) part(ops []int, device exec.Device, at, parts, microBatches int, 
 }
 
 // slow has as many other replicas work beside the part as it does: those are at the same place of the same schedule, so
-// that beside n parts of its own replica, n (1 + others) + others work. That is 1 + c others times as long as alone, and
-// beside n parts 1 + n c' times as long as that, whose product is 1 + c (n (1 + others) + others).
+// that beside n parts of its own replica, n (1 + others) + others work. That is 1 + c others times as long as alone,
+// and beside n parts, 1 + n c' times as long as that: the product is 1 + c (n (1 + others) + others).
 func (p *part) slow(others int) {
 	if others < 1 {
 		return

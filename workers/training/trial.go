@@ -37,7 +37,7 @@ const (
 	// heapGrowth is by how much a process on CPUs holds more in the end than in its trial: the C library cannot use all
 	// that it was given back (see "Predictions" in the README of workers/exec).
 	heapGrowth = 1.03
-	// written is how fast a checkpoint is taken to be brought to the disk, in bytes a second.
+	// written is how fast a checkpoint is taken to be brought to the disk where that was not tried, in bytes a second.
 	written = 200e6
 )
 
@@ -98,7 +98,7 @@ func (s setup) trialSeconds(c candidate) float64 {
 	for _, p := range c.parts {
 		copied += p.copied
 	}
-	return (1+leastTriedSteps+1)*c.seconds + 2*copied/written
+	return (1+leastTriedSteps+1)*c.seconds + 2*copied/cmp.Or(s.machine.written, written)
 }
 
 // loadSeconds is what loading takes by what that of the unsplit model took: ranks load one after another.

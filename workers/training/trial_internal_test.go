@@ -3,6 +3,8 @@ package training
 import (
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -114,6 +116,28 @@ func drawCandidates(t *rapid.T) []candidate {
 		all = append(all, priced(1, 1, 1, 1, 100))
 	}
 	return all
+}
+
+func TestADiskThatIsFastLetsMoreBeTried(t *testing.T) {
+	t.Parallel()
+	directory := t.TempDir()
+	if rate := writeRate(directory); rate <= 0 {
+		t.Fatalf("a directory takes %v bytes a second", rate)
+	}
+	if left, err := os.ReadDir(directory); err != nil || len(left) > 0 {
+		t.Errorf("it has %v, %v", left, err)
+	}
+	if got := writeRate(filepath.Join(t.TempDir(), "missing")); got != 0 {
+		t.Errorf("one that is not there takes %v", got)
+	}
+	c := choiceOf(priced(1, 1, 1, 0, math.Inf(1)))
+	c.best.parts[0].copied = 10 * written // 20 s of a budget of 20
+	if tried, _ := (setup{}).contenders(c, 100); len(tried) != 0 {
+		t.Errorf("on a disk of the usual rate, %v is tried", names(tried))
+	}
+	if tried, _ := (setup{machine: machine{written: 10 * written}}).contenders(c, 100); len(tried) != 1 {
+		t.Error("on one that is ten times as fast, nothing is tried")
+	}
 }
 
 func TestTrialsNeverTakeMoreThanTheirShare(t *testing.T) {
