@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,7 +26,7 @@ func answering(
 	t *testing.T, answer func(bearer string, request join.Request) (status int, body any),
 ) (server *httptest.Server, token *join.Token) {
 	t.Helper()
-	server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request join.Request
 		if err := json.NewDecoder(r.Body).Decode(&request); err != nil || r.URL.Path != join.Path {
 			t.Errorf("%s was asked, %v", r.URL.Path, err)
@@ -34,6 +35,8 @@ func answering(
 		w.WriteHeader(status)
 		_ = json.NewEncoder(w).Encode(body)
 	}))
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // of handshakes that shall fail
+	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server, &join.Token{Authority: sha256.Sum256(server.Certificate().Raw), Secret: secret}
 }
