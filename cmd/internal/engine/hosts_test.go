@@ -137,7 +137,11 @@ func (e *testEngine) attempts(run string) []timeline.Attempt {
 func (e *testEngine) began(run, host string, number int) (found timeline.Attempt) {
 	e.t.Helper()
 	e.until(fmt.Sprintf("attempt %d of run %s goes on at host %s", number, run, host), func() bool {
-		for _, one := range e.attempts(run) {
+		all, err := e.client.Attempts(e.t.Context(), web.AttemptQuery{Run: run, Limit: 1000})
+		if err != nil {
+			return false // its event is taken, and it has not started yet
+		}
+		for _, one := range all {
 			if one.Host == host && one.Number == number && one.Outcome == "" && !one.StartedAt.IsZero() {
 				found = one
 				return true
