@@ -10,9 +10,12 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -23,6 +26,10 @@ type Leases struct {
 	bucket jetstream.KeyValue
 	plain  *regexp.Regexp
 	logger *slog.Logger
+
+	mu   sync.Mutex
+	last []predictor.Host // of the last answer; guarded by mu
+	at   time.Time        // when that came; guarded by mu
 }
 
 // leased is a host as the bucket holds it.
@@ -67,10 +74,34 @@ func (l *Leases) DropHost(ctx context.Context, id string) error {
 	return nil
 }
 
-// Hosts returns the hosts whose lease is valid now, sorted by ID. A description that cannot be read is left out with a
-// debug log line.
+const (
+	// hostsWait bounds one look at the bucket.
+	hostsWait = 2 * time.Second
+	// hostsKept is for how long the hosts of the last answer count where none comes: a cluster elects within it who leads
+	// the bucket, and until it has no host can renew its lease.
+	hostsKept = 15 * time.Second
+)
+
+// Hosts returns the hosts whose lease is valid now, sorted by ID; where nobody answers for the bucket, those of the
+// last answer, if that is not older than fifteen seconds. A description that cannot be read is left out with a debug
+// log line.
 func (l *Leases) Hosts(ctx context.Context) ([]predictor.Host, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	asked := time.Now()
+	hosts, err := l.look(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.last, l.at = slices.Clone(hosts), asked
+	case streams.IsAway(err) && ctx.Err() == nil && asked.Sub(l.at) < hostsKept:
+		return slices.Clone(l.last), nil
+	}
+	return hosts, err
+}
+
+// look reads the bucket.
+func (l *Leases) look(ctx context.Context) ([]predictor.Host, error) {
+	ctx, cancel := context.WithTimeout(ctx, hostsWait)
 	defer cancel()
 	watcher, err := l.bucket.WatchAll(ctx, jetstream.IgnoreDeletes())
 	if err != nil {

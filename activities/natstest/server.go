@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ type Server struct {
 	tb      testing.TB
 	dir     string
 	port    int
+	leaf    []*url.URL // of which servers it is a leaf node; nil for none
 	running *server.Server
 	users   users
 }
@@ -116,6 +118,25 @@ func StartOn(tb testing.TB, dir string) *Server {
 	return s
 }
 
+// StartBefore returns a server that keeps nothing, and lets builds in before a cluster, until the test ends.
+func StartBefore(tb testing.TB, cluster *Cluster) *Server {
+	tb.Helper()
+	s := &Server{tb: tb, port: server.RANDOM_PORT, users: users{known: map[string]user{}}}
+	for _, n := range cluster.nodes {
+		s.leaf = append(s.leaf, &url.URL{
+			Scheme: "nats", Host: hostPort(n.LeafPort), User: url.UserPassword(n.User, n.Password),
+		})
+	}
+	s.Restart()
+	tb.Cleanup(s.Stop)
+	for deadline := time.Now().Add(Patience); s.running.NumLeafNodes() == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.Fatal("the server is no leaf node of the cluster")
+		}
+	}
+	return s
+}
+
 // Restart starts a server that was stopped.
 func (s *Server) Restart() {
 	s.tb.Helper()
@@ -130,7 +151,7 @@ func (s *Server) Restart() {
 			s.tb.Fatalf("NATS is not ready; the port that it had is %d", s.port)
 		}
 	}
-	proxy := natsaccess.New(running, nil)
+	proxy := natsaccess.New(running, &natsaccess.Options{Instance: s.instance()})
 	s.users.mu.Lock()
 	s.users.proxy = proxy
 	for name, known := range s.users.known {
@@ -145,16 +166,28 @@ func (s *Server) Restart() {
 	s.port = running.Addr().(*net.TCPAddr).Port
 }
 
+// instance tells the proxies before a cluster apart.
+func (s *Server) instance() string {
+	if s.leaf == nil {
+		return ""
+	}
+	return strings.ToLower(rand.Text())
+}
+
 // portPatience is for how long a server may have no port. One that is stopped leaves its own to whoever asks the system
 // for any, and a server that cannot have it neither tries again nor says so.
 const portPatience = 3 * time.Second
 
 func (s *Server) start() *server.Server {
 	s.tb.Helper()
-	running, err := server.NewServer(&server.Options{
+	options := &server.Options{
 		Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true,
 		CustomClientAuthentication: &s.users, JetStreamMaxStore: 8 << 30, JetStreamMaxMemory: 256 << 20,
-	})
+	}
+	if s.leaf != nil {
+		natsaccess.Join(options, server.RemoteLeafOpts{URLs: s.leaf})
+	}
+	running, err := server.NewServer(options)
 	if err != nil {
 		s.tb.Fatal(err)
 	}

@@ -88,6 +88,44 @@ func IsTooFast(err error) bool {
 	return err != nil && strings.Contains(err.Error(), wire.TooFast)
 }
 
+// IsAway reports whether err says that nobody answered for a stream: its servers are away, or elect who leads it, which
+// takes a cluster some seconds. Who waits and tries again succeeds; what was asked may have been done all the same.
+func IsAway(err error) bool {
+	if refused, is := errors.AsType[*jetstream.APIError](err); is {
+		return refused.Code == codeUnavailable
+	}
+	for _, away := range []error{
+		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse,
+		jetstream.ErrNoHeartbeat, nats.ErrConnectionReconnecting, nats.ErrDisconnected,
+	} {
+		if errors.Is(err, away) {
+			return true
+		}
+	}
+	return false
+}
+
+// codeUnavailable is HTTP's "Service Unavailable".
+const codeUnavailable = 503
+
+// tryFor bounds one of the tries of Persistently.
+const tryFor = 3 * time.Second
+
+// Persistently asks the server for something, and again, ever later, while nobody answers, until limit has passed or
+// ctx ends. What is asked for must do no harm when it is done twice, as to publish a message with an ID does none.
+func Persistently(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for pause := retryLeast; ; pause = min(2*pause, retryMost) {
+		trying, done := context.WithTimeout(ctx, tryFor)
+		err := ask(trying)
+		done()
+		if err == nil || !IsAway(err) || !wait.For(ctx, pause) {
+			return err
+		}
+	}
+}
+
 // retryLeast and retryMost bound the wait before something is asked again that came too fast.
 const (
 	retryLeast = 50 * time.Millisecond

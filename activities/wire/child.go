@@ -27,6 +27,8 @@ const (
 	// the password of its build.
 	TemporalEnvironment = "SPILLWAY_TEMPORAL"
 	NATSEnvironment     = "SPILLWAY_NATS"
+	// NamespaceEnvironment is where in Temporal runs are; unset means "default".
+	NamespaceEnvironment = "SPILLWAY_NAMESPACE"
 	// BuildEnvironment is the digest of the binary, as the engine computed it.
 	BuildEnvironment = "SPILLWAY_BUILD"
 	// EnforcedEnvironment is "1" when the kernel holds a child to its grant, so that its runtime need not.

@@ -236,6 +236,7 @@ func plainMessages() map[string]any {
 				HostPerHour: quantity.USD / 5, HostCapacity: size, FunctionPerGiBSecond: 16_666_667,
 				FunctionPerRequest: 200_000,
 			},
+			Attributes: true,
 		},
 		"reserve":  &wire.Reserve{Task: "score-17", Least: 1_000, Want: 2_000, Waits: true, Unlimited: true},
 		"reserved": &wire.Reserved{Unlimited: true, Amount: 2_000, Budget: quantity.USD, Spent: 77_664},

@@ -42,6 +42,8 @@ type RunOptions struct {
 	Window int `json:"window,omitempty"`
 	// Prices are those in force when the run was started; nil when nobody said. The starter sets it.
 	Prices *Prices `json:"prices,omitempty"`
+	// Attributes says that the run bears search attributes at Temporal, and keeps them up to date. The starter sets it.
+	Attributes bool `json:"attributes,omitempty"`
 }
 
 // Resumption is where a task of a run had come to that did not finish it.

@@ -121,6 +121,7 @@ func connect(
 	defer cancel()
 	temporal, err := client.DialContext(dialing, client.Options{
 		HostPort:        getenv(wire.TemporalEnvironment),
+		Namespace:       getenv(wire.NamespaceEnvironment),
 		Logger:          sdklog.NewStructuredLogger(logger),
 		ExternalStorage: artifact.Offload(store, artifact.OffloadThreshold),
 	})

@@ -159,6 +159,10 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 			return nil, err
 		}
 	}
+	if endErr := r.attribute(ctx, StateAttribute.ValueSet(string(stateOf(err))),
+		CostAttribute.ValueSet(r.account.Spent().USD())); endErr != nil {
+		return nil, endErr
+	}
 	if endErr := i.end(ctx, started, result, err); endErr != nil {
 		return nil, endErr
 	}
@@ -319,6 +323,9 @@ func (r *run) answerUpdates(ctx workflow.Context, ports Ports) error {
 		func(ctx workflow.Context, goal predictor.Goal) (predictor.Goal, error) {
 			r.goal = goal
 			r.account.SetLimit(goal.Budget)
+			if err := r.attribute(ctx, GoalAttribute.ValueSet(goalText(goal))); err != nil {
+				return goal, err
+			}
 			if ports.Tell != nil && !workflow.IsReplaying(ctx) {
 				ports.Tell(predictor.GoalChanged{Run: r.id, Goal: goal, At: workflow.Now(ctx)})
 			}

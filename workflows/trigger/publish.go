@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows/runs"
@@ -74,8 +75,12 @@ func (t *Trigger) Publish(
 	message := &nats.Msg{Subject: e.subject, Header: e.header, Data: e.body}
 	// The subject is part of the message ID, since JetStream drops an ID that it has seen on any subject, and events for
 	// two pipelines may share one.
-	stored, err := t.js.PublishMsg(ctx, message, jetstream.WithMsgID(e.subject+" "+id),
-		jetstream.WithExpectStream(wire.EventStream))
+	var stored *jetstream.PubAck
+	err = streams.Persistently(ctx, publishLimit, func(ctx context.Context) (err error) {
+		stored, err = t.js.PublishMsg(ctx, message, jetstream.WithMsgID(e.subject+" "+id),
+			jetstream.WithExpectStream(wire.EventStream))
+		return err
+	})
 	if err != nil {
 		return "", "", fmt.Errorf("publish event %s on %s: %w", id, e.subject, err)
 	}
@@ -124,6 +129,10 @@ func (t *Trigger) CheckInput(ctx context.Context, pipeline string, body []byte) 
 	}
 	return nil
 }
+
+// publishLimit is for how long Publish waits for servers that elect who leads the stream, and far less than the server
+// knows the event's ID again.
+const publishLimit = 15 * time.Second
 
 // doorCheckLimit is for how long Publish waits for the pipeline's own check of the input.
 const doorCheckLimit = 15 * time.Second

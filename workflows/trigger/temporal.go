@@ -20,24 +20,45 @@ import (
 
 // temporalStarter is the Starter of production.
 type temporalStarter struct {
-	client client.Client
-	window int
-	prices *wire.Prices
+	client  client.Client
+	options StarterOptions
 }
 
-// NewTemporalStarter returns the Starter that starts runs as Temporal workflows, with window tasks of one stage in
-// flight at first; 0 leaves that to the process that runs the workflow. Prices are those that runs reckon with before
-// they know better; nil when they are not known. It does not close the client.
-func NewTemporalStarter(c client.Client, window int, prices *wire.Prices) Starter {
-	return temporalStarter{client: c, window: window, prices: prices}
+// StarterOptions say how a Starter starts runs.
+type StarterOptions struct {
+	// Window is how many tasks of one stage are in flight at first; 0 leaves that to the process that runs the workflow.
+	Window int
+	// Prices are those that runs reckon with before they know better; nil when they are not known.
+	Prices *wire.Prices
+	// Attributes says that the namespace has the search attributes of runs.
+	Attributes bool
+}
+
+// NewTemporalStarter returns the Starter that starts runs as Temporal workflows. It does not close the client.
+func NewTemporalStarter(c client.Client, options StarterOptions) Starter {
+	return temporalStarter{client: c, options: options}
 }
 
 // Start implements Starter. A workflow ID that exists, running or closed, is refused by Temporal itself, which is what
 // makes a run start exactly once; the refusal is asked for as an error, since only so does the client tell a new run
 // from one that existed.
 func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
-	start.Options.Version, start.Options.Window, start.Options.Prices = min(start.Version, wire.WorkflowVersion), s.window,
-		s.prices
+	start.Options.Version, start.Options.Window, start.Options.Prices = min(start.Version, wire.WorkflowVersion),
+		s.options.Window, s.options.Prices
+	started, err := s.start(ctx, start, s.options.Attributes)
+	if invalid := (*serviceerror.InvalidArgument)(nil); s.options.Attributes && errors.As(err, &invalid) {
+		// Of attributes that were just made, or were removed, a frontend may know nothing.
+		return s.start(ctx, start, false)
+	}
+	return started, err
+}
+
+// start starts a run, with its search attributes where it is to bear any.
+func (s temporalStarter) start(ctx context.Context, start Start, attributes bool) (bool, error) {
+	var search temporal.SearchAttributes
+	if start.Options.Attributes = attributes; attributes {
+		search = runs.Attributes(start.Pipeline, start.Goal)
+	}
 	_, err := s.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                                       start.Run,
 		TaskQueue:                                start.TaskQueue,
@@ -52,8 +73,9 @@ func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
 			runs.OptionsMemo:  start.Options,
 			runs.InputMemo:    inputDigest(start.Input),
 		},
-		StaticSummary: summary(start),
-		Priority:      temporal.Priority{FairnessKey: start.Pipeline},
+		TypedSearchAttributes: search,
+		StaticSummary:         summary(start),
+		Priority:              temporal.Priority{FairnessKey: start.Pipeline},
 	}, start.Pipeline, start.Input)
 	var exists *serviceerror.WorkflowExecutionAlreadyStarted
 	var invalid *serviceerror.InvalidArgument

@@ -77,7 +77,7 @@ func (a *account) consumers() []consumer {
 	return all
 }
 
-func (a *account) consumerPrefix() string { return a.kind.name + "-" + strconv.Itoa(a.number) + "-" }
+func (a *account) consumerPrefix() string { return a.kind.name + "-" + a.name + "-" }
 
 // has says whether the tenant of the account may have the consumer.
 func (a *account) has(c consumer) bool {

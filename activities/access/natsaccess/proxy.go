@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +34,10 @@ const barredFor = 10 * time.Second
 type Options struct {
 	// Genuine says whether a message on a subject of results is one that the engine signed. Nil takes every one.
 	Genuine func(subject string, header nats.Header, data []byte) bool
+	// Instance tells the consumers and answers of this proxy's tenants from those of other proxies before the same
+	// streams, where its server is a leaf node: a token of letters and digits. Empty where the streams are the server's
+	// own.
+	Instance string
 	// Logger is told of tenants that send more than they may. Nil discards.
 	Logger *slog.Logger
 }
@@ -230,7 +235,8 @@ func (p *Proxy) disconnect(a *account) {
 // tenant that is gone is the next one's.
 type account struct {
 	number int
-	kind   *kind // of the tenants that it may be of
+	kind   *kind  // of the tenants that it may be of
+	name   string // of the account among those of all proxies: its number, behind the instance where there is one
 	nats   *natsserver.Account
 	left   string // the tenant of which it may still hold consumers: only that one may have it as it is; empty for none
 }
@@ -250,7 +256,10 @@ func (p *Proxy) take(k *kind, fits func(*account) bool) *account {
 
 // newAccount makes an account. The caller holds admitting.
 func (p *Proxy) newAccount(k *kind) (*account, error) {
-	a := &account{number: p.made, kind: k}
+	a := &account{number: p.made, kind: k, name: strconv.Itoa(p.made)}
+	if p.options.Instance != "" {
+		a.name = p.options.Instance + "-" + a.name
+	}
 	p.made++
 	a.nats, _ = p.server.LookupOrRegisterAccount(fmt.Sprintf("%s-%d", k.name, a.number))
 	engine := p.server.GlobalAccount()

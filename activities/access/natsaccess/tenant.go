@@ -22,7 +22,7 @@ const (
 	// answerPrefix begins the subjects that NATS makes up for answers to another account. No client can have its answers
 	// sent there by itself.
 	answerPrefix = "_R_."
-	// inbox begins the subjects on which the proxy takes the answers; behind it are the number of the account and what
+	// inbox begins the subjects on which the proxy takes the answers; behind it are the name of the account and what
 	// stands behind answerPrefix.
 	inbox = "spillway.answers."
 	// unserved begins subjects of the engine's account to which nobody subscribes.
@@ -147,7 +147,11 @@ func (t *tenant) connect() (err error) {
 	}
 	_, errAnswers := t.connection.Subscribe(t.account.answers()+">", t.answer)
 	err = errors.Join(err, errAnswers)
-	for _, consumer := range t.account.consumers() {
+	consumers := t.account.consumers()
+	if t.proxy.options.Instance != "" {
+		consumers = nil // the others end the connection of a leaf node that wants to hear requests of JetStream
+	}
+	for _, consumer := range consumers {
 		_, errCount := t.connection.Subscribe(nextMessage+consumer.stream+"."+consumer.name, t.count)
 		err = errors.Join(err, errCount)
 	}
@@ -168,7 +172,7 @@ func (t *tenant) close() {
 
 // requests begins the subjects on which the account's requests come, and answers those on which their answers do.
 func (a *account) requests() string { return prefix + strconv.Itoa(a.number) + "." }
-func (a *account) answers() string  { return inbox + strconv.Itoa(a.number) + "." }
+func (a *account) answers() string  { return inbox + a.name + "." }
 
 // troubled is called where more of the tenant has come than can wait; what came then is lost.
 func (t *tenant) troubled(_ *nats.Conn, _ *nats.Subscription, err error) {

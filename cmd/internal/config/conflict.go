@@ -38,6 +38,7 @@ var rules = []rule{
 	needs("temporal-tls-server-name", "temporal-address"),
 	needs("temporal-tls-certificate", "temporal-tls-key"),
 	needs("temporal-tls-key", "temporal-tls-certificate"),
+	needs("nats-leaf-url", "nats-url"),
 	needs("nats-credentials", "nats-url"),
 	needs("nats-replicas", "nats-url"),
 	needs("nats-tls-ca", "nats-url"),

@@ -103,7 +103,7 @@ func TestWhoHasACredentialConnectsToNATS(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, connect := range map[string]func() (*nats.Conn, error){
-		"this process": func() (*nats.Conn, error) { return nats.Connect("", nats.InProcessServer(s.NATSInProcess())) },
+		"this process": func() (*nats.Conn, error) { return s.ConnectNATS("test") },
 		"a build": func() (*nats.Conn, error) {
 			return nats.Connect(forBuild.String())
 		},

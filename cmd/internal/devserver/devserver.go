@@ -1,4 +1,6 @@
-// Package devserver runs a real Temporal server with its web UI and a real NATS JetStream server inside this process.
+// Package devserver runs a real Temporal server with its web UI and a real NATS JetStream server inside this process,
+// or only one of them, or none, where an engine uses those of somebody else. The state directory is locked, and has its
+// credentials, in any case.
 //
 // Everything listens on 127.0.0.1 only and keeps its state under one directory, so a server that is started again on
 // that directory goes on where the last one stopped, however it stopped:
@@ -23,10 +25,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.temporal.io/sdk/client"
 	"google.golang.org/grpc"
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/external"
 )
 
 // loopback is the only address that anything here listens on.
@@ -59,6 +63,13 @@ type Options struct {
 	NATSPort int
 	// NoUI leaves the web UI out.
 	NoUI bool
+	// NoTemporal leaves Temporal out, and its web UI: another one is used.
+	NoTemporal bool
+	// NoNATS leaves NATS out: another one is used.
+	NoNATS bool
+	// Front makes NATS one that keeps nothing: it lets builds in, and hands what they may ask on to the servers that it is
+	// a leaf node of. Nil has it keep what is published.
+	Front *external.Leaf
 	// SyncAlways flushes every write of NATS and of SQLite to the disk before it is acknowledged. Without it, a killed
 	// process loses nothing, but a power cut may lose what was acknowledged last: the last transactions of Temporal and up
 	// to two minutes of NATS.
@@ -103,9 +114,9 @@ func (o Options) ports() []namedPort {
 type Server struct {
 	lock     *dirLock
 	keys     *access.Keys
-	nats     *natsServer
-	temporal *temporalServer
-	ui       *uiServer // nil when the UI is off
+	nats     *natsServer     // nil when another NATS is used
+	temporal *temporalServer // nil when another Temporal is used
+	ui       *uiServer       // nil when the UI is off
 
 	close  func() error
 	closed chan struct{}
@@ -143,13 +154,18 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	if s.keys, err = access.Open(o.Dir); err != nil {
 		return err
 	}
-	if !o.NoUI { // before what takes longer, so that a taken port is told at once
+	if !o.NoUI && !o.NoTemporal { // before what takes longer, so that a taken port is told at once
 		if s.ui, err = listenUI(ctx, o); err != nil {
 			return err
 		}
 	}
-	if s.nats, err = startNATS(ctx, o, s.keys); err != nil {
-		return err
+	if !o.NoNATS {
+		if s.nats, err = startNATS(ctx, o, s.keys); err != nil {
+			return err
+		}
+	}
+	if o.NoTemporal {
+		return nil
 	}
 	if s.temporal, err = startTemporal(ctx, o, gate{s.keys}); err != nil {
 		return err
@@ -166,8 +182,23 @@ func (s *Server) start(ctx context.Context, o Options) error {
 // Keys are the credentials of the state directory.
 func (s *Server) Keys() *access.Keys { return s.keys }
 
+// Namespace is where runs are.
+func (s *Server) Namespace() string { return Namespace }
+
+// Retention is for how long closed runs are kept.
+func (s *Server) Retention() time.Duration { return Retention }
+
+// TemporalOptions are how Temporal's SDK connects as the owner. They lack a logger.
+func (s *Server) TemporalOptions() client.Options {
+	return client.Options{
+		HostPort: s.temporal.address, Namespace: Namespace,
+		Credentials:       client.NewAPIKeyStaticCredentials(s.keys.Token()),
+		ConnectionOptions: client.ConnectionOptions{TLSDisabled: true}, // it does not leave this machine
+	}
+}
+
 // DialTemporal connects to Temporal's gRPC frontend with all rights, for requests as they come; the caller closes the
-// connection. Temporal's SDK connects with the owner's token as its API key, and without TLS.
+// connection.
 func (s *Server) DialTemporal() (*grpc.ClientConn, error) {
 	return gate{s.keys}.dial(s.temporal.address)
 }
@@ -187,9 +218,17 @@ func (s *Server) UIURL() string {
 // the owner's token, or what AdmitBuild has given them.
 func (s *Server) NATSURL() string { return s.nats.url }
 
+// ErrNoFront says that builds cannot be let into a NATS that is not here.
+var ErrNoFront = errors.New("workers of builds and other hosts reach the NATS of --nats-url only through this " +
+	"process, as a leaf node of it: give the URL where its servers take leaf nodes with --nats-leaf-url")
+
 // AdmitBuild lets the workflow worker of a build connect to NATS until release is called, and returns the address for
-// it, which holds its password. It may do what wire.BuildSubjects and wire.CheckTold say.
+// it, which holds its password. It may do what wire.BuildSubjects and wire.CheckTold say. It returns ErrNoFront where
+// there is nothing in which to let it.
 func (s *Server) AdmitBuild(app wire.App, build string) (address *url.URL, release func(), err error) {
+	if s.nats == nil {
+		return nil, nil, ErrNoFront
+	}
 	address, err = url.Parse(s.nats.url)
 	if err != nil {
 		return nil, nil, fmt.Errorf("address of nats: %w", err)
@@ -202,36 +241,56 @@ func (s *Server) AdmitBuild(app wire.App, build string) (address *url.URL, relea
 
 // HostsIn has hosts come in to NATS that are admitted, of which shows says whether they have shown that they are who
 // they say.
-func (s *Server) HostsIn(shows func(host, shown string) bool) { s.nats.clients.isHost.Store(&shows) }
+func (s *Server) HostsIn(shows func(host, shown string) bool) {
+	if s.nats != nil {
+		s.nats.clients.isHost.Store(&shows)
+	}
+}
+
+// HasNATS reports whether there is a NATS here, which lets builds and hosts in.
+func (s *Server) HasNATS() bool { return s.nats != nil }
 
 // AdmitHost lets a host that has joined connect to NATS until release is called, as wire.HostUserPrefix and its name.
 // It may do what wire.HostSubjects and wire.CheckHostTold say.
 func (s *Server) AdmitHost(host string) (release func(), err error) {
+	if s.nats == nil {
+		return nil, ErrNoFront
+	}
 	return s.nats.clients.proxy.Load().AdmitHost(host)
 }
 
-// NATSInProcess lets NATS clients in this process connect without a socket:
-//
-//	nc, err := nats.Connect("", nats.InProcessServer(s.NATSInProcess()))
-func (s *Server) NATSInProcess() nats.InProcessConnProvider { return s.nats.server }
+// ConnectNATS connects to NATS within this process, without a socket and with all rights, under a name that the server
+// shows; the caller closes the connection.
+func (s *Server) ConnectNATS(name string) (*nats.Conn, error) {
+	connection, err := nats.Connect("", nats.InProcessServer(s.nats.server), nats.MaxReconnects(-1), nats.Name(name),
+		nats.CustomInboxPrefix("_INBOX_engine")) // builds of earlier versions read _INBOX
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	return connection, nil
+}
 
 // ErrClosed is Check's answer once Close has been called.
 var ErrClosed = errors.New("the embedded servers are closed")
 
-// Check reports whether Temporal's frontend serves requests and NATS accepts connections. It waits no longer than ctx,
-// and a second at most for NATS. A service of Temporal's that has failed for good is reported for ever: the process
-// must be started again.
+// Check reports whether Temporal's frontend serves requests and NATS accepts connections, where they are here. It waits
+// no longer than ctx, and a second at most for NATS. A service of Temporal's that has failed for good is reported for
+// ever: the process must be started again.
 func (s *Server) Check(ctx context.Context) error {
 	select {
 	case <-s.closed:
 		return ErrClosed
 	default:
 	}
-	if err := s.temporal.check(ctx); err != nil {
-		return fmt.Errorf("check temporal at %s: %w", s.temporal.address, err)
+	if s.temporal != nil {
+		if err := s.temporal.check(ctx); err != nil {
+			return fmt.Errorf("check temporal at %s: %w", s.temporal.address, err)
+		}
 	}
-	if err := s.nats.check(ctx); err != nil {
-		return fmt.Errorf("check nats at %s: %w", s.nats.url, err)
+	if s.nats != nil {
+		if err := s.nats.check(ctx); err != nil {
+			return fmt.Errorf("check nats at %s: %w", s.nats.url, err)
+		}
 	}
 	return nil
 }

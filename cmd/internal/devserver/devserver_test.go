@@ -225,7 +225,7 @@ func wantMessages(t *testing.T, s *Server, want ...string) {
 // connect connects to NATS without a socket.
 func connect(t *testing.T, s *Server) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s.NATSInProcess()), nats.Timeout(patience))
+	nc, err := s.ConnectNATS("test")
 	if err != nil {
 		t.Fatalf("connect to nats in process: %v", err)
 	}

@@ -2,6 +2,7 @@ package devserver
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,6 +41,7 @@ type natsServer struct {
 	fatal   *fatality
 	logger  *slog.Logger
 
+	front     bool                       // it keeps nothing, and is a leaf node of others
 	store     natsserver.JetStreamConfig // of the open store
 	opening   sync.RWMutex               // held while the store is opened anew, and read while a stream is made
 	mu        sync.Mutex
@@ -58,7 +60,7 @@ func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, 
 	defer r.free()
 	storeDir := filepath.Join(o.Dir, "nats")
 	clients := &natsClients{keys: keys, logger: o.Logger}
-	s, err := natsserver.NewServer(&natsserver.Options{
+	options := &natsserver.Options{
 		ServerName: "spillway",
 		Host:       loopback,
 		Port:       r.port,
@@ -72,26 +74,45 @@ func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, 
 		MaxSubs:    maxSubscriptions,
 
 		CustomClientAuthentication: clients,
-	})
+	}
+	if o.Front != nil {
+		if err := lean(ctx, o.Front, options); err != nil {
+			return nil, err
+		}
+	}
+	s, err := natsserver.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("start nats in %s: %w", o.Dir, err)
 	}
-	n := &natsServer{server: s, clients: clients, fatal: &fatality{}, logger: o.Logger, stopping: make(chan struct{})}
+	n := &natsServer{
+		server: s, clients: clients, front: o.Front != nil, fatal: &fatality{}, logger: o.Logger,
+		stopping: make(chan struct{}),
+	}
 	s.SetLoggerV2(natsLog{o.Logger, n.fatal}, false, false, false)
 	r.handOver()
 	s.Start()
-	if err := n.ready(ctx, natsStartTimeout); err != nil {
+	if n.front {
+		err = n.join(ctx)
+	} else {
+		err = n.ready(ctx, natsStartTimeout)
+	}
+	if err != nil {
 		return n, fmt.Errorf("start nats in %s: %w", o.Dir, err)
 	}
 	n.url = s.ClientURL()
+	rights := &natsaccess.Options{Genuine: results.Signing{Public: keys.PublicKey()}.Genuine, Logger: o.Logger}
+	if n.front {
+		rights.Instance = strings.ToLower(rand.Text())
+	}
+	clients.proxy.Store(natsaccess.New(s, rights))
+	if n.front {
+		return n, nil
+	}
 	if err := writeContext(o.Dir, n.url, keys); err != nil {
 		return n, err
 	}
 	n.store = *s.JetStreamConfig()
 	n.store.StoreDir = storeDir
-	clients.proxy.Store(natsaccess.New(s, &natsaccess.Options{
-		Genuine: results.Signing{Public: keys.PublicKey()}.Genuine, Logger: o.Logger,
-	}))
 	n.damaged = n.shut()
 	if len(n.damaged) > 0 {
 		n.logger.ErrorContext(ctx, "nats cannot read streams that are on the disk; those that the engine needs are made "+
@@ -107,8 +128,12 @@ func (n *natsServer) check(ctx context.Context) error {
 	return n.ready(ctx, natsCheckTimeout)
 }
 
-// writes reports that the store is closed, or else the first stream that has failed to write.
+// writes reports that the store is closed, or else the first stream that has failed to write; of a server that keeps
+// nothing, that it has lost the others.
 func (n *natsServer) writes() error {
+	if n.front {
+		return n.joined()
+	}
 	if !n.server.JetStreamEnabled() {
 		return errors.New("its JetStream store is off; see the log for why, and look at the free space of the " +
 			"state directory")

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
@@ -55,7 +54,7 @@ func (h *held) activity(ctx context.Context) (activities.Ref, error) {
 func TestWhatTemporalKeepsBackFromAHistoryIsHeld(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{Dir: t.TempDir(), NoUI: true})
-	nc, err := nats.Connect("", nats.InProcessServer(s.NATSInProcess()))
+	nc, err := s.ConnectNATS("test")
 	if err != nil {
 		t.Fatal(err)
 	}

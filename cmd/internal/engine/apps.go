@@ -35,6 +35,8 @@ type apps struct {
 	logger  *slog.Logger
 	// before says since when things have not aged by more than that: see space.Collector.Before.
 	before func(age time.Duration) time.Time
+	// retention is for how long Temporal keeps closed runs.
+	retention time.Duration
 	//nolint:containedctx // workers live as long as the engine serves, not as long as the call that starts them
 	life context.Context
 

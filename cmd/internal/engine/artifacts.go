@@ -214,7 +214,7 @@ func TryArtifacts(ctx context.Context, location string) (notes []string, err err
 
 // startRelay serves artifacts, their board and a parameter server to processes of this machine, and returns its URL.
 func startRelay(ctx context.Context, base *base, relayed http.Handler) (string, error) {
-	server, err := relay.Listen(ctx, relayed, base.servers.Keys().ArtifactsToken(), base.logger)
+	server, err := relay.Listen(ctx, relayed, base.servers.own.Keys().ArtifactsToken(), base.logger)
 	if err != nil {
 		return "", err
 	}

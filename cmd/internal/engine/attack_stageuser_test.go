@@ -209,7 +209,7 @@ func TestAStateDirectoryThatTheUserOfStagesCannotReachIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	arguments := []string{"dev", "--state", filepath.Join(home, "state"), "--no-ui", "--stage-user", "nobody"}
-	start := exec.CommandContext(t.Context(), os.Args[0], append(arguments, ports(false)...)...)
+	start := exec.CommandContext(t.Context(), os.Args[0], append(arguments, ports(false, nil)...)...)
 	start.Env = append(os.Environ(), asEngine+"=1")
 	said, err := start.CombinedOutput()
 	if want := "nobody cannot enter " + home; err == nil || !strings.Contains(string(said), want) {

@@ -18,7 +18,6 @@ import (
 	"github.com/spillway-ml/spillway/activities/results"
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
-	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows/chain"
@@ -261,7 +260,7 @@ func (a *apps) idle(busy map[string]bool, now time.Time) (idle []string) {
 func (a *apps) forget(ctx context.Context, needed map[buildID]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	err := a.chains.Forget(a.before(devserver.Retention), func(name, digest string) bool {
+	err := a.chains.Forget(a.before(a.retention), func(name, digest string) bool {
 		if needed[buildID{name, digest}] || a.current[name].Digest == digest {
 			return true
 		}

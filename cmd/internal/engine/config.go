@@ -7,6 +7,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/traces"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/cmd/internal/external"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -29,6 +30,9 @@ type Config struct {
 	Listen ListenConfig
 	// NoPool leaves the pool of this host out: only other hosts run stages.
 	NoPool bool
+	// Temporal and NATS are those to run on; the zero value of each starts one in this process.
+	Temporal TemporalConfig
+	NATS     NATSConfig
 	// NoUI leaves Temporal's web UI out.
 	NoUI bool
 	// NoMetrics leaves the series for Prometheus out: nothing is counted, and /metrics is not there.
@@ -77,6 +81,15 @@ type Config struct {
 	// Logger takes the engine's log; never nil.
 	Logger *slog.Logger
 }
+
+type (
+	// TemporalConfig says which Temporal an engine runs on.
+	TemporalConfig = external.TemporalConfig
+	// NATSConfig says which NATS an engine runs on.
+	NATSConfig = external.NATSConfig
+	// TLSConfig says how a server of somebody else and an engine know each other.
+	TLSConfig = external.TLSConfig
+)
 
 // Ports are TCP ports on the loopback interface. 0 means a free one.
 type Ports struct {

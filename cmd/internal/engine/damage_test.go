@@ -52,7 +52,8 @@ func TestAnEngineThatCannotReadItsLedgerSaysSo(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	e := exec.CommandContext(ctx, os.Args[0], append([]string{"dev", "--state", state, "--no-ui"}, ports(false)...)...)
+	arguments := append([]string{"dev", "--state", state, "--no-ui"}, ports(false, nil)...)
+	e := exec.CommandContext(ctx, os.Args[0], arguments...)
 	e.Env = append(os.Environ(), asEngine+"=1")
 	said, err := e.CombinedOutput()
 	if text := string(said); err == nil || strings.Contains(text, "panic") || !strings.Contains(text, "schema 1000000") {

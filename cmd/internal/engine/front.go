@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/sdk/worker"
 
 	"github.com/spillway-ml/spillway/activities/autoscaler"
@@ -29,6 +30,8 @@ type front struct {
 	trigger *trigger.Trigger
 	leader  *autoscaler.Leader
 	inHand  inHand // what hosts elsewhere run
+
+	attributes bool // runs bear search attributes
 }
 
 // openFront serves the apps, starts their runs for events, and takes part in who leads.
@@ -49,7 +52,7 @@ func openFront(ctx context.Context, v *venues) (*front, error) {
 
 // startApps serves the apps, and starts their runs for events.
 func (f *front) startApps(ctx context.Context) error {
-	workers, err := f.startWorkers()
+	workers, err := f.startWorkers(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,11 +63,14 @@ func (f *front) startApps(ctx context.Context) error {
 		return nil
 	})
 	f.apps = &apps{
-		chains: f.chains, workers: workers, client: f.temporal, logger: f.logger, life: serving, before: f.space.Ago,
+		chains: f.chains, workers: workers, client: f.temporal, logger: f.logger, life: serving,
+		before: f.space.Ago, retention: f.servers.Retention(),
 		current: map[string]served{}, stored: map[string]served{}, used: map[string]time.Time{},
 	}
 	f.trigger, err = trigger.New(trigger.Options{
-		JetStream: f.stream, Starter: trigger.NewTemporalStarter(f.temporal, f.config.Policy.Window, f.prices()),
+		JetStream: f.stream, Starter: trigger.NewTemporalStarter(f.temporal, trigger.StarterOptions{
+			Window: f.config.Policy.Window, Prices: f.prices(), Attributes: f.attributes,
+		}),
 		Scheduler: trigger.NewTemporalScheduler(f.temporal, engineQueue), Logger: f.logger, Wanted: f.apps.wanted,
 		Check: f.apps.check, Lost: func(streams []string) { f.alert(alerting.StreamsLost(streams, f.config.Clock())) },
 		Restored: func(keys []string) { f.alert(alerting.BindingsRestored(keys, f.config.Clock())) },
@@ -87,7 +93,7 @@ func (f *front) startApps(ctx context.Context) error {
 }
 
 // startWorkers opens what workflow workers are started with; none of them is yet.
-func (f *front) startWorkers() (*workflowWorkers, error) {
+func (f *front) startWorkers(ctx context.Context) (*workflowWorkers, error) {
 	spawner, err := spawn.New(spawn.Options{})
 	if err != nil {
 		return nil, err
@@ -98,9 +104,11 @@ func (f *front) startWorkers() (*workflowWorkers, error) {
 		return nil, err
 	}
 	f.onClose("the connection behind the proxies of Temporal", func(context.Context) error { return behind.Close() })
+	f.attributes = makeAttributes(ctx, operatorservice.NewOperatorServiceClient(behind), f.servers, f.logger)
 	return &workflowWorkers{
 		checks: &inputChecks{},
-		builds: f.builds, spawner: spawner, admit: f.servers.AdmitBuild, behind: behind, logger: f.logger,
+		builds: f.builds, spawner: spawner, admit: f.servers.own.AdmitBuild, behind: behind,
+		namespace: f.servers.Namespace(), logger: f.logger,
 		stop: map[buildID]context.CancelFunc{},
 		chains: &chainWorkers{
 			stored: f.chains, temporal: f.temporal, recorder: f.recorder, results: f.results,
@@ -108,7 +116,7 @@ func (f *front) startWorkers() (*workflowWorkers, error) {
 		},
 		environment: []string{
 			wire.ArtifactsEnvironment + "=" + f.store.local,
-			wire.ResultsKeyEnvironment + "=" + hex.EncodeToString(f.servers.Keys().PublicKey()),
+			wire.ResultsKeyEnvironment + "=" + hex.EncodeToString(f.servers.own.Keys().PublicKey()),
 			wire.WindowEnvironment + "=" + strconv.Itoa(f.config.Policy.Window),
 		},
 	}, nil
@@ -124,8 +132,8 @@ func (f *front) startLeader(ctx context.Context) error {
 		return err
 	}
 	f.leader, err = autoscaler.New(autoscaler.Options{
-		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Plans: f.plans, Hosts: f.livingHosts,
-		Stages: f.apps.stages,
+		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Namespace: f.servers.Namespace(),
+		Plans: f.plans, Hosts: f.livingHosts, Stages: f.apps.stages,
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, time.Time, wire.Message) error) error {
 			return loop.Follow(ctx, f.stream, from, &loop.FollowOptions{Logger: f.logger}, func(line loop.Line) error {
 				return handle(line.Sequence, line.Stored, line.Message)

@@ -64,7 +64,7 @@ func (v *venues) openFunctions(ctx context.Context) (activities.Functions, error
 		}
 		options.Environment[wire.ArtifactsEnvironment] = v.store.local
 		options.Environment[wire.ServerEnvironment] = v.store.server
-		options.Client = localClient(endpoint, v.servers.Keys().FunctionSecret())
+		options.Client = localClient(endpoint, v.servers.own.Keys().FunctionSecret())
 		v.functions.Cores = quantity.Milli(len(config.CPUs)) * quantity.Core
 	}
 	invoker, err := awslambda.New(ctx, options)
@@ -105,7 +105,7 @@ func localClient(endpoint, secret string) *lambda.Client {
 // startFunctionHost serves the Lambda API on this machine and returns its URL.
 func (v *venues) startFunctionHost(ctx context.Context) (string, error) {
 	host, err := function.New(function.Options{
-		Dir: filepath.Join(v.config.StateDir, "functions"), Secret: v.servers.Keys().FunctionSecret(),
+		Dir: filepath.Join(v.config.StateDir, "functions"), Secret: v.servers.own.Keys().FunctionSecret(),
 		Concurrency: v.config.Functions.Concurrency,
 		ColdStart:   v.config.Functions.ColdStart, CPUs: v.config.Functions.CPUs, Enforcement: v.config.Limits,
 		User: v.config.StageUser, Logger: v.logger,

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
@@ -45,6 +47,10 @@ var patience = func() time.Duration {
 const asEngine = "SPILLWAY_TEST_AS_ENGINE"
 
 func TestMain(m *testing.M) {
+	natstest.Main()
+	if dir := os.Getenv(asTemporal); dir != "" {
+		os.Exit(serveTemporal(dir))
+	}
 	if os.Getenv(asEngine) != "" {
 		if dir := heapDir(); dir != "" {
 			go writeHeaps(dir)
@@ -213,7 +219,7 @@ func (e *testEngine) launch(program, app string, flags ...string) {
 	if e.server {
 		verb = "server"
 	}
-	arguments := append([]string{verb, "--state", state, "--no-ui"}, ports(e.shared)...)
+	arguments := append([]string{verb, "--state", state, "--no-ui"}, ports(e.shared, flags)...)
 	if app != "" {
 		arguments = append(arguments, "--app", app)
 	}
@@ -330,16 +336,20 @@ const slots = 40
 
 // ports gives every engine ports of its own, below those that the kernel hands out: `dev` would have all engines try
 // the usual ones.
-func ports(shared bool) []string {
+func ports(shared bool, flags []string) []string {
 	slot := int(started.Add(1)) % (slots - 1)
 	if shared {
 		slot = slots - 1
 	}
 	first := 20_000 + os.Getpid()%50*slots*5 + slot*5
-	return []string{
-		"--temporal-port", strconv.Itoa(first), "--nats-port", strconv.Itoa(first + 1), "--http-port",
-		strconv.Itoa(first + 2),
+	chosen := []string{"--http-port", strconv.Itoa(first + 2)}
+	if !slices.Contains(flags, "--nats-url") {
+		chosen = append(chosen, "--nats-port", strconv.Itoa(first+1))
 	}
+	if !slices.Contains(flags, "--temporal-address") {
+		chosen = append(chosen, "--temporal-port", strconv.Itoa(first))
+	}
+	return chosen
 }
 
 // kill ends the engine as kill -9 does.

@@ -105,7 +105,7 @@ func (f *front) hostsHandler() http.Handler {
 		Declared: f.declared, Results: f.results, Superseded: f.space.Superseded, Builds: f.builds,
 		InHand: func(name, instance string, taken []slot.Taken) {
 			for i := range taken { // Temporal's own tokens are for nobody else
-				if task, genuine := f.servers.Keys().OpenTask(name, taken[i].Token); genuine {
+				if task, genuine := f.servers.own.Keys().OpenTask(name, taken[i].Token); genuine {
 					taken[i].Token = task
 				}
 			}

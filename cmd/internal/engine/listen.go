@@ -42,11 +42,14 @@ type outside struct {
 
 // openOutside reads which hosts have joined, and the certificate of the port.
 func openOutside(f *venues) (o outside, err error) {
-	keys := f.servers.Keys()
+	keys := f.servers.own.Keys()
 	if o.tokens, err = access.OpenTokens(f.config.StateDir); err != nil {
 		return o, err
 	}
 	if f.config.Listen.Address != "" {
+		if !f.servers.own.HasNATS() {
+			return o, fmt.Errorf("listen on %s: %w", f.config.Listen.Address, devserver.ErrNoFront)
+		}
 		if o.secret, err = access.OpenJoinSecret(f.config.StateDir); err != nil {
 			return o, err
 		}
@@ -60,12 +63,12 @@ func openOutside(f *venues) (o outside, err error) {
 	}
 	o.hosts, err = hosts.Open(hosts.Options{
 		Dir: f.config.StateDir, Keys: keys, Secret: o.secret, Own: own, Version: f.config.Version,
-		Living: f.leases.Hosts, Admit: f.servers.AdmitHost, Now: f.config.Clock, Logger: f.logger,
+		Living: f.leases.Hosts, Admit: f.servers.own.AdmitHost, Now: f.config.Clock, Logger: f.logger,
 	})
 	if err != nil {
 		return o, err
 	}
-	f.servers.HostsIn(o.hosts.IsHost)
+	f.servers.own.HostsIn(o.hosts.IsHost)
 	return o, nil
 }
 
@@ -141,9 +144,9 @@ func (e *Engine) startEdge(ctx context.Context, api http.Handler) error {
 		return err
 	}
 	e.onClose("the connection of hosts to Temporal", func(context.Context) error { return behind.Close() })
-	keys := e.servers.Keys()
+	keys := e.servers.own.Keys()
 	temporal, err := temporalproxy.NewHosts(temporalproxy.HostOptions{
-		Temporal: behind, Namespace: devserver.Namespace, Host: e.hosts.Of, Seal: keys.SealTask, Open: keys.OpenTask,
+		Temporal: behind, Namespace: e.servers.Namespace(), Host: e.hosts.Of, Seal: keys.SealTask, Open: keys.OpenTask,
 		Logger: e.logger,
 	})
 	if err != nil {
@@ -151,7 +154,7 @@ func (e *Engine) startEdge(ctx context.Context, api http.Handler) error {
 	}
 	port, err := edge.Listen(ctx, e.config.Listen.Address, edge.Options{
 		Certificate: e.certificate.Get, API: api, Temporal: temporal,
-		NATS: strings.TrimPrefix(e.servers.NATSURL(), "nats://"), Logger: e.logger,
+		NATS: strings.TrimPrefix(e.servers.own.NATSURL(), "nats://"), Logger: e.logger,
 	})
 	if err != nil {
 		return err
@@ -219,8 +222,8 @@ func (e *Engine) Join(ctx context.Context, bearer string, way web.Way, request j
 	}
 	return join.Answer{
 		Host: request.Host, Token: token, API: "https://" + reached, NATS: []string{"tls://" + reached},
-		NATSUser: join.UserPrefix + request.Host, Temporal: reached, Namespace: devserver.Namespace,
-		CA: e.certificate.Authority(), ResultsKey: hex.EncodeToString(e.servers.Keys().PublicKey()),
+		NATSUser: join.UserPrefix + request.Host, Temporal: reached, Namespace: e.servers.Namespace(),
+		CA: e.certificate.Authority(), ResultsKey: hex.EncodeToString(e.servers.own.Keys().PublicKey()),
 		Version: e.config.Version, At: e.now(),
 	}, nil
 }

@@ -19,7 +19,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -74,7 +73,7 @@ type measurement struct {
 func (e *Engine) noticeRuns(ctx context.Context) {
 	found := &notices{temporal: e.temporal, measured: map[string]measurement{}}
 	found.reason = func(ctx context.Context, execution *common.WorkflowExecution) (string, error) {
-		return blockedBy(ctx, e.temporal, execution)
+		return blockedBy(ctx, e.temporal, e.servers.Namespace(), execution)
 	}
 	ticker := time.NewTicker(noticeEvery)
 	defer ticker.Stop()
@@ -210,10 +209,12 @@ func (n *notices) explain(ctx context.Context, listed []*workflowpb.WorkflowExec
 }
 
 // blockedBy says why the last workflow task of an execution failed; empty when it did not.
-func blockedBy(ctx context.Context, c client.Client, execution *common.WorkflowExecution) (string, error) {
+func blockedBy(
+	ctx context.Context, c client.Client, namespace string, execution *common.WorkflowExecution,
+) (string, error) {
 	answer, err := c.WorkflowService().GetWorkflowExecutionHistoryReverse(ctx,
 		&workflowservice.GetWorkflowExecutionHistoryReverseRequest{
-			Namespace: devserver.Namespace, Execution: execution, MaximumPageSize: lastEvents,
+			Namespace: namespace, Execution: execution, MaximumPageSize: lastEvents,
 		})
 	if err != nil {
 		return "", fmt.Errorf("read the end of the history of %s: %w", execution.GetWorkflowId(), err)

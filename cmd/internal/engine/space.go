@@ -27,13 +27,22 @@ func openSpace(ctx context.Context, s *stores) (*space.Collector, error) {
 		room = Boundless
 	}
 	return space.New(ctx, space.Options{
-		StateDir: s.config.StateDir, Policy: KeepPolicy(s.config.KeepFor, s.config.KeepBytes, room), Store: s.store,
+		StateDir: s.config.StateDir, Policy: s.keepPolicy(room), Store: s.store,
 		Temporal: s.temporal, JetStream: s.stream, Runs: s.knownRuns,
 		Age: func(ctx context.Context, now time.Time) error {
 			return s.ledger.Forget(ctx, now, s.config.KeepHours)
 		},
 		Chains: filepath.Join(s.config.StateDir, "chains"), Logger: s.logger,
 	})
+}
+
+// keepPolicy is KeepPolicy for a Temporal that may forget runs earlier: what only they name is of no use then.
+func (s *stores) keepPolicy(room quantity.Bytes) retention.Policy {
+	policy := KeepPolicy(s.config.KeepFor, s.config.KeepBytes, room)
+	if most := s.servers.Retention(); most > 0 && most < policy.KeepFor {
+		policy = KeepPolicy(most, s.config.KeepBytes, room)
+	}
+	return policy
 }
 
 // knownRuns are the runs that the ledger knows.

@@ -55,16 +55,11 @@ func openStores(ctx context.Context, base *base, database *ledgerstore.Store) (*
 	if err = admitStages(ctx, config, s.store.files); err != nil {
 		return nil, err
 	}
-	keys := s.servers.Keys()
-	s.temporal, err = client.DialContext(ctx, client.Options{
-		HostPort:        s.addresses.Temporal,
-		Logger:          sdklog.NewStructuredLogger(s.logger),
-		ExternalStorage: artifact.Offload(s.store, artifact.OffloadThreshold),
-
-		Credentials:       client.NewAPIKeyStaticCredentials(keys.Token()),
-		ConnectionOptions: client.ConnectionOptions{TLSDisabled: true}, // it does not leave this machine
-	})
-	if err != nil {
+	keys := s.servers.own.Keys()
+	options := s.servers.TemporalOptions()
+	options.Logger = sdklog.NewStructuredLogger(s.logger)
+	options.ExternalStorage = artifact.Offload(s.store, artifact.OffloadThreshold)
+	if s.temporal, err = client.DialContext(ctx, options); err != nil {
 		return nil, fmt.Errorf("connect to Temporal at %s: %w", s.addresses.Temporal, err)
 	}
 	s.onClose("the connection to Temporal", func(context.Context) error { s.temporal.Close(); return nil })

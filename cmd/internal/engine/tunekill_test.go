@@ -61,7 +61,8 @@ with open(os.environ["SPILLWAY_REPORT"], "a", buffering=1) as report:
 func startTuning(t *testing.T, state, dir string, arguments ...string) (e *testEngine, run string) {
 	t.Helper()
 	e = &testEngine{t: t, state: state, ended: make(chan struct{}), output: &output{}}
-	arguments = append([]string{"tune", "--state", state, "--no-ui", "--code", dir}, append(ports(false), arguments...)...)
+	arguments = append(ports(false, nil), arguments...)
+	arguments = append([]string{"tune", "--state", state, "--no-ui", "--code", dir}, arguments...)
 	e.command = exec.Command(os.Args[0], arguments...)
 	e.command.Env = append(os.Environ(), asEngine+"=1")
 	e.command.Stdout, e.command.Stderr = e.output, e.output

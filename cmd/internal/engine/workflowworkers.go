@@ -20,7 +20,6 @@ import (
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
-	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
@@ -33,10 +32,11 @@ type workflowWorkers struct {
 	spawner     *spawn.Spawner
 	environment []string // of every worker, the build's own aside
 	// admit lets a build's worker connect to NATS until release is called.
-	admit  func(app wire.App, build string) (address *url.URL, release func(), err error)
-	behind grpc.ClientConnInterface // what lies behind the workers' proxies of Temporal
-	checks *inputChecks
-	logger *slog.Logger
+	admit     func(app wire.App, build string) (address *url.URL, release func(), err error)
+	behind    grpc.ClientConnInterface // what lies behind the workers' proxies of Temporal
+	namespace string                   // where runs are
+	checks    *inputChecks
+	logger    *slog.Logger
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -136,7 +136,7 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 	}
 	defer release()
 	entrance, err := temporalproxy.Open(ctx, temporalproxy.Options{
-		Temporal: w.behind, Namespace: devserver.Namespace, App: id.app, Build: id.build, Logger: w.logger,
+		Temporal: w.behind, Namespace: w.namespace, App: id.app, Build: id.build, Logger: w.logger,
 	})
 	if err != nil {
 		return err
@@ -145,7 +145,8 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 	worker := exec.Command(app.Path) //nolint:noctx // it is stopped by a signal first and by force only after a grace
 	worker.Env = append(spawn.Environment(spawn.Inherited(os.LookupEnv)), w.environment...)
 	worker.Env = append(worker.Env, wire.RoleEnvironment+"="+wire.RoleWorkflows, wire.BuildEnvironment+"="+id.build,
-		wire.NATSEnvironment+"="+messages.String(), wire.TemporalEnvironment+"="+entrance.Address())
+		wire.NATSEnvironment+"="+messages.String(), wire.TemporalEnvironment+"="+entrance.Address(),
+		wire.NamespaceEnvironment+"="+w.namespace)
 	password, _ := messages.User.Password()
 	logs := &lineLogger{logger: w.logger.With("build", id.String()), secret: password}
 	worker.Stdout, worker.Stderr = logs, logs

@@ -61,6 +61,8 @@ type Stack struct {
 	keepHours    time.Duration
 	ledger       string
 	webhooks     []string
+	temporal     engine.TemporalConfig
+	nats         engine.NATSConfig
 	listen       engine.ListenConfig
 
 	// NoPool leaves the pool of this machine out.
@@ -83,6 +85,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.Var(port{&f.ports.UI}, "ui-port", fmt.Sprintf("port of Temporal's web UI (default %d, or a free one)",
 		engine.UsualUI))
 	f.Set.Var(port{&f.ports.NATS}, "nats-port", fmt.Sprintf("port of NATS (default %d, or a free one)", engine.UsualNATS))
+	f.addServers()
 	addListen(&f.listen, f.Set)
 	f.Set.BoolVar(&f.noUI, "no-ui", false, "leave Temporal's web UI out")
 	f.Set.BoolVar(&f.noMetrics, "no-metrics", false, "leave the series for Prometheus out")
@@ -189,8 +192,8 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	runner, _ := environment(engine.RunnerVariable)
 	return engine.Config{
 		StateDir: stateDir, Version: version, Ports: f.ports, Listen: f.listen, NoPool: f.NoPool, NoUI: f.noUI,
-		NoMetrics: f.noMetrics,
-		Clock:     clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
+		Temporal: f.temporal, NATS: f.nats, NoMetrics: f.noMetrics,
+		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: prices.host, GPUPrice: prices.gpu, Prices: prices.catalogue, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
 		KeepBytes: f.keepBytes, KeepHours: f.keepHours, Ledger: ledger,
