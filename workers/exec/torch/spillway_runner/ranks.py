@@ -24,9 +24,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from spillway_runner.data import PATIENCE, Data
 from spillway_runner.forms import flatten, restore
+from spillway_runner.holding import Flight
 from spillway_runner.meeting import meet, serve
 from spillway_runner.refusal import Refusal
-from spillway_runner.train import Flight, Part
+from spillway_runner.train import Part
 from spillway_runner.values import each, shapes, size, tensors
 
 Key = tuple[int, int]  # of a value that is passed on: the part that makes it, and its number there

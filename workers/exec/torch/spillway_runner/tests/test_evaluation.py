@@ -9,7 +9,7 @@ from typing import Any, Callable
 import pytest
 import torch
 
-from spillway_runner import train
+from spillway_runner import holding
 from spillway_runner.ahead import anonymous
 from spillway_runner.arena import STRETCH, Arena
 from spillway_runner.evaluation import Evaluation
@@ -43,8 +43,8 @@ class Parts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path, cut: list[str] | None = None, **more: Any) -> None:
         self.file = anonymous()
         os.ftruncate(self.file, STRETCH * 3)
-        monkeypatch.setattr(train, "warm_up", lambda: None)
-        monkeypatch.setattr(train, "Arena", lambda part, pinned: Arena(part, pinned, self.file))
+        monkeypatch.setattr(holding, "warm_up", lambda: None)
+        monkeypatch.setattr(holding, "Arena", lambda part, pinned: Arena(part, pinned, self.file))
         parts = [names.split() for names in cut] if cut else [None]
         request = {**REQUEST, **more, "file": str(path), "parts": parts}
         self.parts = [Part({**request, "index": 0, "example": ""})]

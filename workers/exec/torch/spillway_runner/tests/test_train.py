@@ -8,7 +8,7 @@ from typing import Any, Callable
 import pytest
 import torch
 
-from spillway_runner import probe, train
+from spillway_runner import holding, passes, probe
 from spillway_runner.arena import Arena
 from spillway_runner.refusal import Refusal
 from spillway_runner.source import Source
@@ -57,10 +57,10 @@ class Parts:
 
     def __init__(self, count: int, monkeypatch: pytest.MonkeyPatch, recompute: bool = False) -> None:
         self.waits: list[str] = []
-        monkeypatch.setattr(train, "warm_up", lambda: None)
-        monkeypatch.setattr(train, "Arena", type("Shared", (Within,), {"ranges": {}}))
-        monkeypatch.setattr(train, "wait", lambda _: self.waits.append("device"))
-        monkeypatch.setattr(train, "mark", self.mark)
+        monkeypatch.setattr(holding, "warm_up", lambda: None)
+        monkeypatch.setattr(holding, "Arena", type("Shared", (Within,), {"ranges": {}}))
+        monkeypatch.setattr(passes, "wait", lambda _: self.waits.append("device"))
+        monkeypatch.setattr(passes, "mark", self.mark)
         found = probe.probe({**MODEL, "batch": 8, "repeats": 1, "training": True})
         names = [row["id"] for row in found["ops"]]
         cuts = [len(names) * i // count for i in range(count + 1)]
@@ -228,8 +228,8 @@ def data():
 
 
 def part_of(text: str, source: Callable[[str], Source], monkeypatch: pytest.MonkeyPatch) -> Part:
-    monkeypatch.setattr(train, "warm_up", lambda: None)
-    monkeypatch.setattr(train, "Arena", type("Shared", (Within,), {"ranges": {}}))
+    monkeypatch.setattr(holding, "warm_up", lambda: None)
+    monkeypatch.setattr(holding, "Arena", type("Shared", (Within,), {"ranges": {}}))
     file = source(text)
     return Part({**MODEL, **REQUEST, "file": file.path, "function": "build", "data": ""})
 
