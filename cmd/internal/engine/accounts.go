@@ -124,7 +124,7 @@ func (o *observer) arrivals(run ledger.RunView) (all []predictor.Arriving) {
 
 // Capacity says how much of the pool would be held for what is forecast of all runs.
 func (e *Engine) Capacity(ctx context.Context) (*predictor.Capacity, error) {
-	hosts, err := e.leases.Hosts(ctx)
+	hosts, err := e.livingHosts(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (e *Engine) Capacity(ctx context.Context) (*predictor.Capacity, error) {
 
 // Measured returns what the attempts of a stage have shown.
 func (e *Engine) Measured(ctx context.Context, stage string) (predictor.Measured, error) {
-	hosts, err := e.leases.Hosts(ctx)
+	hosts, err := e.livingHosts(ctx)
 	if err != nil {
 		return predictor.Measured{}, err
 	}

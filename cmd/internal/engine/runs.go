@@ -24,7 +24,7 @@ import (
 
 // Stack describes the stack as it is now.
 func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
-	hosts, err := e.leases.Hosts(ctx)
+	hosts, err := e.livingHosts(ctx)
 	if err != nil {
 		return web.Stack{}, err
 	}

@@ -30,7 +30,7 @@ func (e *Engine) Outlook(ctx context.Context, run string, goal predictor.Goal) (
 	if _, err := e.Run(ctx, run); err != nil {
 		return predictor.Outlook{}, err
 	}
-	hosts, err := e.leases.Hosts(ctx)
+	hosts, err := e.livingHosts(ctx)
 	if err != nil {
 		return predictor.Outlook{}, err
 	}
@@ -99,7 +99,7 @@ func (e *Engine) PipelineFrontier(
 func (e *Engine) couldBe(
 	ctx context.Context, ask func(predictor.State, predictor.Snapshot) whatif.Job,
 ) (answer whatif.Answer, err error) {
-	hosts, err := e.leases.Hosts(ctx)
+	hosts, err := e.livingHosts(ctx)
 	if err != nil {
 		return answer, err
 	}

@@ -48,7 +48,7 @@ func (e *Engine) watchGoals(ctx context.Context, watches map[string]alerting.Wat
 		case <-ticker.C:
 		}
 		e.observer.pass(e.now())
-		hosts, err := e.leases.Hosts(ctx)
+		hosts, err := e.livingHosts(ctx)
 		if err != nil {
 			e.logger.DebugContext(ctx, "look at the hosts for forecasts", "error", err)
 			continue
