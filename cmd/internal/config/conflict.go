@@ -45,6 +45,9 @@ var rules = []rule{
 	needs("nats-tls-certificate", "nats-url"),
 	needs("nats-tls-certificate", "nats-tls-key"),
 	needs("nats-tls-key", "nats-tls-certificate"),
+	{
+		setting: "token", beside: "token-file", why: "both say what this machine is let in by", do: "leave one of them out",
+	},
 	needs("advertise", "listen"),
 	needs("tls-certificate", "listen"),
 	needs("tls-certificate", "tls-key"),

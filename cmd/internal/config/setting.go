@@ -91,7 +91,7 @@ func Gather(commands map[string]*pflag.FlagSet) Settings {
 	settings := Settings{}
 	for _, command := range slices.Sorted(maps.Keys(commands)) {
 		commands[command].VisitAll(func(flag *pflag.Flag) {
-			if !noted(flag, settingNote) {
+			if !noted(flag, settingNote) || flag.Hidden { // hidden where it means nothing for a command
 				return
 			}
 			setting := settings[flag.Name]

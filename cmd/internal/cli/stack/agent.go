@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
@@ -19,6 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/cmd/internal/config"
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
@@ -36,6 +38,8 @@ const agentDir = "agent"
 // agentFlags are the flags of `agent`.
 type agentFlags struct {
 	flag.Host
+
+	all *pflag.FlagSet // of the command
 
 	server, token, tokenFile, name string
 	cache                          quantity.Bytes
@@ -72,11 +76,14 @@ this machine in, or the agent ends by itself, and 2 when a flag, a variable or t
 		RunE: func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), t, flags) },
 	}
 	set := command.Flags()
+	flags.all = set
 	set.StringVar(&flags.server, "join", "",
 		"`URL` of the server, as `spillway server` prints it (default the one that was joined last)")
 	set.StringVar(&flags.tokenFile, "token-file", "",
 		"`FILE` with the token that lets this machine in, at the first start")
 	set.StringVar(&flags.token, "token", "", "that `TOKEN` itself: other users of this machine can read it meanwhile")
+	config.MarkSecret(set.Lookup("token"))
+	config.MarkVariable(set.Lookup("token"), tokenVariable)
 	set.StringVar(&flags.name, "name", "", "`NAME` of this host in the pool (default the machine's)")
 	set.Var(flag.Memory{Value: &flags.cache}, "artifact-cache",
 		fmt.Sprintf("what artifacts that are kept here may take of the disk, such as 100GiB (default %s)", host.UsualCache))
@@ -87,12 +94,9 @@ this machine in, or the agent ends by itself, and 2 when a flag, a variable or t
 }
 
 // joinToken reads the token that lets the machine in; nil where none is given.
-func (f *agentFlags) joinToken(t *tool.Tool) (*join.Token, error) {
-	text, source := f.token, "--token"
-	fromEnvironment, set := t.Deps.Environment(tokenVariable)
+func (f *agentFlags) joinToken() (*join.Token, error) {
+	text, source := f.token, config.Told(f.all.Lookup("token"))
 	switch {
-	case f.token != "" && f.tokenFile != "":
-		return nil, &fault.UsageError{Problem: "--token and --token-file are both given", Hint: "give one of them"}
 	case f.tokenFile != "":
 		read, err := flag.ReadFile(f.tokenFile, 64<<10)
 		if err != nil {
@@ -102,8 +106,6 @@ func (f *agentFlags) joinToken(t *tool.Tool) (*join.Token, error) {
 			}
 		}
 		text, source = string(read), "--token-file"
-	case f.token == "" && set && fromEnvironment != "":
-		text, source = fromEnvironment, tokenVariable
 	case f.token == "":
 		return nil, nil //nolint:nilnil // a machine that has joined needs none
 	}
@@ -125,7 +127,7 @@ type entry struct {
 
 // entry checks what the flags say, against what this machine has joined before.
 func (f *agentFlags) entry(t *tool.Tool) (e entry, err error) {
-	if e.token, err = f.joinToken(t); err != nil {
+	if e.token, err = f.joinToken(); err != nil {
 		return e, err
 	}
 	dir, err := t.MakeStateDir()

@@ -2,9 +2,12 @@ package stack
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
+	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/ledgerstore"
@@ -30,6 +33,9 @@ func tryServers(ctx context.Context, all *told, state string) (findings []findin
 			webhooks.Name, fine, display.Count(len(valuesOf(webhooks)), "URL") + ", read and not posted to", "",
 		})
 	}
+	if server := all.value("join"); server != "" {
+		findings = append(findings, tryJoin(ctx, server))
+	}
 	if location := all.value("artifacts"); location != "" && location != engine.InFiles {
 		findings = append(findings, tryArtifacts(ctx, location)...)
 	}
@@ -46,6 +52,36 @@ func tryLedger(ctx context.Context, file string) finding {
 		return finding{"ledger-url-file", failed, err.Error(), fault.AdviceOf(err)}
 	}
 	return finding{"ledger-url-file", fine, found, ""}
+}
+
+// tryLimit bounds how long one server may take.
+const tryLimit = 10 * time.Second
+
+// tryJoin looks whether a server speaks TLS where an agent would join. Which server it is an agent knows by its token
+// or by what it keeps, and shows it nothing before; so does this.
+func tryJoin(ctx context.Context, server string) finding {
+	ctx, cancel := context.WithTimeout(ctx, tryLimit)
+	defer cancel()
+	at, err := url.Parse(server)
+	if err == nil && (at.Scheme != "https" || at.Port() == "") {
+		err = errors.New("it is no URL such as https://server.example.com:7475")
+	}
+	if err != nil {
+		return finding{"join", failed, err.Error(), "write what `spillway server` prints"}
+	}
+	dialer := &tls.Dialer{Config: &tls.Config{
+		InsecureSkipVerify: true, ServerName: at.Hostname(), MinVersion: tls.VersionTLS13,
+	}}
+	connection, err := dialer.DialContext(ctx, "tcp", at.Host)
+	if err != nil {
+		return finding{
+			"join", failed, at.Host + ": " + cause(err), "look whether the server runs, and whether a firewall is between",
+		}
+	}
+	if err := connection.Close(); err != nil {
+		return finding{"join", failed, err.Error(), ""}
+	}
+	return finding{"join", fine, at.Host + " answers; which server it is the agent checks when it joins", ""}
 }
 
 // tryPort listens on a port for a moment.
