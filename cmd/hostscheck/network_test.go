@@ -136,7 +136,7 @@ type network struct {
 	t     testing.TB
 	hub   string // the namespace in which they meet
 	dir   string
-	taken int
+	hosts []*host
 }
 
 // host is one of them.
@@ -176,11 +176,11 @@ func (n *network) do(errs ...error) {
 // host adds a host, whose directory is empty. At the end everything that runs there is killed.
 func (n *network) host(name string) *host {
 	n.t.Helper()
-	n.taken++
 	h := &host{
-		t: n.t, network: n, name: name, namespace: n.hub + "-" + name, address: subnet + strconv.Itoa(n.taken),
+		t: n.t, network: n, name: name, namespace: n.hub + "-" + name, address: subnet + strconv.Itoa(len(n.hosts)+1),
 		dir: filepath.Join(n.dir, name),
 	}
+	n.hosts = append(n.hosts, h)
 	n.do(os.Mkdir(h.dir, 0o755), ip("netns", "add", h.namespace)) //nolint:gosec // PostgreSQL is another user
 	n.t.Cleanup(func() { n.do(killAll(h.namespace), ip("netns", "del", h.namespace)) })
 	n.do(

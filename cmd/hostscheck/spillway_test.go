@@ -41,11 +41,7 @@ func spillway(arguments ...string) program {
 // buildProducts builds what users run, and the apps of the tests.
 func buildProducts(t *testing.T) {
 	t.Helper()
-	build(t, "../..", "./cmd/spillway", "./cmd/digits")
-	if err := os.MkdirAll(filepath.Join(bin, "chaos"), 0o755); err != nil { //nolint:gosec // stages may be other users
-		t.Fatal(err)
-	}
-	build(t, "../..", "./cmd/internal/chaos/app")
+	build(t, "../..", "./cmd/spillway", "./cmd/digits", "./cmd/internal/chaos/app")
 }
 
 // serve starts an engine on a host, by verb: dev, or server.
