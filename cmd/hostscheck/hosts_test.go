@@ -19,9 +19,16 @@ var pools = [2][]string{{"--pool-cpus", "0", "--pool-memory", "2GiB"}, {"--pool-
 // reports are what runs come to on one machine, by what runs.
 type reports struct{ digits, rungs string }
 
+// once are those of the machine that has run first: they are the same each time.
+var once *reports
+
 // onOneMachine runs the sample pipeline and a chain on an engine that has everything in its process.
 func onOneMachine(t *testing.T) (r reports) {
 	t.Helper()
+	if once != nil {
+		return *once
+	}
+	buildProducts(t)
 	alone := newNetwork(t).host("alone").serve("dev", nil)
 	js := alone.stream()
 	digits, rungs := alone.trigger("digits", "digits-1", digitsInput), alone.chain("rungs-1")
@@ -30,13 +37,13 @@ func onOneMachine(t *testing.T) (r reports) {
 	if err := alone.process.end(interrupt); err != nil {
 		t.Errorf("the engine ended with %v", err)
 	}
+	once = &r
 	return r
 }
 
 // TestAServerAndTwoAgentsReportWhatOneMachineDoes joins two machines to one that runs nothing itself.
 func TestAServerAndTwoAgentsReportWhatOneMachineDoes(t *testing.T) {
 	need(t)
-	buildProducts(t)
 	want := onOneMachine(t)
 
 	n := newNetwork(t)

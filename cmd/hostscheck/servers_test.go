@@ -89,12 +89,12 @@ func buildServers(t *testing.T) (postgres string) {
 }
 
 // startServers starts all of them, and returns when each can be used.
-func startServers(t *testing.T, n *network, engine *host) *servers {
+func startServers(t *testing.T, n *network, a *authority, engine *host) *servers {
 	t.Helper()
 	postgres := buildServers(t)
 	began := time.Now()
 	s := &servers{
-		t: t, authority: newAuthority(t, n.dir), databasePassword: rand.Text(), natsPassword: rand.Text(),
+		t: t, authority: a, databasePassword: rand.Text(), natsPassword: rand.Text(),
 		secretKey: rand.Text(), database: n.host("database"), s3: n.host("s3"),
 	}
 	s.own = s.authority.issue(engine, "engine", day)
