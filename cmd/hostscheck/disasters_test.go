@@ -407,6 +407,11 @@ func (f *field) end(t *testing.T) {
 	if err := f.process.end(interrupt); err != nil {
 		t.Errorf("the server ended with %v\n%s", err, tail(f.process.printed(), 20))
 	}
+	for _, group := range groupsBelow(f.network().dir) {
+		if exists(group) {
+			t.Errorf("the cgroup %s is left", group)
+		}
+	}
 }
 
 // wantEvents looks that each event has started one run.

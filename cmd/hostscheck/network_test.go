@@ -5,6 +5,7 @@ package hostscheck_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -82,6 +84,11 @@ func (p place) remove() error {
 		name := filepath.Base(namespace)
 		err = errors.Join(err, killAll(name), ip("netns", "del", name))
 	}
+	for _, group := range groupsBelow(p.dir) {
+		if removed := os.Remove(group); removed != nil && !errors.Is(removed, fs.ErrNotExist) {
+			err = errors.Join(err, removed)
+		}
+	}
 	mounts, read := os.ReadFile("/proc/self/mounts")
 	err = errors.Join(err, read)
 	for line := range strings.Lines(string(mounts)) {
@@ -90,6 +97,32 @@ func (p place) remove() error {
 		}
 	}
 	return errors.Join(err, os.RemoveAll(p.dir), p.lock.Close())
+}
+
+// groupsBelow are the cgroups that engines and agents whose state is below a directory have made, by their own account;
+// those further in come first.
+func groupsBelow(dir string) (groups []string) {
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() != "cgroups.lock" {
+			return nil //nolint:nilerr // what is removed meanwhile is gone
+		}
+		var record struct{ Directories []string }
+		text, err := os.ReadFile(path)
+		if err == nil && json.NewDecoder(bytes.NewReader(text)).Decode(&record) == nil {
+			groups = append(groups, record.Directories...)
+		}
+		return nil
+	})
+	for _, group := range slices.Clone(groups) {
+		_ = filepath.WalkDir(group, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() && path != group {
+				groups = append(groups, path)
+			}
+			return nil
+		})
+	}
+	slices.SortFunc(groups, func(a, b string) int { return len(b) - len(a) })
+	return groups
 }
 
 // processesIn are those of a namespace.
