@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -59,52 +58,52 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 	return d.host.dial(ctx, network, address)
 }
 
-func openStream(t testing.TB, from *host, urls string, options ...nats.Option) jetstream.JetStream {
-	t.Helper()
+func openStream(tb testing.TB, from *host, urls string, options ...nats.Option) jetstream.JetStream {
+	tb.Helper()
 	connection, err := nats.Connect(urls, append(options, nats.SetCustomDialer(dialer{from}), nats.MaxReconnects(-1),
 		nats.ReconnectWait(100*time.Millisecond))...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(connection.Close)
+	tb.Cleanup(connection.Close)
 	js, err := jetstream.New(connection)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return js
 }
 
 // records are all Records that the loop's stream holds of some runs, in its order.
-func records(t testing.TB, js jetstream.JetStream, runs []string) (found []predictor.Record) {
-	t.Helper()
+func records(tb testing.TB, js jetstream.JetStream, runs []string) (found []predictor.Record) {
+	tb.Helper()
 	var stream jetstream.Stream
 	var err error
-	until(t, "the loop's stream is there", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	until(tb, "the loop's stream is there", func() bool {
+		ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Second)
 		defer cancel()
 		stream, err = js.Stream(ctx, wire.LoopStream)
 		return err == nil
 	})
-	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{
+	consumer, err := stream.OrderedConsumer(tb.Context(), jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{wire.LoopSubject(wire.KindRecord)},
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	left := consumer.CachedInfo().NumPending
 	for left > 0 {
 		message, err := consumer.Next(jetstream.FetchMaxWait(patience))
 		if err != nil {
-			t.Fatalf("read the loop's stream, %d Records before its end: %v", left, err)
+			tb.Fatalf("read the loop's stream, %d Records before its end: %v", left, err)
 		}
 		meta, err := message.Metadata()
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		left = meta.NumPending
 		decoded, err := wire.DecodeMessage(message.Data())
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		record, is := decoded.Event.(predictor.Record)
 		if is && slices.Contains(runs, record.Run) {
@@ -245,13 +244,13 @@ func (a account) report(run string) string {
 }
 
 // wantSame compares what two runs came to.
-func wantSame(t testing.TB, what, want, got string) {
-	t.Helper()
+func wantSame(tb testing.TB, what, want, got string) {
+	tb.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s differs (-on one machine +here):\n%s", what, diff)
+		tb.Errorf("%s differs (-on one machine +here):\n%s", what, diff)
 	}
 	if strings.Contains(got, `"result": null`) {
-		t.Errorf("%s has no result: %s", what, got)
+		tb.Errorf("%s has no result: %s", what, got)
 	}
 }
 

@@ -29,12 +29,12 @@ type authority struct {
 // pair are the files of a certificate and of its key, as PEM.
 type pair struct{ certificate, key string }
 
-func newAuthority(t testing.TB, dir string) *authority {
-	t.Helper()
-	a := &authority{t: t, file: filepath.Join(dir, "authority.pem")}
+func newAuthority(tb testing.TB, dir string) *authority {
+	tb.Helper()
+	a := &authority{t: tb, file: filepath.Join(dir, "authority.pem")}
 	var err error
 	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the authority of a test"},
@@ -43,12 +43,12 @@ func newAuthority(t testing.TB, dir string) *authority {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if a.certificate, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	writePEM(t, a.file, "CERTIFICATE", 0o644, der)
+	writePEM(tb, a.file, "CERTIFICATE", 0o644, der)
 	return a
 }
 
@@ -85,17 +85,17 @@ func (a *authority) issue(h *host, file string, life time.Duration, names ...str
 }
 
 // writePEM replaces a file whole: a server may read it at any time.
-func writePEM(t testing.TB, path, kind string, mode os.FileMode, blocks ...[]byte) {
-	t.Helper()
+func writePEM(tb testing.TB, path, kind string, mode os.FileMode, blocks ...[]byte) {
+	tb.Helper()
 	var text []byte
 	for _, block := range blocks {
 		text = append(text, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: block})...)
 	}
 	if err := os.WriteFile(path+".new", text, mode); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

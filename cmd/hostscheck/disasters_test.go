@@ -12,10 +12,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sys/unix"
-
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -23,10 +22,9 @@ const (
 	shards, rounds = 40, 5_000_000
 	// diskSize is that of the first agent's state: its builds, and room for what it runs.
 	diskSize = 768 * quantity.MiB
-	// cutOff is for how long an agent is cut off: much longer than its lease, and databaseCut for how long the database is.
-	cutOff, databaseCut = 60 * time.Second, 10 * time.Second
-	// diskFull is for how long a disk is.
-	diskFull = 20 * time.Second
+	// cutOff is for how long an agent is cut off, which is much longer than its lease; databaseCut for how long the
+	// database is, and diskFull for how long a disk is full.
+	cutOff, databaseCut, diskFull = 60 * time.Second, 10 * time.Second, 20 * time.Second
 	// restart is after how long a supervisor starts again what was killed.
 	restart = 2 * time.Second
 	// brief is how long a certificate is valid that expires in the middle of runs.
@@ -152,6 +150,7 @@ func (f *field) befalls(t *testing.T, strike func(*field) (after func())) {
 
 // adopt has failures be those of a part of the test.
 func (f *field) adopt(t *testing.T) {
+	t.Helper()
 	f.stack.t, f.authority.t, f.network().t = t, t, t
 	if f.servers != nil {
 		f.servers.t = t
@@ -219,12 +218,12 @@ func disk(t *testing.T, at string) {
 }
 
 // fill takes what a file system has left, and returns the file that does.
-func fill(t testing.TB, dir string) string {
-	t.Helper()
+func fill(tb testing.TB, dir string) string {
+	tb.Helper()
 	path := filepath.Join(dir, "filler")
 	file, err := os.Create(path)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	block := make([]byte, 1<<16)
 	for err == nil {
@@ -234,10 +233,10 @@ func fill(t testing.TB, dir string) string {
 		}
 	}
 	if err := file.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return path
 }
@@ -277,7 +276,8 @@ type disaster struct {
 // strike runs a load undisturbed, which must come to what it does on one machine, and then one for each disaster.
 func strike(t *testing.T, f *field, want reports, disasters []disaster) {
 	t.Helper()
-	defer f.adopt(t)                              // what is removed at the end is removed by this test
+	defer f.adopt(t) // what is removed at the end is removed by this test
+
 	calm := t.Run("nothing", func(t *testing.T) { //nolint:paralleltest // they share the hosts
 		f.adopt(t)
 		rungs := f.chain("rungs-1")

@@ -30,8 +30,8 @@ var bin = func() string {
 	return dir
 }()
 
-// The first thread, by which the kernel says in which namespace a process is, stays with TestMain: no other goroutine can
-// take it elsewhere (host.within).
+// The first thread, by which the kernel says in which namespace a process is, stays with TestMain: no other goroutine
+// can take it elsewhere (host.within).
 func init() { runtime.LockOSThread() } //nolint:gochecknoinits // only here is it known to be that thread
 
 func TestMain(m *testing.M) {

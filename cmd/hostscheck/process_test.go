@@ -22,12 +22,12 @@ const patience = 3 * time.Minute
 const look = 25 * time.Millisecond
 
 // until waits until something holds. After patience the test fails, with what a process said.
-func until(t testing.TB, what string, holds func() bool) (took time.Duration) {
-	t.Helper()
+func until(tb testing.TB, what string, holds func() bool) (took time.Duration) {
+	tb.Helper()
 	began := time.Now()
 	for ; !holds(); time.Sleep(look) {
 		if time.Since(began) > patience {
-			t.Fatalf("not within %s: %s", patience, what)
+			tb.Fatalf("not within %s: %s", patience, what)
 		}
 	}
 	return time.Since(began)
@@ -43,7 +43,7 @@ type program struct {
 }
 
 func (h *host) command(p program) *exec.Cmd {
-	command := exec.Command(p.path, p.arguments...) //nolint:noctx // it ends with the host
+	command := exec.Command(p.path, p.arguments...)
 	command.Dir = h.dir
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir}, p.environment...)
 	if p.input != nil {

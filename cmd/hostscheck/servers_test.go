@@ -24,12 +24,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spillway-ml/spillway/activities/wire"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/grpc"
 	grpccredentials "google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/types/known/durationpb"
-
-	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 const (
@@ -198,8 +197,8 @@ func (s *servers) temporalConfig(h *host, certificate pair) map[string]any {
 	type m = map[string]any
 	store := func(database string, connections int) m {
 		return m{"sql": m{
-			"pluginName": "postgres12_pgx", "databaseName": database, "connectAddr": net.JoinHostPort(s.database.address, "5432"),
-			"connectProtocol": "tcp", "user": "temporal", "password": s.databasePassword, "maxConns": connections,
+			"pluginName": "postgres12_pgx", "databaseName": database, "connectProtocol": "tcp",
+			"connectAddr": net.JoinHostPort(s.database.address, "5432"), "user": "temporal", "password": s.databasePassword, "maxConns": connections,
 			"maxIdleConns": connections, "maxConnLifetime": "1h",
 			"tls": m{
 				"enabled": true, "caFile": s.authority.file, "enableHostVerification": true, "serverName": s.database.name,
@@ -211,8 +210,8 @@ func (s *servers) temporalConfig(h *host, certificate pair) map[string]any {
 		"clientCaFiles": []string{s.authority.file},
 	}
 	asks := m{"serverName": everyTemporal, "rootCaFiles": []string{s.authority.file}}
-	service := func(grpc, membership int) m {
-		return m{"rpc": m{"grpcPort": grpc, "membershipPort": membership, "bindOnIP": h.address}}
+	service := func(port, membership int) m {
+		return m{"rpc": m{"grpcPort": port, "membershipPort": membership, "bindOnIP": h.address}}
 	}
 	return m{
 		"log": m{"stdout": true, "level": "warn"},
