@@ -11,7 +11,7 @@ import (
 )
 
 // digitsInput has the sample pipeline do the same wherever it runs: a tuning would depend on which trial ends first.
-const digitsInput = `{"max_epochs": 12, "shards": 16, "seed": 3, "learning_rate": 0.002}`
+const digitsInput = `{"max_epochs": 8, "shards": 16, "views": 20, "seed": 3, "learning_rate": 0.002}`
 
 // pools are what the agents offer: a core each, so that neither takes the other's.
 var pools = [2][]string{{"--pool-cpus", "0", "--pool-memory", "2GiB"}, {"--pool-cpus", "1", "--pool-memory", "2GiB"}}
