@@ -23,7 +23,7 @@ EVAL := cmd/spillway-eval
 CHECK := deploy/check
 # What is kept in S3 is tried on a server of it in a third, so that the server is in no product binary.
 S3CHECK := cmd/s3check
-# Several hosts and the servers that exist where they are used are a fourth, for the same reason.
+# Several hosts are a fourth, which needs root.
 HOSTSCHECK := cmd/hostscheck
 
 # Two models of the tests are meant to be wrong.
@@ -65,7 +65,7 @@ test: ## Run all tests.
 	cd $(S3CHECK) && go test -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: test-hosts
-test-hosts: ## Run pipelines on several hosts, on Temporal, NATS and S3 that exist, and break one after another. Ten minutes, as root, with PostgreSQL.
+test-hosts: ## Run pipelines on a server and two agents, each on a host of its own (network namespaces), and on one machine. Minutes, as root.
 	cd $(HOSTSCHECK) && go test -count=1 -v -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: security

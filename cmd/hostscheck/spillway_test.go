@@ -30,7 +30,6 @@ type stack struct {
 	host    *host
 	state   string
 	process *process
-	begin   func() *process
 	client  *http.Client
 }
 
@@ -45,19 +44,16 @@ func buildProducts(t *testing.T) {
 }
 
 // serve starts an engine on a host, by verb: dev, or server.
-func (h *host) serve(verb string, environment []string, flags ...string) *stack {
+func (h *host) serve(verb string, flags ...string) *stack {
 	h.t.Helper()
 	s := &stack{t: h.t, host: h, state: filepath.Join(h.dir, "state")}
-	p := spillway(append([]string{
+	s.process = h.start(verb, spillway(append([]string{
 		verb, "--state", s.state, "--no-ui", "--no-burst", "--app", filepath.Join(bin, "digits"),
 		"--app", filepath.Join(bin, "app"),
-	}, flags...)...)
-	p.environment = environment
-	s.begin = func() *process { return h.start(verb, p) }
+	}, flags...)...))
 	s.client = &http.Client{
 		Transport: &http.Transport{DialContext: h.dial, DisableKeepAlives: true}, Timeout: 20 * time.Second,
 	}
-	s.process = s.begin()
 	s.process.says(" is ready\n")
 	return s
 }
@@ -152,36 +148,16 @@ func (s *stack) succeeds(id string) (view ledger.RunView) {
 	return view
 }
 
-// agent is one of a host that joins an engine.
-type agent struct {
-	*process
-
-	host  *host
-	state string
-	begin func(joins bool) *process
-}
-
 // join starts an agent on a host, which has nothing but the program, and waits until it has joined.
-func (s *stack) join(h *host, flags ...string) *agent {
+func (s *stack) join(h *host, flags ...string) *process {
 	s.t.Helper()
-	a := &agent{host: h, state: filepath.Join(h.dir, "state")}
 	token := h.write("token", []byte(s.tell("hosts", "token")), 0o600)
-	a.begin = func(joins bool) *process {
-		arguments := []string{"agent", "--state", a.state, "--name", h.name}
-		if joins {
-			arguments = append(arguments, "--join", "https://"+net.JoinHostPort(s.host.address, port), "--token-file", token)
-		}
-		return h.start("agent", spillway(append(arguments, flags...)...))
-	}
-	a.process = a.begin(true)
-	a.says("has joined")
-	return a
-}
-
-// again starts an agent again, with what it has from before, and waits until it has joined.
-func (a *agent) again() {
-	a.process = a.begin(false)
-	a.says("has joined")
+	agent := h.start("agent", spillway(append([]string{
+		"agent", "--state", filepath.Join(h.dir, "state"), "--name", h.name,
+		"--join", "https://" + net.JoinHostPort(s.host.address, port), "--token-file", token,
+	}, flags...)...))
+	agent.says("has joined")
+	return agent
 }
 
 // up waits until the engine has hosts that are up: as many as are named.
@@ -218,10 +194,7 @@ func (s *stack) chain(id string) (run string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	input := saltInput(id)
+	input := fmt.Sprintf(`{"salt": %q}`, id)
 	s.tell("run", s.host.write("rungs.yaml", file, 0o600), "--id", id, "--input", input, "--json", "--quiet")
 	return s.trigger("rungs", id, input)
 }
-
-// saltInput has a run take no result of another.
-func saltInput(id string) string { return fmt.Sprintf(`{"salt": %q}`, id) }
