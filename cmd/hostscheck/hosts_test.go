@@ -11,7 +11,7 @@ import (
 )
 
 // digitsInput has the sample pipeline do the same wherever it runs: a tuning would depend on which trial ends first.
-const digitsInput = `{"max_epochs": 8, "shards": 16, "views": 20, "seed": 3, "learning_rate": 0.002}`
+const digitsInput = `{"max_epochs": 12, "shards": 16, "seed": 3, "learning_rate": 0.002}`
 
 // pools are what the agents offer: a core each, so that neither takes the other's.
 var pools = [2][]string{{"--pool-cpus", "0", "--pool-memory", "2GiB"}, {"--pool-cpus", "1", "--pool-memory", "2GiB"}}
@@ -83,16 +83,6 @@ func TestAServerAndTwoAgentsReportWhatOneMachineDoes(t *testing.T) {
 	for _, p := range []*process{one, two, server.process} {
 		if err := p.end(interrupt); err != nil {
 			t.Errorf("%s ended with %v\n%s", p.log, err, p.printed())
-		}
-	}
-	for _, h := range []*host{at, first, second} {
-		if left, err := processesIn(h.namespace); err != nil || len(left) > 0 {
-			t.Errorf("%s has processes %v left, %v", h.name, left, err)
-		}
-	}
-	for _, group := range groupsBelow(n.dir) {
-		if exists(group) {
-			t.Errorf("the cgroup %s is left", group)
 		}
 	}
 }
