@@ -23,6 +23,8 @@ EVAL := cmd/spillway-eval
 CHECK := deploy/check
 # What is kept in S3 is tried on a server of it in a third, so that the server is in no product binary.
 S3CHECK := cmd/s3check
+# Several hosts are a fourth, which needs root.
+HOSTSCHECK := cmd/hostscheck
 
 # Two models of the tests are meant to be wrong.
 PYTHON_FILES = $(shell git ls-files '*.py' ':!workers/exec/torch/testdata/syntax.py' ':!workers/exec/torch/testdata/broken.py')
@@ -61,6 +63,10 @@ test: ## Run all tests.
 	cd $(EVAL) && go test $(TESTFLAGS) ./...
 	cd $(CHECK) && go test $(TESTFLAGS) ./...
 	cd $(S3CHECK) && go test -timeout 30m $(TESTFLAGS) ./...
+
+.PHONY: test-hosts
+test-hosts: ## Run pipelines on a server and two agents, each on a host of its own (network namespaces), and on one machine. Minutes, as root.
+	cd $(HOSTSCHECK) && go test -count=1 -v -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: security
 security: ## Attack every port, file and message as a web page, another user and a stage would (part of make test; as root it also changes users).
@@ -186,6 +192,7 @@ lint: python-tools ## Check style, import directions and determinism of workflow
 	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 	cd $(CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 	cd $(S3CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
+	cd $(HOSTSCHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint run ./... && go mod tidy -diff
 
 PAGE := cmd/internal/web/ui
 
@@ -202,6 +209,7 @@ fmt: python-tools ## Format the code.
 	cd $(EVAL) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint fmt ./...
 	cd $(CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint fmt ./...
 	cd $(S3CHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint fmt ./...
+	cd $(HOSTSCHECK) && GOEXPERIMENT= go tool -modfile=../../deploy/tools.mod golangci-lint fmt ./...
 
 .PHONY: clean
 clean: ## Remove what make built.

@@ -1,0 +1,265 @@
+//go:build linux
+
+package hostscheck_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/timeline"
+)
+
+// key names an attempt.
+type key struct {
+	run, task string
+	number    int
+}
+
+// stream opens JetStream of an engine that started its own, as its owner.
+func (s *stack) stream() jetstream.JetStream {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.state, "keys", "nats.json"))
+	var owner struct {
+		URL      string `json:"url"`
+		User     string `json:"user"`
+		Password string `json:"password"`
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &owner)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return openStream(s.t, s.host, owner.URL, nats.UserInfo(owner.User, owner.Password))
+}
+
+// dialer connects as a host does.
+type dialer struct{ host *host }
+
+// Dial implements nats.CustomDialer.
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return d.host.dial(ctx, network, address)
+}
+
+func openStream(tb testing.TB, from *host, urls string, options ...nats.Option) jetstream.JetStream {
+	tb.Helper()
+	connection, err := nats.Connect(urls, append(options, nats.SetCustomDialer(dialer{from}), nats.MaxReconnects(-1),
+		nats.ReconnectWait(100*time.Millisecond))...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(connection.Close)
+	js, err := jetstream.New(connection)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return js
+}
+
+// records are all Records that the loop's stream holds of some runs, in its order.
+func records(tb testing.TB, js jetstream.JetStream, runs []string) (found []predictor.Record) {
+	tb.Helper()
+	var stream jetstream.Stream
+	var err error
+	until(tb, "the loop's stream is there", func() bool {
+		ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Second)
+		defer cancel()
+		stream, err = js.Stream(ctx, wire.LoopStream)
+		return err == nil
+	})
+	consumer, err := stream.OrderedConsumer(tb.Context(), jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{wire.LoopSubject(wire.KindRecord)},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	left := consumer.CachedInfo().NumPending
+	for left > 0 {
+		message, err := consumer.Next(jetstream.FetchMaxWait(patience))
+		if err != nil {
+			tb.Fatalf("read the loop's stream, %d Records before its end: %v", left, err)
+		}
+		meta, err := message.Metadata()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		left = meta.NumPending
+		decoded, err := wire.DecodeMessage(message.Data())
+		if err != nil {
+			tb.Fatal(err)
+		}
+		record, is := decoded.Event.(predictor.Record)
+		if is && slices.Contains(runs, record.Run) {
+			found = append(found, record)
+		}
+	}
+	return found
+}
+
+// account is what some runs came to.
+type account struct {
+	views    map[string]ledger.RunView
+	attempts map[string][]timeline.Attempt
+	records  []predictor.Record
+}
+
+// settle waits for the end of runs, and looks that each task has succeeded once, each Record is there once, and the
+// ledger has each attempt once, at what its Record says.
+func (s *stack) settle(js jetstream.JetStream, runs ...string) (a account) {
+	s.t.Helper()
+	a = account{views: map[string]ledger.RunView{}, attempts: map[string][]timeline.Attempt{}}
+	for _, run := range runs {
+		a.views[run] = s.succeeds(run)
+	}
+	a.records = records(s.t, js, runs)
+	recorded := map[key]predictor.Record{}
+	done := map[key]int{}
+	for _, record := range a.records {
+		of := key{record.Run, record.Task, record.Attempt}
+		if before, twice := recorded[of]; twice {
+			s.t.Errorf("attempt %v has two Records: %s on %s at %s, and %s on %s at %s", of, before.Outcome, before.Host,
+				before.At, record.Outcome, record.Host, record.At)
+		}
+		recorded[of] = record
+		if record.Outcome == predictor.Succeeded {
+			done[key{record.Run, record.Task, 0}]++
+		}
+	}
+	for task, times := range done {
+		if times != 1 {
+			s.t.Errorf("task %s of run %s has succeeded %d times", task.task, task.run, times)
+		}
+	}
+	for _, run := range runs {
+		s.wantLedger(&a, run, recorded, done)
+	}
+	return a
+}
+
+// wantLedger compares the ledger's account of a run with its Records.
+func (s *stack) wantLedger(a *account, run string, recorded map[key]predictor.Record, done map[key]int) {
+	s.t.Helper()
+	view := a.views[run]
+	var attempts []timeline.Attempt
+	var sum quantity.Money
+	// What was lost may be told after the run has ended.
+	until(s.t, "the ledger has the attempts of "+run, func() bool {
+		var err error
+		if attempts, err = s.attempts(run); err != nil {
+			return false
+		}
+		if view, err = s.run(run); err != nil {
+			return false
+		}
+		sum = 0
+		for _, attempt := range attempts {
+			if attempt.Outcome == "" {
+				return false
+			}
+			sum += attempt.Cost
+		}
+		return sum == view.Totals.Cost
+	})
+	a.views[run], a.attempts[run] = view, attempts
+	seen := map[key]bool{}
+	for _, attempt := range attempts {
+		of := key{run, attempt.Task, attempt.Number}
+		if seen[of] {
+			s.t.Errorf("the ledger has attempt %v twice", of)
+		}
+		seen[of] = true
+		record, has := recorded[of]
+		switch {
+		case !has && attempt.Outcome != predictor.Lost:
+			s.t.Errorf("the ledger has attempt %v (%s), and there is no Record of it", of, attempt.Outcome)
+		case has && (record.Cost != attempt.Cost || record.Outcome != attempt.Outcome):
+			s.t.Errorf("attempt %v: the ledger has %s for %d picodollars, its Record %s for %d", of, attempt.Outcome,
+				attempt.Cost, record.Outcome, record.Cost)
+		}
+	}
+	for of := range recorded {
+		if of.run == run && !seen[of] {
+			s.t.Errorf("attempt %v has a Record and is not in the ledger", of)
+		}
+	}
+	scheduled := 0
+	for _, stage := range view.Stages {
+		scheduled += stage.Scheduled
+	}
+	succeeded := 0
+	for task := range done {
+		if task.run == run {
+			succeeded++
+		}
+	}
+	if succeeded != scheduled || len(attempts) < scheduled {
+		s.t.Errorf("run %s scheduled %d tasks, %d succeeded in %d attempts", run, scheduled, succeeded, len(attempts))
+	}
+}
+
+// hosts counts the attempts that succeeded by host.
+func (a account) hosts() map[string]int {
+	counts := map[string]int{}
+	for _, record := range a.records {
+		if record.Outcome == predictor.Succeeded {
+			counts[record.Host]++
+		}
+	}
+	return counts
+}
+
+// report is what a run ended with, and how many tasks of each stage succeeded: what must not depend on where it ran.
+func (a account) report(run string) string {
+	view := a.views[run]
+	var result any
+	_ = json.Unmarshal(view.Result, &result) // a text that is no JSON is compared as nothing, and the counts say that
+	stages := map[string]int{}
+	for _, record := range a.records {
+		if record.Run == run && record.Outcome == predictor.Succeeded {
+			stages[record.Stage.Name]++
+		}
+	}
+	text, err := json.MarshalIndent(map[string]any{"result": result, "tasks": stages}, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// wantSame compares what two runs came to.
+func wantSame(tb testing.TB, what, want, got string) {
+	tb.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		tb.Errorf("%s differs (-on one machine +here):\n%s", what, diff)
+	}
+	if strings.Contains(got, `"result": null`) {
+		tb.Errorf("%s has no result: %s", what, got)
+	}
+}
+
+// counted writes counts by name.
+func counted(counts map[string]int) string {
+	var parts []string
+	for name, count := range counts {
+		parts = append(parts, fmt.Sprintf("%s %d", name, count))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}

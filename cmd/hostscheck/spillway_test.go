@@ -1,0 +1,200 @@
+//go:build linux
+
+package hostscheck_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/predictor/ledger"
+	"github.com/spillway-ml/spillway/predictor/timeline"
+)
+
+// port is where a server is reached by other hosts.
+const port = "7475"
+
+// stack is an engine on a host, with the apps of the tests.
+type stack struct {
+	t       testing.TB
+	host    *host
+	state   string
+	process *process
+	client  *http.Client
+}
+
+func spillway(arguments ...string) program {
+	return program{path: filepath.Join(bin, "spillway"), arguments: arguments}
+}
+
+// buildProducts builds what users run, and the apps of the tests.
+func buildProducts(t *testing.T) {
+	t.Helper()
+	build(t, "../..", "./cmd/spillway", "./cmd/digits", "./cmd/internal/chaos/app")
+}
+
+// serve starts an engine on a host, by verb: dev, or server.
+func (h *host) serve(verb string, flags ...string) *stack {
+	h.t.Helper()
+	s := &stack{t: h.t, host: h, state: filepath.Join(h.dir, "state")}
+	s.process = h.start(verb, spillway(append([]string{
+		verb, "--state", s.state, "--no-ui", "--no-burst", "--app", filepath.Join(bin, "digits"),
+		"--app", filepath.Join(bin, "app"),
+	}, flags...)...))
+	s.client = &http.Client{
+		Transport: &http.Transport{DialContext: h.dial, DisableKeepAlives: true}, Timeout: 20 * time.Second,
+	}
+	s.process.says(" is ready\n")
+	return s
+}
+
+// tell runs a command on the engine's host, and returns what it printed. It must succeed.
+func (s *stack) tell(arguments ...string) string {
+	s.t.Helper()
+	return s.host.must(spillway(append(arguments, "--state", s.state)...))
+}
+
+// get asks the API, as the owner does.
+func (s *stack) get(path string, answer any) error {
+	var at struct {
+		HTTP string `json:"http"`
+	}
+	text, err := os.ReadFile(filepath.Join(s.state, "stack.json"))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &at); err != nil {
+		return err
+	}
+	token, err := os.ReadFile(filepath.Join(s.state, "keys", "token"))
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(context.WithoutCancel(s.t.Context()), http.MethodGet, at.HTTP+path, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	response, err := s.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", path, response.Status)
+	}
+	return json.NewDecoder(response.Body).Decode(answer)
+}
+
+// run is the account of a run.
+func (s *stack) run(id string) (view ledger.RunView, err error) {
+	return view, s.get("/api/v1/runs/"+url.PathEscape(id), &view)
+}
+
+// attempts are those of a run, by when they were scheduled.
+func (s *stack) attempts(id string) (found []timeline.Attempt, err error) {
+	var answer struct {
+		Attempts []timeline.Attempt `json:"attempts"`
+	}
+	return answer.Attempts, s.get("/api/v1/runs/"+url.PathEscape(id)+"/attempts?limit=10000", &answer)
+}
+
+// trigger publishes an event, several times, and returns the one run that it starts.
+func (s *stack) trigger(pipeline, id, input string) (run string) {
+	s.t.Helper()
+	for range 2 {
+		var published struct {
+			Run string `json:"run"`
+		}
+		text := s.tell("trigger", pipeline, "--id", id, "--input", input, "--json")
+		if err := json.Unmarshal([]byte(text), &published); err != nil {
+			s.t.Fatalf("trigger %s: %v: %s", pipeline, err, text)
+		}
+		if run != "" && published.Run != run {
+			s.t.Errorf("event %s started run %s, and %s when it was sent again", id, run, published.Run)
+		}
+		run = published.Run
+	}
+	return run
+}
+
+// succeeds waits for the end of a run, which must be a good one. An engine that does not answer is asked again.
+func (s *stack) succeeds(id string) (view ledger.RunView) {
+	s.t.Helper()
+	var err error
+	until(s.t, "run "+id+" ends", func() bool {
+		view, err = s.run(id)
+		if s.process.hasEnded() {
+			s.t.Fatalf("the engine ended: %v\n%s", s.process.err, s.process.printed())
+		}
+		if err == nil && view.State == "running" {
+			time.Sleep(4 * look) // each look costs the engine something
+		}
+		return err == nil && view.State != "running"
+	})
+	if view.State != "succeeded" {
+		s.t.Errorf("run %s has %s: %s", id, view.State, view.Error)
+	}
+	return view
+}
+
+// join starts an agent on a host, which has nothing but the program, and waits until it has joined.
+func (s *stack) join(h *host, flags ...string) *process {
+	s.t.Helper()
+	token := h.write("token", []byte(s.tell("hosts", "token")), 0o600)
+	agent := h.start("agent", spillway(append([]string{
+		"agent", "--state", filepath.Join(h.dir, "state"), "--name", h.name,
+		"--join", "https://" + net.JoinHostPort(s.host.address, port), "--token-file", token,
+	}, flags...)...))
+	agent.says("has joined")
+	return agent
+}
+
+// up waits until the engine has hosts that are up: as many as are named.
+func (s *stack) up(names ...string) {
+	s.t.Helper()
+	until(s.t, fmt.Sprintf("hosts %s are up", names), func() bool {
+		var answer struct {
+			Hosts []struct {
+				Name  string `json:"name"`
+				State string `json:"state"`
+			} `json:"hosts"`
+		}
+		if err := s.get("/api/v1/hosts", &answer); err != nil {
+			return false
+		}
+		var up []string
+		for _, host := range answer.Hosts {
+			if host.State == "up" {
+				up = append(up, host.Name)
+			}
+		}
+		slices.Sort(up)
+		return slices.Equal(up, names)
+	})
+}
+
+// interrupt ends a stack and an agent as Ctrl-C does.
+const interrupt = syscall.SIGINT
+
+// chain runs the chain of these tests, whose file is on the engine's host, and returns the name of the run.
+func (s *stack) chain(id string) (run string) {
+	s.t.Helper()
+	file, err := os.ReadFile("testdata/rungs.yaml")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	input := fmt.Sprintf(`{"salt": %q}`, id)
+	s.tell("run", s.host.write("rungs.yaml", file, 0o600), "--id", id, "--input", input, "--json", "--quiet")
+	return s.trigger("rungs", id, input)
+}
