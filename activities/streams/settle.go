@@ -9,7 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ConflictError says that a stream, as somebody has made it, cannot be used: in which setting it differs, and what to do.
+// ConflictError says that a stream, as somebody has made it, cannot be used: in which setting it differs, and what to
+// do.
 type ConflictError struct {
 	Stream string
 	// Setting is the setting as the nats command calls it, Has its value, and Wants the value that it needs.
