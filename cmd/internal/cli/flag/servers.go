@@ -1,5 +1,7 @@
 package flag
 
+import "github.com/spillway-ml/spillway/cmd/internal/engine"
+
 // addServers adds the flags that say which Temporal and which NATS an engine runs on.
 func (f *Stack) addServers() {
 	f.Set.StringVar(&f.temporal.Address, "temporal-address", "",
@@ -30,3 +32,6 @@ func (f *Stack) addServers() {
 		"`FILE` of the certificate, in PEM, by which it knows this engine")
 	f.Set.StringVar(&f.nats.TLS.KeyFile, "nats-tls-key", "", "`FILE` of the key, in PEM, of that certificate")
 }
+
+// Servers are the Temporal and the NATS to run on, as far as the flags say.
+func (f *Stack) Servers() (engine.TemporalConfig, engine.NATSConfig) { return f.temporal, f.nats }

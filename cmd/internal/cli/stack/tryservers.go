@@ -25,6 +25,7 @@ func tryServers(ctx context.Context, all *told, state string) (findings []findin
 			findings = append(findings, tryPort(ctx, name, net.JoinHostPort("127.0.0.1", port), running))
 		}
 	}
+	findings = append(findings, tryExternal(ctx, all)...)
 	if address := all.value("listen"); address != "" {
 		findings = append(findings, tryPort(ctx, "listen", address, running))
 	}
