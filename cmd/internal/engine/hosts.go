@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/cmd/internal/host"
+	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
@@ -105,7 +106,7 @@ func (f *front) hostsHandler() http.Handler {
 		Declared: f.declared, Results: f.results, Superseded: f.space.Superseded, Builds: f.builds,
 		InHand: func(name, instance string, taken []slot.Taken) {
 			for i := range taken { // Temporal's own tokens are for nobody else
-				if task, genuine := f.servers.own.Keys().OpenTask(name, taken[i].Token); genuine {
+				if task, genuine := temporalproxy.TaskToken(f.servers.own.Keys().OpenTask, name, taken[i].Token); genuine {
 					taken[i].Token = task
 				}
 			}

@@ -202,6 +202,16 @@ func (h *Hosts) give(host string, response any) {
 	}
 }
 
+// TaskToken is Temporal's own token in what open, as HostOptions.Open, takes back of what a host was given; genuine is
+// false where the host was not given it.
+func TaskToken(
+	open func(host string, sealed []byte) (task []byte, genuine bool), host string, sealed []byte,
+) (task []byte, genuine bool) {
+	opened, genuine := open(host, sealed)
+	_, task, whole := taskOf(opened)
+	return task, genuine && whole
+}
+
 // withRun puts the run that a task is of before its token: so a heartbeat tells it to an engine that has started anew.
 func withRun(of run, task []byte) []byte {
 	text := binary.AppendUvarint(nil, uint64(len(of.workflow)))
