@@ -111,7 +111,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
 			defer cancel()
-			defer context.AfterFunc(who.counts, cancel)()
+			defer context.AfterFunc(who.counts, cancel)() //nolint:contextcheck // it is the life of the token
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})

@@ -120,10 +120,10 @@ func (f *front) hostsHandler() http.Handler {
 
 // ownTasks are those of taken that the host was given, each with the token that Temporal knows it by. The engine, which
 // may end every task, believes in no other: a host could make up those of others.
-func ownTasks(keys *access.Keys, host string, taken []slot.Taken) []slot.Taken {
+func ownTasks(keys *access.Keys, name string, taken []slot.Taken) []slot.Taken {
 	own := make([]slot.Taken, 0, len(taken))
 	for _, one := range taken {
-		if task, genuine := temporalproxy.TaskToken(keys.OpenTask, host, one.Token); genuine {
+		if task, genuine := temporalproxy.TaskToken(keys.OpenTask, name, one.Token); genuine {
 			one.Token = task
 			own = append(own, one)
 		}

@@ -100,7 +100,7 @@ func TestAttackAStrangerSendsAMessageThatDoesNotEnd(t *testing.T) {
 	}
 
 	// A client of gRPC is told the same.
-	trust := server.Client().Transport.(*http.Transport).TLSClientConfig //nolint:errcheck,forcetypeassert // it is one
+	trust := server.Client().Transport.(*http.Transport).TLSClientConfig //nolint:forcetypeassert // it is one
 	client, err := grpc.NewClient("passthrough:///"+server.Listener.Addr().String(),
 		grpc.WithTransportCredentials(credentials.NewTLS(trust.Clone())), grpc.WithAuthority("example.com"))
 	if err != nil {
