@@ -411,3 +411,21 @@ func TestAStageWithUnfinishedTasksIsPolledThoughItsQueueIsSaidToBeEmpty(t *testi
 		t.Errorf("once all are done: %d slots, want 0", got)
 	}
 }
+
+// TestASizeThatWasThoughtOfBeforeAHostJoinedIsThoughtOfAnew has a server decide before its first host is there: what a
+// task is given then is what it would be given had the host been there from the start.
+func TestASizeThatWasThoughtOfBeforeAHostJoinedIsThoughtOfAnew(t *testing.T) {
+	t.Parallel()
+	state := fold(predictor.State{}, started("r", 0, predictor.Goal{}), hint("r", "new", 3, 0))
+	want, _ := predictor.Decide(state, hosts(2, "a"))
+	snapshot := laptop(1, 2)
+	snapshot.Hosts = nil
+	_, early := predictor.Decide(state, snapshot)
+	got, _ := predictor.Decide(early, hosts(2, "a"))
+	if diff := cmp.Diff(want.Grants, got.Grants); diff != "" {
+		t.Errorf("with a host that joined later (-had it been there, +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want.Sizings, got.Sizings); diff != "" {
+		t.Errorf("sizings with a host that joined later (-had it been there, +got):\n%s", diff)
+	}
+}

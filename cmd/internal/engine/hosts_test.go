@@ -172,6 +172,7 @@ func TestHostsThatJoinRunWhatALostOneLeft(t *testing.T) {
 	killed := server.publish("count", "killed", long)
 	server.began(killed, "host-a", 1)
 	b.start(join)
+	server.checkpointed(killed)
 	at := time.Now()
 	a.kill()
 	again := server.began(killed, "host-b", 2)

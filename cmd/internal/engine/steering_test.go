@@ -209,17 +209,7 @@ func TestARetryGoesOnFromTheNewestCheckpoint(t *testing.T) {
 
 	fixed = serve("waits", "yes")
 	run = e.publish("waits", "2", struct{}{})
-	temporal := e.temporal()
-	e.until("the server has a checkpoint", func() bool {
-		var beat wire.Heartbeat
-		description, err := temporal.DescribeWorkflowExecution(t.Context(), run, "")
-		if err != nil || len(description.GetPendingActivities()) != 1 {
-			return false
-		}
-		details := description.GetPendingActivities()[0].GetHeartbeatDetails()
-		err = converter.GetDefaultDataConverter().FromPayloads(details, &beat)
-		return err == nil && beat.Checkpoint.Digest != ""
-	})
+	e.checkpointed(run)
 	if err := e.client.Cancel(t.Context(), run); err != nil {
 		t.Fatal(err)
 	}
@@ -327,4 +317,21 @@ func TestAGoalChangesWhileTheRunGoesOn(t *testing.T) {
 		t.Errorf("the goal of a run that has ended: got %d %q", said.Status, said.Message)
 	}
 	e.stop()
+}
+
+// checkpointed waits until Temporal knows of a checkpoint of the one task of a run that goes on: who is killed before
+// has told nobody of any.
+func (e *testEngine) checkpointed(run string) {
+	e.t.Helper()
+	temporal := e.temporal()
+	e.until("the server has a checkpoint", func() bool {
+		var beat wire.Heartbeat
+		description, err := temporal.DescribeWorkflowExecution(e.t.Context(), run, "")
+		if err != nil || len(description.GetPendingActivities()) != 1 {
+			return false
+		}
+		details := description.GetPendingActivities()[0].GetHeartbeatDetails()
+		err = converter.GetDefaultDataConverter().FromPayloads(details, &beat)
+		return err == nil && beat.Checkpoint.Digest != ""
+	})
 }
