@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 )
@@ -33,6 +34,7 @@ var names = map[ledger.Dimension]string{
 
 // Bill returns who spent what, as ledger.Statement adds it up.
 func (s *Store) Bill(ctx context.Context, request Request) (bill ledger.Bill, err error) {
+	request.Run, request.Pipeline = fit(request.Run, wire.MaxName), fit(request.Pipeline, mostText)
 	from := s.reader()
 	defer func() {
 		if damaged(err) {

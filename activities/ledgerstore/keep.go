@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 )
 
 const (
@@ -184,11 +185,12 @@ func (s *Store) rewind(ctx context.Context, js jetstream.JetStream) error {
 	if err != nil {
 		return fmt.Errorf("look up stream %s: %w", wire.LoopStream, err)
 	}
-	s.mu.RLock()
-	at := s.at
-	s.mu.RUnlock()
-	if at.cursor == 0 {
-		return nil
+	s.mu.Lock()
+	s.stream = spend.Nanoseconds(stream.CachedInfo().Created)
+	at, err := s.at, s.shared(s.at, false)
+	s.mu.Unlock()
+	if err != nil || at.cursor == 0 {
+		return err
 	}
 	if last := stream.CachedInfo().State.LastSeq; last >= at.cursor {
 		there, err := stream.GetMsg(ctx, at.cursor)
@@ -209,15 +211,29 @@ func (s *Store) rewind(ctx context.Context, js jetstream.JetStream) error {
 		if changed = w.at.cursor == at.cursor; !changed { // another server has found it out as well
 			return nil
 		}
-		return setMeta(ctx, w.tx, metaCursor, 0)
+		return errors.Join(setMeta(ctx, w.tx, metaCursor, 0),
+			setMeta(ctx, w.tx, metaStream, spend.Nanoseconds(stream.CachedInfo().Created)))
 	})
 	if err != nil || !changed {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.at.cursor = 0
+	s.at.cursor, s.at.stream, s.claimed = 0, s.stream, s.stream
 	return nil
+}
+
+// shared refuses a ledger that another stack keeps from a stream of its own: sequences of one are no sequences of the
+// other. Who comes may take over what an engine before it has left, whose stream is gone, unless somebody is seen to
+// write there. The caller holds mu.
+func (s *Store) shared(at progress, moved bool) error {
+	if at.stream == 0 || s.stream == 0 || at.stream == s.stream || at.stream == s.claimed {
+		return nil
+	}
+	if s.claimed == 0 && !moved {
+		return nil
+	}
+	return ErrShared
 }
 
 // Take takes in messages of the loop's stream, in their order, and how far they reach: all of it or, with an error,
@@ -249,6 +265,9 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) error {
 		return err
 	}
 	s.at, s.failure, s.standsBy = at, nil, ahead
+	if !ahead {
+		s.claimed = at.stream
+	}
 	s.wake()
 	return nil
 }
@@ -266,8 +285,12 @@ func (s *Store) takeIn(ctx context.Context, db *sql.DB, lines []loop.Line) (at p
 		}
 	}()
 	s.mu.RLock()
-	known := s.at.cursor
+	known, stream := s.at.cursor, s.stream
+	err = s.shared(w.at, w.at.cursor != known)
 	s.mu.RUnlock()
+	if err != nil {
+		return at, false, err
+	}
 	if w.at.cursor != known {
 		s.book = nil
 		first := slices.IndexFunc(lines, func(line loop.Line) bool { return line.Sequence > w.at.cursor })
@@ -292,6 +315,10 @@ func (s *Store) takeIn(ctx context.Context, db *sql.DB, lines []loop.Line) (at p
 	at.attempts += w.attempts
 	if err == nil {
 		err = setMeta(ctx, w.tx, metaAttempts, int64(at.attempts))
+	}
+	if err == nil && stream != 0 && stream != at.stream {
+		at.stream = stream
+		err = setMeta(ctx, w.tx, metaStream, stream)
 	}
 	if err == nil {
 		err = w.tx.Commit()

@@ -36,4 +36,15 @@ func TestNamesThatNoDatabaseTakesKeepNoLedgerFromGoingOn(t *testing.T) {
 			t.Errorf("by %s: %s in %d lines, want %s in %d", by, bill.Attempts, len(bill.Lines), 12*cent, lines)
 		}
 	}
+	for _, run := range []string{"zero\x00", "\xff"} { // who asks says what was told
+		if bill := billOf(t, store, ledger.BillQuery{Run: run}, after(60)); bill.Attempts != 4*cent {
+			t.Errorf("of run %q: %s, want %s", run, bill.Attempts, 4*cent)
+		}
+		if _, known, err := store.Run(t.Context(), run); err != nil || !known {
+			t.Errorf("run %q is known: %v, %v", run, known, err)
+		}
+	}
+	if _, err := store.Runs(t.Context(), ledger.Query{Pipeline: long, State: "a\x00b"}); err != nil {
+		t.Error(err)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -85,10 +86,10 @@ func parseURL(read func() (string, error)) (*pgx.ConnConfig, error) {
 		return nil, fmt.Errorf("the URL of the ledger's database has something that is not known: %s; "+
 			"what may stand behind it is in https://www.postgresql.org/docs/current/libpq-connect.html", form)
 	}
-	if at, _ := url.Parse(text); !near(config.Host) && !at.Query().Has("sslmode") && os.Getenv("PGSSLMODE") == "" {
-		return nil, fmt.Errorf("the URL of the ledger's database does not say how its host is known, and a password goes "+
-			"there: add ?sslmode=verify-full (with &sslrootcert=FILE for a CA of your own), or sslmode=disable where the way "+
-			"to %s is yours alone", config.Host)
+	if at, _ := url.Parse(text); !allNear(config) && !at.Query().Has("sslmode") && os.Getenv("PGSSLMODE") == "" {
+		return nil, errors.New("the URL of the ledger's database does not say how its host is known, and a password goes " +
+			"there: add ?sslmode=verify-full (with &sslrootcert=FILE for a CA of your own), or sslmode=disable where the way " +
+			"there is yours alone")
 	}
 	config.ConnectTimeout = connectWithin
 	if _, named := config.RuntimeParams["application_name"]; !named {
@@ -102,6 +103,13 @@ func parseURL(read func() (string, error)) (*pgx.ConnConfig, error) {
 	}
 	config.DialFunc = dialer.DialContext
 	return config, nil
+}
+
+// allNear says whether all hosts that a URL names are this one.
+func allNear(config *pgx.ConnConfig) bool {
+	return near(config.Host) && !slices.ContainsFunc(config.Fallbacks, func(other *pgconn.FallbackConfig) bool {
+		return !near(other.Host)
+	})
 }
 
 // near says whether a host is this one: a socket, or an address that does not leave it.

@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/ledgerstore/postgrestest"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/natstest"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -81,11 +82,14 @@ func TestADatabaseThatCannotHaveTheLedgerIsRefusedAtOnce(t *testing.T) {
 	server.Exec("UPDATE newer.meta SET value = 99 WHERE name = 'schema'")
 	socket := server.URL("")
 	for name, c := range map[string]struct{ at, want, do string }{
-		"no URL":            {"host=localhost password=sesame", "cannot be read", "postgres://USER"},
-		"a broken URL":      {"postgres://me:ses%ame@localhost/db", "cannot be read", "postgres://USER"},
-		"a broken port":     {"postgres://me:sesame@localhost:port/db", "cannot be read", "postgres://USER"},
-		"a wrong setting":   {"postgres://me:sesame@localhost/db?sslmode=perhaps", "not known", "libpq"},
-		"a host elsewhere":  {"postgres://me:sesame@db.example.com/db", "how its host is known", "sslmode=verify-full"},
+		"no URL":           {"host=localhost password=sesame", "cannot be read", "postgres://USER"},
+		"a broken URL":     {"postgres://me:ses%ame@localhost/db", "cannot be read", "postgres://USER"},
+		"a broken port":    {"postgres://me:sesame@localhost:port/db", "cannot be read", "postgres://USER"},
+		"a wrong setting":  {"postgres://me:sesame@localhost/db?sslmode=perhaps", "not known", "libpq"},
+		"a host elsewhere": {"postgres://me:sesame@db.example.com/db", "how its host is known", "sslmode=verify-full"},
+		"one behind a near one": {
+			"postgres://me:sesame@localhost,db.example.com/db", "how its host is known", "sslmode=verify-full",
+		},
 		"nobody listens":    {"postgres://me:sesame@127.0.0.1:1/db", "connection refused", "is it running"},
 		"no such database":  {strings.Replace(socket, "/postgres?", "/nowhere?", 1), "nowhere", "CREATE DATABASE"},
 		"a wrong password":  {guarded(socket, "sesame2"), "password", "correct user and"},
@@ -496,4 +500,47 @@ func TestALedgerIsCopiedThereAndBack(t *testing.T) {
 	if _, err := ledgerstore.Copy(t.Context(), store, there, nil); !errors.Is(err, ledgerstore.ErrNotEmpty) {
 		t.Errorf("over another ledger: %v, want %v", err, ledgerstore.ErrNotEmpty)
 	}
+}
+
+// TestStreamsOfTwoStacksAreNotTakenForOne has a second stack, whose stream begins anew, take the ledger of one that
+// goes on: that one says so, and neither takes the other's numbers for its own.
+func TestStreamsOfTwoStacksAreNotTakenForOne(t *testing.T) {
+	t.Parallel()
+	ledgerstore.OfFiles(t)
+	at := postgrestest.Start(t).Schema("ledger")
+	one, other := streamOf(t), streamOf(t)
+	first, second := openAt(t, at), openAt(t, at)
+	stop := follow(t, first, one)
+	reach(t, first, publish(t, one, spending()...))
+	keep(t, second, other)
+	publish(t, other, line("o", "score", "t0", predictor.Function, "fn", 0, 10, cent))
+	for { // it may have to find out first, which looks like failing
+		bill, err := second.Bill(t.Context(), ledgerstore.Request{BillQuery: ledger.BillQuery{Run: "o"}, Now: after(250)})
+		if err == nil && bill.Attempts == cent {
+			break
+		}
+		if !wait.For(t.Context(), 10*time.Millisecond) {
+			t.Fatal("the second has not taken the ledger over")
+		}
+	}
+	last := publish(t, one, line("s", "score", "later", predictor.Function, "fn", 240, 250, cent))
+	for {
+		err := first.Reach(t.Context(), last)
+		if err == nil {
+			t.Fatal("what only the first stack tells is taken for told")
+		}
+		if errors.Is(err, ledgerstore.ErrShared) {
+			break
+		}
+		if !wait.For(t.Context(), 10*time.Millisecond) {
+			t.Fatal(err)
+		}
+	}
+	reach(t, second, publish(t, other, line("o", "score", "t1", predictor.Function, "fn", 0, 10, cent)))
+	got := billOf(t, second, ledger.BillQuery{Run: "o"}, after(250))
+	if got.Attempts != 2*cent || len(got.Incomplete) != 0 {
+		t.Errorf("the bill of the second is %+v, want two cents, and nothing missing", got)
+	}
+	stop()
+	shut(t, first)
 }

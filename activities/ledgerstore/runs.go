@@ -26,10 +26,10 @@ func matching(query ledger.Query, values ...any) (condition string, all []any) {
 		condition += text + "$" + strconv.Itoa(len(values))
 	}
 	if query.State != "" {
-		add(" AND state = ", string(query.State))
+		add(" AND state = ", fit(string(query.State), mostText))
 	}
 	if query.Pipeline != "" {
-		add(" AND pipeline = ", query.Pipeline)
+		add(" AND pipeline = ", fit(query.Pipeline, mostText))
 	}
 	if !query.Since.IsZero() {
 		add(" AND started_ns >= ", spend.Nanoseconds(query.Since))
@@ -125,7 +125,7 @@ func (s *Store) Run(ctx context.Context, run string) (view ledger.RunView, known
 	if err != nil {
 		return view, false, fmt.Errorf("look up run %q: %w", run, err)
 	}
-	err = db.QueryRowContext(ctx, `SELECT shown FROM runs WHERE run = $1`, run).Scan(&shown)
+	err = db.QueryRowContext(ctx, `SELECT shown FROM runs WHERE run = $1`, fit(run, wire.MaxName)).Scan(&shown)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && shown == "" {
 		return view, false, nil
 	}
@@ -176,7 +176,7 @@ func (s *Store) Told(ctx context.Context, run string) (first, last uint64, known
 		return 0, 0, false, fmt.Errorf("look up what tells of run %q: %w", run, err)
 	}
 	err = db.QueryRowContext(ctx, `SELECT first_sequence, last_sequence FROM runs
-		WHERE run = $1 AND started_ns > 0`, run).Scan(&from, &to)
+		WHERE run = $1 AND started_ns > 0`, fit(run, wire.MaxName)).Scan(&from, &to)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, 0, false, nil
 	}

@@ -16,6 +16,10 @@ import (
 // ErrNewer says that a newer engine has written the ledger.
 var ErrNewer = errors.New("a newer engine has written it")
 
+// ErrShared says that two stacks, each with a stream of events of its own, keep one ledger.
+var ErrShared = errors.New("another stack keeps this ledger from a stream of events of its own, whose numbers are " +
+	"others; give each stack a database, or a schema by search_path in the URL, and start this one again")
+
 // maxAttempts is how many attempts are kept one by one. Beyond it those of the runs that ended first are summed up by
 // the hour, as soon as their minutes are closed.
 const maxAttempts = 250_000
@@ -52,6 +56,8 @@ type Store struct {
 	at       progress // guarded by mu
 	// standsBy is guarded by mu: another server takes the stream in.
 	standsBy bool
+	stream   int64         // guarded by mu: when the stream that is followed was made; 0 of none
+	claimed  int64         // guarded by mu: that of the stream that was taken in last; 0 before the first
 	moved    chan struct{} // guarded by mu: closed when the cursor moves
 }
 
@@ -63,6 +69,7 @@ type progress struct {
 	// hoursFrom and runsFrom are from when on hours are known, and what runs that are forgotten have spent; in nanoseconds
 	// since 1970.
 	hoursFrom, runsFrom int64
+	stream              int64 // when the stream was made that was taken in; 0 where that is not known
 }
 
 // Open opens the ledger in the file at path, and makes it where there is none. Of one that an older engine has written
@@ -291,7 +298,7 @@ func load(ctx context.Context, db *sql.DB) (at progress, err error) {
 // readProgress reads how far a ledger is.
 func readProgress(ctx context.Context, from querier) (at progress, err error) {
 	rows, err := from.QueryContext(ctx, `SELECT name, value FROM meta WHERE name IN ('`+metaCursor+`', '`+metaStored+
-		`', '`+metaAttempts+`', '`+metaHours+`', '`+metaRuns+`')`)
+		`', '`+metaAttempts+`', '`+metaHours+`', '`+metaRuns+`', '`+metaStream+`')`)
 	if err != nil {
 		return at, err
 	}
@@ -314,6 +321,8 @@ func readProgress(ctx context.Context, from querier) (at progress, err error) {
 			at.hoursFrom = value
 		case metaRuns:
 			at.runsFrom = value
+		case metaStream:
+			at.stream = value
 		}
 	}
 	return at, rows.Err()

@@ -43,7 +43,11 @@ func (s Sources) Apply(flags *pflag.FlagSet) (mistakes []Mistake) {
 				said = append(said, value{text: word})
 			}
 		}
-		mistakes = append(mistakes, give(flag, Environment, said, func(_ value, text, do string) Mistake {
+		mistakes = append(mistakes, give(flag, Environment, said, func(v value, text, do string) Mistake {
+			if strings.HasPrefix(v.text, "tcp://") && strings.HasSuffix(name, "_PORT") {
+				do = "Kubernetes sets it for a Service of that name: write enableServiceLinks: false into the pod's " +
+					"specification, or rename the Service"
+			}
 			return Mistake{Where: name, Setting: flag.Name, Text: text, Do: do}
 		})...)
 		noteOrigin(flag, name)

@@ -21,6 +21,7 @@ type values struct {
 	size   int
 	wait   time.Duration
 	quick  bool
+	port   int
 	key    string
 	hooks  []string
 	places []string
@@ -37,6 +38,7 @@ func flags(t *testing.T) (*pflag.FlagSet, *values, config.Settings) {
 	set.Var(flag.Count{Value: &v.size, Least: 1}, "size", "how large it is")
 	set.Var(flag.Span{Value: &v.wait}, "wait-for", "how long it waits")
 	set.BoolVar(&v.quick, "quick", false, "whether it hurries")
+	set.Var(flag.Count{Value: &v.port, Least: 1}, "http-port", "the port")
 	set.StringVar(&v.key, "access-key-file", "", "`FILE` of a key")
 	set.StringArrayVar(&v.hooks, "hook", nil, "`URL` of a hook; may be given several times")
 	set.StringArrayVar(&v.places, "place", nil, "`URL` of a place; may be given several times")
@@ -96,7 +98,7 @@ func TestTheCommandLineWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{
 		"color": "/etc/s.yaml:1:8", "size": "SPILLWAY_SIZE", "wait-for": "--wait-for", "quick": "/etc/s.yaml:4:8",
 		"place": "SPILLWAY_PLACE", "hook": "default", "access-key-file": "default", "json": "default", "token": "default",
-		"token-file": "default",
+		"token-file": "default", "http-port": "default",
 	}, origins); diff != "" {
 		t.Errorf("origins (-want +got):\n%s", diff)
 	}
@@ -181,6 +183,11 @@ func TestEveryMistakeIsNamedWithItsPlace(t *testing.T) {
 		"a variable that is wrong": {
 			"", map[string]string{"SPILLWAY_SIZE": "x"}, []string{
 				"SPILLWAY_SIZE: x: it is not a whole number in range; write a number of at least 1",
+			},
+		},
+		"a variable of Kubernetes, for a Service named spillway-http": {
+			"", map[string]string{"SPILLWAY_HTTP_PORT": "tcp://10.0.0.1:7474"}, []string{
+				"SPILLWAY_HTTP_PORT: tcp://10.0.0.1:7474: it is not a whole number in range; Kubernetes sets it for a Service",
 			},
 		},
 		"a switch of the environment": {
