@@ -171,6 +171,11 @@ func TestHostsThatJoinRunWhatALostOneLeft(t *testing.T) {
 	killed := server.publish("count", "killed", long)
 	server.began(killed, "host-a", 1)
 	b.start(join)
+	const kept = 12 // by when heartbeats have passed that carried the checkpoints of the first steps
+	server.until(fmt.Sprintf("run %s has come to step %d", killed, kept), func() bool {
+		curves, err := server.client.Curves(t.Context(), killed)
+		return err == nil && len(curves) > 0 && curves[0].Points[len(curves[0].Points)-1].Step >= kept
+	})
 	at := time.Now()
 	a.kill()
 	again := server.began(killed, "host-b", 2)
