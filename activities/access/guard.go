@@ -89,7 +89,7 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if g.Rule != nil {
 			rule = g.Rule(r)
 		}
-		caller, name, refusal := g.admit(w, r, rule)
+		who, refusal := g.admit(w, r, rule)
 		if refusal != nil {
 			if r.ContentLength != 0 {
 				header.Set("Connection", "close") // what is left of its body is not waited for
@@ -106,7 +106,14 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 		if rule.MaxBody > 0 {
 			r.Body = http.MaxBytesReader(w, r.Body, rule.MaxBody)
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, asking{caller, name})))
+		ctx := context.WithValue(r.Context(), callerKey{}, who)
+		if who.counts != nil { // a stream goes on no longer than the token that it was asked for with
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(who.counts, cancel)() //nolint:contextcheck // it is the life of the token
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
@@ -129,7 +136,11 @@ type callerKey struct{}
 type asking struct {
 	caller Caller
 	name   string
+	counts context.Context //nolint:containedctx // of a token that was made for somebody: until it is revoked; else nil
 }
+
+// nobody is who is not known.
+var nobody = asking{caller: Anyone}
 
 // CallerOf returns who makes the request that ctx is of; Anyone where no Guard has looked.
 func CallerOf(ctx context.Context) Caller {
@@ -166,33 +177,33 @@ func NameOfCaller(ctx context.Context) string {
 }
 
 // admit says who asks, or why the request is refused.
-func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (caller Caller, name string, no *Refusal) {
+func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (who asking, no *Refusal) {
 	if refusal := g.admitHost(r); refusal != nil {
-		return Anyone, "", refusal
+		return nobody, refusal
 	}
 	if refusal := admitOrigin(r); refusal != nil {
-		return Anyone, "", refusal
+		return nobody, refusal
 	}
-	caller, name, refusal := g.identify(w, r)
+	who, refusal := g.identify(w, r)
 	switch {
-	case caller == Host && (rule.Hosts || rule.Needs == Anyone), caller != Host && caller <= rule.Needs:
+	case who.caller == Host && (rule.Hosts || rule.Needs == Anyone), who.caller != Host && who.caller <= rule.Needs:
 	case refusal != nil:
-		return Anyone, "", refusal
-	case caller == Host:
-		return Anyone, "", &Refusal{
+		return nobody, refusal
+	case who.caller == Host:
+		return nobody, &Refusal{
 			http.StatusForbidden, "the token of a host is for what hosts need, and nothing else",
 			"ask with the owner's token",
 		}
 	default:
-		return Anyone, "", tooLittle(caller)
+		return nobody, tooLittle(who.caller)
 	}
 	if refusal := admitContent(r, rule.Content); refusal != nil {
-		return Anyone, "", refusal
+		return nobody, refusal
 	}
 	if rule.MaxBody > 0 && r.ContentLength > rule.MaxBody {
-		return Anyone, "", TooLarge(rule.MaxBody)
+		return nobody, TooLarge(rule.MaxBody)
 	}
-	return caller, name, nil
+	return who, nil
 }
 
 // tooLittle is the refusal of who may make other requests.
@@ -281,36 +292,36 @@ func admitOrigin(r *http.Request) *Refusal {
 }
 
 // identify says who asks; where that is Anyone, the refusal is for who must be more.
-func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (caller Caller, name string, no *Refusal) {
+func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (who asking, no *Refusal) {
 	const advice = "in a browser, open the link that `spillway open` prints; elsewhere send the header \"Authorization: " +
 		"Bearer TOKEN\" with the token " +
 		"in the file " + TokenFile + " of the state directory"
 	if g.Keys == nil {
-		return Anyone, "", &Refusal{http.StatusUnauthorized, "nobody may ask here", ""}
+		return nobody, &Refusal{http.StatusUnauthorized, "nobody may ask here", ""}
 	}
 	shown, given := Bearer(r.Header.Get("Authorization"))
 	switch {
 	case given && g.Keys.IsToken(shown):
-		return Owner, "", nil
+		return asking{caller: Owner}, nil
 	case given && g.Keys.IsMetricsToken(shown):
-		return Scraper, "", nil
+		return asking{caller: Scraper}, nil
 	case given:
-		if name, role, known := g.Tokens.of(shown); known {
-			return role, name, nil
+		if name, role, counts, known := g.Tokens.of(shown); known {
+			return asking{role, name, counts}, nil
 		}
 		if g.Hosts != nil && r.TLS != nil {
 			if host, known := g.Hosts(shown); known {
-				return Host, host, nil
+				return asking{caller: Host, name: host}, nil
 			}
 		}
-		return Anyone, "", &Refusal{
+		return nobody, &Refusal{
 			http.StatusUnauthorized, "the credential is not one of this engine's state directory",
 			"show the token in the file " + TokenFile + " of that directory",
 		}
 	case g.Keys.hasSession(w, r, time.Now()):
-		return Owner, "", nil
+		return asking{caller: Owner}, nil
 	default:
-		return Anyone, "", &Refusal{http.StatusUnauthorized, "no credential was shown", advice}
+		return nobody, &Refusal{http.StatusUnauthorized, "no credential was shown", advice}
 	}
 }
 

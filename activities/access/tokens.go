@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -43,7 +44,15 @@ type Tokens struct {
 	dir string
 
 	mu     sync.Mutex
-	issued []Issued // guarded by mu
+	issued []Issued        // guarded by mu
+	lives  map[string]life // by name, of those that were shown; guarded by mu
+}
+
+// life is one that lasts until a token is revoked.
+type life struct {
+	context.Context //nolint:containedctx // requests end with it
+
+	end context.CancelFunc
 }
 
 // OpenTokens reads the tokens of the state directory dir, which Open has made; there may be none.
@@ -114,7 +123,7 @@ func (t *Tokens) Make(name, role string, now time.Time) (token string, err error
 	return token, t.keep(next)
 }
 
-// Revoke has the token of that name count no more.
+// Revoke has the token of that name count no more. Requests that were made with it end.
 func (t *Tokens) Revoke(name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +131,14 @@ func (t *Tokens) Revoke(name string) error {
 	if len(next) == len(t.issued) {
 		return fmt.Errorf("%w: %.80q", ErrNoToken, name)
 	}
-	return t.keep(next)
+	if err := t.keep(next); err != nil {
+		return err
+	}
+	if shown, was := t.lives[name]; was {
+		shown.end()
+		delete(t.lives, name)
+	}
+	return nil
 }
 
 // keep writes the tokens. The caller holds mu.
@@ -144,10 +160,10 @@ func (t *Tokens) Issued() []Issued {
 	return slices.Clone(t.issued)
 }
 
-// of says for whom a token was made.
-func (t *Tokens) of(token string) (name string, role Caller, known bool) {
+// of says for whom a token was made, and for how long it counts.
+func (t *Tokens) of(token string) (name string, role Caller, counts context.Context, known bool) {
 	if t == nil || !strings.HasPrefix(token, tokenPrefix) {
-		return "", Anyone, false
+		return "", Anyone, nil, false
 	}
 	sum := sha256.Sum256([]byte(token))
 	digest := hex.EncodeToString(sum[:])
@@ -155,8 +171,21 @@ func (t *Tokens) of(token string) (name string, role Caller, known bool) {
 	defer t.mu.Unlock()
 	for _, issued := range t.issued { // the digest is no secret that the time could tell
 		if issued.SHA256 == digest {
-			return issued.Name, roles[issued.Role], true
+			return issued.Name, roles[issued.Role], t.lifeOf(issued.Name), true
 		}
 	}
-	return "", Anyone, false
+	return "", Anyone, nil, false
+}
+
+// lifeOf is that of a token. The caller holds mu.
+func (t *Tokens) lifeOf(name string) context.Context {
+	shown, was := t.lives[name]
+	if !was {
+		if t.lives == nil {
+			t.lives = map[string]life{}
+		}
+		shown.Context, shown.end = context.WithCancel(context.Background())
+		t.lives[name] = shown
+	}
+	return shown.Context
 }

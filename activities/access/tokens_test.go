@@ -3,6 +3,7 @@ package access
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,58 @@ func openTokens(t *testing.T, dir string) *Tokens {
 		t.Fatal(err)
 	}
 	return tokens
+}
+
+// TestARequestEndsWithTheTokenThatItWasMadeWith follows a stream by tokens of two: that of whose token is revoked ends,
+// and the other goes on.
+func TestARequestEndsWithTheTokenThatItWasMadeWith(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	tokens := openTokens(t, dir)
+	guard := &Guard{
+		Keys: open(t, dir), Tokens: tokens, Rule: func(*http.Request) Rule { return Rule{Needs: Viewer} },
+	}
+	begun, ended, enough := make(chan string), make(chan string, 2), make(chan struct{})
+	server := httptest.NewServer(guard.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		who := NameOfCaller(r.Context())
+		begun <- who
+		select {
+		case <-r.Context().Done():
+		case <-enough:
+			who = "still " + who
+		}
+		ended <- who
+	})))
+	defer server.Close()
+	for _, name := range []string{"a", "b"} {
+		token, err := tokens.Make(name, "viewer", time.Unix(1e9, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+		go func() {
+			if answer, err := server.Client().Do(request); err == nil {
+				_ = answer.Body.Close()
+			}
+		}()
+		if who := <-begun; who != name {
+			t.Fatalf("%q asks, want %q", who, name)
+		}
+	}
+	if err := tokens.Revoke("a"); err != nil {
+		t.Fatal(err)
+	}
+	if who := <-ended; who != "a" {
+		t.Errorf("the request of %q ended, want that of a", who)
+	}
+	close(enough)
+	if who := <-ended; who != "still b" {
+		t.Errorf("%q ended, want b's that went on", who)
+	}
 }
 
 func TestTokensOfOthersCountUntilTheyAreRevoked(t *testing.T) {

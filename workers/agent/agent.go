@@ -202,7 +202,8 @@ func New(options Options) (*Agent, error) {
 		recorder: options.Recorder, keeper: options.Results, declared: options.Declared,
 		superseded: options.Superseded, plans: options.Plans,
 		output: options.Output, inventory: options.Inventory, held: options.Held,
-		fence: newFence(options.Lease, options.uptime), remote: options.Elsewhere, fenced: options.Fenced, inHand: options.InHand,
+		fence: newFence(options.Lease, options.uptime), remote: options.Elsewhere,
+		fenced: options.Fenced, inHand: options.InHand,
 		sampleEvery: options.SampleEvery, drain: options.Drain,
 		logger: options.Logger.With("host", options.Host), now: options.Now,
 		changed: make(chan struct{}, 1),
@@ -445,7 +446,8 @@ func (a *Agent) tellInHand(ctx context.Context, told handed) handed {
 func (a *Agent) Host() predictor.Host {
 	capacity, _ := a.gpus.usable(a.base)
 	return predictor.Host{
-		ID: a.id, Instance: a.currentInstance(), Drained: a.draining.Load(), Lacks: a.lacking(), Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
+		ID: a.id, Instance: a.currentInstance(), Drained: a.draining.Load(), Lacks: a.lacking(),
+		Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
 		Free:         a.admission.free(),
 		PricePerHour: a.perHour(), CPUs: slices.Clone(a.cpus),
 		Enforcement: string(a.enforcer.Mode()), At: a.now(),

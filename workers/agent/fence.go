@@ -14,6 +14,9 @@ const (
 	fencedAfter = 0.8
 	// leaseTries is how many tries to renew a lease fit into it: one that is lost on the way must not keep the next back.
 	leaseTries = 4
+	// fenceLooks is how often the fence looks at the clock within a lease: what runs on after a machine has slept ends
+	// within that part of it.
+	fenceLooks = 50
 )
 
 // fence knows until when the engine is sure to take the host to be there, by the clock of this machine alone: a lease
@@ -26,6 +29,7 @@ type fence struct {
 	mu      sync.Mutex
 	sent    time.Duration // when the renewal was sent that was taken last; guarded by mu
 	held    bool          // a renewal was taken since the fence was shut; guarded by mu
+	gaps    int           // how often the lease had ended, or may have, when it was renewed; guarded by mu
 	renewed chan struct{} // closed and replaced at each renewal; guarded by mu
 }
 
@@ -44,13 +48,29 @@ func (f *fence) left() time.Duration {
 	if !f.held {
 		return 0
 	}
-	return f.sent + time.Duration(fencedAfter*float64(f.lease)) - f.now()
+	return f.until() - f.now()
+}
+
+// until is when the fence shuts without another renewal. The caller holds mu.
+func (f *fence) until() time.Duration { return f.sent + time.Duration(fencedAfter*float64(f.lease)) }
+
+// leftOf is left for who has seen so many gaps, with what tells of the next renewal.
+func (f *fence) leftOf(gaps int) (left time.Duration, renewed <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.held || f.gaps != gaps {
+		return 0, f.renewed
+	}
+	return f.until() - f.now(), f.renewed
 }
 
 // renew notes that a renewal was taken that was sent then.
 func (f *fence) renew(sent time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.held && f.now() >= f.until() {
+		f.gaps++ // who held it until then must not take it for the same: this process may have slept
+	}
 	f.sent, f.held = max(f.sent, sent), true
 	close(f.renewed)
 	f.renewed = make(chan struct{})
@@ -90,10 +110,13 @@ func (f *fence) guard(ctx context.Context) (guarded context.Context, release fun
 	if f == nil {
 		return guarded, func() { cancel(nil) }
 	}
+	f.mu.Lock()
+	gaps := f.gaps
+	f.mu.Unlock()
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for {
-			left := f.left()
+			left, renewed := f.leftOf(gaps)
 			if left <= 0 {
 				f.mu.Lock()
 				f.held = false
@@ -101,9 +124,12 @@ func (f *fence) guard(ctx context.Context) (guarded context.Context, release fun
 				cancel(slot.ErrFenced)
 				return
 			}
-			timer := time.NewTimer(left)
+			// A timer stands still while the machine sleeps, so it is looked more often than must be.
+			timer := time.NewTimer(min(left, f.lease/fenceLooks))
 			select {
 			case <-timer.C:
+			case <-renewed:
+				timer.Stop()
 			case <-guarded.Done():
 				timer.Stop()
 				return

@@ -50,6 +50,30 @@ func TestAFenceIsShutBeforeTheLeaseEnds(t *testing.T) {
 	})
 }
 
+// TestALeaseThatEndedWhileTheMachineSleptIsNotTheSame has a machine sleep for longer than its lease and renew it before
+// anything else happens, as a laptop that is opened does: what ran before ends.
+func TestALeaseThatEndedWhileTheMachineSleptIsNotTheSame(t *testing.T) {
+	t.Parallel()
+	clock := &uptime{}
+	f := newFence(time.Hour, clock.now)
+	f.renew(clock.now())
+	guarded, release := f.guard(t.Context())
+	defer release()
+	clock.pass(30 * time.Minute)
+	f.renew(clock.now())
+	clock.pass(30 * time.Minute)
+	f.renew(clock.now())
+	if guarded.Err() != nil {
+		t.Fatal("it was shut although the lease was renewed in time")
+	}
+	clock.pass(48 * time.Minute)
+	f.renew(clock.now())
+	<-guarded.Done()
+	if !errors.Is(context.Cause(guarded), slot.ErrFenced) {
+		t.Errorf("it ended with %v, want %v", context.Cause(guarded), slot.ErrFenced)
+	}
+}
+
 // uptime is a clock that a test sets.
 type uptime struct{ at atomic.Int64 }
 

@@ -36,7 +36,8 @@ func TestAHostSaysWhichBuildsItCannotRun(t *testing.T) {
 			func(o *Options) {
 				o.Elsewhere, o.Declared = true, func(context.Context, slot.Order) error { return nil }
 			}, true,
-			wire.Command{Arguments: []string{"true"}, InPlace: "/home/me/project"}, "/home/me/project",
+			wire.Command{Arguments: []string{"true"}, InPlace: "/home/me/project"},
+			"/home/me/project",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -121,10 +121,10 @@ func plainly(t *testing.T, python, path, expression string) (value float64) {
 		t.Fatal(err)
 	}
 	const run = `import runpy, sys; g = runpy.run_path(sys.argv[1]); print("\n%r" % float(eval(sys.argv[2])))`
-	command := exec.CommandContext(t.Context(), python, "-B", "-c", run, path, expression)
-	command.Dir = t.TempDir()
-	command.Env = append(os.Environ(), "PYTHONPATH="+module, "HF_HUB_OFFLINE=1")
-	printed, err := command.Output()
+	cmd := exec.CommandContext(t.Context(), python, "-B", "-c", run, path, expression)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+module, "HF_HUB_OFFLINE=1")
+	printed, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("without Spillway: %v\n%s", err, printed)
 	}

@@ -42,8 +42,8 @@ func (e *DirError) Error() string {
 // Unwrap returns the cause.
 func (e *DirError) Unwrap() error { return e.Err }
 
-// Lock makes a directory if it is missing and locks it, as servers do with theirs, until unlock is called or the process
-// ends. Its errors are *DirError.
+// Lock makes a directory if it is missing and locks it, as servers do with theirs, until unlock is called or the
+// process ends. Its errors are *DirError.
 func Lock(dir string) (unlock func() error, err error) {
 	lock, err := lockDir(dir, nil)
 	if err != nil {

@@ -58,7 +58,9 @@ type Port struct {
 	server   *http.Server
 	plain    chan *tls.Conn // connections of HTTP that have shaken hands
 	closed   chan struct{}
-	ended    sync.WaitGroup // the connections that are not the server's
+	//nolint:containedctx // it ends with the port, and handshakes with it
+	life  context.Context
+	ended sync.WaitGroup // the connections that are not the server's
 
 	mu    sync.Mutex
 	open  int                // connections; guarded by mu
@@ -76,7 +78,9 @@ func Listen(ctx context.Context, address string, options Options) (*Port, error)
 		options: options, listener: listener, plain: make(chan *tls.Conn), closed: make(chan struct{}),
 		from: map[netip.Addr]int{},
 	}
-	p.close = sync.OnceFunc(func() { close(p.closed) })
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	p.life = life
+	p.close = sync.OnceFunc(func() { close(p.closed); end() })
 	p.server = access.NewServer(http.HandlerFunc(p.answer), options.Logger)
 	p.server.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: mostStreams}
 	return p, nil
@@ -132,7 +136,7 @@ func (p *Port) meet(connection net.Conn) {
 		MinVersion: tls.VersionTLS13, GetCertificate: p.options.Certificate,
 		NextProtos: []string{join.Protocol, "h2", "http/1.1"},
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), handshakePatience)
+	ctx, cancel := context.WithTimeout(p.life, handshakePatience)
 	err := secure.HandshakeContext(ctx)
 	cancel()
 	if err != nil {
@@ -181,10 +185,18 @@ func (p *Port) leave(from netip.Addr) {
 	}
 }
 
-// addressOf is where a connection comes from, without the port.
+// ownNetwork is how many bits of an IPv6 address name the network of one machine, which has all addresses in it
+// (RFC 4291, section 2.5.4).
+const ownNetwork = 64
+
+// addressOf is where a connection comes from, without the port: of IPv6 the network.
 func addressOf(connection net.Conn) netip.Addr {
 	if from, is := connection.RemoteAddr().(*net.TCPAddr); is {
-		return from.AddrPort().Addr().Unmap()
+		address := from.AddrPort().Addr().Unmap()
+		if network, err := address.Prefix(ownNetwork); address.Is6() && err == nil {
+			return network.Addr()
+		}
+		return address
 	}
 	return netip.Addr{}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/cmd/internal/host"
@@ -105,15 +106,27 @@ func (f *front) hostsHandler() http.Handler {
 	return host.Serving{
 		Declared: f.declared, Results: f.results, Superseded: f.space.Superseded, Builds: f.builds,
 		InHand: func(name, instance string, taken []slot.Taken) {
-			for i := range taken { // Temporal's own tokens are for nobody else
-				if task, genuine := temporalproxy.TaskToken(f.servers.own.Keys().OpenTask, name, taken[i].Token); genuine {
-					taken[i].Token = task
-				}
+			own := ownTasks(f.servers.own.Keys(), name, taken)
+			if others := len(taken) - len(own); others > 0 {
+				f.logger.Warn("a host tells of tasks that it was not given", "host", name, "tasks", others)
 			}
-			if lost := f.inHand.tell(name, instance, taken, time.Now()); len(lost) > 0 {
+			if lost := f.inHand.tell(name, instance, own, time.Now()); len(lost) > 0 {
 				f.giveBack(name, lost, "it has started anew")
 			}
 		},
 		Artifacts: f.store.relayed, Logger: f.logger,
 	}.Handler()
+}
+
+// ownTasks are those of taken that the host was given, each with the token that Temporal knows it by. The engine, which
+// may end every task, believes in no other: a host could make up those of others.
+func ownTasks(keys *access.Keys, name string, taken []slot.Taken) []slot.Taken {
+	own := make([]slot.Taken, 0, len(taken))
+	for _, one := range taken {
+		if task, genuine := temporalproxy.TaskToken(keys.OpenTask, name, one.Token); genuine {
+			one.Token = task
+			own = append(own, one)
+		}
+	}
+	return own
 }

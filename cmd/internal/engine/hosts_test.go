@@ -91,7 +91,8 @@ func (a *testAgent) start(join []string) {
 // says waits until the agent has printed something.
 func (a *testAgent) says(text string) {
 	a.t.Helper()
-	for deadline := time.Now().Add(patience); !strings.Contains(a.output.String(), text); time.Sleep(10 * time.Millisecond) {
+	deadline := time.Now().Add(patience)
+	for ; !strings.Contains(a.output.String(), text); time.Sleep(10 * time.Millisecond) {
 		select {
 		case <-a.ended:
 			a.t.Fatalf("agent %s ended and did not say %q:\n%s", a.name, text, a.output)

@@ -96,8 +96,8 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // Advice says where to look.
 func (e *UnreachableError) Advice() string {
-	return "see whether `spillway server --listen` runs there, whether name and port are those that it says, and whether " +
-		"a firewall lets them through"
+	return "see whether `spillway server --listen` runs there, whether name and port are those that it says, and " +
+		"whether a firewall lets them through"
 }
 
 // CheckServer returns the URL of a server without a final slash, or why it is none.

@@ -132,11 +132,13 @@ func TestWhyAHostIsNotLetIn(t *testing.T) {
 			}, "--advertise localhost", false,
 		},
 		"a clock that is apart": {
-			http.StatusOK, join.Answer{Token: "own", API: "https://x", At: time.Now().Add(-time.Hour)},
+			http.StatusOK,
+			join.Answer{Token: "own", API: "https://x", At: time.Now().Add(-time.Hour)},
 			nil, "ahead of the server's", false,
 		},
 		"a version that is too new": {
-			http.StatusOK, join.Answer{Token: "own", API: "https://x", At: time.Now(), Version: "v0.1.0"},
+			http.StatusOK,
+			join.Answer{Token: "own", API: "https://x", At: time.Now(), Version: "v0.1.0"},
 			nil, "install v0.1.0", false,
 		},
 		"nobody listens": {

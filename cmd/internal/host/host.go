@@ -71,8 +71,8 @@ type Ports struct {
 	Recorder Recorder
 	// Output takes what attempts print.
 	Output func(wire.LogSource) activities.Output
-	// Elsewhere says that the engine is on another machine. Lease is for how long it takes the host to be there, and InHand
-	// is told what it has in hand; 0 and nil in the process of the engine itself.
+	// Elsewhere says that the engine is on another machine. Lease is for how long it takes the host to be there, and
+	// InHand is told what it has in hand; 0 and nil in the process of the engine itself.
 	Elsewhere bool
 	Lease     time.Duration
 	InHand    func(ctx context.Context, instance string, taken []slot.Taken) error

@@ -251,6 +251,12 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 	if err := r.set(request.Host, &next); err != nil {
 		return "", err
 	}
+	if next.Membership != before.Membership && before.Membership != "" { // who came with the token of before goes
+		r.letOut(request.Host)
+		if err := r.letIn(next); err != nil {
+			return "", err
+		}
+	}
 	r.options.Logger.InfoContext(ctx, "a host has joined", "host", request.Host, "from", from, "version", request.Version,
 		"platform", request.Platform, "anew", !shown.token)
 	return r.options.Keys.HostToken(request.Host, next.Membership), nil
@@ -290,14 +296,21 @@ func (r *Registry) Remove(name string) error {
 		return err
 	}
 	r.mu.Lock()
+	delete(r.seen, name)
+	r.mu.Unlock()
+	r.letOut(name)
+	return nil
+}
+
+// letOut disconnects a host from NATS.
+func (r *Registry) letOut(name string) {
+	r.mu.Lock()
 	release := r.release[name]
 	delete(r.release, name)
-	delete(r.seen, name)
 	r.mu.Unlock()
 	if release != nil {
 		release()
 	}
-	return nil
 }
 
 // List returns all hosts: those that have joined and those that have a lease now.

@@ -29,6 +29,7 @@ type stand struct {
 	now    time.Time
 	living []predictor.Host
 	inside map[string]bool // hosts that were let into NATS
+	left   map[string]int  // how often each was sent away
 	*hosts.Registry
 }
 
@@ -54,13 +55,13 @@ func newStand(t *testing.T) *stand {
 // restart has the engine start anew.
 func (s *stand) restart() {
 	s.t.Helper()
-	s.inside = map[string]bool{}
+	s.inside, s.left = map[string]bool{}, map[string]int{}
 	registry, err := hosts.Open(hosts.Options{
 		Dir: s.dir, Keys: s.keys, Secret: s.secret, Own: "server", Version: "v0.5.0",
 		Living: func(context.Context) ([]predictor.Host, error) { return slices.Clone(s.living), nil },
 		Admit: func(host string) (func(), error) {
 			s.inside[host] = true
-			return func() { delete(s.inside, host) }, nil
+			return func() { delete(s.inside, host); s.left[host]++ }, nil
 		},
 		Now: func() time.Time { return s.now }, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -146,6 +147,22 @@ func TestATokenOfAHostCountsUntilItIsRemoved(t *testing.T) {
 	}
 	if info, err := os.Stat(filepath.Join(s.dir, "hosts.json")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("hosts.json: mode %v, error %v", info.Mode(), err)
+	}
+}
+
+// TestAHostThatJoinsAnewDisconnectsWhoCameAsItBefore: a token that does not count any more holds no connection open.
+func TestAHostThatJoinsAnewDisconnectsWhoCameAsItBefore(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	before := s.must(s.secret.Text(), s.request("gpu-1", "a"))
+	own := s.must(before, s.request("gpu-1", "b"))
+	if s.left["gpu-1"] != 0 {
+		t.Error("it was disconnected when it joined with its own token")
+	}
+	after := s.must(s.secret.Text(), s.request("gpu-1", "c"))
+	if own != before || after == before || s.left["gpu-1"] != 1 || !s.inside["gpu-1"] {
+		t.Errorf("it was disconnected %d times, and is inside: %v; want once, and that it is", s.left["gpu-1"],
+			s.inside["gpu-1"])
 	}
 }
 

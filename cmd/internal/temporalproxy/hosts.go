@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -68,8 +69,25 @@ func NewHosts(o HostOptions) (*Hosts, error) {
 	return h, nil
 }
 
-// ServeHTTP implements http.Handler.
-func (h *Hosts) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.server.ServeHTTP(w, r) }
+// ServeHTTP implements http.Handler. Who shows no token is refused before anything is read of what follows: gRPC reads
+// a whole message, for as long as it takes, before it asks who sends it.
+func (h *Hosts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token, _ := access.Bearer(r.Header.Get("Authorization"))
+	if _, known := h.options.Host(token); token == "" || !known {
+		// An answer without a body, which is what gRPC calls one of trailers only:
+		// https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#responses
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Grpc-Status", strconv.Itoa(int(codes.Unauthenticated)))
+		w.Header().Set("Grpc-Message", noToken)
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	h.server.ServeHTTP(w, r)
+}
+
+// noToken is the answer to somebody who is no host.
+const noToken = "no token of a host that has joined was shown: join again, with the token that " +
+	"`spillway hosts token` prints on the server"
 
 // Close ends what goes on.
 func (h *Hosts) Close() { h.server.Stop() }
@@ -80,8 +98,7 @@ func (h *Hosts) serve(
 ) (any, error) {
 	host, known := h.host(ctx)
 	if !known {
-		return nil, status.Error(codes.Unauthenticated, "no token of a host that has joined was shown: join again, with the "+
-			"token that `spillway hosts token` prints on the server")
+		return nil, status.Error(codes.Unauthenticated, noToken)
 	}
 	if err := h.admit(host, request); err != nil {
 		h.tell(host, info.FullMethod, err)

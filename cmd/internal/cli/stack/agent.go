@@ -312,7 +312,7 @@ func runHost(
 		}
 		output.printf("%s tasks are taken again\n", clockTime())
 	}
-	pool, err := host.New(e.offer, ports, logger)
+	pool, err := host.New(e.offer, ports, logger) //nolint:contextcheck // it lives until it is closed
 	if err != nil {
 		return err
 	}
