@@ -97,11 +97,13 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 		return nil, err
 	}
 	//nolint:contextcheck // it tells for as long as the host is joined
+	//nolint:contextcheck // it sends until Close, whatever ends before
 	recorder := loop.NewRecorder(stream, &loop.RecorderOptions{Logger: o.Logger})
 	j.onClose(recorder.Close)
 	output := logs.NewWriter(stream, logs.WriterOptions{Logger: o.Logger})
 	j.Ports.Recorder = recorder
 	//nolint:contextcheck // what an attempt prints last is sent after its end
+	//nolint:contextcheck // what an attempt prints is sent until that is closed
 	j.Ports.Output = func(source wire.LogSource) activities.Output { return output.Attempt(source) }
 	j.Ports.Declared, j.Ports.Results, j.Ports.Superseded = ask.Declared, ask, ask.Superseded
 	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, loop.Lease, true
