@@ -195,7 +195,7 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (who as
 			"ask with the owner's token",
 		}
 	default:
-		return nobody, tooLittle(who.caller)
+		return nobody, tooLittle(who.caller, rule.Needs)
 	}
 	if refusal := admitContent(r, rule.Content); refusal != nil {
 		return nobody, refusal
@@ -206,16 +206,22 @@ func (g *Guard) admit(w http.ResponseWriter, r *http.Request, rule Rule) (who as
 	return who, nil
 }
 
-// tooLittle is the refusal of who may make other requests.
-func tooLittle(caller Caller) *Refusal {
-	const advice = "show the token in the file " + TokenFile + " of the state directory"
+// tooLittle is the refusal of who may make other requests than this one, with the least role that may.
+func tooLittle(caller, needs Caller) *Refusal {
+	hint := "ask with an admin's, or with the one in the file " + TokenFile + " of the state directory"
+	if needs == Operator {
+		hint = "ask with an operator's"
+	}
 	switch caller {
 	case Viewer:
-		return &Refusal{http.StatusForbidden, "a viewer's token reads, and changes nothing", "ask with an operator's"}
+		return &Refusal{http.StatusForbidden, "a viewer's token reads, and changes nothing", hint}
 	case Operator:
-		return &Refusal{http.StatusForbidden, "an operator's token starts and steers runs, and nothing else", advice}
+		return &Refusal{http.StatusForbidden, "an operator's token starts and steers runs, and nothing else", hint}
 	default:
-		return &Refusal{http.StatusForbidden, "the token of Prometheus reads /metrics and nothing else", advice}
+		return &Refusal{
+			http.StatusForbidden, "the token of Prometheus reads /metrics and nothing else",
+			"show the token in the file " + TokenFile + " of the state directory",
+		}
 	}
 }
 

@@ -120,6 +120,14 @@ func TestTokensOfOthersCountUntilTheyAreRevoked(t *testing.T) {
 			}
 		}
 	}
+	for refused, want := range map[*Refusal]string{
+		tooLittle(Viewer, Operator): "an operator's", tooLittle(Viewer, Owner): "an admin's",
+		tooLittle(Operator, Owner): "an admin's", tooLittle(Scraper, Viewer): TokenFile,
+	} {
+		if !strings.Contains(refused.Hint, want) {
+			t.Errorf("%s: the hint is %q, want that it names %q", refused.Message, refused.Hint, want)
+		}
+	}
 	if got := ask(made["viewer"]+"x", "/viewer"); got != http.StatusUnauthorized {
 		t.Errorf("another token: got %d", got)
 	}

@@ -55,7 +55,7 @@ var rules = []rule{
 }
 
 func needs(setting, without string) rule {
-	return rule{setting: setting, without: without, why: "it says nothing without it", do: "say " + without + ", too"}
+	return rule{setting: setting, without: without, why: "it has no effect without that", do: "give " + without + ", too"}
 }
 
 // Conflicts returns which of the settings that were said do not go together, once [Sources.Apply] was called. What is

@@ -194,7 +194,8 @@ func (r *Registry) IsHost(host, token string) bool {
 	return known && of == host
 }
 
-// Mark says of each of the hosts that have a lease now whether it is drained, and remembers that it was seen.
+// Mark says of each of the hosts that have a lease now whether it is drained, and remembers that it was seen, and with
+// what: an agent that was not told how much memory to give measures that after it has joined.
 func (r *Registry) Mark(living []predictor.Host) []predictor.Host {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,6 +203,10 @@ func (r *Registry) Mark(living []predictor.Host) []predictor.Host {
 	for i, host := range living {
 		living[i].Drained = host.Drained || r.members[host.ID].Drained // by its own word, or ours
 		r.seen[host.ID] = now
+		if m, known := r.members[host.ID]; known && host.Capacity != (quantity.Size{}) {
+			m.Capacity = host.Capacity
+			r.members[host.ID] = m
+		}
 	}
 	return living
 }

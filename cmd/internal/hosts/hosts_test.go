@@ -276,8 +276,9 @@ func TestAHostStaysDrainedUntilItIsNot(t *testing.T) {
 	}
 	s.living = nil
 	s.now = s.now.Add(time.Minute)
-	if all, err = s.List(t.Context(), plan); err != nil || len(all) != 1 || all[0].State != web.HostLost {
-		t.Errorf("once it is gone: %+v, error %v; want that it is lost", all, err)
+	if all, err = s.List(t.Context(), plan); err != nil || len(all) != 1 || all[0].State != web.HostLost ||
+		all[0].Capacity != room {
+		t.Errorf("once it is gone: %+v, error %v; want that it is lost, and what it had last", all, err)
 	}
 }
 

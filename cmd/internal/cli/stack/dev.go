@@ -165,7 +165,11 @@ func sayAddresses(t *tool.Tool, stack web.Stack, page string) {
 	}
 	t.Say("  pool          %s\n", pool)
 	if stack.Functions.Enabled {
-		t.Say("  functions     CPUs %s (--no-burst gives them to the pool)\n", flag.FormatCPUs(stack.FunctionCPUs))
+		more := ""
+		if len(stack.PoolCPUs) > 0 {
+			more = " (--no-burst gives them to the pool)"
+		}
+		t.Say("  functions     CPUs %s%s\n", flag.FormatCPUs(stack.FunctionCPUs), more)
 	} else {
 		t.Say("  functions     off\n")
 	}

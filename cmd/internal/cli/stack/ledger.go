@@ -77,7 +77,7 @@ func copyLedger(ctx context.Context, t *tool.Tool, flags *copyFlags) (err error)
 	}
 	if file == "" {
 		return &fault.UsageError{
-			Problem: "ledger copy: which database?", Hint: "name the file with its URL with --ledger-url-file FILE",
+			Problem: "which database?", Hint: "name the file with its URL with --ledger-url-file FILE",
 		}
 	}
 	dir, err := t.StateDir()
