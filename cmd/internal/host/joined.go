@@ -255,6 +255,7 @@ func (j *Joined) dialNATS(o JoinedOptions) (jetstream.JetStream, error) {
 			o.Contact(lost)
 		}
 	}
+	var refused sync.Once
 	options := []nats.Option{
 		nats.Name("spillway agent of " + o.Answer.Host), nats.UserInfo(o.Answer.NATSUser, o.Answer.Token),
 		nats.CustomInboxPrefix(InboxPrefix(o.Answer.Host)), nats.Timeout(dialWait),
@@ -266,6 +267,12 @@ func (j *Joined) dialNATS(o JoinedOptions) (jetstream.JetStream, error) {
 		nats.ReconnectHandler(func(*nats.Conn) { contact(nil) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			o.Logger.Warn("nats", "error", err)
+			if errors.Is(err, nats.ErrAuthorization) { // the server is there; once is enough, it is asked every moment
+				refused.Do(func() {
+					contact(errors.New("it lets this host in no more: it was removed, or the server has begun anew; " +
+						"if so, join again with `spillway agent --join URL --token-file FILE`"))
+				})
+			}
 		}),
 	}
 	if o.Answer.CA != "" {
