@@ -21,7 +21,7 @@ const (
 	hiddenRounds, hiddenLong = 6, 14
 	hiddenFill               = 5 // steps of a round until batches that were fetched between rounds are used
 	hiddenCalibrations       = 5 // times that the data are given more or less to do
-	hiddenOff                = 0.03
+	hiddenOff                = 0.05
 )
 
 // TestMeasureADataLoaderThatIsHidden trains a perceptron with one thread on one core: on data that are there, on data
@@ -65,15 +65,13 @@ func TestMeasureADataLoaderThatIsHidden(t *testing.T) {
 			}
 			return run, median(waits) / median(walls)
 		}
-		_, least := fetched(1)
 		crops := 8.0
 		here, share := fetched(crops)
-		each := (share - least) / (crops - 1) // of a step, for one crop of each sample
 		for range hiddenCalibrations {
 			if math.Abs(share-ofAStep) <= hiddenOff {
 				break
 			}
-			crops = math.Max(crops+(ofAStep-share)/each, 0.5)
+			crops *= ofAStep / share // besides crops, a batch takes what is put together of any sample
 			here, share = fetched(crops)
 		}
 		if math.Abs(share-ofAStep) > hiddenOff {
