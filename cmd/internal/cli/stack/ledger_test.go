@@ -80,7 +80,8 @@ func TestACopyOfALedgerThatCannotBeMadeIsRefused(t *testing.T) {
 		"chmod 600") {
 		t.Errorf("a file that all can read: %s", stderr)
 	}
-	if _, stderr := copyOf(t, cli.ExitUsage, "--state", dir); !strings.Contains(stderr, "spillway: ledger copy: which database") {
+	_, stderr := copyOf(t, cli.ExitUsage, "--state", dir)
+	if !strings.Contains(stderr, "spillway: ledger copy: which database") {
 		t.Errorf("no file: %s", stderr)
 	}
 	if _, stderr := copyOf(t, cli.ExitUsage, "--state", dir, "--ledger-url-file", url+"2"); !strings.Contains(stderr,
