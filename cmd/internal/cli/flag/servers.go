@@ -5,7 +5,7 @@ import "github.com/spillway-ml/spillway/cmd/internal/engine"
 // addServers adds the flags that say which Temporal and which NATS an engine runs on.
 func (f *Stack) addServers() {
 	f.Set.StringVar(&f.temporal.Address, "temporal-address", "",
-		"`HOST:PORT` of a Temporal that exists, to run on in the place of one in this process")
+		"`ADDRESS`, host and port, of a Temporal that exists, to run on in the place of one in this process")
 	f.Set.StringVar(&f.temporal.Namespace, "temporal-namespace", "",
 		"`NAME` of the namespace there that has the runs; it must exist (default \"default\")")
 	f.Set.StringVar(&f.temporal.APIKeyFile, "temporal-api-key-file", "",
