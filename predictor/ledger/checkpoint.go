@@ -22,10 +22,10 @@ import (
 // forecasts of version 2 do not say what they rest on, nor how probable it is that they miss the goal,
 // attempts before version 4 not which GPUs they had, stages before version 5 not how much there was to do, decisions
 // before version 6 not what they rejected, attempts before version 7 not how the metric of their training went,
-// trainings before version 8 not how much of one a worker has computed, and those before version 9 neither their
-// replicas nor how many operations a step takes.
+// trainings before version 8 not how much of one a worker has computed, those before version 9 neither their replicas
+// nor how many operations a step takes, and those before version 10 not the replicas of other layouts.
 const (
-	CheckpointVersion = 9
+	CheckpointVersion = 10
 	oldestCheckpoint  = 2
 )
 

@@ -180,7 +180,12 @@ func TestAPlanThatCannotBeUsedIsMadeAnew(t *testing.T) {
 			return p
 		}, contradicts},
 		"the model is another one": {func(p map[string]any) any {
-			part(p, 1)["ops"] = []string{"loss"}
+			most := part(p, 0) // of its operations one is left out; where the cut is depends on how long they took
+			ops, _ := most["ops"].([]any)
+			if others, _ := part(p, 1)["ops"].([]any); len(others) > len(ops) {
+				most, ops = part(p, 1), others
+			}
+			most["ops"] = ops[1:]
 			return p
 		}, "is in no part"},
 	} {
