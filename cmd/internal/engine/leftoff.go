@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/converter"
 	"google.golang.org/protobuf/proto"
 
@@ -34,8 +36,11 @@ func (s *stores) leftOff(
 	history := s.temporal.GetWorkflowHistory(ctx, run, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for history.HasNext() {
 		event, err := history.Next()
-		if err != nil {
-			return nil, nil //nolint:nilerr // it is gone, which the input of the run tells
+		if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
+			return nil, nil // which the input of the run tells
+		}
+		if err != nil { // what is not read would begin anew without a word
+			return nil, fmt.Errorf("read how far run %s came: %w", run, err)
 		}
 		tasks.take(event)
 	}
@@ -43,13 +48,12 @@ func (s *stores) leftOff(
 		if !options.Reuses(loopwire.Stage{Name: one.Stage}) || len(left) == mostResumed {
 			continue
 		}
-		r, err := sentArtifacts{s.store}.Open(ctx, one.Checkpoint.Digest) // it stays until the new run names it
-		if err != nil {
+		switch kept, err := s.keeps(ctx, one.Checkpoint.Digest); {
+		case err != nil:
+			return nil, err
+		case !kept:
 			return nil, web.Gone("begin it anew: spillway retry "+run+" --from "+one.Stage,
 				"the checkpoint from which stage %s would go on is gone: %s", one.Stage, one.Checkpoint.Digest)
-		}
-		if err := r.Close(); err != nil {
-			return nil, fmt.Errorf("look at the checkpoint of stage %s: %w", one.Stage, err)
 		}
 		left = append(left, one)
 	}

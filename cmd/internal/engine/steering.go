@@ -234,19 +234,21 @@ func (s *stores) checkKept(ctx context.Context, kept loopwire.Kept) error {
 	digests := digestsOf(kept.Output)
 	if kept.Stored.Digest != "" {
 		output, err := activities.ReadAll(ctx, sentArtifacts{s.store}, kept.Stored.Digest)
-		if err != nil {
+		switch {
+		case errors.Is(err, activities.ErrMissing), errors.Is(err, activities.ErrCorrupt):
 			gone = append(gone, kept.Stored.Digest)
+		case err != nil:
+			return fmt.Errorf("look at what task %s returned: %w", kept.Task, err)
 		}
 		digests = digestsOf(output)
 	}
 	for _, digest := range digests {
-		r, err := sentArtifacts{s.store}.Open(ctx, digest) // it stays until the new run names it
+		there, err := s.keeps(ctx, digest)
 		if err != nil {
-			gone = append(gone, digest)
-			continue
+			return err
 		}
-		if err := r.Close(); err != nil {
-			return fmt.Errorf("look at artifact %s: %w", digest, err)
+		if !there {
+			gone = append(gone, digest)
 		}
 	}
 	if len(gone) == 0 {
@@ -254,6 +256,22 @@ func (s *stores) checkKept(ctx context.Context, kept loopwire.Kept) error {
 	}
 	return web.Gone("make them again: spillway retry "+kept.Run+" --from "+kept.Stage,
 		"what task %s of stage %s returned is gone: %s", kept.Task, kept.Stage, strings.Join(gone, ", "))
+}
+
+// keeps reports whether an artifact is stored, which stays then until the new run names it. A store that does not answer
+// has lost nothing: that is an error.
+func (s *stores) keeps(ctx context.Context, digest string) (bool, error) {
+	r, err := sentArtifacts{s.store}.Open(ctx, digest)
+	if errors.Is(err, activities.ErrMissing) {
+		return false, nil
+	}
+	if err == nil {
+		err = r.Close()
+	}
+	if err != nil {
+		return false, fmt.Errorf("look at artifact %s: %w", digest, err)
+	}
+	return true, nil
 }
 
 // digestsOf are those of the artifacts that an encoded output names.
@@ -266,7 +284,7 @@ func digestsOf(output json.RawMessage) (digests []string) {
 	walk = func(value any) {
 		switch v := value.(type) {
 		case map[string]any:
-			if digest, named := v["digest"].(string); named && len(digest) == 64 {
+			if digest, named := v["digest"].(string); named && artifact.CheckDigest(digest) == nil {
 				digests = append(digests, digest)
 			}
 			for _, inner := range v {

@@ -174,38 +174,22 @@ func bindingsCommand(t *tool.Tool) *cobra.Command {
 }
 
 func bindings(ctx context.Context, t *tool.Tool, asJSON bool) error {
-	s, err := session.Connect(ctx, t)
-	if err != nil {
-		return err
-	}
-	defer s.Client.Close()
-	found, err := s.Client.Bindings(ctx)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		if found == nil {
-			found = []web.Binding{}
-		}
-		return t.WriteJSON(found)
-	}
-	if len(found) == 0 {
-		t.Say("no bindings\n")
-		return nil
-	}
-	table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
-	display.Printf(table, "KEY\tSUBJECT\tPIPELINE\tSCHEDULE\tMADE BY\tRUNNING\tWAITING\n")
-	for _, binding := range found {
-		by, most := "command", ""
-		if binding.Declared {
-			by = "code"
-		}
-		if binding.MaxRuns > 0 {
-			most = fmt.Sprintf("/%d", binding.MaxRuns)
-		}
-		display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%d%s\t%d\n", binding.Key, display.OrDash(binding.Subject),
-			binding.Pipeline, display.OrDash(binding.Schedule), by,
-			binding.Running, most, binding.Waiting)
-	}
-	return table.Flush()
+	return session.List(ctx, t, asJSON, "no bindings",
+		func(s *session.Session) ([]web.Binding, error) { return s.Client.Bindings(ctx) },
+		func(_ *session.Session, found []web.Binding) error {
+			table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
+			display.Printf(table, "KEY\tSUBJECT\tPIPELINE\tSCHEDULE\tMADE BY\tRUNNING\tWAITING\n")
+			for _, binding := range found {
+				by, most := "command", ""
+				if binding.Declared {
+					by = "code"
+				}
+				if binding.MaxRuns > 0 {
+					most = fmt.Sprintf("/%d", binding.MaxRuns)
+				}
+				display.Printf(table, "%s\t%s\t%s\t%s\t%s\t%d%s\t%d\n", binding.Key, display.OrDash(binding.Subject),
+					binding.Pipeline, display.OrDash(binding.Schedule), by, binding.Running, most, binding.Waiting)
+			}
+			return table.Flush()
+		})
 }

@@ -60,32 +60,17 @@ published, 1 when one of them was refused again, and 2 when there is no such dea
 }
 
 func deadList(ctx context.Context, t *tool.Tool, asJSON bool) error {
-	s, err := session.Connect(ctx, t)
-	if err != nil {
-		return err
-	}
-	defer s.Client.Close()
-	letters, err := s.Client.Dead(ctx, session.MostDead)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		if letters == nil {
-			letters = []web.DeadLetter{}
-		}
-		return t.WriteJSON(letters)
-	}
-	if len(letters) == 0 {
-		t.Say("no dead letters\n")
-		return nil
-	}
-	table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
-	display.Printf(table, "SEQUENCE\tAT\tSUBJECT\tEVENT\tREASON\n")
-	for _, letter := range letters {
-		display.Printf(table, "%d\t%s\t%s\t%s\t%s\n", letter.Sequence, letter.At.Local().Format(time.DateTime),
-			letter.Subject, letter.Event, letter.Reason)
-	}
-	return table.Flush()
+	return session.List(ctx, t, asJSON, "no dead letters",
+		func(s *session.Session) ([]web.DeadLetter, error) { return s.Client.Dead(ctx, session.MostDead) },
+		func(_ *session.Session, letters []web.DeadLetter) error {
+			table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
+			display.Printf(table, "SEQUENCE\tAT\tSUBJECT\tEVENT\tREASON\n")
+			for _, letter := range letters {
+				display.Printf(table, "%d\t%s\t%s\t%s\t%s\n", letter.Sequence, letter.At.Local().Format(time.DateTime),
+					letter.Subject, letter.Event, letter.Reason)
+			}
+			return table.Flush()
+		})
 }
 
 func deadReplay(ctx context.Context, t *tool.Tool, args []string, all, asJSON bool) error {

@@ -41,30 +41,15 @@ The exit code is 0, also when there are none, and 1 when no stack runs.`,
 }
 
 func list(ctx context.Context, t *tool.Tool, asJSON bool) error {
-	s, err := session.Connect(ctx, t)
-	if err != nil {
-		return err
-	}
-	defer s.Client.Close()
-	found, err := s.Client.Hosts(ctx)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		if found == nil {
-			found = []web.Host{}
-		}
-		return t.WriteJSON(found)
-	}
-	if len(found) == 0 {
-		t.Say("no hosts: `spillway hosts token` prints what one joins with\n")
-		return nil
-	}
-	style, _ := t.StyleOf(t.Out)
-	for _, line := range display.Hosts(found, time.Now(), style) {
-		t.Say("%s\n", display.Own(line))
-	}
-	return nil
+	return session.List(ctx, t, asJSON, "no hosts: `spillway hosts token` prints what one joins with",
+		func(s *session.Session) ([]web.Host, error) { return s.Client.Hosts(ctx) },
+		func(_ *session.Session, found []web.Host) error {
+			style, _ := t.StyleOf(t.Out)
+			for _, line := range display.Hosts(found, time.Now(), style) {
+				t.Say("%s\n", display.Own(line))
+			}
+			return nil
+		})
 }
 
 func tokenCommand(t *tool.Tool) *cobra.Command {
@@ -86,7 +71,7 @@ The exit code is 0, 1 when no stack runs, and 2 when it listens for no other mac
 		Args:              flag.Positional(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return with(cmd.Context(), t, func(s *session.Session) error {
+			return session.With(cmd.Context(), t, func(s *session.Session) error {
 				token, err := s.Client.JoinToken(cmd.Context(), renew)
 				if err != nil {
 					return err
@@ -98,16 +83,6 @@ The exit code is 0, 1 when no stack runs, and 2 when it listens for no other mac
 	}
 	command.Flags().BoolVar(&renew, "new", false, "make another one, and have the one before count no more")
 	return command
-}
-
-// with calls do on the stack that runs.
-func with(ctx context.Context, t *tool.Tool, do func(*session.Session) error) error {
-	s, err := session.Connect(ctx, t)
-	if err != nil {
-		return err
-	}
-	defer s.Client.Close()
-	return do(s)
 }
 
 func drainCommand(t *tool.Tool) *cobra.Command {
@@ -123,7 +98,7 @@ The exit code is 0, 1 when no stack runs, and 2 when there is no such machine.`,
 		Args:              flag.Positional("the name of a host"),
 		ValidArgsFunction: session.Complete(t, session.HostNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return with(cmd.Context(), t, func(s *session.Session) error {
+			return session.With(cmd.Context(), t, func(s *session.Session) error {
 				if err := s.Client.DrainHost(cmd.Context(), args[0], true); err != nil {
 					return err
 				}
@@ -146,7 +121,7 @@ machine.`,
 		Args:              flag.Positional("the name of a host"),
 		ValidArgsFunction: session.Complete(t, session.HostNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return with(cmd.Context(), t, func(s *session.Session) error {
+			return session.With(cmd.Context(), t, func(s *session.Session) error {
 				if err := s.Client.DrainHost(cmd.Context(), args[0], false); err != nil {
 					return err
 				}
@@ -171,7 +146,7 @@ such machine.`,
 		Args:              flag.Positional("the name of a host"),
 		ValidArgsFunction: session.Complete(t, session.HostNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return with(cmd.Context(), t, func(s *session.Session) error {
+			return session.With(cmd.Context(), t, func(s *session.Session) error {
 				if err := s.Client.RemoveHost(cmd.Context(), args[0]); err != nil {
 					return err
 				}

@@ -70,40 +70,25 @@ The exit code is 0, also when there are none.`,
 }
 
 func runs(ctx context.Context, t *tool.Tool, query web.RunQuery, asJSON bool) error {
-	s, err := session.Connect(ctx, t)
-	if err != nil {
-		return err
-	}
-	defer s.Client.Close()
-	found, err := s.Client.Runs(ctx, query)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		if found == nil {
-			found = []ledger.RunView{}
-		}
-		return t.WriteJSON(found)
-	}
-	if len(found) == 0 {
-		t.Say("no runs\n")
-		return nil
-	}
-	style, _ := t.StyleOf(t.Out)
-	for _, line := range display.Runs(found, time.Now(), style) {
-		t.Say("%s\n", display.Own(line))
-	}
-	for _, run := range found {
-		if run.Notice != "" {
-			t.Say("%s: %s\n", display.CleanLine(run.Run), display.CleanLine(run.Notice))
-		}
-	}
-	if totals, err := s.Client.RunTotals(ctx, query); err == nil {
-		t.Say("%s\n", display.RunTotals(totals))
-	} else { // as on a full disk: the list is whole without it
-		t.Say("what all runs come to is not known now: %v\n", err)
-	}
-	return nil
+	return session.List(ctx, t, asJSON, "no runs",
+		func(s *session.Session) ([]ledger.RunView, error) { return s.Client.Runs(ctx, query) },
+		func(s *session.Session, found []ledger.RunView) error {
+			style, _ := t.StyleOf(t.Out)
+			for _, line := range display.Runs(found, time.Now(), style) {
+				t.Say("%s\n", display.Own(line))
+			}
+			for _, run := range found {
+				if run.Notice != "" {
+					t.Say("%s: %s\n", display.CleanLine(run.Run), display.CleanLine(run.Notice))
+				}
+			}
+			if totals, err := s.Client.RunTotals(ctx, query); err == nil {
+				t.Say("%s\n", display.RunTotals(totals))
+			} else { // as on a full disk: the list is whole without it
+				t.Say("what all runs come to is not known now: %v\n", err)
+			}
+			return nil
+		})
 }
 
 // runTotals prints what the runs come to that match.

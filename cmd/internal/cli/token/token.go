@@ -54,7 +54,7 @@ none.`,
 			if wanted.Name == "" {
 				return &fault.UsageError{Problem: "a token needs a name", Hint: "say with --name for whom it is"}
 			}
-			return with(cmd.Context(), t, func(s *session.Session) error {
+			return session.With(cmd.Context(), t, func(s *session.Session) error {
 				token, err := s.Client.MakeToken(cmd.Context(), wanted)
 				if err != nil {
 					return err
@@ -80,36 +80,24 @@ The exit code is 0, also when there are none, and 1 when no stack runs.`,
 		Example:           "  spillway token list",
 		Args:              flag.Positional(),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return with(cmd.Context(), t, func(s *session.Session) error { return list(cmd.Context(), t, s, asJSON) })
-		},
+		RunE:              func(cmd *cobra.Command, _ []string) error { return list(cmd.Context(), t, asJSON) },
 	}
 	command.Flags().BoolVar(&asJSON, "json", false, "print them as JSON")
 	return command
 }
 
-func list(ctx context.Context, t *tool.Tool, s *session.Session, asJSON bool) error {
-	found, err := s.Client.Tokens(ctx)
-	if err != nil {
-		return err
-	}
-	if asJSON {
-		if found == nil {
-			found = []web.IssuedToken{}
-		}
-		return t.WriteJSON(found)
-	}
-	if len(found) == 0 {
-		t.Say("no tokens but the owner's\n")
-		return nil
-	}
-	table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
-	display.Printf(table, "NAME\tROLE\tMADE\n")
-	for _, one := range found {
-		display.Printf(table, "%s\t%s\t%s\n", display.CleanLine(one.Name), display.CleanLine(one.Role),
-			one.MadeAt.Local().Format(time.DateTime))
-	}
-	return table.Flush()
+func list(ctx context.Context, t *tool.Tool, asJSON bool) error {
+	return session.List(ctx, t, asJSON, "no tokens but the owner's",
+		func(s *session.Session) ([]web.IssuedToken, error) { return s.Client.Tokens(ctx) },
+		func(_ *session.Session, found []web.IssuedToken) error {
+			table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
+			display.Printf(table, "NAME\tROLE\tMADE\n")
+			for _, one := range found {
+				display.Printf(table, "%s\t%s\t%s\n", display.CleanLine(one.Name), display.CleanLine(one.Role),
+					one.MadeAt.Local().Format(time.DateTime))
+			}
+			return table.Flush()
+		})
 }
 
 func revokeCommand(t *tool.Tool) *cobra.Command {
@@ -123,7 +111,7 @@ The exit code is 0, 1 when no stack runs, and 2 when there is no token of that n
 		Args:              flag.Positional("the name of a token"),
 		ValidArgsFunction: session.Complete(t, session.TokenNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return with(cmd.Context(), t, func(s *session.Session) error {
+			return session.With(cmd.Context(), t, func(s *session.Session) error {
 				if err := s.Client.RevokeToken(cmd.Context(), args[0]); err != nil {
 					return err
 				}
@@ -132,14 +120,4 @@ The exit code is 0, 1 when no stack runs, and 2 when there is no token of that n
 			})
 		},
 	}
-}
-
-// with calls do on the stack that runs.
-func with(ctx context.Context, t *tool.Tool, do func(*session.Session) error) error {
-	s, err := session.Connect(ctx, t)
-	if err != nil {
-		return err
-	}
-	defer s.Client.Close()
-	return do(s)
 }
