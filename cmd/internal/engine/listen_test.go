@@ -116,6 +116,26 @@ func (r *remote) ask(method, path, body string) int {
 	return answer.StatusCode
 }
 
+// port is the URL of the port for other machines, and what they join with, as text and parsed.
+func (e *testEngine) port() (base, text string, token join.Token) {
+	e.t.Helper()
+	stack, err := e.client.Stack(e.t.Context())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if text, err = e.client.JoinToken(e.t.Context(), false); err != nil {
+		e.t.Fatal(err)
+	}
+	if token, err = join.ParseToken(text); err != nil {
+		e.t.Fatal(err)
+	}
+	at, err := url.Parse(stack.Addresses.TLS)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return "https://127.0.0.1:" + at.Port(), text, token
+}
+
 // TestAHostJoinsAndRunsATask has a program that is no more than a host that has joined run the task of a run while the
 // engine's own host is drained, and try what a host must not.
 func TestAHostJoinsAndRunsATask(t *testing.T) {
@@ -127,19 +147,7 @@ func TestAHostJoinsAndRunsATask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := e.client.JoinToken(ctx, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := join.ParseToken(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, err := url.Parse(stack.Addresses.TLS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	base := "https://127.0.0.1:" + at.Port()
+	base, _, token := e.port()
 	request := join.Request{
 		Host: "gpu-1", Instance: "first", Version: "test", Platform: "linux/amd64", At: time.Now(),
 	}
@@ -333,23 +341,8 @@ func TestAttackAtThePortForOtherMachines(t *testing.T) {
 	e := startEngine(t, t.TempDir(), "", "--no-burst", "--listen", "127.0.0.1:0")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	stack, err := e.client.Stack(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := e.client.JoinToken(ctx, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := join.ParseToken(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, err := url.Parse(stack.Addresses.TLS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	base, trust := "https://127.0.0.1:"+at.Port(), token.Trust("127.0.0.1")
+	base, text, token := e.port()
+	trust := token.Trust("127.0.0.1")
 	request := join.Request{Host: "gpu-1", Instance: "first", Version: "test", Platform: "linux/amd64", At: time.Now()}
 	own, err := os.Hostname()
 	if err != nil {
@@ -406,9 +399,10 @@ func TestAttackAtThePortForOtherMachines(t *testing.T) {
 	} else if !errors.Is(err, join.ErrOtherAuthority) {
 		t.Errorf("a server with another authority: got %v", err)
 	}
+	at := strings.TrimPrefix(base, "https://")
 	stranger := &remote{t: t, tls: trust, answer: join.Answer{
-		Host: "gpu-1", Token: "gpu-1~wrong", API: base, NATS: []string{"tls://127.0.0.1:" + at.Port()},
-		NATSUser: join.UserPrefix + "gpu-1", Temporal: "127.0.0.1:" + at.Port(), Namespace: "default",
+		Host: "gpu-1", Token: "gpu-1~wrong", API: base, NATS: []string{"tls://" + at},
+		NATSUser: join.UserPrefix + "gpu-1", Temporal: at, Namespace: "default",
 	}}
 	if connection, err := stranger.messages(); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("a stranger at NATS: got connection %v and error %v, want %v", connection, err, nats.ErrAuthorization)

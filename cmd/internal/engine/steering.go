@@ -258,8 +258,8 @@ func (s *stores) checkKept(ctx context.Context, kept loopwire.Kept) error {
 		"what task %s of stage %s returned is gone: %s", kept.Task, kept.Stage, strings.Join(gone, ", "))
 }
 
-// keeps reports whether an artifact is stored, which stays then until the new run names it. A store that does not answer
-// has lost nothing: that is an error.
+// keeps reports whether an artifact is stored, which stays then until the new run names it. A store that does not
+// answer has lost nothing: that is an error.
 func (s *stores) keeps(ctx context.Context, digest string) (bool, error) {
 	r, err := sentArtifacts{s.store}.Open(ctx, digest)
 	if errors.Is(err, activities.ErrMissing) {
