@@ -41,7 +41,13 @@ func roomOf(size quantity.Size) string {
 	if size.IsZero() {
 		return "-"
 	}
-	text := fmt.Sprintf("%s CPU, %s", size.CPU, size.Memory)
+	text := fmt.Sprintf("%s CPUs", size.CPU)
+	if size.CPU == quantity.Core {
+		text = "1 CPU"
+	}
+	if size.Memory > 0 { // one that has just joined has not measured it yet
+		text += fmt.Sprintf(", %s", size.Memory)
+	}
 	if size.GPU > 0 {
 		text += fmt.Sprintf(", %s GPU", size.GPU)
 	}

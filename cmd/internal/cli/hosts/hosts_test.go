@@ -40,7 +40,7 @@ func TestHostsAreListedDrainedAndRemoved(t *testing.T) {
 	if code != cli.ExitOK {
 		t.Fatalf("got exit %d: %s", code, stderr)
 	}
-	clitest.Contains(t, "the list", stdout, "gpu-1", "up", "0.5 CPU, 1 GiB", "8 CPU, 32 GiB, 1 GPU", "linux/amd64",
+	clitest.Contains(t, "the list", stdout, "gpu-1", "up", "0.5 CPUs, 1 GiB", "8 CPUs, 32 GiB, 1 GPU", "linux/amd64",
 		"digits/score", "old", "lost")
 	for _, step := range []struct{ command, said, listed string }{
 		{"hosts drain gpu-1", "host gpu-1 takes no new work", "up, drained"},

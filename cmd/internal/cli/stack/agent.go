@@ -27,6 +27,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 // tokenVariable is the environment variable with the token to join with.
@@ -328,7 +329,12 @@ func runHost(
 		return err
 	case <-ctx.Done():
 	}
-	output.printf("stopping; %d attempts may go on for %s (Ctrl-C again stops at once)\n", pool.Running(), e.offer.Drain)
+	if running := pool.Running(); running > 0 {
+		output.printf("stopping; %s may go on for %s (Ctrl-C again stops at once)\n", words.Count(running, "attempt"),
+			e.offer.Drain)
+	} else {
+		output.printf("stopping\n")
+	}
 	select {
 	case err := <-ended:
 		return err
