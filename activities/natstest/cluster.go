@@ -1,6 +1,7 @@
 package natstest
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -70,6 +71,9 @@ func Main() {
 
 const loopback = "127.0.0.1"
 
+// leaderWait is between two looks whether a cluster has a leader.
+const leaderWait = 500 * time.Millisecond
+
 func hostPort(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 
 // Cluster is a cluster of three servers with JetStream, each in a process of its own, that ends with the test.
@@ -109,7 +113,11 @@ func StartCluster(tb testing.TB, options ClusterOptions) *Cluster {
 	js := c.Connect()
 	deadline := time.Now().Add(time.Minute)
 	for {
-		if _, err := js.AccountInfo(tb.Context()); err == nil {
+		// Nobody answers what is asked before there is a leader, also once there is one.
+		asking, cancel := context.WithTimeout(tb.Context(), leaderWait)
+		_, err := js.AccountInfo(asking)
+		cancel()
+		if err == nil {
 			return c
 		} else if time.Now().After(deadline) {
 			tb.Fatalf("JetStream of the cluster does not answer: %v", err)

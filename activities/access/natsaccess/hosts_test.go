@@ -133,8 +133,13 @@ func TestAHostDoesItsWorkOverNATS(t *testing.T) {
 	if now, _, err := of.Current(ctx); err != nil || now.Tick != 4 {
 		t.Errorf("the plan in force: got tick %d, error %v; want 4", now.Tick, err)
 	}
-	if _, err := of.Replace(ctx, predictor.Plan{Term: 1, Tick: 9}, revision); err == nil {
+	trying, giveUp := context.WithTimeout(ctx, time.Second) // nobody answers what may not be said
+	defer giveUp()
+	if _, err := of.Replace(trying, predictor.Plan{Term: 1, Tick: 9}, revision); err == nil {
 		t.Error("a host has put a plan in force")
+	}
+	if now, _, err := leader.Current(ctx); err != nil || now.Tick != 4 {
+		t.Errorf("the plan in force after a host tried: got tick %d, error %v; want 4", now.Tick, err)
 	}
 	stop()
 	<-done
