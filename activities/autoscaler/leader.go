@@ -68,9 +68,9 @@ type Options struct {
 	Policy predictor.Policy
 	// Functions is what the function venue offers.
 	Functions predictor.FunctionVenue
-	// Leading is told when this process begins and ends to lead: it does from when a plan that it decided is in force.
-	// Nil ignores it.
-	Leading func(leads bool)
+	// Leading is told the term in which this process begins to lead, and 0 when it ends to: it leads from when a plan that
+	// it decided is in force. Nil ignores it.
+	Leading func(term uint64)
 	// Failed is told each time that a term or a campaign ends although the process goes on; nil ignores it.
 	Failed func()
 	// TickEvery is how often the leader decides without being asked; 0 means every second.
@@ -115,7 +115,7 @@ func New(options Options) (*Leader, error) {
 		options.Failed = func() {}
 	}
 	if options.Leading == nil {
-		options.Leading = func(bool) {}
+		options.Leading = func(uint64) {}
 	}
 	if options.Stages == nil {
 		options.Stages = func() []predictor.StageID { return nil }

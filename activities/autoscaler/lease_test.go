@@ -110,10 +110,10 @@ func TestOneLeadsAndTheNextWhenItGivesUp(t *testing.T) {
 	var stops [3]func()
 	for i := range stops {
 		own := opts
-		own.Leading = func(leads bool) {
+		own.Leading = func(term uint64) {
 			mu.Lock()
 			defer mu.Unlock()
-			leading[i] = leads
+			leading[i] = term > 0
 			count := 0
 			for _, one := range leading {
 				if one {
@@ -255,8 +255,8 @@ func TestALeaderLeadsAgainAfterNATSWasAway(t *testing.T) {
 	server := natstest.Start(t)
 	opts := options(t, prepared(t, server))
 	var terms, failures atomic.Int64
-	opts.Leading = func(leads bool) {
-		if leads {
+	opts.Leading = func(term uint64) {
+		if term > 0 {
 			terms.Add(1)
 		}
 	}

@@ -24,8 +24,8 @@ func TestABurstIsAnsweredAtOnceAndItsDecisionsAreStored(t *testing.T) {
 	opts := options(t, js)
 	opts.TickEvery = time.Hour // only the hint asks for a decision
 	var leading atomic.Int32
-	opts.Leading = func(leads bool) {
-		if leads {
+	opts.Leading = func(term uint64) {
+		if term > 0 {
 			leading.Add(1)
 		} else {
 			leading.Add(10)
@@ -302,7 +302,7 @@ func TestALeaderLeadsOnceAPlanOfItsOwnIsInForce(t *testing.T) {
 	plans := opts.Plans
 	var refused atomic.Int32
 	var leads, open atomic.Bool
-	opts.Leading = leads.Store
+	opts.Leading = func(term uint64) { leads.Store(term > 0) }
 	opts.Plans = &wrapped{plans, func(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
 		if plan.Tick > 0 && !open.Load() {
 			refused.Add(1)

@@ -158,10 +158,15 @@ func (t *term) obey(ctx context.Context, plan predictor.Plan) {
 // lead tells when this process begins and ends to lead: from when it first decided what is in force. The plan that a
 // new term claims is the last leader's, and stays so while what happened meanwhile is taken in.
 func (t *term) lead(leads bool) {
-	if leads != t.leads {
-		t.leads = leads
-		t.leader.options.Leading(leads)
+	if leads == t.leads {
+		return
 	}
+	t.leads = leads
+	term := t.plan.term
+	if !leads {
+		term = 0
+	}
+	t.leader.options.Leading(term)
 }
 
 // publish hands the decisions to the journal: what they say is in force.

@@ -25,6 +25,7 @@ type base struct {
 	listener  net.Listener
 	servers   *servers
 	addresses web.Addresses
+	lead      *leadership
 }
 
 // openBase opens the port of the API and starts the servers.
@@ -47,7 +48,7 @@ func openBase(ctx context.Context, life *lifecycle, config *Config) (*base, erro
 	return &base{life, config, listener, servers, web.Addresses{
 		HTTP: "http://" + listener.Addr().String(), Temporal: servers.TemporalAddress(), TemporalUI: servers.own.UIURL(),
 		NATS: servers.NATSURL(),
-	}}, nil
+	}, &leadership{}}, nil
 }
 
 // listen opens the port of the API: the one that was asked for, else the usual one while it is free, else any.

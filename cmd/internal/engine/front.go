@@ -140,7 +140,7 @@ func (f *front) startLeader(ctx context.Context) error {
 			})
 		},
 		Extent: func(ctx context.Context) (first, last uint64, err error) { return loop.Extent(ctx, f.stream) },
-		Policy: f.config.Policy, Functions: f.functions, Leading: f.observer.leading,
+		Policy: f.config.Policy, Functions: f.functions, Leading: f.leading,
 		Failed: f.observer.metrics.CountLeaderFailure,
 		Now:    f.config.Clock, Logger: f.logger,
 	})
@@ -156,4 +156,10 @@ func (f *front) startLeader(ctx context.Context) error {
 	f.onClose("the engine's queue", func(context.Context) error { engine.Stop(); return nil })
 	f.work("lead the loop", func(ctx context.Context) error { f.leader.Run(ctx); return nil })
 	return nil
+}
+
+// leading is told when this server begins to lead, with its term, and with 0 when it ends to.
+func (f *front) leading(term uint64) {
+	f.observer.leading(term > 0)
+	f.lead.set(term)
 }

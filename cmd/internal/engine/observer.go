@@ -229,7 +229,7 @@ func (o *observer) obey(_ context.Context, plan predictor.Plan) {
 	}
 }
 
-// leading is told when this process begins and ends to lead.
+// leading is told when this server begins and ends to lead.
 func (o *observer) leading(leads bool) {
 	o.metrics.SetLeader(leads)
 	o.mu.Lock()
