@@ -45,6 +45,14 @@ func (s *Store) Keep(ctx context.Context, js jetstream.JetStream, failing func(e
 		if ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return fmt.Errorf("keep the ledger %s: %w", s, err)
 		}
+		if errors.Is(err, errTurned) {
+			continue
+		}
+		if isDeposed(err) {
+			s.options.Logger.InfoContext(ctx, "another server writes the ledger", "reason", err)
+			wait.For(ctx, retryLeast)
+			continue
+		}
 		s.fail(err)
 		s.options.Logger.WarnContext(ctx, "the ledger could not be kept; it is tried again", "path", s.String(),
 			"wait", pause, "error", err)
@@ -67,8 +75,14 @@ func (s *Store) follow(ctx context.Context, js jetstream.JetStream, failing func
 	if lost := s.takeReplaced(); lost != nil {
 		failing(lost)
 	}
-	if err := errors.Join(s.rewind(ctx, js), s.lookBack(ctx, js), s.prepare(ctx)); err != nil {
+	turn, standsBy := s.turn()
+	if err := s.rewind(ctx, js); err != nil {
 		return err
+	}
+	if !standsBy {
+		if err := errors.Join(s.lookBack(ctx, js), s.prepare(ctx)); err != nil {
+			return err
+		}
 	}
 	var batch []loop.Line
 	wanted := &loop.FollowOptions{Kinds: kinds, NoSamples: true, Logger: s.options.Logger}
@@ -76,6 +90,9 @@ func (s *Store) follow(ctx context.Context, js jetstream.JetStream, failing func
 		batch = append(batch, line)
 		if line.More && len(batch) < maxBatch {
 			return nil
+		}
+		if now, _ := s.turn(); now != turn {
+			return errTurned
 		}
 		if there, err := s.await(ctx, line.Sequence); err != nil {
 			return err
@@ -90,26 +107,18 @@ func (s *Store) follow(ctx context.Context, js jetstream.JetStream, failing func
 	})
 }
 
-// While another server takes the stream in, this one looks every standbyEvery whether it has, and does so itself when
-// it has not within standbyMost.
-const (
-	standbyEvery = 200 * time.Millisecond
-	standbyMost  = 10 * time.Second
-)
+// standbyEvery is how often a server that does not lead looks how far the one that does has kept the ledger.
+const standbyEvery = 200 * time.Millisecond
 
-// await waits, where another server takes the stream in, until it has done so up to a sequence; there is false where
-// this one is to do it. Whoever wrote last goes on writing: where both did, each would read the book after the other.
+// await waits, where another server is to take the stream in, until it has done so up to a sequence; there is false
+// where this one is to do it.
 func (s *Store) await(ctx context.Context, sequence uint64) (there bool, err error) {
 	db, err := s.readable()
 	if err != nil {
 		return false, err
 	}
-	var last uint64
-	for moved := time.Now(); ; {
-		s.mu.RLock()
-		standsBy := s.standsBy
-		s.mu.RUnlock()
-		if !standsBy || time.Since(moved) > standbyMost {
+	for last := uint64(0); ; {
+		if _, standsBy := s.turn(); !standsBy {
 			return false, nil
 		}
 		at, err := readProgress(ctx, db)
@@ -117,7 +126,7 @@ func (s *Store) await(ctx context.Context, sequence uint64) (there bool, err err
 			return false, fmt.Errorf("look how far another server has kept the ledger: %w", err)
 		}
 		if at.cursor != last {
-			last, moved = at.cursor, time.Now()
+			last = at.cursor
 			s.follows(at)
 		}
 		if at.cursor >= sequence {
@@ -187,9 +196,9 @@ func (s *Store) rewind(ctx context.Context, js jetstream.JetStream) error {
 	}
 	s.mu.Lock()
 	s.stream = spend.Nanoseconds(stream.CachedInfo().Created)
-	at, err := s.at, s.shared(s.at, false)
+	at, err, standsBy := s.at, s.shared(s.at, false), s.standsBy()
 	s.mu.Unlock()
-	if err != nil || at.cursor == 0 {
+	if err != nil || at.cursor == 0 || standsBy {
 		return err
 	}
 	if last := stream.CachedInfo().State.LastSeq; last >= at.cursor {
@@ -260,11 +269,13 @@ func (s *Store) Take(ctx context.Context, lines []loop.Line) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.failure = err
 		s.book = nil // it knows what was not written
+		if !isDeposed(err) {
+			s.failure = err
+		}
 		return err
 	}
-	s.at, s.failure, s.standsBy = at, nil, ahead
+	s.at, s.failure = at, nil
 	if !ahead {
 		s.claimed = at.stream
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/activities/ledgerstore/postgrestest"
 	"github.com/spillway-ml/spillway/activities/loop"
-	"github.com/spillway-ml/spillway/activities/natstest"
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -308,24 +309,37 @@ func TestNobodyWaitsForAWriteWhoAsksForNoBill(t *testing.T) {
 	}
 }
 
-// TestTwoServersKeepOneLedger has two follow one stream, the second of which goes on when the first ends.
-func TestTwoServersKeepOneLedger(t *testing.T) {
+// ledAt opens a ledger that several servers have.
+func ledAt(t *testing.T, at string, deposed func(uint64)) *ledgerstore.Store {
+	t.Helper()
+	store, err := ledgerstore.OpenPostgres(t.Context(), func() (string, error) { return at, nil },
+		&ledgerstore.Options{Led: true, Deposed: deposed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// TestTheServerThatLeadsWritesTheLedger has two servers follow one stream. The second leads after the first, which does
+// not know it yet and goes on to try; then it knows, and follows.
+func TestTheServerThatLeadsWritesTheLedger(t *testing.T) {
 	t.Parallel()
 	ledgerstore.OfFiles(t)
 	at := postgrestest.Start(t).Schema("ledger")
-	nats := natstest.Start(t)
-	js := nats.Connect()
-	if err := loop.EnsureStreams(t.Context(), js); err != nil {
-		t.Fatal(err)
-	}
-	first, second := openAt(t, at), openAt(t, at)
-	stop := follow(t, first, js)
+	js := streamOf(t)
+	var deposed atomic.Uint64
+	first, second := ledAt(t, at, deposed.Store), ledAt(t, at, func(term uint64) { t.Errorf("deposed by term %d", term) })
+	keep(t, first, js)
 	keep(t, second, js)
 	events := append(spending(), held("h", 180, 240, 60*cent))
-	var last uint64
-	for _, event := range events {
-		last = publish(t, js, event)
+	last := publish(t, js, events...)
+	if err := second.RemoveRun(t.Context(), "r"); !errors.Is(err, ledgerstore.ErrStandby) {
+		t.Errorf("before anybody leads: %v, want %v", err, ledgerstore.ErrStandby)
 	}
+	if first.Cursor() != 0 {
+		t.Errorf("the ledger is at %d though nobody leads", first.Cursor())
+	}
+	first.Lead(3)
 	query := ledger.BillQuery{By: ledger.ByHost}
 	want := apply(t, events...).bill(t, query, after(240))
 	for _, store := range []*ledgerstore.Store{first, second} {
@@ -334,13 +348,33 @@ func TestTwoServersKeepOneLedger(t *testing.T) {
 			t.Errorf("-of one +of two:\n%s", diff)
 		}
 	}
-	stop()
-	shut(t, first)
+	second.Lead(4)
+	remember := func(store *ledgerstore.Store) error {
+		return store.Remember(t.Context(), map[string]streams.Mark{"s": {Last: 7}})
+	}
+	if err := remember(second); err != nil {
+		t.Fatal(err)
+	}
+	if err := remember(first); !errors.Is(err, ledgerstore.ErrDeposed) || deposed.Load() != 4 {
+		t.Errorf("the first, after the second has led: %v, told of term %d; want %v, and term 4", err, deposed.Load(),
+			ledgerstore.ErrDeposed)
+	}
 	last = publish(t, js, line("s", "score", "later", predictor.Function, "fn", 240, 250, cent))
 	reach(t, second, last)
-	got := billOf(t, second, query, after(250))
-	if got.Attempts != want.Attempts+cent || len(got.Incomplete) != 0 {
-		t.Errorf("the bill is %+v, want a cent more than %s, and nothing missing", got, want.Attempts)
+	first.Lead(0)
+	last = publish(t, js, line("s", "score", "last", predictor.Function, "fn", 240, 250, cent))
+	for _, store := range []*ledgerstore.Store{first, second} {
+		reach(t, store, last)
+		got := billOf(t, store, query, after(250))
+		if got.Attempts != want.Attempts+2*cent || len(got.Incomplete) != 0 {
+			t.Errorf("the bill is %+v, want two cents more than %s, and nothing missing", got, want.Attempts)
+		}
+	}
+	second.Lead(0)
+	first.Lead(5)
+	reach(t, first, publish(t, js, line("s", "score", "again", predictor.Function, "fn", 240, 250, cent)))
+	if got := billOf(t, first, query, after(250)); got.Attempts != want.Attempts+3*cent || len(got.Incomplete) != 0 {
+		t.Errorf("when the first leads again the bill is %+v, want three cents more than %s", got, want.Attempts)
 	}
 }
 

@@ -303,7 +303,10 @@ func (s *Store) beginWriting(ctx context.Context, db *sql.DB) (*writer, error) {
 		return nil, err
 	}
 	w := &writer{tx: tx, prepares: s.dialect.prepares, statements: map[string]*sql.Stmt{}}
-	if w.at, err = readProgress(ctx, tx); err != nil {
+	if w.at, err = readProgress(ctx, tx); err == nil {
+		err = s.fence(ctx, w)
+	}
+	if err != nil {
 		return nil, errors.Join(err, tx.Rollback())
 	}
 	return w, nil

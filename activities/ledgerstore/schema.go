@@ -140,6 +140,7 @@ const (
 	metaCursor   = "cursor"    // the sequence of the last message that was taken in
 	metaStored   = "stored_ns" // when that was stored
 	metaStream   = "stream_ns" // when its stream was made
+	metaTerm     = "term"      // of the leading server that wrote last
 	metaClosed   = "closed_ns" // until when minutes are closed
 	metaAttempts = "attempts"  // how many attempts are kept one by one
 	metaHours    = "hours_ns"  // from when on hours are known; before it whole days are

@@ -28,6 +28,12 @@ const maxAttempts = 250_000
 type Options struct {
 	// Attempts is how many attempts are kept one by one; 0 means 250,000.
 	Attempts int
+	// Led says that several servers have the ledger, of which one writes: the one that Lead has told its term. False is a
+	// ledger of one server.
+	Led bool
+	// Deposed is told the term of the ledger where it is later than the one that Lead was told: another server has written
+	// since. It does not block. Nil tells nobody.
+	Deposed func(term uint64)
 	// Logger takes warnings; nil discards them.
 	Logger *slog.Logger
 }
@@ -48,14 +54,14 @@ type Store struct {
 	book    *spend.Book  // guarded by minutes: the minutes that are not closed; nil when it is to be read again
 
 	mu       sync.RWMutex
-	db       *sql.DB  // guarded by mu: has one connection, since SQLite has one writer at a time
-	readers  *sql.DB  // guarded by mu: see what was written when they began, and hold no writer up
-	usable   bool     // guarded by mu: the database is open
-	failure  error    // guarded by mu: why the ledger is not kept now; nil while it is
-	replaced error    // guarded by mu: that a damaged file was put aside, until somebody was told
-	at       progress // guarded by mu
-	// standsBy is guarded by mu: another server takes the stream in.
-	standsBy bool
+	db       *sql.DB       // guarded by mu: has one connection, since SQLite has one writer at a time
+	readers  *sql.DB       // guarded by mu: see what was written when they began, and hold no writer up
+	usable   bool          // guarded by mu: the database is open
+	failure  error         // guarded by mu: why the ledger is not kept now; nil while it is
+	replaced error         // guarded by mu: that a damaged file was put aside, until somebody was told
+	at       progress      // guarded by mu
+	term     uint64        // guarded by mu: in which this server leads; 0 while it does not
+	turns    int           // guarded by mu: how often term has changed
 	stream   int64         // guarded by mu: when the stream that is followed was made; 0 of none
 	claimed  int64         // guarded by mu: that of the stream that was taken in last; 0 before the first
 	moved    chan struct{} // guarded by mu: closed when the cursor moves
@@ -69,7 +75,8 @@ type progress struct {
 	// hoursFrom and runsFrom are from when on hours are known, and what runs that are forgotten have spent; in nanoseconds
 	// since 1970.
 	hoursFrom, runsFrom int64
-	stream              int64 // when the stream was made that was taken in; 0 where that is not known
+	stream              int64  // when the stream was made that was taken in; 0 where that is not known
+	term                uint64 // of the server that wrote last, of those that lead; 0 where none did
 }
 
 // Open opens the ledger in the file at path, and makes it where there is none. Of one that an older engine has written
@@ -298,7 +305,7 @@ func load(ctx context.Context, db *sql.DB) (at progress, err error) {
 // readProgress reads how far a ledger is.
 func readProgress(ctx context.Context, from querier) (at progress, err error) {
 	rows, err := from.QueryContext(ctx, `SELECT name, value FROM meta WHERE name IN ('`+metaCursor+`', '`+metaStored+
-		`', '`+metaAttempts+`', '`+metaHours+`', '`+metaRuns+`', '`+metaStream+`')`)
+		`', '`+metaAttempts+`', '`+metaHours+`', '`+metaRuns+`', '`+metaStream+`', '`+metaTerm+`')`)
 	if err != nil {
 		return at, err
 	}
@@ -323,6 +330,8 @@ func readProgress(ctx context.Context, from querier) (at progress, err error) {
 			at.runsFrom = value
 		case metaStream:
 			at.stream = value
+		case metaTerm:
+			at.term = uint64(value)
 		}
 	}
 	return at, rows.Err()
@@ -334,7 +343,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	s.mu.RLock()
-	db, wanted := s.readers, s.usable && s.failure == nil && !s.standsBy
+	db, wanted := s.readers, s.usable && s.failure == nil && !s.standsBy()
 	s.mu.RUnlock()
 	s.minutes.RLock()
 	wanted = wanted && s.book == nil
