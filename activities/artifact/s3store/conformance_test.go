@@ -31,7 +31,7 @@ func TestAStrictServerKeepsToTheContractOfStores(t *testing.T) {
 			t.Helper()
 			of, _ := servers.Load(store)
 			server, _ := of.(*server)
-			server.change(digestKey(digest), func(data []byte) []byte { data[2] = '#'; return data })
+			server.Change(digestKey(digest), func(data []byte) []byte { data[2] = '#'; return data })
 		},
 		Later: 2100 * time.Millisecond, Large: 32 << 20, Races: 400,
 	})
@@ -52,7 +52,7 @@ func TestBoardsThatNobodyUsesAreRemovedAtTheStart(t *testing.T) {
 	if _, err := store.Post(t.Context(), "old", "name", []byte("message")); err != nil {
 		t.Fatal(err)
 	}
-	server.age("state/boards/old/name", 25*time.Hour)
+	server.Age("state/boards/old/name", 25*time.Hour)
 	if _, err := store.Post(t.Context(), "new", "name", []byte("message")); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestBoardsThatNobodyUsesAreRemovedAtTheStart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	server.age("state/boards/long/first", 25*time.Hour)
+	server.Age("state/boards/long/first", 25*time.Hour)
 	if err := store.RestoreAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}

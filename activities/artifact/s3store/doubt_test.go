@@ -7,13 +7,12 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/artifact/s3store/s3test"
 )
 
 // under is how many objects there are below a key.
 func (s *server) under(prefix string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key := range s.objects {
+	for _, key := range s.Keys() {
 		if strings.HasPrefix(key, prefix) {
 			n++
 		}
@@ -40,25 +39,20 @@ func TestWhatIsPutAgainAndAgainIsNotKeptForEach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		failing := func(r *http.Request) *answer {
+		failing := func(r *http.Request) *s3test.Answer {
 			if r.Method == c.method && strings.HasSuffix(r.URL.Path, digestKey(ref.Digest)) {
-				return &answer{c.status, "AccessDenied", nil}
+				return &s3test.Answer{Status: c.status, Code: "AccessDenied"}
 			}
 			return nil
 		}
-		set := func(to func(r *http.Request) *answer) {
-			server.mu.Lock()
-			defer server.mu.Unlock()
-			server.failing = to
-		}
 		if c.method == http.MethodHead {
-			set(failing)
+			server.Fail(failing)
 		}
 		taken, err := store.Discard(t.Context(), ref.Digest, time.Now().Add(time.Minute))
 		if taken != (c.method == http.MethodDelete) || (err == nil) != taken {
 			t.Errorf("%s: Discard = %v, %v", name, taken, err)
 		}
-		set(failing)
+		server.Fail(failing)
 		if taken {
 			if gone, err := store.Delete(t.Context(), ref.Digest); gone || err == nil {
 				t.Errorf("%s: Delete = %v, %v", name, gone, err)
@@ -67,7 +61,7 @@ func TestWhatIsPutAgainAndAgainIsNotKeptForEach(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		set(nil)
+		server.Fail(nil)
 		for range 3 {
 			if _, err := store.Put(t.Context(), strings.NewReader("text")); err != nil {
 				t.Fatal(err)
@@ -84,9 +78,7 @@ func TestWhatIsPutAgainAndAgainIsNotKeptForEach(t *testing.T) {
 			t.Errorf("%s: %d copies are left, want %d", name, n, c.left)
 		}
 		if c.left > 0 { // the deletion happens now
-			server.mu.Lock()
-			delete(server.objects, digestKey(ref.Digest))
-			server.mu.Unlock()
+			server.Remove(digestKey(ref.Digest))
 		}
 		if got, err := activities.ReadAll(t.Context(), store, ref.Digest); err != nil || string(got) != "text" {
 			t.Errorf("%s: what was put since is lost: %q, %v", name, got, err)

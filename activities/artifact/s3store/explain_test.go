@@ -15,44 +15,45 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact/s3store"
+	"github.com/spillway-ml/spillway/activities/artifact/s3store/s3test"
 )
 
 func TestWhatIsWrongWithABucketIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		answer answer
+		answer s3test.Answer
 		want   error
 		says   string
 	}{
-		"no bucket": {answer{http.StatusNotFound, "NoSuchBucket", nil}, s3store.ErrNoBucket, "create it"},
+		"no bucket": {s3test.Answer{Status: http.StatusNotFound, Code: "NoSuchBucket"}, s3store.ErrNoBucket, "create it"},
 		"another region": {
-			answer{
-				http.StatusMovedPermanently, "PermanentRedirect",
-				map[string]string{"x-amz-bucket-region": "eu-central-1"},
+			s3test.Answer{
+				Status: http.StatusMovedPermanently, Code: "PermanentRedirect",
+				Headers: map[string]string{"x-amz-bucket-region": "eu-central-1"},
 			},
 			s3store.ErrRegion, "write region=eu-central-1",
 		},
 		"signed for another region": {
-			answer{
-				http.StatusBadRequest, "AuthorizationHeaderMalformed",
-				map[string]string{"x-amz-bucket-region": "eu-central-1"},
+			s3test.Answer{
+				Status: http.StatusBadRequest, Code: "AuthorizationHeaderMalformed",
+				Headers: map[string]string{"x-amz-bucket-region": "eu-central-1"},
 			},
 			s3store.ErrRegion, "write region=eu-central-1",
 		},
-		"no rights": {answer{http.StatusForbidden, "AccessDenied", nil}, s3store.ErrForbidden, "s3:PutObject"},
+		"no rights": {s3test.Answer{Status: http.StatusForbidden, Code: "AccessDenied"}, s3store.ErrForbidden, "s3:PutObject"},
 		"an unknown key": {
-			answer{http.StatusForbidden, "InvalidAccessKeyId", nil},
+			s3test.Answer{Status: http.StatusForbidden, Code: "InvalidAccessKeyId"},
 			s3store.ErrCredentials,
 			"AWS_ACCESS_KEY_ID",
 		},
 		"a wrong secret": {
-			answer{http.StatusForbidden, "SignatureDoesNotMatch", nil},
+			s3test.Answer{Status: http.StatusForbidden, Code: "SignatureDoesNotMatch"},
 			s3store.ErrCredentials,
 			"AWS_SECRET_ACCESS_KEY",
 		},
-		"credentials of yesterday": {answer{http.StatusBadRequest, "ExpiredToken", nil}, s3store.ErrCredentials, "a role"},
+		"credentials of yesterday": {s3test.Answer{Status: http.StatusBadRequest, Code: "ExpiredToken"}, s3store.ErrCredentials, "a role"},
 		"a clock that is wrong": {
-			answer{http.StatusForbidden, "RequestTimeTooSkewed", nil},
+			s3test.Answer{Status: http.StatusForbidden, Code: "RequestTimeTooSkewed"},
 			s3store.ErrClock,
 			"set the clock",
 		},
@@ -60,7 +61,7 @@ func TestWhatIsWrongWithABucketIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := newServer(t)
-			server.failing = func(*http.Request) *answer { return &c.answer }
+			server.Fail(func(*http.Request) *s3test.Answer { return &c.answer })
 			store := server.store(t)
 			_, claimed := store.Claim(t.Context(), "me")
 			_, put := store.Put(t.Context(), strings.NewReader("a"))
@@ -85,12 +86,12 @@ func TestTheLeastRightThatLacksIsNamedAtTheStart(t *testing.T) {
 		"s3:DeleteObject": func(r *http.Request) bool { return r.Method == http.MethodDelete },
 	} {
 		server := newServer(t)
-		server.failing = func(r *http.Request) *answer {
+		server.Fail(func(r *http.Request) *s3test.Answer {
 			if denied(r) {
-				return &answer{http.StatusForbidden, "AccessDenied", nil}
+				return &s3test.Answer{Status: http.StatusForbidden, Code: "AccessDenied"}
 			}
 			return nil
-		}
+		})
 		_, err := server.store(t).Claim(t.Context(), "me")
 		if !errors.Is(err, s3store.ErrForbidden) || !strings.Contains(err.Error(), name) {
 			t.Errorf("without %s: %v", name, err)
@@ -217,7 +218,7 @@ func TestAReadingThatBreaksGoesOn(t *testing.T) {
 			case n <= c.breaks+c.closes:
 				panic(http.ErrAbortHandler)
 			}
-			server.serve(w, r)
+			server.ServeHTTP(w, r)
 		})
 		got, err := activities.ReadAll(t.Context(), proxy.store(t), ref.Digest)
 		if !errors.Is(err, c.want) || errors.Is(err, activities.ErrCorrupt) || c.want == nil && string(got) != data {
@@ -239,7 +240,7 @@ func TestALookThatBreaksGoesOn(t *testing.T) {
 		if asked.Add(1) == 1 {
 			w = &half{ResponseWriter: w, left: 100_000}
 		}
-		server.serve(w, r)
+		server.ServeHTTP(w, r)
 	})
 	got, err := proxy.store(t).Look(t.Context(), "group", "name")
 	if err != nil || string(got) != message || asked.Load() != 2 {
@@ -277,13 +278,13 @@ func TestADeletionOfWhichNobodyKnowsKeepsItsWord(t *testing.T) {
 		t.Fatal(taken, err)
 	}
 	var tries atomic.Int64
-	server.failing = func(r *http.Request) *answer {
+	server.Fail(func(r *http.Request) *s3test.Answer {
 		if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, digestKey(ref.Digest)) {
 			tries.Add(1)
-			return &answer{http.StatusInternalServerError, "InternalError", nil}
+			return &s3test.Answer{Status: http.StatusInternalServerError, Code: "InternalError"}
 		}
 		return nil
-	}
+	})
 	if gone, err := store.Delete(t.Context(), ref.Digest); gone || err == nil || tries.Load() != 1 {
 		t.Errorf("Delete = %v, %v, tried %d times; want an error at the only try", gone, err, tries.Load())
 	}
@@ -293,9 +294,7 @@ func TestADeletionOfWhichNobodyKnowsKeepsItsWord(t *testing.T) {
 	if _, err := server.store(t).Put(t.Context(), strings.NewReader("text")); err != nil {
 		t.Fatal(err)
 	}
-	server.mu.Lock()
-	delete(server.objects, digestKey(ref.Digest)) // now it happens
-	server.mu.Unlock()
+	server.Remove(digestKey(ref.Digest)) // now it happens
 	if got, err := activities.ReadAll(t.Context(), store, ref.Digest); err != nil || string(got) != "text" {
 		t.Errorf("what was put since is lost: %q, %v", got, err)
 	}
@@ -305,7 +304,7 @@ func TestADeletionOfWhichNobodyKnowsKeepsItsWord(t *testing.T) {
 func TestAClockOfS3ThatIsBehindMakesNothingOlder(t *testing.T) {
 	t.Parallel()
 	server := newServer(t)
-	server.at = time.Now().Add(-10 * time.Minute)
+	server.SetTime(time.Now().Add(-10 * time.Minute))
 	store := server.store(t)
 	if _, err := store.Claim(t.Context(), "me"); err != nil {
 		t.Fatal(err)
@@ -324,7 +323,7 @@ func TestObjectsAreEncryptedAsTheLocationSays(t *testing.T) {
 	t.Parallel()
 	server := newServer(t)
 	var plain atomic.Int64
-	server.failing = func(r *http.Request) *answer {
+	server.Fail(func(r *http.Request) *s3test.Answer {
 		begins := r.Method == http.MethodPut && !r.URL.Query().Has("partNumber") ||
 			r.Method == http.MethodPost && r.URL.Query().Has("uploads")
 		if begins && (r.Header.Get("X-Amz-Server-Side-Encryption") != "aws:kms" ||
@@ -332,7 +331,7 @@ func TestObjectsAreEncryptedAsTheLocationSays(t *testing.T) {
 			plain.Add(1)
 		}
 		return nil
-	}
+	})
 	store := server.store(t, func(l *s3store.Location, _ *s3store.Options) { l.Encryption, l.KMSKey = "aws:kms", "k1" })
 	if _, err := store.Claim(t.Context(), "me"); err != nil {
 		t.Fatal(err)
