@@ -133,6 +133,18 @@ func (s *Sender) Send(alert alerting.Alert) (sent bool) {
 	return true
 }
 
+// Learn takes in an alert that another server has sent: Recent knows it, and Send does not send it again. It reports
+// false for one that is known.
+func (s *Sender) Learn(alert alerting.Alert) (news bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if alert.ID == "" || s.known[alert.ID] {
+		return false
+	}
+	s.remember(alert)
+	return true
+}
+
 // remember keeps an alert for Recent. The caller holds mu, or nobody else has s yet.
 func (s *Sender) remember(alert alerting.Alert) {
 	if s.known[alert.ID] {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -71,6 +72,11 @@ type Options struct {
 	// Leading is told the term in which this process begins to lead, and 0 when it ends to: it leads from when a plan that
 	// it decided is in force. Nil ignores it.
 	Leading func(term uint64)
+	// Server is the name of the server that this process is, which the others see in the lease; empty tells none.
+	Server string
+	// Following is told the name of the server that leads whenever its lease is seen renewed, about once a second while
+	// another process leads. Nil ignores it.
+	Following func(server string)
 	// Failed is told each time that a term or a campaign ends although the process goes on; nil ignores it.
 	Failed func()
 	// TickEvery is how often the leader decides without being asked; 0 means every second.
@@ -88,6 +94,7 @@ type Leader struct {
 	lasts   time.Duration // how long a lease lasts
 	term    uint64        // the last that this process took; 0 before the first. It belongs to the goroutine of Run
 	health  health
+	higher  atomic.Uint64 // a term that somebody else has taken, by the word of Deposed
 }
 
 // New returns a Leader, or an error that names the option that is missing.
@@ -116,6 +123,9 @@ func New(options Options) (*Leader, error) {
 	}
 	if options.Leading == nil {
 		options.Leading = func(uint64) {}
+	}
+	if options.Following == nil {
+		options.Following = func(string) {}
 	}
 	if options.Stages == nil {
 		options.Stages = func() []predictor.StageID { return nil }
@@ -146,11 +156,27 @@ func (l *Leader) Run(ctx context.Context) {
 	}
 }
 
+// Deposed says that something which only leaders write is of a later term than this one leads in: it leads no more, and
+// the next term that it takes is later than that one. It may be called at any time.
+func (l *Leader) Deposed(term uint64) {
+	for {
+		known := l.higher.Load()
+		if term <= known || term > wire.MaxTerm || l.higher.CompareAndSwap(known, term) {
+			return
+		}
+	}
+}
+
 // once waits for the lease and leads one term. It returns why that ended, which is never nil.
 func (l *Leader) once(ctx context.Context) error {
 	own, err := openLeases(ctx, l.options.LeaseJetStream, l.id)
 	if err != nil {
 		return err
+	}
+	own.server = l.options.Server
+	own.renewed = func(server string) {
+		l.health.follows(server)
+		l.options.Following(server)
 	}
 	if err := own.campaign(ctx, l.lasts); err != nil {
 		return err

@@ -31,6 +31,8 @@ type lease struct {
 	Version int `json:"v"`
 	// Holder is the random ID of the process that leads; empty once it has given the lease up.
 	Holder string `json:"holder"`
+	// Server is the name of the server that the process is; empty where it did not say.
+	Server string `json:"server,omitempty"`
 }
 
 // observation is the lease as one candidate sees it.
@@ -39,6 +41,8 @@ type observation struct {
 	revision uint64
 	// holder is who has it; empty when it was given up. A value that cannot be read is held by somebody unknown.
 	holder string
+	// server is the name of its server; empty where it did not say.
+	server string
 	// unchanged is for how long this revision has been seen, by the candidate's own monotonic clock.
 	unchanged time.Duration
 }
@@ -57,7 +61,9 @@ func (s observation) free(candidate string, lasts time.Duration) bool {
 type leases struct {
 	bucket   jetstream.KeyValue
 	id       string
-	revision uint64 // of the lease while this process holds it
+	server   string              // the name of this process's server
+	renewed  func(server string) // is told when the lease of another process was seen renewed; nil tells nobody
+	revision uint64              // of the lease while this process holds it
 }
 
 // openLeases opens the bucket of the lease, or makes it with as many replicas as the plan's. It is in memory: a lease
@@ -98,12 +104,16 @@ func (l *leases) look(ctx context.Context) (observation, error) {
 	if err := json.Unmarshal(entry.Value(), &value); err != nil || value.Version != wire.Version {
 		value.Holder = unknownHolder
 	}
-	return observation{revision: entry.Revision(), holder: value.Holder}, nil
+	return observation{revision: entry.Revision(), holder: value.Holder, server: value.Server}, nil
 }
 
 // put writes holder into the lease if it still has the given revision.
 func (l *leases) put(ctx context.Context, holder string, revision uint64) error {
-	data, err := json.Marshal(lease{wire.Version, holder})
+	value := lease{Version: wire.Version, Holder: holder}
+	if holder != "" {
+		value.Server = l.server
+	}
+	data, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
@@ -128,6 +138,9 @@ func (l *leases) campaign(ctx context.Context, lasts time.Duration) error {
 			return err
 		}
 		if now.revision != seen.revision {
+			if seen.revision > 0 && now.holder != "" && now.holder != l.id && l.renewed != nil {
+				l.renewed(now.server)
+			}
 			seen, since = now, time.Now()
 		}
 		seen.unchanged = time.Since(since)

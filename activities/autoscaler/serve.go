@@ -43,7 +43,8 @@ func (l *Leader) serve(whole context.Context, outside ports) error {
 	renewal := newRenewal(l.lasts, outside.taken)
 	start(func(ctx context.Context) error { return renewal.run(ctx, outside.renew) })
 
-	plan, err := claimPlan(ctx, l.options.JetStream, l.options.Plans, l.term, l.options.Logger)
+	plan, err := claimPlan(ctx, l.options.JetStream, l.options.Plans, max(l.term, l.higher.Load()),
+		l.options.Logger)
 	if err != nil {
 		return cause(ctx, err)
 	}

@@ -3,6 +3,7 @@ package autoscaler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -109,6 +110,9 @@ func (t *term) tick(ctx context.Context, regular bool) error {
 	}
 	if t.renewal.left() <= 0 {
 		return ErrLeaseExpired
+	}
+	if higher := t.leader.higher.Load(); higher > t.plan.term {
+		return fmt.Errorf("%w: %d", ErrSuperseded, higher)
 	}
 	var plan predictor.Plan
 	plan, t.state = predictor.Decide(t.state, predictor.Snapshot{

@@ -44,6 +44,9 @@ func (t *Trigger) syncSchedules(ctx context.Context) error {
 		return nil
 	}
 	t.unsettled = true
+	if !t.leads() {
+		return nil // whoever does makes them
+	}
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		schedule := wanted[key]
 		if equalSchedules(t.scheduled[key], schedule) {

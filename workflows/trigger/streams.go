@@ -51,6 +51,9 @@ func (t *Trigger) apply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !t.leads() {
+		return t.look(ctx, next)
+	}
 	if err := t.ensureOthers(ctx); err != nil {
 		return err
 	}

@@ -41,6 +41,12 @@ type Options struct {
 	// Restored is told the keys of bindings made by command that were gone from where they are kept, and were made again
 	// from what their readers know of them. Nil tells nobody.
 	Restored func(keys []string)
+	// Leads says whether this trigger is the one of several, each of another server on the same streams, that takes events
+	// and makes streams, readers and schedules. The others know what is bound, and keep what is bound by command: the one
+	// that leads puts it into force. Nil is a trigger that is alone.
+	Leads func() bool
+	// Taking is told when Run has begun to take events; nil tells nobody.
+	Taking func()
 	// Logger takes the trigger's log; nil discards it.
 	Logger *slog.Logger
 	// AckWait is how long an event may be in hand without a sign of life before the server delivers it again; one that a
@@ -62,6 +68,9 @@ type Trigger struct {
 	check     func(ctx context.Context, start Start) error
 	lost      func(streams []string)
 	restored  func(keys []string)
+	several   bool        // Options.Leads says which of several takes events
+	leads     func() bool // always where it is alone
+	taking    func()
 	log       *slog.Logger
 	ackWait   time.Duration
 	hold      time.Duration
@@ -70,12 +79,13 @@ type Trigger struct {
 	admission *admission
 	before    uint64 // the newest event that an earlier trigger may have dealt with; set before anything is taken
 
-	// applying is held while what is bound changes, on the server and here; it guards the four fields below.
+	// applying is held while what is bound changes, on the server and here; it guards the five fields below.
 	applying  sync.Mutex
 	targets   []Target
 	scheduled map[string]Schedule // what this process has put into force
 	unsettled bool                // the schedules in force may not be those that are wanted
 	created   time.Time           // when the stream of events was, at the last apply
+	known     uint64              // the last change of what is bound by command that was taken in
 
 	// mu guards the fields below.
 	mu       sync.Mutex
@@ -120,7 +130,16 @@ func New(options Options) (*Trigger, error) {
 	if restored == nil {
 		restored = func([]string) {}
 	}
+	leads := options.Leads
+	if leads == nil {
+		leads = func() bool { return true }
+	}
+	taking := options.Taking
+	if taking == nil {
+		taking = func() {}
+	}
 	return &Trigger{
+		several: options.Leads != nil, leads: leads, taking: taking,
 		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, check: check,
 		lost: lost, restored: restored, log: log,
 		ackWait:  cmp.Or(options.AckWait, 30*time.Second),
@@ -184,11 +203,16 @@ func (t *Trigger) Bind(ctx context.Context, binding wire.Binding) (Bound, error)
 	if err := now.checkScheduled(bound); err != nil {
 		return Bound{}, Refuse("bind: %w", err)
 	}
-	if err := t.ensureSubjects(ctx, now, bound.subjects()); err != nil {
-		return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)
+	if t.leads() {
+		if err := t.ensureSubjects(ctx, now, bound.subjects()); err != nil {
+			return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)
+		}
 	}
 	if err := t.keep(ctx, bound); err != nil {
 		return Bound{}, err
+	}
+	if err := t.awaitReader(ctx, bound.Key); err != nil {
+		return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)
 	}
 	if err := t.apply(ctx); err != nil {
 		return Bound{}, fmt.Errorf("bind %q to pipeline %s: %w", binding.Subject, binding.Pipeline, err)
@@ -280,9 +304,7 @@ func (t *Trigger) Run(ctx context.Context) error {
 		t.running = false
 		t.mu.Unlock()
 	}()
-	t.applying.Lock()
-	err := t.apply(ctx)
-	t.applying.Unlock()
+	err := t.begin(ctx)
 	if err == nil {
 		err = t.takeBack(ctx)
 	}
@@ -297,6 +319,7 @@ func (t *Trigger) Run(ctx context.Context) error {
 		return fmt.Errorf("run trigger: %w", err)
 	}
 	defer stopWatching()
+	t.taking()
 
 	feeds := map[string]*feed{}
 	defer func() {
