@@ -45,6 +45,10 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
 			Storage: jetstream.MemoryStorage,
 		},
 		{
+			Bucket: wire.ServerBucket, Description: "which servers there are", History: 1, TTL: ServerLease,
+			Storage: jetstream.MemoryStorage,
+		},
+		{
 			Bucket: wire.EndBucket, Description: "which ends of runs were told", History: 1, TTL: endsAge,
 			Storage: jetstream.FileStorage,
 		},

@@ -65,6 +65,8 @@ const (
 	// LeaseBucket holds, under LeaseKey, who leads the loop.
 	LeaseBucket = "spillway_lead"
 	LeaseKey    = "lease"
+	// ServerBucket holds one leased entry per server of the stack; only servers read and write it.
+	ServerBucket = "spillway_servers"
 	// HostBucket holds one leased inventory per host.
 	HostBucket = "spillway_hosts"
 	// StateBucket holds the autoscaler's checkpoint under StateKey, and beside it the last one of each earlier build that
