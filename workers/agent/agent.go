@@ -257,20 +257,26 @@ func (a *Agent) renew(ctx context.Context) {
 	}
 }
 
-// handed is what was told last of the attempts in hand.
+// handed is what was told last of the attempts in hand, and when.
 type handed struct {
 	instance string
 	changes  int
+	at       time.Time
 }
 
-// tellInHand tells which attempts the host has in hand, where these have changed since they were told.
+// tellAgain is after how long what is in hand is told again though it has not changed: it may be another server that
+// hears it, or one that has begun anew.
+const tellAgain = 10 * time.Second
+
+// tellInHand tells which attempts the host has in hand, where these have changed since they were told, and now and
+// then.
 func (a *Agent) tellInHand(ctx context.Context, told handed) handed {
 	if a.inHand == nil {
 		return told
 	}
 	taken, changes := a.journal.InHand()
-	now := handed{a.currentInstance(), changes}
-	if now == told {
+	now := handed{a.currentInstance(), changes, time.Now()}
+	if now.instance == told.instance && now.changes == told.changes && now.at.Sub(told.at) < tellAgain {
 		return told
 	}
 	trying, _, done := a.fence.try(ctx)

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -114,6 +115,12 @@ func CheckServer(text string) (string, error) {
 	return at.String(), nil
 }
 
+// Told keeps which servers there are, so that this host finds another when the one that it joined is gone.
+func (m Membership) Told(stateDir string, servers []string) error {
+	m.Answer.Servers = servers
+	return m.write(stateDir)
+}
+
 // Enter joins the server at a URL that CheckServer has returned, and keeps what it is told in the state directory: with
 // what this host was told before, and where that is nothing, or counts no more, with a token, which may be nil. It asks
 // once: the error is a *RefusedError or an *UnreachableError where another try is, or may be, of use.
@@ -130,10 +137,7 @@ func Enter(
 	}
 	var answer join.Answer
 	if err == nil {
-		var trust *tls.Config
-		if trust, err = before.Answer.Trust(at.Hostname()); err == nil {
-			answer, err = ask(ctx, server, before.Answer.Token, trust, request)
-		}
+		answer, err = askAny(ctx, server, before.Answer, request)
 	}
 	if refused, is := errors.AsType[*RefusedError](err); err != nil && token != nil && (!is || !refused.Later) {
 		answer, err = ask(ctx, server, token.Secret, token.Trust(at.Hostname()), request)
@@ -147,6 +151,35 @@ func Enter(
 	}
 	joined := Membership{Server: server, Answer: answer}
 	return joined, joined.write(stateDir)
+}
+
+// askAny asks the server at a URL, and where that does not answer the others that this host was told of.
+func askAny(
+	ctx context.Context, server string, before join.Answer, request join.Request,
+) (answer join.Answer, err error) {
+	urls := []string{server}
+	for _, address := range before.Servers {
+		if other := "https://" + address; other != server {
+			urls = append(urls, other)
+		}
+	}
+	var first error
+	for _, one := range urls {
+		at, err := url.Parse(one)
+		if err != nil {
+			return answer, err
+		}
+		trust, err := before.Trust(at.Hostname())
+		if err != nil {
+			return answer, err
+		}
+		answer, err = ask(ctx, one, before.Token, trust, request)
+		if _, away := errors.AsType[*UnreachableError](err); !away {
+			return answer, err
+		}
+		first = cmp.Or(first, err)
+	}
+	return answer, first
 }
 
 // joinWait bounds one request to join.

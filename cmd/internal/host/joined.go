@@ -22,12 +22,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.temporal.io/sdk/client"
 	sdklog "go.temporal.io/sdk/log"
+	"google.golang.org/grpc"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/artifact/relay"
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
@@ -51,6 +53,8 @@ type JoinedOptions struct {
 	// Contact is told when the engine is not reached any more, with why, and when it is again, with nil; it does not
 	// block. Nil tells nobody.
 	Contact func(lost error)
+	// Servers is told which servers there are whenever that changes, as Answer.Servers has it; nil is not told.
+	Servers func(all []string)
 	Logger  *slog.Logger
 }
 
@@ -60,6 +64,7 @@ type Joined struct {
 	// Ports are what the engine gives; Recorder may be wrapped before they are used.
 	Ports Ports
 
+	reach   *reach
 	end     context.CancelFunc
 	closing atomic.Bool
 	closers []func(context.Context) error // the last is called first
@@ -69,7 +74,7 @@ type Joined struct {
 // Connect connects to the engine that a host has joined. It fails where that cannot be reached now.
 func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	j := &Joined{end: end}
+	j := &Joined{end: end, reach: newReach(o.Answer)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, j.Close(ctx))
@@ -107,6 +112,7 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	j.Ports.Output = func(source wire.LogSource) activities.Output { return output.Attempt(source) }
 	j.Ports.Declared, j.Ports.Results, j.Ports.Superseded = ask.Declared, ask, ask.Superseded
 	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, loop.Lease, true
+	j.relayed.Go(func() { j.followServers(life, ask, o.Servers) })
 	j.Ports.Builds = &builds{ask: ask, stored: build.NewStore(o.StateDir, nil), most: mostBuilds}
 	return j, nil
 }
@@ -125,6 +131,23 @@ func (j *Joined) Close(ctx context.Context) (err error) {
 	return err
 }
 
+// serversEvery is how often a host asks which servers there are: one that comes is known to it within that time.
+const serversEvery = 3 * time.Second
+
+// followServers keeps up which servers there are, until ctx ends.
+func (j *Joined) followServers(ctx context.Context, ask *asker, told func([]string)) {
+	for wait.For(ctx, serversEvery) {
+		var now serversAnswer
+		if err := ask.get(ctx, serversPath, &now); err != nil {
+			ask.logger.DebugContext(ctx, "which servers there are is not known", "error", err)
+			continue
+		}
+		if j.reach.know(now.Servers) && told != nil {
+			told(j.reach.all())
+		}
+	}
+}
+
 const (
 	// dialWait bounds how long a connection may take, and quietWait how long one that says nothing is taken to live.
 	dialWait  = 10 * time.Second
@@ -141,13 +164,10 @@ func (j *Joined) asker(life context.Context, o JoinedOptions) (*asker, error) {
 	if err != nil || at.Host == "" {
 		return nil, fmt.Errorf("the server said that its API is at %q, which is no URL", o.Answer.API)
 	}
-	trust, err := trustIn(o.Answer, at.Hostname())
-	if err != nil {
-		return nil, err
-	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return j.reach.dial(ctx, "h2", "http/1.1") }
 	transport := &http.Transport{
-		DialContext: (&net.Dialer{Timeout: dialWait}).DialContext, TLSClientConfig: trust, TLSHandshakeTimeout: dialWait,
-		ForceAttemptHTTP2: trust != nil, MaxIdleConnsPerHost: connections, IdleConnTimeout: time.Minute,
+		DialContext: dial, DialTLSContext: dial,
+		ForceAttemptHTTP2: o.Answer.CA != "", MaxIdleConnsPerHost: connections, IdleConnTimeout: time.Minute,
 		DisableCompression: true,
 		HTTP2:              &http.HTTP2Config{SendPingTimeout: quietWait, PingTimeout: quietWait},
 	}
@@ -216,22 +236,21 @@ func (j *Joined) openStore(
 
 // dialTemporal connects to Temporal with the rights of a host.
 func (j *Joined) dialTemporal(ctx context.Context, o JoinedOptions, store activities.Store) error {
-	name, _, err := net.SplitHostPort(o.Answer.Temporal)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(o.Answer.Temporal); err != nil {
 		return fmt.Errorf("the server said that Temporal is at %q: %w", o.Answer.Temporal, err)
 	}
-	trust, err := trustIn(o.Answer, name)
-	if err != nil {
-		return err
-	}
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return j.reach.dial(ctx, "h2") }
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
 	temporal, err := client.DialContext(ctx, client.Options{
-		HostPort: o.Answer.Temporal, Namespace: o.Answer.Namespace, Logger: sdklog.NewStructuredLogger(o.Logger),
-		Identity:          "spillway agent of " + o.Answer.Host,
-		ExternalStorage:   artifact.Offload(store, artifact.OffloadThreshold),
-		Credentials:       client.NewAPIKeyStaticCredentials(o.Answer.Token),
-		ConnectionOptions: client.ConnectionOptions{TLS: trust, TLSDisabled: trust == nil},
+		HostPort: "passthrough:///" + o.Answer.Temporal, Namespace: o.Answer.Namespace, Logger: sdklog.NewStructuredLogger(o.Logger),
+		Identity:        "spillway agent of " + o.Answer.Host,
+		ExternalStorage: artifact.Offload(store, artifact.OffloadThreshold),
+		Credentials:     client.NewAPIKeyStaticCredentials(o.Answer.Token),
+		ConnectionOptions: client.ConnectionOptions{
+			TLSDisabled: true, // what is dialled speaks TLS
+			DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)},
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("connect to Temporal at %s: %w", o.Answer.Temporal, err)
@@ -275,17 +294,9 @@ func (j *Joined) dialNATS(o JoinedOptions) (jetstream.JetStream, error) {
 			}
 		}),
 	}
+	options = append(options, nats.SetCustomDialer(natsDialer{j.reach}), nats.SkipHostLookup())
 	if o.Answer.CA != "" {
-		server, err := url.Parse(at[0])
-		if err != nil {
-			return nil, fmt.Errorf("the server said that NATS is at %q, which is no URL", at[0])
-		}
-		trust, err := o.Answer.Trust(server.Hostname())
-		if err != nil {
-			return nil, err
-		}
-		trust.NextProtos = []string{join.Protocol}
-		options = append(options, nats.Secure(trust), nats.TLSHandshakeFirst())
+		options = append(options, nats.Secure(), nats.TLSHandshakeFirst())
 	}
 	connection, err := nats.Connect(strings.Join(at, ","), options...)
 	if err != nil {

@@ -28,6 +28,7 @@ const (
 	resultsPath    = join.AskPrefix + "results"
 	supersededPath = join.AskPrefix + "superseded"
 	attemptsPath   = join.AskPrefix + "attempts"
+	serversPath    = join.AskPrefix + "servers"
 	artifactsPath  = join.AskPrefix + "artifacts"
 )
 
@@ -50,6 +51,8 @@ type Serving struct {
 	Superseded func(older []activities.Ref, made time.Time)
 	// InHand is told which attempts a host has in hand, each with its token as it was given to the host.
 	InHand func(host, instance string, taken []slot.Taken)
+	// Servers are the servers of the stack, as join.Answer.Servers has them.
+	Servers func(ctx context.Context) []string
 	// Builds has the programs of stages.
 	Builds *build.Store
 	// Artifacts answers for artifacts, boards and the parameter server: a relay.Handler.
@@ -74,6 +77,11 @@ type inHand struct {
 	Host     string       `json:"host"`
 	Instance string       `json:"instance"`
 	Attempts []slot.Taken `json:"attempts"`
+}
+
+// serversAnswer says which servers there are.
+type serversAnswer struct {
+	Servers []string `json:"servers"`
 }
 
 // Handler answers what hosts ask.
@@ -125,6 +133,9 @@ func (s Serving) Handler() http.Handler {
 		}
 		s.InHand(told.Host, told.Instance, told.Attempts)
 		s.write(w, r, struct{}{})
+	})
+	mux.HandleFunc("GET "+serversPath, func(w http.ResponseWriter, r *http.Request) {
+		s.write(w, r, serversAnswer{s.Servers(r.Context())})
 	})
 	mux.HandleFunc("GET "+join.BuildPrefix+"{build}", s.build)
 	mux.Handle(artifactsPath+"/", http.StripPrefix(artifactsPath, s.Artifacts))
@@ -255,6 +266,21 @@ func (a *asker) post(ctx context.Context, path string, question, answer any) err
 	if err != nil {
 		return err
 	}
+	return decodeAnswer(response, answer)
+}
+
+// get asks for what needs no question.
+func (a *asker) get(ctx context.Context, path string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	response, err := a.send(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	return decodeAnswer(response, answer)
+}
+
+func decodeAnswer(response *http.Response, answer any) error {
 	defer response.Body.Close() //nolint:errcheck // it was only read
 	if answer == nil {
 		return nil

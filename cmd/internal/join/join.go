@@ -58,6 +58,9 @@ type Answer struct {
 	Token string `json:"token"`
 	// API is the URL of the API, of artifacts and of builds, without a final slash.
 	API string `json:"api"`
+	// Servers are the hosts and ports of all servers of the stack, each with the API, NATS and Temporal as Temporal below;
+	// the one that answers first. Empty from a server that is of an earlier version: it is the only one.
+	Servers []string `json:"servers,omitempty"`
 	// NATS are the URLs of NATS; NATSUser is the name to connect with. Clients offer Protocol.
 	NATS     []string `json:"nats"`
 	NATSUser string   `json:"nats_user"`

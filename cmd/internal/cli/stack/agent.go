@@ -236,6 +236,11 @@ func connect(
 			e.joined = true
 			joined, err = host.Connect(ctx, host.JoinedOptions{
 				Answer: membership.Answer, StateDir: e.dir, Cache: cache, Logger: logger, Contact: contact(output),
+				Servers: func(all []string) {
+					if err := membership.Told(e.dir, all); err != nil {
+						logger.Warn("which servers there are is not kept", "error", err)
+					}
+				},
 			})
 		}
 		if err == nil {

@@ -1,0 +1,117 @@
+package host
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/join"
+)
+
+// tryWait bounds one try to connect to one of several servers: the next may answer.
+const tryWait = 3 * time.Second
+
+// reach is the way to the servers of the stack: any of them will do, and the one that was reached last is tried first.
+// All that a host says to them goes through it, so that it goes on at another one when one is gone. Its methods may be
+// called concurrently.
+type reach struct {
+	trust func(name string) (*tls.Config, error) // a nil configuration is a connection without TLS
+
+	mu        sync.Mutex
+	addresses []string // guarded by mu: hosts and ports, in the order in which they are tried; never empty
+}
+
+// newReach returns the way to the servers that an answer names, the one that has answered first.
+func newReach(answer join.Answer) *reach {
+	r := &reach{trust: func(name string) (*tls.Config, error) { return trustIn(answer, name) }}
+	r.addresses = slices.Compact(slices.Concat([]string{answer.Temporal}, slices.DeleteFunc(
+		slices.Clone(answer.Servers), func(at string) bool { return at == answer.Temporal })))
+	return r
+}
+
+// know takes in which servers there are, and reports whether that is news. Those that are gone are tried last: they may
+// come back. An empty list says nothing.
+func (r *reach) know(servers []string) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := slices.Sorted(slices.Values(r.addresses))
+	kept := slices.DeleteFunc(slices.Clone(r.addresses), func(at string) bool { return !slices.Contains(servers, at) })
+	gone := slices.DeleteFunc(slices.Clone(r.addresses), func(at string) bool { return slices.Contains(servers, at) })
+	for _, at := range servers {
+		if !slices.Contains(kept, at) {
+			kept = append(kept, at)
+		}
+	}
+	const most = 16 // of those that were there once
+	r.addresses = slices.Concat(kept, gone[:min(len(gone), max(most-len(kept), 0))])
+	return len(servers) > 0 && !slices.Equal(before, slices.Sorted(slices.Values(r.addresses)))
+}
+
+// all are the servers, those first that are tried first.
+func (r *reach) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.addresses)
+}
+
+// prefer has a server tried first from now on.
+func (r *reach) prefer(address string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at := slices.Index(r.addresses, address); at > 0 {
+		r.addresses = slices.Insert(slices.Delete(r.addresses, at, at+1), 0, address)
+	}
+}
+
+// dial connects to the first server that answers; protocols are those that are offered to it (ALPN).
+func (r *reach) dial(ctx context.Context, protocols ...string) (net.Conn, error) {
+	var errs []error
+	for _, address := range r.all() {
+		connection, err := r.dialOne(ctx, address, protocols)
+		if err == nil {
+			r.prefer(address)
+			return connection, nil
+		}
+		errs = append(errs, fmt.Errorf("reach the server at %s: %w", address, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (r *reach) dialOne(ctx context.Context, address string, protocols []string) (net.Conn, error) {
+	name, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	trust, err := r.trust(name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, tryWait)
+	defer cancel()
+	if trust == nil {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	}
+	trust.NextProtos = protocols
+	return (&tls.Dialer{Config: trust}).DialContext(ctx, "tcp", address)
+}
+
+// natsDialer is the way as the client of NATS wants it: it has shaken hands already.
+type natsDialer struct{ reach *reach }
+
+// Dial connects to a server, whichever was named.
+func (d natsDialer) Dial(string, string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialWait)
+	defer cancel()
+	return d.reach.dial(ctx, join.Protocol)
+}
+
+// SkipTLSHandshake says that there is nothing left to shake.
+func (natsDialer) SkipTLSHandshake() bool { return true }
