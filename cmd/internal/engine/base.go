@@ -9,7 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
+	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
 
@@ -25,7 +27,7 @@ type base struct {
 	listener  net.Listener
 	servers   *servers
 	addresses web.Addresses
-	lead      *leadership
+	self      loop.Server // what this server tells the others, but for its address
 }
 
 // openBase opens the port of the API and starts the servers.
@@ -48,7 +50,10 @@ func openBase(ctx context.Context, life *lifecycle, config *Config) (*base, erro
 	return &base{life, config, listener, servers, web.Addresses{
 		HTTP: "http://" + listener.Addr().String(), Temporal: servers.TemporalAddress(), TemporalUI: servers.own.UIURL(),
 		NATS: servers.NATSURL(),
-	}, &leadership{}}, nil
+	}, loop.Server{
+		ID: newServerID(), Name: host.Name(), Origin: originOf(config.StateDir), Version: config.Version,
+		Alone: aloneBecause(config), StartedAt: config.Clock(),
+	}}, nil
 }
 
 // listen opens the port of the API: the one that was asked for, else the usual one while it is free, else any.

@@ -50,7 +50,9 @@ func openDatabase(ctx context.Context, life *lifecycle, config *Config) (*ledger
 		return nil, nil //nolint:nilnil // it is in a file then
 	}
 	url := func() (string, error) { return LedgerURL(config.Ledger) }
-	ledger, err := ledgerstore.OpenPostgres(ctx, url, &ledgerstore.Options{Logger: life.logger})
+	ledger, err := ledgerstore.OpenPostgres(ctx, url, &ledgerstore.Options{
+		Led: true, Deposed: life.lead.deposed, Logger: life.logger,
+	})
 	if err != nil {
 		return nil, err
 	}

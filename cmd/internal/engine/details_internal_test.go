@@ -147,7 +147,7 @@ func TestARunThatIsNotFoldedAnyMoreIsShownAsItWas(t *testing.T) {
 	if err != nil || err2 != nil || len(attempts) != 5 {
 		t.Fatal(len(attempts), err, err2)
 	}
-	if _, err := c.observer.keepSome(t.Context(), c.store); err != nil {
+	if _, err := c.observer.keepSome(t.Context(), c.store, true); err != nil {
 		t.Fatal(err)
 	}
 	c.observer.ledger = ledger.New() // as that of an engine that has just started
@@ -210,7 +210,7 @@ func TestEachRunIsListedOnce(t *testing.T) {
 	}
 	for more := true; more; {
 		var err error
-		if more, err = c.observer.keepSome(t.Context(), c.store); err != nil {
+		if more, err = c.observer.keepSome(t.Context(), c.store, true); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/web"
-	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -63,15 +62,26 @@ func (e *Engine) open(ctx context.Context, life *lifecycle, config *Config) erro
 		return err
 	}
 	opened("front")
-	told := alerting.Resume(e.alerts.Recent(alertsKept))
 	life.work("count events", func(ctx context.Context) error { e.countEvents(ctx); return nil })
 	life.work("runs that need somebody", func(ctx context.Context) error { e.noticeRuns(ctx); return nil })
-	life.work("give space back", func(ctx context.Context) error { e.giveSpaceBack(ctx); return nil })
+	life.work("give space back", func(ctx context.Context) error {
+		e.whileLeading(ctx, "give space back", e.giveSpaceBack)
+		return nil
+	})
+	life.work("superseded checkpoints", func(ctx context.Context) error {
+		e.whileLeading(ctx, "superseded checkpoints", e.hearSuperseded)
+		return nil
+	})
 	life.work("hosts elsewhere", func(ctx context.Context) error { e.watchHosts(ctx); return nil })
-	life.work("watch over runs", func(ctx context.Context) error { e.watchOver(ctx, told); return nil })
+	life.work("watch over runs", func(ctx context.Context) error {
+		e.whileLeading(ctx, "watch over runs", e.watchOver)
+		return nil
+	})
+	life.work("look ahead", func(ctx context.Context) error { e.lookAhead(ctx); return nil })
 	if err := e.startAPI(ctx); err != nil {
 		return err
 	}
+	life.work("the list of servers", func(ctx context.Context) error { e.tellServers(ctx); return nil })
 	return e.awaitReady(ctx)
 }
 

@@ -12,11 +12,15 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/autoscaler"
 	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/workers/spawn"
 	"github.com/spillway-ml/spillway/workflows/trigger"
 )
+
+// takeAgain is after how long it is tried again to take events.
+const takeAgain = 2 * time.Second
 
 // engineQueue is the task queue of what the engine itself runs on Temporal: the firings of schedules.
 const engineQueue = "spillway-engine"
@@ -74,6 +78,7 @@ func (f *front) startApps(ctx context.Context) error {
 		Scheduler: trigger.NewTemporalScheduler(f.temporal, engineQueue), Logger: f.logger, Wanted: f.apps.wanted,
 		Check: f.apps.check, Lost: func(streams []string) { f.alert(alerting.StreamsLost(streams, f.config.Clock())) },
 		Restored: func(keys []string) { f.alert(alerting.BindingsRestored(keys, f.config.Clock())) },
+		Leads:    f.lead.leads, Taking: f.observer.taking,
 	})
 	if err != nil {
 		return err
@@ -88,7 +93,11 @@ func (f *front) startApps(ctx context.Context) error {
 		return err
 	}
 	f.work("old builds", func(ctx context.Context) error { f.apps.tidy(ctx); return nil })
-	f.work("trigger", f.trigger.Run)
+	f.work("trigger", func(ctx context.Context) error {
+		f.whileLeading(ctx, "take events", f.takeEvents)
+		return nil
+	})
+	f.work("bindings that others make", func(ctx context.Context) error { f.trigger.Follow(ctx); return nil })
 	return nil
 }
 
@@ -141,12 +150,15 @@ func (f *front) startLeader(ctx context.Context) error {
 		},
 		Extent: func(ctx context.Context) (first, last uint64, err error) { return loop.Extent(ctx, f.stream) },
 		Policy: f.config.Policy, Functions: f.functions, Leading: f.leading,
+		Server: f.self.ID, Following: func(string) { f.observer.following() },
 		Failed: f.observer.metrics.CountLeaderFailure,
 		Now:    f.config.Clock, Logger: f.logger,
 	})
 	if err != nil {
 		return err
 	}
+	f.led.Store(f.leader)
+	f.lead.hearOf(f.leader.Deposed)
 	engine := worker.New(f.temporal, engineQueue,
 		worker.Options{DisableEagerActivities: true, WorkerStopTimeout: 2 * time.Second})
 	trigger.RegisterSchedules(engine, f.stream)
@@ -158,8 +170,21 @@ func (f *front) startLeader(ctx context.Context) error {
 	return nil
 }
 
+// takeEvents starts runs for events, until ctx ends.
+func (f *front) takeEvents(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := f.trigger.Run(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		f.logger.ErrorContext(ctx, "events start no runs; it is tried again", "error", err)
+		wait.For(ctx, takeAgain)
+	}
+}
+
 // leading is told when this server begins to lead, with its term, and with 0 when it ends to.
 func (f *front) leading(term uint64) {
 	f.observer.leading(term > 0)
+	f.ledger.Lead(term)
 	f.lead.set(term)
 }

@@ -146,6 +146,7 @@ type testEngine struct {
 	token   string // that its owner shows; empty at an engine from before there were any
 	shared  bool   // it is that of many tests
 	server  bool   // it is `spillway server`, without a pool
+	env     []string
 }
 
 // output is what the engine has printed so far.
@@ -225,7 +226,7 @@ func (e *testEngine) launch(program, app string, flags ...string) {
 	}
 	arguments = append(arguments, flags...)
 	e.command = exec.Command(program, arguments...)
-	e.command.Env = append(os.Environ(), asEngine+"=1")
+	e.command.Env = append(append(os.Environ(), asEngine+"=1"), e.env...)
 	if e.temp != "" {
 		e.command.Env = append(e.command.Env, "TMPDIR="+e.temp)
 	}

@@ -21,6 +21,8 @@ const (
 	// hostMisses is in how many looks in a row a host must have no lease before it counts as lost: NATS may have lost them
 	// all, and hosts make new ones within a second.
 	hostMisses = 2
+	// tellsElsewhere is three times what passes between two words of a host that has nothing new to tell.
+	tellsElsewhere = 30 * time.Second
 	// giveBackFor bounds how long it is tried to give back what a lost host had in hand; Temporal misses the heartbeats by
 	// then.
 	giveBackFor = time.Minute
@@ -56,8 +58,9 @@ func (h *inHand) tell(name, instance string, taken []slot.Taken, now time.Time) 
 	return lost
 }
 
-// look takes in which hosts have a lease now, and returns what those had in hand that are lost since.
-func (h *inHand) look(leased []predictor.Host, now time.Time) (lost map[string][]slot.Taken) {
+// look takes in which hosts have a lease now, and returns what those had in hand that are lost since. Where there are
+// several servers, a host that lives and has said nothing for tellsElsewhere tells another.
+func (h *inHand) look(leased []predictor.Host, several bool, now time.Time) (lost map[string][]slot.Taken) {
 	lives := make(map[string]bool, len(leased))
 	for _, one := range leased {
 		lives[one.ID] = true
@@ -68,6 +71,9 @@ func (h *inHand) look(leased []predictor.Host, now time.Time) (lost map[string][
 	for name, has := range h.hosts {
 		if lives[name] || now.Sub(has.told) < loop.Lease { // its word is as good as a lease
 			has.misses = 0
+			if several && now.Sub(has.told) > tellsElsewhere {
+				delete(h.hosts, name)
+			}
 			continue
 		}
 		if has.misses++; has.misses >= hostMisses {
@@ -85,7 +91,7 @@ func (e *Engine) watchHosts(ctx context.Context) {
 		if err != nil {
 			continue // without NATS nobody knows
 		}
-		for name, taken := range e.inHand.look(leased, time.Now()) {
+		for name, taken := range e.inHand.look(leased, len(e.serversThere()) > 1, time.Now()) {
 			e.giveBack(name, taken, "its lease has ended")
 		}
 	}
@@ -104,7 +110,7 @@ func (f *front) giveBack(name string, taken []slot.Taken, reason string) {
 // hostsHandler answers what hosts elsewhere ask.
 func (f *front) hostsHandler() http.Handler {
 	return host.Serving{
-		Declared: f.declared, Results: f.results, Superseded: f.space.Superseded, Builds: f.builds,
+		Declared: f.declared, Results: f.results, Superseded: f.superseded, Builds: f.builds,
 		InHand: func(name, instance string, taken []slot.Taken) {
 			own := ownTasks(f.servers.own.Keys(), name, taken)
 			if others := len(taken) - len(own); others > 0 {
@@ -114,6 +120,7 @@ func (f *front) hostsHandler() http.Handler {
 				f.giveBack(name, lost, "it has started anew")
 			}
 		},
+		Servers:   f.serverAddresses,
 		Artifacts: f.store.relayed, Logger: f.logger,
 	}.Handler()
 }

@@ -85,7 +85,7 @@ func TestWhatALostHostHadInHandIsGivenBackOnce(t *testing.T) {
 				for _, one := range s.leased {
 					leased = append(leased, predictor.Host{ID: one})
 				}
-				for host, taken := range hands.look(leased, now) {
+				for host, taken := range hands.look(leased, false, now) {
 					names(host, taken)
 				}
 			}

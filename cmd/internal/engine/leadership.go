@@ -2,7 +2,11 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"sync"
+
+	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 // leadership is whether this server leads the loop, which one of several does at a time, and in which term. The zero
@@ -10,7 +14,9 @@ import (
 type leadership struct {
 	mu      sync.Mutex
 	term    uint64        // guarded by mu: 0 while it does not lead
+	latest  uint64        // guarded by mu: the last term in which it has led; 0 before the first
 	changed chan struct{} // guarded by mu: closed when term changes; nil until somebody waits for it
+	higher  func(uint64)  // guarded by mu: is told of terms of others; nil tells nobody
 }
 
 // set says that this server leads in a term, or with 0 that it does not.
@@ -20,7 +26,7 @@ func (l *leadership) set(term uint64) {
 	if l.term == term {
 		return
 	}
-	l.term = term
+	l.term, l.latest = term, max(l.latest, term)
 	if l.changed != nil {
 		close(l.changed)
 		l.changed = nil
@@ -35,6 +41,30 @@ func (l *leadership) now() (term uint64, changed <-chan struct{}) {
 		l.changed = make(chan struct{})
 	}
 	return l.term, l.changed
+}
+
+// own reports whether a plan of a term is this server's own, also while it leads no more.
+func (l *leadership) own(term uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return term > 0 && term == l.latest
+}
+
+// hearOf has somebody told of terms that others were found to have led in.
+func (l *leadership) hearOf(higher func(term uint64)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.higher = higher
+}
+
+// deposed says that another server was found to have led in a term.
+func (l *leadership) deposed(term uint64) {
+	l.mu.Lock()
+	higher := l.higher
+	l.mu.Unlock()
+	if higher != nil {
+		higher(term)
+	}
 }
 
 // leads reports whether this server leads now.
@@ -81,4 +111,54 @@ func during(ctx context.Context, over <-chan struct{}, work func(ctx context.Con
 	}
 	end()
 	<-done
+}
+
+// ownPlans hands out the plans in force with what they grant to functions only where this server has decided it: of
+// several servers each could invoke functions, and one does. What was begun under a plan of its own goes on when
+// another leads; and while nobody does, its last plan stays in force.
+type ownPlans struct {
+	activities.Plans
+
+	lead *leadership
+}
+
+// Watch implements activities.Plans.
+func (p ownPlans) Watch(ctx context.Context, obey func(predictor.Plan)) error {
+	ctx, end := context.WithCancel(ctx)
+	var mu sync.Mutex
+	var last *predictor.Plan // guarded by mu
+	tell := func() {         // the caller holds mu
+		if last == nil {
+			return
+		}
+		plan := *last
+		if !p.lead.own(plan.Term) {
+			plan.Grants = slices.DeleteFunc(slices.Clone(plan.Grants), func(g predictor.Grant) bool {
+				return g.Venue == predictor.Function
+			})
+		}
+		obey(plan)
+	}
+	var turning sync.WaitGroup
+	turning.Go(func() { // its first plan may be seen before it is told that it leads
+		for {
+			_, changed := p.lead.now()
+			mu.Lock()
+			tell()
+			mu.Unlock()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	defer turning.Wait()
+	defer end()
+	return p.Plans.Watch(ctx, func(plan predictor.Plan) {
+		mu.Lock()
+		defer mu.Unlock()
+		last = &plan
+		tell()
+	})
 }

@@ -12,7 +12,7 @@ func TestWhatTheLeaderDoesIsDoneWhileItLeadsOnly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		b := &base{lifecycle: newLifecycle(ctx, slog.New(slog.DiscardHandler)), lead: &leadership{}}
+		b := &base{lifecycle: newLifecycle(ctx, slog.New(slog.DiscardHandler))}
 		var told []string
 		ended := make(chan struct{})
 		go func() {
@@ -52,7 +52,7 @@ func TestWorkThatReturnsIsDoneForItsTerm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		b := &base{lifecycle: newLifecycle(ctx, slog.New(slog.DiscardHandler)), lead: &leadership{}}
+		b := &base{lifecycle: newLifecycle(ctx, slog.New(slog.DiscardHandler))}
 		calls := 0
 		ended := make(chan struct{})
 		go func() {

@@ -30,6 +30,7 @@ type closer struct {
 // concurrently.
 type lifecycle struct {
 	logger *slog.Logger
+	lead   leadership
 
 	//nolint:containedctx // what the engine starts lives until Close, not as long as the call that starts it
 	life    context.Context

@@ -169,6 +169,7 @@ func (e *Engine) startEdge(ctx context.Context, api http.Handler) error {
 		}
 	})
 	e.addresses.TLS = e.tlsURL(port.Address())
+	e.self.Address = strings.TrimPrefix(e.addresses.TLS, "https://")
 	return nil
 }
 
@@ -221,7 +222,7 @@ func (e *Engine) Join(ctx context.Context, bearer string, way web.Way, request j
 		reached = net.JoinHostPort(strings.Trim(reached, "[]"), "443")
 	}
 	return join.Answer{
-		Host: request.Host, Token: token, API: "https://" + reached, NATS: []string{"tls://" + reached},
+		Host: request.Host, Token: token, API: "https://" + reached, Servers: e.serversFrom(ctx, reached), NATS: []string{"tls://" + reached},
 		NATSUser: join.UserPrefix + request.Host, Temporal: reached, Namespace: e.servers.Namespace(),
 		CA: e.certificate.Authority(), ResultsKey: hex.EncodeToString(e.servers.own.Keys().PublicKey()),
 		Version: e.config.Version, At: e.now(),

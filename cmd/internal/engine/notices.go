@@ -97,6 +97,9 @@ func (e *Engine) notice(ctx context.Context, found *notices, now time.Time) erro
 	going := e.observer.going()
 	lookMore := measureMost
 	for run, why := range blocked {
+		if !e.lead.leads() { // who leads tells the others
+			break
+		}
 		if why.info != nil {
 			e.tellStart(startOf(why.info))
 		}

@@ -26,7 +26,7 @@ type observer struct {
 	before   extent
 	began    time.Time     // when it began to take in messages
 	caughtUp chan struct{} // closed once all that happened before was taken in
-	planned  chan struct{} // closed once the leader has decided what is in force
+	planned  chan struct{} // closed once this server leads and takes events, or another is seen to lead
 
 	mu     sync.Mutex
 	led    bool            // guarded by mu: planned is closed
@@ -232,9 +232,25 @@ func (o *observer) obey(_ context.Context, plan predictor.Plan) {
 // leading is told when this server begins and ends to lead.
 func (o *observer) leading(leads bool) {
 	o.metrics.SetLeader(leads)
+}
+
+// taking is told that this server, which leads, has begun to take events.
+func (o *observer) taking() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if leads && !o.led {
+	o.plans()
+}
+
+// following is told that another server leads.
+func (o *observer) following() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.plans()
+}
+
+// plans says that somebody leads. The caller holds mu.
+func (o *observer) plans() {
+	if !o.led {
 		o.led = true
 		close(o.planned)
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/alerts"
+	"github.com/spillway-ml/spillway/activities/autoscaler"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/telemetry"
 	"github.com/spillway-ml/spillway/activities/traces"
@@ -21,6 +23,8 @@ type reports struct {
 	recorder *loop.Recorder
 	observer *observer
 	alerts   *alerts.Sender
+	led      atomic.Pointer[autoscaler.Leader] // who leads, once this server takes part in it
+	others   atomic.Pointer[[]loop.Server]     // the other servers; nil where none is known
 }
 
 // openReports begins to follow the loop.
@@ -58,15 +62,18 @@ func openReports(ctx context.Context, s *stores) (*reports, error) {
 		return nil, err
 	}
 	s.onClose("alerts", sender.Close)
-	r := &reports{s, recorder, watching, sender}
+	r := &reports{stores: s, recorder: recorder, observer: watching, alerts: sender}
 	s.work("keep the ledger", func(ctx context.Context) error {
 		return s.ledger.Keep(ctx, s.stream, func(err error) { r.alert(alerting.LedgerFailing(err, s.config.Clock())) })
 	})
 	s.work("look after the streams", func(ctx context.Context) error {
-		r.tellLosses(ctx, s.losses)
+		s.whileLeading(ctx, "look after the streams", func(ctx context.Context) { r.tellLosses(ctx, s.losses) })
 		return nil
 	})
-	s.work("keep what runs did", func(ctx context.Context) error { return watching.keepRuns(ctx, s.ledger) })
+	s.work("alerts of the leading server", r.hearAlerts)
+	s.work("keep what runs did", func(ctx context.Context) error {
+		return watching.keepRuns(ctx, s.ledger, s.writesLedger)
+	})
 	s.work("keep the streams", func(ctx context.Context) error {
 		return keepStreams(ctx, s.stream, watching.reached, func(missing []string) {
 			s.logger.ErrorContext(ctx, "streams were gone, with all that was in them; they were made anew",
@@ -79,8 +86,11 @@ func openReports(ctx context.Context, s *stores) (*reports, error) {
 	return r, nil
 }
 
-// alert tells everybody who wants to know.
+// alert tells everybody who wants to know, unless another server leads, which finds out by itself.
 func (r *reports) alert(alert alerting.Alert) {
+	if r.another() {
+		return
+	}
 	if !r.alerts.Send(alert) { // it was told before
 		return
 	}
@@ -120,7 +130,7 @@ func (s *stores) trace(ctx context.Context) error {
 	if err != nil || tracer == nil {
 		return err
 	}
-	s.work("trace", func(ctx context.Context) error {
+	follow := func(ctx context.Context) error {
 		from, err := s.ledger.Oldest(ctx)
 		if err != nil {
 			s.logger.WarnContext(ctx, "the ledger does not say since when runs go on: all that the stream has is read for "+
@@ -131,6 +141,14 @@ func (s *stores) trace(ctx context.Context) error {
 			tracer.Apply(line.Sequence, line.Message)
 			return nil
 		})
+	}
+	s.work("trace", func(ctx context.Context) error {
+		s.whileLeading(ctx, "trace", func(ctx context.Context) {
+			if err := follow(ctx); err != nil && ctx.Err() == nil {
+				s.logger.ErrorContext(ctx, "runs are traced no more", "error", err)
+			}
+		})
+		return nil
 	})
 	return nil
 }

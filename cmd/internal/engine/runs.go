@@ -30,8 +30,8 @@ func (e *Engine) Stack(ctx context.Context) (web.Stack, error) {
 	}
 	stack := web.Stack{
 		Version: e.config.Version, PID: os.Getpid(), StateDir: e.config.StateDir, StartedAt: e.started,
-		Addresses: e.addresses,
-		Hosts:     hosts, Apps: e.apps.list(), Policy: e.config.Policy, Functions: e.functions, PoolCPUs: e.config.PoolCPUs,
+		Addresses: e.addresses, Servers: e.serverList(),
+		Hosts: hosts, Apps: e.apps.list(), Policy: e.config.Policy, Functions: e.functions, PoolCPUs: e.config.PoolCPUs,
 		FunctionBuilds: e.functionBuilds(), FunctionPlace: e.place,
 		Artifacts: e.store.location, ArtifactsNotes: e.store.notes,
 		Retention: e.space.Policy(), KeepHours: cmp.Or(e.config.KeepHours, ledgerstore.UsualHours),

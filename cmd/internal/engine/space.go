@@ -10,6 +10,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/retention"
 	"github.com/spillway-ml/spillway/cmd/internal/space"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -95,6 +96,10 @@ func (e *Engine) giveSpaceBack(ctx context.Context) {
 func (e *Engine) Collect(ctx context.Context, dry bool) (retention.Collection, error) {
 	if err := e.observer.whole(ctx); err != nil { // until then the ledger knows half of the runs
 		return retention.Collection{}, err
+	}
+	if leads := e.leader.Standing(); leads.Other && !e.lead.leads() {
+		return retention.Collection{}, web.Conflict("ask that one: "+e.whereLeads(leads),
+			"another server leads, which alone gives space back")
 	}
 	return e.space.Collect(ctx, dry)
 }

@@ -28,6 +28,7 @@ type stores struct {
 	temporal client.Client
 	plans    *loop.Plans
 	leases   *loop.Leases
+	members  *loop.Servers
 	results  *results.Results
 	ledger   *ledgerstore.Store
 	losses   []loss // found when the streams were opened
@@ -73,6 +74,12 @@ func openStores(ctx context.Context, base *base, database *ledgerstore.Store) (*
 		return nil, err
 	}
 	if s.leases, err = loop.NewLeases(ctx, s.stream, s.logger); err != nil {
+		return nil, err
+	}
+	if s.members, err = loop.NewServers(ctx, s.stream); err != nil {
+		return nil, err
+	}
+	if err = s.admitServer(ctx); err != nil {
 		return nil, err
 	}
 	if s.space, err = openSpace(ctx, s); err != nil {

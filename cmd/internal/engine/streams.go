@@ -28,7 +28,7 @@ var streams = []struct {
 }{
 	{[]string{
 		wire.LoopStream, wire.SampleStream, bucketStream(wire.PlanBucket), bucketStream(wire.HostBucket),
-		bucketStream(wire.EndBucket), bucketStream(wire.StateBucket),
+		bucketStream(wire.ServerBucket), bucketStream(wire.EndBucket), bucketStream(wire.StateBucket),
 	}, loop.EnsureStreams},
 	{[]string{wire.LogStream}, func(ctx context.Context, js jetstream.JetStream) error {
 		return logs.EnsureStream(ctx, js, logs.StreamOptions{})
@@ -53,7 +53,9 @@ func streamNames(all bool) (names []string) {
 
 // inMemory says of a stream that NATS keeps it in memory: what is in it is told again within seconds, and that it is
 // gone harms nobody.
-func inMemory(name string) bool { return name == bucketStream(wire.HostBucket) }
+func inMemory(name string) bool {
+	return name == bucketStream(wire.HostBucket) || name == bucketStream(wire.ServerBucket)
+}
 
 // ensureStreams makes the streams of streams that are missing, but for those that the trigger keeps.
 func ensureStreams(ctx context.Context, js jetstream.JetStream) error {

@@ -68,7 +68,8 @@ func (o *observer) selected(query ledger.Query, kept []ledger.RunView) (runs []l
 
 // keepRuns keeps what ended runs did, until ctx ends, and then what is not kept yet: the stream may have lost it when
 // the next engine starts.
-func (o *observer) keepRuns(ctx context.Context, store *ledgerstore.Store) error {
+// The server that leads keeps them; the others look whether it has.
+func (o *observer) keepRuns(ctx context.Context, store *ledgerstore.Store, leads func() bool) error {
 	ticker := time.NewTicker(keepEvery)
 	defer ticker.Stop()
 	var failed error
@@ -77,19 +78,21 @@ func (o *observer) keepRuns(ctx context.Context, store *ledgerstore.Store) error
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepLast)
 			defer cancel()
-			_ = o.keepAll(last, store, nil) // it was told
+			_ = o.keepAll(last, store, leads, nil) // it was told
 			return nil
 		case <-ticker.C:
-			failed = o.keepAll(ctx, store, failed)
+			failed = o.keepAll(ctx, store, leads, failed)
 		}
 	}
 }
 
 // keepAll keeps what ended runs did that nobody has kept, and returns why that could not be done. It says so, unless it
 // could not be done before: a database may be away for hours.
-func (o *observer) keepAll(ctx context.Context, store *ledgerstore.Store, before error) (failed error) {
+func (o *observer) keepAll(
+	ctx context.Context, store *ledgerstore.Store, leads func() bool, before error,
+) (failed error) {
 	for more := true; more && ctx.Err() == nil; {
-		if more, failed = o.keepSome(ctx, store); failed != nil && ctx.Err() == nil && before == nil {
+		if more, failed = o.keepSome(ctx, store, leads()); failed != nil && ctx.Err() == nil && before == nil {
 			o.logger.WarnContext(ctx, "what runs did could not be kept; it is tried again", "error", failed)
 		}
 	}
@@ -97,7 +100,9 @@ func (o *observer) keepAll(ctx context.Context, store *ledgerstore.Store, before
 }
 
 // keepSome keeps what some ended runs did; more says that there may be others.
-func (o *observer) keepSome(ctx context.Context, store *ledgerstore.Store) (more bool, err error) {
+func (o *observer) keepSome(
+	ctx context.Context, store *ledgerstore.Store, leads bool,
+) (more bool, err error) {
 	o.mu.Lock()
 	seen, ended := o.at.Sequence, o.ledger.Unkept(keepAtOnce)
 	o.mu.Unlock()
@@ -111,11 +116,34 @@ func (o *observer) keepSome(ctx context.Context, store *ledgerstore.Store) (more
 	for i := range ended {
 		views[i] = ended[i].View()
 	}
-	if err := store.KeepRuns(ctx, views); err != nil {
+	many := len(ended) == keepAtOnce
+	if leads {
+		err = store.KeepRuns(ctx, views)
+	} else {
+		ended, err = keptByAnother(ctx, store, ended, views)
+	}
+	if err != nil {
 		return false, err
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ledger.Keep(ended)
-	return len(ended) == keepAtOnce, nil
+	return many && len(ended) == keepAtOnce, nil
+}
+
+// keptByAnother are those of ended, which views shows, that the ledger has as a whole: the server that leads keeps
+// them.
+func keptByAnother(
+	ctx context.Context, store *ledgerstore.Store, ended []ledger.EndedRun, views []ledger.RunView,
+) (kept []ledger.EndedRun, err error) {
+	for i, view := range views {
+		has, known, err := store.Run(ctx, view.Run)
+		if err != nil {
+			return nil, err
+		}
+		if known && has.EndedAt.Equal(view.EndedAt) && has.Totals.Attempts >= view.Totals.Attempts {
+			kept = append(kept, ended[i])
+		}
+	}
+	return kept, nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/whatif"
@@ -22,10 +23,12 @@ const (
 
 // watchOver reconciles what is told of runs with Temporal and watches the goals of those that go on, once all that
 // happened before is known: else runs of yesterday would seem to go on, long past their deadlines.
-func (e *Engine) watchOver(ctx context.Context, watches map[string]alerting.Watch) {
+func (e *Engine) watchOver(ctx context.Context) {
 	if e.observer.whole(ctx) != nil {
 		return
 	}
+	e.learnAlerts(ctx)
+	watches := alerting.Resume(e.alerts.Recent(alertsKept))
 	e.findLost(ctx)
 	reconciler := newReconciler(e)
 	over := reconciler.first(ctx)
@@ -33,6 +36,23 @@ func (e *Engine) watchOver(ctx context.Context, watches map[string]alerting.Watc
 	reconciling.Go(func() { reconciler.run(ctx) })
 	e.watchGoals(ctx, watches, over)
 	reconciling.Wait()
+}
+
+// lookAhead keeps up what is expected of runs while another server leads, until ctx ends: who leads does so as it
+// watches over goals.
+func (e *Engine) lookAhead(ctx context.Context) {
+	if e.observer.whole(ctx) != nil {
+		return
+	}
+	for looks := 0; wait.For(ctx, watchEvery); looks++ {
+		if e.lead.leads() {
+			continue
+		}
+		e.observer.pass(e.now())
+		if hosts, err := e.livingHosts(ctx); err == nil {
+			e.observer.readings(e.snapshot(hosts), looks)
+		}
+	}
 }
 
 // watchGoals asks again and again how the runs that go on will end, and tells of goals at risk, until ctx ends. Of the

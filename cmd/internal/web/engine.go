@@ -211,6 +211,8 @@ type Stack struct {
 	StartedAt time.Time `json:"started_at"`
 	// Addresses is where its parts listen.
 	Addresses Addresses `json:"addresses"`
+	// Servers are the servers of the stack, the one that answers first.
+	Servers []StackServer `json:"servers,omitempty"`
 	// Hosts are the hosts of the pool; a laptop has one.
 	Hosts []predictor.Host `json:"hosts"`
 	// Apps are the builds that are served, sorted by name, newest build first.
@@ -240,6 +242,21 @@ type Stack struct {
 	// PoolCPUs and FunctionCPUs are the CPU numbers that each venue may use here.
 	PoolCPUs     []int `json:"pool_cpus"`
 	FunctionCPUs []int `json:"function_cpus"`
+}
+
+// StackServer is a server of the stack: each answers for the API and lets hosts in, and one of them leads.
+type StackServer struct {
+	// Name is that of its machine.
+	Name string `json:"name"`
+	// Address is the URL by which other machines reach it; empty where it has no port for them.
+	Address string `json:"address,omitempty"`
+	// Own says that it is the one that answers, Leads that it decides and does what one of them does.
+	Own   bool `json:"own,omitempty"`
+	Leads bool `json:"leads,omitempty"`
+	// Version is that of its program.
+	Version string `json:"version"`
+	// StartedAt is when it was started.
+	StartedAt time.Time `json:"started_at"`
 }
 
 // Addresses is where the parts of the stack listen. Empty when a part is off.

@@ -25,6 +25,7 @@ func hostsCommand(t *tool.Tool) *cobra.Command {
 		Long: `List the machines that run stages: this one, unless "spillway server" started the stack, and those
 that joined it with "spillway agent". Each is "up" while it says so every second, and "lost" after
 that; one that is drained takes no new work. USED is what running attempts have of its CAPACITY.
+Of several servers a last line says which there are, and which of them leads.
 
 The exit code is 0, also when there are none, and 1 when no stack runs.`,
 		Example: `  spillway hosts
@@ -43,10 +44,13 @@ The exit code is 0, also when there are none, and 1 when no stack runs.`,
 func list(ctx context.Context, t *tool.Tool, asJSON bool) error {
 	return session.List(ctx, t, asJSON, "no hosts: `spillway hosts token` prints what one joins with",
 		func(s *session.Session) ([]web.Host, error) { return s.Client.Hosts(ctx) },
-		func(_ *session.Session, found []web.Host) error {
+		func(s *session.Session, found []web.Host) error {
 			style, _ := t.StyleOf(t.Out)
 			for _, line := range display.Hosts(found, time.Now(), style) {
 				t.Say("%s\n", display.Own(line))
+			}
+			if len(s.Stack.Servers) > 1 {
+				t.Say("servers: %s\n", display.Servers(s.Stack.Servers))
 			}
 			return nil
 		})

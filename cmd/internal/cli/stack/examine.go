@@ -368,6 +368,7 @@ func examineStack(ctx context.Context, t *tool.Tool) (*web.Stack, []finding) {
 		if err != nil {
 			findings = append(findings, finding{"alerts", notice, err.Error(), "look into spillway.log in the state directory"})
 		}
+		findings = append(findings, examineServers(running.Stack.Servers)...)
 		findings = append(findings, examineHosts(running.Stack.Hosts)...)
 		return &running.Stack, append(findings, examineLosses(alerts, time.Now())...)
 	}
@@ -387,6 +388,22 @@ func examineStack(ctx context.Context, t *tool.Tool) (*web.Stack, []finding) {
 		findings = append(findings, examinePort(ctx, usual.name, usual.port))
 	}
 	return nil, findings
+}
+
+// examineServers says which servers there are and who leads; nothing of one that leads alone.
+func examineServers(servers []web.StackServer) []finding {
+	leads := slices.ContainsFunc(servers, func(one web.StackServer) bool { return one.Leads })
+	switch {
+	case len(servers) > 0 && !leads:
+		return []finding{{
+			"servers", problem, "none leads, so nothing new is granted: " + display.Servers(servers),
+			"another takes the lead within seconds; if none does, the logs of the servers say why",
+		}}
+	case len(servers) > 1:
+		return []finding{{"servers", fine, display.Servers(servers), ""}}
+	default:
+		return nil
+	}
 }
 
 // examineHosts tells of the hosts of a stack whose GPUs nobody knows yet: tasks that ask for one wait, or are refused.

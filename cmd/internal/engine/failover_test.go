@@ -1,0 +1,280 @@
+package engine_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/artifact/s3store/s3test"
+	"github.com/spillway-ml/spillway/activities/ledgerstore/postgrestest"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/ledger"
+)
+
+// cluster is what several servers of one stack share, each of which a test starts on it.
+type cluster struct {
+	*others
+
+	t       *testing.T
+	shared  []string
+	servers []*testEngine
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{others: startOthers(t), t: t}
+	file := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(file, []byte(postgrestest.Start(t).Schema("ledger")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.shared = append(c.flags(t), "--ledger-url-file", file, "--artifacts",
+		"s3://"+s3test.Bucket+"/stack?region=us-east-1&endpoint="+s3test.Start(t).URL, "--no-burst",
+		"--listen", "127.0.0.1:0", "--advertise", "127.0.0.1")
+	return c
+}
+
+// start starts another server. The first serves the app; the others have what it has in its state directory.
+func (c *cluster) start(app string) *testEngine {
+	c.t.Helper()
+	server := &testEngine{
+		t: c.t, state: c.t.TempDir(), server: true,
+		env: []string{"AWS_ACCESS_KEY_ID=key", "AWS_SECRET_ACCESS_KEY=secret", "AWS_EC2_METADATA_DISABLED=true"},
+	}
+	if len(c.servers) > 0 {
+		for _, name := range []string{"keys", "builds", "chains", "artifacts.json", "hosts.json"} {
+			from := filepath.Join(c.servers[0].state, name)
+			if _, err := os.Stat(from); err != nil {
+				continue
+			}
+			if out, err := exec.CommandContext(c.t.Context(), "cp", "-a", from, server.state).CombinedOutput(); err != nil {
+				c.t.Fatalf("copy %s: %v\n%s", name, err, out)
+			}
+		}
+	}
+	server.start(os.Args[0], app, c.shared...)
+	c.servers = append(c.servers, server)
+	return server
+}
+
+// at is where other machines reach a server.
+func (c *cluster) at(server *testEngine) (address string) {
+	server.until("it says where other hosts join", func() bool {
+		address = regexp.MustCompile(`https://127\.0\.0\.1:[0-9]+`).FindString(server.printed())
+		return address != ""
+	})
+	return address
+}
+
+// agent joins a server.
+func (c *cluster) agent(name string, server *testEngine) *testAgent {
+	c.t.Helper()
+	show := exec.CommandContext(c.t.Context(), os.Args[0], "hosts", "token", "--state", server.state)
+	show.Env = append(os.Environ(), asEngine+"=1")
+	token, err := show.Output()
+	if err != nil {
+		c.t.Fatalf("hosts token: %v", err)
+	}
+	file := filepath.Join(c.t.TempDir(), "token")
+	if err := os.WriteFile(file, token, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	agent := newAgent(c.t, name)
+	agent.start([]string{"--join", c.at(server), "--token-file", file})
+	return agent
+}
+
+// knows waits until the agent keeps that there is a server at an address.
+func (a *testAgent) knows(address string) {
+	a.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		text, err := os.ReadFile(filepath.Join(a.state, "agent", "joined.json"))
+		if err == nil && strings.Contains(string(text), `"`+strings.TrimPrefix(address, "https://")+`"`) {
+			return
+		}
+		if time.Now().After(deadline) {
+			a.t.Fatalf("agent %s does not know %s: %v\n%s", a.name, address, err, a.output)
+		}
+	}
+}
+
+// leads is the server that leads by the word of another.
+func (c *cluster) leads(by *testEngine) string {
+	c.t.Helper()
+	stack, err := by.client.Stack(c.t.Context())
+	if err != nil {
+		return ""
+	}
+	for _, server := range stack.Servers {
+		if server.Leads {
+			return server.Address
+		}
+	}
+	return ""
+}
+
+// once looks that each attempt has one line in the stream, each run one end, and each attempt is billed once.
+func (c *cluster) once(server *testEngine, runs map[string]int) {
+	c.t.Helper()
+	attempts, ends, terms := map[string]int{}, map[string]int{}, []uint64{}
+	for _, message := range c.lines(c.t) {
+		switch event := message.Event.(type) {
+		case predictor.Record:
+			attempts[fmt.Sprintf("%s %s %d", event.Run, event.Task, event.Attempt)]++
+		case predictor.RunEnded:
+			ends[event.Run]++
+		}
+		if message.Decision != nil {
+			term, _, _ := strings.Cut(message.Decision.ID, ".")
+			number, err := strconv.ParseUint(term, 10, 64)
+			if err != nil {
+				c.t.Fatalf("decision %q tells no term: %v", message.Decision.ID, err)
+			}
+			terms = append(terms, number)
+		}
+	}
+	for attempt, lines := range attempts {
+		if lines != 1 {
+			c.t.Errorf("attempt %s has %d lines, want 1", attempt, lines)
+		}
+	}
+	for run := range runs {
+		if ends[run] != 1 {
+			c.t.Errorf("run %s has ended %d times, want once", run, ends[run])
+		}
+	}
+	for i := 1; i < len(terms); i++ {
+		if terms[i] < terms[i-1] {
+			c.t.Errorf("a decision of term %d comes after one of term %d", terms[i], terms[i-1])
+		}
+	}
+	server.until("every attempt is billed once", func() bool {
+		bill, err := server.client.Cost(c.t.Context(), ledger.BillQuery{By: ledger.ByRun})
+		if err != nil {
+			return false
+		}
+		billed := map[string]int{}
+		for _, line := range bill.Lines {
+			billed[line.Name] = line.Count
+		}
+		told := map[string]int{}
+		for attempt := range attempts {
+			run, _, _ := strings.Cut(attempt, " ")
+			told[run]++
+		}
+		for run := range runs {
+			if billed[run] != told[run] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestTheLeadingServerIsKilledInTheMiddleOfRuns has one agent that has joined the server which is killed. The other
+// leads then, and all goes on with it.
+func TestTheLeadingServerIsKilledInTheMiddleOfRuns(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	first := c.start(buildApp(t, 0))
+	first.leads()
+	agent := c.agent("gpu-1", first)
+	second := c.start("")
+	second.until("the second says that the first leads", func() bool { return c.leads(second) == c.at(first) })
+	if second.metric("spillway_leader") != 0 {
+		t.Error("both lead")
+	}
+	first.until("the second knows the agent", func() bool {
+		hosts, err := second.client.Hosts(t.Context())
+		return err == nil && len(hosts) > 0 && hosts[0].Name == "gpu-1"
+	})
+	agent.knows(c.at(second))
+	const shards = 40
+	runs := map[string]int{}
+	publish := func(e *testEngine, n int) {
+		for range n {
+			runs[e.publish("fan", "event-"+strconv.Itoa(len(runs)), fanInput{Shards: shards, Milliseconds: 200})] = len(runs)
+		}
+	}
+	publish(first, 2)
+	publish(second, 1)
+	second.until("tasks run", func() bool { return strings.Contains(agent.output.String(), "attempt 1: succeeded") })
+	killed := time.Now()
+	first.kill()
+	second.until("the second leads", func() bool { return second.metric("spillway_leader") == 1 })
+	took := time.Since(killed)
+	publish(second, 1)
+	for run := range runs {
+		succeed[fanResult](second, run, patience).check(t, shards)
+	}
+	for run, i := range runs {
+		if again := second.publish("fan", "event-"+strconv.Itoa(i), fanInput{Shards: shards, Milliseconds: 200}); again != run {
+			t.Errorf("event %d again: run %s, want %s", i, again, run)
+		}
+	}
+	c.once(second, runs)
+	if strings.Contains(agent.output.String(), "was killed") {
+		t.Errorf("the agent was fenced:\n%s", agent.output)
+	}
+	if os.Getenv("SPILLWAY_MEASURE") != "" {
+		t.Logf("%.1f s without decisions after kill -9 of the leading server", took.Seconds())
+	}
+}
+
+// TestALeadingServerThatIsSuspendedStepsDown stops the process of the leading server for longer than its lease.
+func TestALeadingServerThatIsSuspendedStepsDown(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	first := c.start(buildApp(t, 0))
+	first.leads()
+	second := c.start("")
+	agent := c.agent("gpu-1", second)
+	run := first.publish("fan", "one", fanInput{Shards: 30, Milliseconds: 200})
+	second.until("tasks run", func() bool { return strings.Contains(agent.output.String(), "attempt 1: succeeded") })
+	if err := first.command.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	second.until("the second leads", func() bool { return second.metric("spillway_leader") == 1 })
+	if err := first.command.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	first.until("the first knows that it leads no more", func() bool {
+		return first.metric("spillway_leader") == 0 && c.leads(first) == c.at(second)
+	})
+	later := first.publish("fan", "two", fanInput{Shards: 10, Milliseconds: 20})
+	runs := map[string]int{run: 0, later: 1}
+	for run := range runs {
+		view := first.wait(run, patience)
+		if view.State != predictor.RunSucceeded {
+			t.Errorf("run %s: %s", run, view.State)
+		}
+	}
+	c.once(first, runs)
+	c.once(second, runs)
+}
+
+// TestAServerThatSharesTooLittleIsRefused starts servers beside one on the same NATS.
+func TestAServerThatSharesTooLittleIsRefused(t *testing.T) {
+	t.Parallel()
+	o := startOthers(t)
+	flags := append(o.flags(t), "--no-burst")
+	startEngine(t, t.TempDir(), "", flags...)
+	command := exec.CommandContext(t.Context(), os.Args[0], append([]string{
+		"dev", "--state", t.TempDir(), "--no-ui",
+	}, append(ports(false, flags), flags...)...)...)
+	command.Env = append(os.Environ(), asEngine+"=1")
+	var printed bytes.Buffer
+	command.Stdout, command.Stderr = &printed, &printed
+	err := command.Run()
+	if err == nil || !strings.Contains(printed.String(), "runs on this NATS already") ||
+		!strings.Contains(printed.String(), "--ledger-url-file") {
+		t.Errorf("a second server with a ledger and artifacts of its own: %v\n%s", err, printed.String())
+	}
+}
