@@ -40,7 +40,10 @@ func TestWhatIsWrongWithABucketIsNamed(t *testing.T) {
 			},
 			s3store.ErrRegion, "write region=eu-central-1",
 		},
-		"no rights": {s3test.Answer{Status: http.StatusForbidden, Code: "AccessDenied"}, s3store.ErrForbidden, "s3:PutObject"},
+		"no rights": {
+			s3test.Answer{Status: http.StatusForbidden, Code: "AccessDenied"},
+			s3store.ErrForbidden, "s3:PutObject",
+		},
 		"an unknown key": {
 			s3test.Answer{Status: http.StatusForbidden, Code: "InvalidAccessKeyId"},
 			s3store.ErrCredentials,
@@ -51,7 +54,10 @@ func TestWhatIsWrongWithABucketIsNamed(t *testing.T) {
 			s3store.ErrCredentials,
 			"AWS_SECRET_ACCESS_KEY",
 		},
-		"credentials of yesterday": {s3test.Answer{Status: http.StatusBadRequest, Code: "ExpiredToken"}, s3store.ErrCredentials, "a role"},
+		"credentials of yesterday": {
+			s3test.Answer{Status: http.StatusBadRequest, Code: "ExpiredToken"},
+			s3store.ErrCredentials, "a role",
+		},
 		"a clock that is wrong": {
 			s3test.Answer{Status: http.StatusForbidden, Code: "RequestTimeTooSkewed"},
 			s3store.ErrClock,

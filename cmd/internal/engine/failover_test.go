@@ -215,7 +215,8 @@ func TestTheLeadingServerIsKilledInTheMiddleOfRuns(t *testing.T) {
 		succeed[fanResult](second, run, patience).check(t, shards)
 	}
 	for run, i := range runs {
-		if again := second.publish("fan", "event-"+strconv.Itoa(i), fanInput{Shards: shards, Milliseconds: 200}); again != run {
+		again := second.publish("fan", "event-"+strconv.Itoa(i), fanInput{Shards: shards, Milliseconds: 200})
+		if again != run {
 			t.Errorf("event %d again: run %s, want %s", i, again, run)
 		}
 	}

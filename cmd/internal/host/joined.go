@@ -243,7 +243,8 @@ func (j *Joined) dialTemporal(ctx context.Context, o JoinedOptions, store activi
 	ctx, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
 	temporal, err := client.DialContext(ctx, client.Options{
-		HostPort: "passthrough:///" + o.Answer.Temporal, Namespace: o.Answer.Namespace, Logger: sdklog.NewStructuredLogger(o.Logger),
+		HostPort: "passthrough:///" + o.Answer.Temporal, Namespace: o.Answer.Namespace,
+		Logger:          sdklog.NewStructuredLogger(o.Logger),
 		Identity:        "spillway agent of " + o.Answer.Host,
 		ExternalStorage: artifact.Offload(store, artifact.OffloadThreshold),
 		Credentials:     client.NewAPIKeyStaticCredentials(o.Answer.Token),

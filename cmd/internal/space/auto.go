@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -13,6 +14,8 @@ const (
 	// is forgotten as often.
 	firstAfter = 10 * time.Minute
 	every      = time.Hour
+	// restoreAgain is after how long it is tried again to put back what another server was about to remove.
+	restoreAgain = 5 * time.Second
 	// lookEvery is how often it is asked how much room is left.
 	lookEvery = time.Second
 	// leastPause and workShare bound the collections that are asked for: each pause is at least that long, and the
@@ -27,6 +30,9 @@ func pause(took time.Duration) time.Duration { return min(max(workShare*took, le
 // Run collects now and then, when it is asked for, and when the disk fills, until ctx ends. Then artifacts are
 // refused as well, and scarce is told: with what is free when that begins, and with none when it ends.
 func (c *Collector) Run(ctx context.Context, scarce func(free *quantity.Bytes)) {
+	if c.options.Several && !c.restore(ctx) {
+		return
+	}
 	next := time.NewTimer(firstAfter)
 	defer next.Stop()
 	age := time.NewTimer(firstAfter)
@@ -68,6 +74,20 @@ func (c *Collector) Run(ctx context.Context, scarce func(free *quantity.Bytes)) 
 		asked = nil
 		rested.Reset(pause(time.Since(began)))
 		next.Reset(every)
+	}
+}
+
+// restore puts back what another server was about to remove, and reports false when ctx ends before.
+func (c *Collector) restore(ctx context.Context) bool {
+	for {
+		err := c.options.Store.RestoreAll(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err == nil
+		}
+		c.logger.WarnContext(ctx, "what another server was about to remove is not put back; it is tried again", "error", err)
+		if !wait.For(ctx, restoreAgain) {
+			return false
+		}
 	}
 }
 

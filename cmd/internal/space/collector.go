@@ -37,6 +37,9 @@ type Options struct {
 	Age func(ctx context.Context, now time.Time) error
 	// Chains is the directory of stored chains, whose code is among the artifacts.
 	Chains string
+	// Several says that several servers have the store, of which one at a time collects: what another was about to remove
+	// is put back when Run begins, and not by New, beside which that other may go on.
+	Several bool
 	// Logger is told what was done; nil discards it.
 	Logger *slog.Logger
 }
@@ -69,13 +72,15 @@ type Collector struct {
 	superseded map[retention.Digest]time.Time // guarded by mu: see retention.Stock
 }
 
-// New returns a collector. What a killed process was about to remove is put back.
+// New returns a collector. What a killed process was about to remove is put back, unless there are several servers.
 func New(ctx context.Context, options Options) (*Collector, error) {
 	if err := options.Policy.Validate(); err != nil {
 		return nil, fmt.Errorf("retention: %w", err)
 	}
-	if err := options.Store.RestoreAll(ctx); err != nil {
-		return nil, err
+	if !options.Several {
+		if err := options.Store.RestoreAll(ctx); err != nil {
+			return nil, err
+		}
 	}
 	given, err := openGiven(options.StateDir, time.Now())
 	if err != nil {
