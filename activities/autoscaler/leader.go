@@ -134,6 +134,13 @@ func New(options Options) (*Leader, error) {
 	return &Leader{options: options, id: rand.Text(), lasts: leaseTime}, nil
 }
 
+// Prepare opens the bucket of the lease, and makes it where there is none: where that cannot be, as there is no room or
+// no right, nobody could ever lead. Run does so too; this says so at the start.
+func (l *Leader) Prepare(ctx context.Context) error {
+	_, err := openLeases(ctx, l.options.LeaseJetStream, l.id)
+	return err
+}
+
 // Run leads the loop whenever the lease is this process's, until ctx ends. A term that fails is told, and after a pause
 // the lease is campaigned for anew: the last plan stays in force meanwhile, and whatever else this process does goes
 // on.

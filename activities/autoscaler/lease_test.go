@@ -100,6 +100,63 @@ func TestNoTwoLeadAtATime(t *testing.T) {
 	})
 }
 
+// TestALeaderThatHearsOfALaterTermTakesAnEvenLaterOne has it hear of one that NATS knows nothing of, as when its buckets
+// were lost and what else leaders write was not.
+func TestALeaderThatHearsOfALaterTermTakesAnEvenLaterOne(t *testing.T) {
+	t.Parallel()
+	opts := options(t, stream(t))
+	var term atomic.Uint64
+	opts.Leading = term.Store
+	l := leader(t, opts)
+	lead(t, l)
+	eventually(t, "the first term", func() bool { return term.Load() == 1 })
+	l.Deposed(wire.MaxTerm + 1) // there is none
+	l.Deposed(41)
+	l.Deposed(7)
+	eventually(t, "a term after the one that it heard of", func() bool { return term.Load() == 42 })
+}
+
+func TestWhoLeadsIsKnownToTheOthers(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	opts := options(t, js)
+	var followed atomic.Pointer[string]
+	first, second := opts, opts
+	first.Server, second.Server = "one", "two"
+	second.Following = func(server string) { followed.Store(&server) }
+	leads, stands := leader(t, first), leader(t, second)
+	stop := lead(t, leads)
+	eventually(t, "the first leads", func() bool { return leads.Standing() == Standing{Own: true} })
+	lead(t, stands)
+	if err := stands.Health(); !errors.Is(err, errNoTerm) {
+		t.Errorf("before it has seen anything: %v, want %v", err, errNoTerm)
+	}
+	eventually(t, "the second sees the first lead", func() bool {
+		return stands.Standing() == Standing{Other: true, Server: "one"} && stands.Health() == nil
+	})
+	if told := followed.Load(); told == nil || *told != "one" {
+		t.Errorf("told of %v, want one", told)
+	}
+	stop()
+	eventually(t, "the second leads", func() bool { return stands.Standing() == Standing{Own: true} })
+}
+
+func TestALeaseThatNobodyCanTakeIsSaidAtTheStart(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	l := leader(t, options(t, js))
+	if err := l.Prepare(t.Context()); err != nil {
+		t.Errorf("where there is room: %v", err)
+	}
+	if _, err := js.KeyValue(t.Context(), wire.LeaseBucket); err != nil {
+		t.Errorf("the bucket is not there: %v", err)
+	}
+	js.Conn().Close()
+	if err := l.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), wire.LeaseBucket) {
+		t.Errorf("without NATS: %v, want the bucket to be named", err)
+	}
+}
+
 func TestOneLeadsAndTheNextWhenItGivesUp(t *testing.T) {
 	t.Parallel()
 	js := stream(t)

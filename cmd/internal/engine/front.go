@@ -157,6 +157,9 @@ func (f *front) startLeader(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := f.leader.Prepare(ctx); err != nil {
+		return err
+	}
 	f.led.Store(f.leader)
 	f.lead.hearOf(f.leader.Deposed)
 	engine := worker.New(f.temporal, engineQueue,

@@ -152,6 +152,9 @@ func sayAddresses(t *tool.Tool, stack web.Stack, page string) {
 	if stack.Addresses.TLS != "" {
 		t.Say("  other hosts   %s (`spillway hosts token` prints what they join with)\n", stack.Addresses.TLS)
 	}
+	if len(stack.Servers) > 1 {
+		t.Say("  servers       %s\n", display.Servers(stack.Servers))
+	}
 	t.Say("  state         %s (log: %s)\n", stack.StateDir, filepath.Join(stack.StateDir, "spillway.log"))
 	if stack.Artifacts != "" && stack.Artifacts != engine.InFiles {
 		t.Say("  artifacts     %s\n", stack.Artifacts)
