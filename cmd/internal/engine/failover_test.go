@@ -120,10 +120,22 @@ func (c *cluster) leads(by *testEngine) string {
 	return ""
 }
 
+// termOf is the term in which a decision was made.
+func (c *cluster) termOf(decision predictor.Decision) uint64 {
+	c.t.Helper()
+	term, _, _ := strings.Cut(decision.ID, ".")
+	number, err := strconv.ParseUint(term, 10, 64)
+	if err != nil {
+		c.t.Fatalf("decision %q tells no term: %v", decision.ID, err)
+	}
+	return number
+}
+
 // once looks that each attempt has one line in the stream, each run one end, and each attempt is billed once.
 func (c *cluster) once(server *testEngine, runs map[string]int) {
 	c.t.Helper()
-	attempts, ends, terms := map[string]int{}, map[string]int{}, []uint64{}
+	attempts, ends, first := map[string]int{}, map[string]int{}, map[uint64]time.Time{}
+	var decisions []predictor.Decision
 	for _, message := range c.lines(c.t) {
 		switch event := message.Event.(type) {
 		case predictor.Record:
@@ -132,12 +144,10 @@ func (c *cluster) once(server *testEngine, runs map[string]int) {
 			ends[event.Run]++
 		}
 		if message.Decision != nil {
-			term, _, _ := strings.Cut(message.Decision.ID, ".")
-			number, err := strconv.ParseUint(term, 10, 64)
-			if err != nil {
-				c.t.Fatalf("decision %q tells no term: %v", message.Decision.ID, err)
+			decisions = append(decisions, *message.Decision)
+			if term := c.termOf(*message.Decision); first[term].IsZero() || message.Decision.At.Before(first[term]) {
+				first[term] = message.Decision.At
 			}
-			terms = append(terms, number)
 		}
 	}
 	for attempt, lines := range attempts {
@@ -150,9 +160,11 @@ func (c *cluster) once(server *testEngine, runs map[string]int) {
 			c.t.Errorf("run %s has ended %d times, want once", run, ends[run])
 		}
 	}
-	for i := 1; i < len(terms); i++ {
-		if terms[i] < terms[i-1] {
-			c.t.Errorf("a decision of term %d comes after one of term %d", terms[i], terms[i-1])
+	for _, decision := range decisions { // the words about them may come later
+		for term, began := range first {
+			if own := c.termOf(decision); own < term && decision.At.After(began) {
+				c.t.Errorf("decision %s was made at %s, when term %d had begun at %s", decision.ID, decision.At, term, began)
+			}
 		}
 	}
 	server.until("every attempt is billed once", func() bool {

@@ -64,7 +64,7 @@ func TestAnObserverIsReadyWhenItHasCaughtUpAndTheLeaderHasDecided(t *testing.T) 
 			o := newObserver(telemetry.NewMetrics(), true, c.before, slog.New(slog.DiscardHandler))
 			for _, s := range c.steps {
 				if s.leads {
-					o.leading(true)
+					o.taking()
 				} else if s.sequence == 0 {
 					o.obey(t.Context(), predictor.Plan{Term: 4})
 				} else if err := o.apply(lineOf(s.sequence, predictor.RunStarted{Run: "r"})); err != nil {
