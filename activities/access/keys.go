@@ -1,11 +1,14 @@
 package access
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -209,6 +212,25 @@ func (k *Keys) taskSeal(host string, task []byte) []byte {
 	mac.Write(task)
 	return mac.Sum(nil)
 }
+
+// documents seals what the servers of a stack share.
+func (k *Keys) documents() cipher.AEAD {
+	block, _ := aes.NewCipher(k.derive("documents")) // a key of 32 bytes never fails
+	sealing, _ := cipher.NewGCMWithRandomNonce(block)
+	return sealing
+}
+
+// Seal seals the text of a document of this name for Unseal (AES-256-GCM): nobody else can read it or make one up.
+func (k *Keys) Seal(name string, text []byte) []byte { return k.documents().Seal(nil, nil, text, []byte(name)) }
+
+// Unseal returns what Seal has sealed for the name.
+func (k *Keys) Unseal(name string, sealed []byte) (text []byte, genuine bool) {
+	text, err := k.documents().Open([]byte{}, nil, sealed, []byte(name))
+	return text, err == nil
+}
+
+// Fingerprint tells whether two servers have the same secret, and nothing of what it is.
+func (k *Keys) Fingerprint() string { return hex.EncodeToString(k.derive("fingerprint")) }
 
 // ArtifactsToken is that of processes of users' builds that put and open artifacts through the engine, because they
 // have no credentials of the store.

@@ -75,6 +75,8 @@ const (
 	StateKey    = "autoscaler"
 	// EndBucket holds, under the digest of a run's name, how far its end was told.
 	EndBucket = "spillway_ends"
+	// SharedBucket holds the documents that the servers of a stack share, sealed: package activities/documents.
+	SharedBucket = "spillway_shared"
 	// BindingBucket holds the bindings made by command.
 	BindingBucket = "spillway_bindings"
 )
