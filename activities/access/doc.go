@@ -11,8 +11,9 @@
 //	<state>/keys/metrics        what Prometheus shows: it reads /metrics and nothing else
 //	<state>/keys/open.html      what `spillway open` shows a browser: a page that leads to a link which logs it in, once
 //	<state>/keys/authority.pem  the authority of the TLS port, with its key; made where there is such a port, and random
-//	<state>/keys/tokens.json    digests of tokens that were made for others, each with a role
-//	<state>/keys/join           what hosts show to join; made where there is such a port, random, and made anew at will
+//
+// Tokens that were made for others, and what hosts show to join, are documents that all servers of a stack share
+// (package documents), sealed with a key that is derived from the secret.
 //
 // Beside them lies <state>/lock, which an engine keeps locked for as long as it lives: nobody else is shown a token
 // (see EngineLives).

@@ -1,74 +1,65 @@
 package access
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
-	"io/fs"
-	"path/filepath"
-	"strings"
-	"sync"
+
+	"github.com/spillway-ml/spillway/activities/documents"
 )
 
-// JoinFile holds what hosts show to join.
-const JoinFile = "keys/join"
+// The join secrets that there are, by name.
+const (
+	// HostsJoin is what hosts show to join.
+	HostsJoin = "join"
+	// ServersJoin is what another server shows to be given the keys of the stack: who has it has everything.
+	ServersJoin = "servers"
+)
 
-// JoinSecret is what hosts show to join. It is made anew at will: hosts that have joined show it no more. Its methods
-// may be called concurrently.
+// JoinSecret is what is shown to join, the same at all servers of a stack. It is made anew at will: who has joined
+// shows it no more. Its methods may be called concurrently.
 type JoinSecret struct {
-	dir string
-
-	mu     sync.Mutex
-	secret string // guarded by mu
+	name    string
+	secrets *documents.Set[joinDocument]
 }
 
-// OpenJoinSecret reads the join secret of the state directory dir, which Open has made, and makes it where there is
-// none.
-func OpenJoinSecret(dir string) (*JoinSecret, error) {
-	root, err := openOwn(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = root.Close() }()
-	s := &JoinSecret{dir: dir}
-	held, err := readOwn(root, dir, JoinFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, s.Renew()
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.secret = strings.TrimSuffix(string(held), "\n")
-	if decoded, err := base64.RawURLEncoding.DecodeString(s.secret); err != nil || len(decoded) != sha256.Size {
-		return nil, &Error{
-			filepath.Join(dir, JoinFile), "holds no secret to join with",
-			"remove it and start the engine again: another one is made then",
+// joinDocument is a join secret as it is kept.
+type joinDocument struct {
+	Secret string `json:"secret"`
+}
+
+// OpenJoinSecret returns a join secret that is among the documents, and makes it where it is not.
+func OpenJoinSecret(ctx context.Context, shared *documents.Documents, name string) (*JoinSecret, error) {
+	s := &JoinSecret{name: name, secrets: documents.Of[joinDocument](shared, "secret", nil)}
+	return s, s.secrets.Change(ctx, name, func(there joinDocument, known bool) (joinDocument, error) {
+		if known {
+			return there, nil
 		}
-	}
-	return s, nil
+		return joinDocument{newSecret()}, nil
+	})
 }
 
 // Renew makes another one; the one before counts no more.
-func (s *JoinSecret) Renew() error {
+func (s *JoinSecret) Renew(ctx context.Context) error {
+	next := joinDocument{newSecret()}
+	return s.secrets.Change(ctx, s.name, func(joinDocument, bool) (joinDocument, error) { return next, nil })
+}
+
+func newSecret() string {
 	var random [sha256.Size]byte
 	_, _ = rand.Read(random[:]) // it never fails
-	secret := base64.RawURLEncoding.EncodeToString(random[:])
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := Write(s.dir, JoinFile, secret); err != nil {
-		return err
-	}
-	s.secret = secret
-	return nil
+	return base64.RawURLEncoding.EncodeToString(random[:])
 }
 
 // Text is the secret.
 func (s *JoinSecret) Text() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.secret
+	there, _ := s.secrets.Get(s.name)
+	return there.Secret
 }
 
 // Is says whether shown is the secret. It takes the same time whatever is shown.
-func (s *JoinSecret) Is(shown string) bool { return same(shown, s.Text()) }
+func (s *JoinSecret) Is(shown string) bool {
+	secret := s.Text()
+	return secret != "" && same(shown, secret)
+}

@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -116,7 +115,7 @@ func keep(root *os.Root, dir, name, line string) error {
 
 // Write keeps what is for one tool and holds a credential, such as the configuration of the nats command, in the file
 // name of the state directory dir, which only its owner can read, and ends it with a line feed. Name is NATSFile,
-// TemporalFile, PointerFile, JoinFile or TokensFile. A file that says the same stays.
+// TemporalFile or PointerFile. A file that says the same stays.
 func Write(dir, name, content string) error {
 	root, err := openOwn(dir)
 	if err != nil {
@@ -221,16 +220,15 @@ func (k *Keys) documents() cipher.AEAD {
 }
 
 // Seal seals the text of a document of this name for Unseal (AES-256-GCM): nobody else can read it or make one up.
-func (k *Keys) Seal(name string, text []byte) []byte { return k.documents().Seal(nil, nil, text, []byte(name)) }
+func (k *Keys) Seal(name string, text []byte) []byte {
+	return k.documents().Seal(nil, nil, text, []byte(name))
+}
 
 // Unseal returns what Seal has sealed for the name.
 func (k *Keys) Unseal(name string, sealed []byte) (text []byte, genuine bool) {
 	text, err := k.documents().Open([]byte{}, nil, sealed, []byte(name))
 	return text, err == nil
 }
-
-// Fingerprint tells whether two servers have the same secret, and nothing of what it is.
-func (k *Keys) Fingerprint() string { return hex.EncodeToString(k.derive("fingerprint")) }
 
 // ArtifactsToken is that of processes of users' builds that put and open artifacts through the engine, because they
 // have no credentials of the store.

@@ -1,25 +1,23 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-)
 
-// TokensFile holds the digests of the tokens that were made for others than the owner.
-const TokensFile = "keys/tokens.json"
+	"github.com/spillway-ml/spillway/activities/documents"
+)
 
 // Issued is a token that was made for somebody, without the token.
 type Issued struct {
@@ -42,13 +40,14 @@ var roles = map[string]Caller{"viewer": Viewer, "operator": Operator, "admin": O
 // Roles are the names of the roles, the least first.
 func Roles() []string { return []string{"viewer", "operator", "admin"} }
 
-// Tokens are those that were made for others. Its methods may be called concurrently. Use OpenTokens.
+// Tokens are those that were made for others. All servers of a stack have the same, and one that is revoked at one
+// counts at none from then on. Its methods may be called concurrently. Use OpenTokens.
 type Tokens struct {
-	dir string
+	issued *documents.Set[Issued] // by name
 
-	mu     sync.Mutex
-	issued []Issued        // guarded by mu
-	lives  map[string]life // by name, of those that were shown; guarded by mu
+	mu       sync.Mutex
+	bySHA256 map[string]string // names; guarded by mu
+	lives    map[string]life   // by digest, of those that were shown; guarded by mu
 }
 
 // life is one that lasts until a token is revoked.
@@ -58,31 +57,32 @@ type life struct {
 	end context.CancelFunc
 }
 
-// OpenTokens reads the tokens of the state directory dir, which Open has made; there may be none.
-func OpenTokens(dir string) (*Tokens, error) {
-	root, err := openOwn(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = root.Close() }() // it was only read
-	t := &Tokens{dir: dir}
-	held, err := readOwnUpTo(root, dir, TokensFile, mostTokensBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return t, nil
-	}
-	if err == nil && json.Unmarshal(held, &t.issued) != nil {
-		err = &Error{
-			filepath.Join(dir, TokensFile), "cannot be read",
-			"put it back from a copy, or remove it: tokens that were made for others do not count any more then",
+// OpenTokens returns the tokens that are among the documents; there may be none.
+func OpenTokens(shared *documents.Documents) *Tokens {
+	t := &Tokens{bySHA256: map[string]string{}, lives: map[string]life{}}
+	t.issued = documents.Of(shared, "token", t.changed)
+	return t
+}
+
+// changed takes in that a token was made or revoked, by this server or another.
+func (t *Tokens) changed(_ string, before, now *Issued) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if before != nil && (now == nil || now.SHA256 != before.SHA256) {
+		delete(t.bySHA256, before.SHA256)
+		if shown, was := t.lives[before.SHA256]; was {
+			shown.end()
+			delete(t.lives, before.SHA256)
 		}
 	}
-	return t, err
+	if now != nil {
+		t.bySHA256[now.SHA256] = now.Name
+	}
 }
 
 const (
-	// mostTokens is how many there may be, and mostTokensBytes what they take.
-	mostTokens      = 1000
-	mostTokensBytes = 1 << 20
+	// mostTokens is how many there may be.
+	mostTokens = 1000
 	// tokenPrefix begins each, so that programs which look for secrets find them.
 	tokenPrefix = "spillway_"
 )
@@ -116,7 +116,7 @@ func CheckTeam(name string) error {
 }
 
 // Make makes a token for somebody of a team with a role, and returns it; nobody can read it again.
-func (t *Tokens) Make(name, role, team string, now time.Time) (token string, err error) {
+func (t *Tokens) Make(ctx context.Context, name, role, team string, now time.Time) (token string, err error) {
 	if err := CheckTeam(team); err != nil {
 		return "", err
 	}
@@ -127,59 +127,47 @@ func (t *Tokens) Make(name, role, team string, now time.Time) (token string, err
 		return "", fmt.Errorf("%w: %.80q has other characters than letters, digits, dashes, dots, underscores and @, or "+
 			"more than 64", ErrTokenName, name)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case slices.ContainsFunc(t.issued, func(i Issued) bool { return i.Name == name }):
-		return "", fmt.Errorf("%w: %q; revoke it first", ErrTokenTaken, name)
-	case len(t.issued) >= mostTokens:
-		return "", ErrTokens
-	}
 	var random [sha256.Size]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	token = tokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
-	sum := sha256.Sum256([]byte(token))
-	next := append(slices.Clone(t.issued), Issued{
-		Name: name, Role: role, Team: team, Made: now.UTC().Truncate(time.Second), SHA256: hex.EncodeToString(sum[:]),
+	made := Issued{
+		Name: name, Role: role, Team: team, Made: now.UTC().Truncate(time.Second), SHA256: digestOfToken(token),
+	}
+	err = t.issued.Change(ctx, name, func(_ Issued, known bool) (Issued, error) {
+		switch {
+		case known:
+			return Issued{}, fmt.Errorf("%w: %q; revoke it first", ErrTokenTaken, name)
+		case t.issued.Len() >= mostTokens:
+			return Issued{}, ErrTokens
+		}
+		return made, nil
 	})
-	return token, t.keep(next)
+	if err != nil {
+		return "", err
+	}
+	return token, nil
 }
 
 // Revoke has the token of that name count no more. Requests that were made with it end.
-func (t *Tokens) Revoke(name string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	next := slices.DeleteFunc(slices.Clone(t.issued), func(i Issued) bool { return i.Name == name })
-	if len(next) == len(t.issued) {
-		return fmt.Errorf("%w: %.80q", ErrNoToken, name)
-	}
-	if err := t.keep(next); err != nil {
-		return err
-	}
-	if shown, was := t.lives[name]; was {
-		shown.end()
-		delete(t.lives, name)
-	}
-	return nil
-}
-
-// keep writes the tokens. The caller holds mu.
-func (t *Tokens) keep(next []Issued) error {
-	text, err := json.MarshalIndent(next, "", "  ")
-	if err == nil {
-		err = Write(t.dir, TokensFile, string(text))
-	}
-	if err == nil {
-		t.issued = next
-	}
-	return err
+func (t *Tokens) Revoke(ctx context.Context, name string) error {
+	return t.issued.Change(ctx, name, func(_ Issued, known bool) (Issued, error) {
+		if !known {
+			return Issued{}, fmt.Errorf("%w: %.80q", ErrNoToken, name)
+		}
+		return Issued{}, documents.Remove
+	})
 }
 
 // Issued returns those that there are, in the order in which they were made.
 func (t *Tokens) Issued() []Issued {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.issued)
+	return slices.SortedFunc(maps.Values(t.issued.All()), func(a, b Issued) int {
+		return cmp.Or(a.Made.Compare(b.Made), strings.Compare(a.Name, b.Name))
+	})
+}
+
+func digestOfToken(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
 }
 
 // of says for whom a token was made, and for how long it counts.
@@ -187,27 +175,23 @@ func (t *Tokens) of(token string) (who asking, known bool) {
 	if t == nil || !strings.HasPrefix(token, tokenPrefix) {
 		return nobody, false
 	}
-	sum := sha256.Sum256([]byte(token))
-	digest := hex.EncodeToString(sum[:])
+	digest := digestOfToken(token)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, issued := range t.issued { // the digest is no secret that the time could tell
-		if issued.SHA256 == digest {
-			return asking{roles[issued.Role], issued.Name, issued.Team, t.lifeOf(issued.Name)}, true
-		}
+	name := t.bySHA256[digest] // the digest is no secret that the time could tell
+	issued, known := t.issued.Get(name)
+	if !known || issued.SHA256 != digest {
+		return nobody, false
 	}
-	return nobody, false
+	return asking{roles[issued.Role], issued.Name, issued.Team, t.lifeOf(digest)}, true
 }
 
-// lifeOf is that of a token. The caller holds mu.
-func (t *Tokens) lifeOf(name string) context.Context {
-	shown, was := t.lives[name]
+// lifeOf is that of the token of a digest. The caller holds mu.
+func (t *Tokens) lifeOf(digest string) context.Context {
+	shown, was := t.lives[digest]
 	if !was {
-		if t.lives == nil {
-			t.lives = map[string]life{}
-		}
 		shown.Context, shown.end = context.WithCancel(context.Background())
-		t.lives[name] = shown
+		t.lives[digest] = shown
 	}
 	return shown.Context
 }

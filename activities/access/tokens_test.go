@@ -1,31 +1,26 @@
 package access
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
-)
 
-func openTokens(t *testing.T, dir string) *Tokens {
-	t.Helper()
-	tokens, err := OpenTokens(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tokens
-}
+	"github.com/spillway-ml/spillway/activities/documents"
+)
 
 // TestARequestEndsWithTheTokenThatItWasMadeWith follows a stream by tokens of two: that of whose token is revoked ends,
 // and the other goes on.
 func TestARequestEndsWithTheTokenThatItWasMadeWith(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
-	tokens := openTokens(t, dir)
+	tokens := OpenTokens(documents.Local())
 	guard := &Guard{
 		Keys: open(t, dir), Tokens: tokens, Rule: func(*http.Request) Rule { return Rule{Needs: Viewer} },
 	}
@@ -42,7 +37,7 @@ func TestARequestEndsWithTheTokenThatItWasMadeWith(t *testing.T) {
 	})))
 	defer server.Close()
 	for _, name := range []string{"a", "b"} {
-		token, err := tokens.Make(name, "viewer", "", time.Unix(1e9, 0))
+		token, err := tokens.Make(t.Context(), name, "viewer", "", time.Unix(1e9, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +55,7 @@ func TestARequestEndsWithTheTokenThatItWasMadeWith(t *testing.T) {
 			t.Fatalf("%q asks, want %q", who, name)
 		}
 	}
-	if err := tokens.Revoke("a"); err != nil {
+	if err := tokens.Revoke(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	if who := <-ended; who != "a" {
@@ -76,20 +71,17 @@ func TestARequestEndsWithTheTokenThatItWasMadeWith(t *testing.T) {
 func TestATokenSaysItsTeam(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
-	keys, tokens := open(t, dir), openTokens(t, dir)
+	keys, shared := open(t, dir), documents.Local()
+	tokens := OpenTokens(shared)
 	made := map[string]string{}
 	for name, team := range map[string]string{"a": "vision", "b": ""} {
-		token, err := tokens.Make(name, "viewer", team, time.Unix(1e9, 0))
+		token, err := tokens.Make(t.Context(), name, "viewer", team, time.Unix(1e9, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		made[token] = team
 	}
-	text, err := os.ReadFile(filepath.Join(dir, TokensFile))
-	if err != nil || strings.Count(string(text), `"team"`) != 1 {
-		t.Fatalf("the file has %s, %v; want a team once", text, err)
-	}
-	tokens = openTokens(t, dir) // as after a start
+	tokens = OpenTokens(shared) // as another server does
 	for token, want := range made {
 		guard := &Guard{Keys: keys, Tokens: tokens, Rule: func(*http.Request) Rule { return Rule{Needs: Viewer} }}
 		got := "nobody asked"
@@ -109,28 +101,26 @@ func TestTokensOfOthersCountUntilTheyAreRevoked(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
 	keys := open(t, dir)
-	tokens := openTokens(t, dir)
+	shared := documents.Local()
+	tokens := OpenTokens(shared)
 	made := map[string]string{}
 	for _, role := range Roles() {
-		token, err := tokens.Make("of-"+role, role, "of-"+role, time.Unix(1e9, 0))
+		token, err := tokens.Make(t.Context(), "of-"+role, role, "of-"+role, time.Unix(1e9, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		made[role] = token
 	}
-	text, err := os.ReadFile(filepath.Join(dir, TokensFile))
+	text, err := json.Marshal(tokens.Issued())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, token := range made {
-		if strings.Contains(string(text), token) || strings.Contains(string(text), strings.TrimPrefix(token, tokenPrefix)) {
+		if strings.Contains(string(text), strings.TrimPrefix(token, tokenPrefix)) {
 			t.Error("a token is kept as it is")
 		}
 	}
-	if info, err := os.Stat(filepath.Join(dir, TokensFile)); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file: mode %v, error %v", info.Mode(), err)
-	}
-	tokens = openTokens(t, dir) // as after a start
+	tokens = OpenTokens(shared) // as another server does
 	ask := func(token, needs string) int {
 		guard := &Guard{Keys: keys, Tokens: tokens, Rule: func(r *http.Request) Rule {
 			return Rule{Needs: map[string]Caller{
@@ -167,7 +157,7 @@ func TestTokensOfOthersCountUntilTheyAreRevoked(t *testing.T) {
 	if got := ask(keys.MetricsToken(), "/viewer"); got != http.StatusForbidden {
 		t.Errorf("Prometheus reads what a viewer may: got %d", got)
 	}
-	if err := tokens.Revoke("of-admin"); err != nil {
+	if err := tokens.Revoke(t.Context(), "of-admin"); err != nil {
 		t.Fatal(err)
 	}
 	if got := ask(made["admin"], "/viewer"); got != http.StatusUnauthorized {
@@ -182,11 +172,89 @@ func TestTokensOfOthersCountUntilTheyAreRevoked(t *testing.T) {
 		"a team in capitals": {"a", "viewer", "A", ErrTeamName},
 		"a long team":        {"a", "viewer", strings.Repeat("a", 41), ErrTeamName},
 	} {
-		if _, err := tokens.Make(c.name, c.role, c.team, time.Unix(1e9, 0)); !errors.Is(err, c.want) {
+		if _, err := tokens.Make(t.Context(), c.name, c.role, c.team, time.Unix(1e9, 0)); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", what, err, c.want)
 		}
 	}
-	if err := tokens.Revoke("nobody"); !errors.Is(err, ErrNoToken) {
+	if err := tokens.Revoke(t.Context(), "nobody"); !errors.Is(err, ErrNoToken) {
 		t.Errorf("to revoke what there is not: got %v", err)
+	}
+}
+
+// TestWhatAnEngineOfBeforeKeptIsTakenInOnce has files as engines of before wrote them, of which one says what the
+// documents know better.
+func TestWhatAnEngineOfBeforeKeptIsTakenInOnce(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	open(t, dir)
+	const secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+	files := map[string]string{
+		tokensFile: `[{"name":"ann","role":"viewer","made":"2026-11-20T10:00:00Z","sha256":"` + digestOfToken("spillway_x") +
+			`"},{"name":"ben","role":"admin","made":"2026-11-21T10:00:00Z","sha256":"00"}]`,
+		joinFile: secret + "\n",
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shared := documents.Local()
+	tokens := OpenTokens(shared)
+	if _, err := tokens.Make(t.Context(), "ben", "viewer", "", time.Unix(1e9, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := TakeIn(t.Context(), dir, shared); err != nil {
+			t.Fatal(err)
+		}
+		join, err := OpenJoinSecret(t.Context(), shared, HostsJoin)
+		if err != nil || !join.Is(secret) || join.Is("") {
+			t.Errorf("the secret to join with is another one, or none: %v", err)
+		}
+		if who, known := tokens.of("spillway_x"); !known || who.name != "ann" || who.caller != Viewer {
+			t.Errorf("the token of ann is %+v (%t)", who, known)
+		}
+		if i := slices.IndexFunc(tokens.Issued(), func(i Issued) bool { return i.Role == "admin" }); i >= 0 {
+			t.Error("what is known better was taken in")
+		}
+	}
+	if err := tokens.Revoke(t.Context(), "ann"); err != nil {
+		t.Fatal(err)
+	}
+	if err := TakeIn(t.Context(), dir, shared); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := tokens.of("spillway_x"); known {
+		t.Error("a token that was revoked counts again")
+	}
+	for name := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := TakeIn(t.Context(), dir, shared)
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), "remove it") {
+			t.Errorf("a damaged %s: got %v, want its name and what to do", name, err)
+		}
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAJoinSecretIsOneOfItsKind(t *testing.T) {
+	t.Parallel()
+	shared := documents.Local()
+	open := func(name string) *JoinSecret {
+		secret, err := OpenJoinSecret(t.Context(), shared, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret
+	}
+	hosts, again, servers := open(HostsJoin), open(HostsJoin), open(ServersJoin)
+	if before := hosts.Text(); again.Text() != before || servers.Is(before) || len(before) < 43 {
+		t.Errorf("the secrets are %q, %q and %q", before, again.Text(), servers.Text())
+	} else if err := again.Renew(t.Context()); err != nil || hosts.Is(before) || !hosts.Is(again.Text()) {
+		t.Errorf("once it was made anew it is %q, error %v", hosts.Text(), err)
 	}
 }

@@ -85,8 +85,14 @@ func EnsureBucket(ctx context.Context, js jetstream.JetStream) error {
 	return nil
 }
 
+// ErrOthers says that the documents are those of servers with other keys.
+var ErrOthers = errors.New("they are those of a stack with other keys")
+
+// markKey is the key of a document that says whose all are: who cannot read it is no server of the stack.
+const markKey = "stack"
+
 // Open makes the bucket where it is missing, and returns once all documents that are there are known. Run keeps them
-// known. A nil logger discards.
+// known. The error wraps ErrOthers where another Sealer has sealed what is there. A nil logger discards.
 func Open(ctx context.Context, js jetstream.JetStream, sealer Sealer, logger *slog.Logger) (*Documents, error) {
 	ctx, cancel := context.WithTimeout(ctx, openFor)
 	defer cancel()
@@ -101,6 +107,9 @@ func Open(ctx context.Context, js jetstream.JetStream, sealer Sealer, logger *sl
 		js: js, bucket: bucket, sealer: sealer, logger: cmp.Or(logger, slog.New(slog.DiscardHandler)),
 		known: map[string]entry{},
 	}
+	if err := d.mark(ctx); err != nil {
+		return nil, err
+	}
 	watcher, err := d.watch(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -108,8 +117,32 @@ func Open(ctx context.Context, js jetstream.JetStream, sealer Sealer, logger *sl
 	return d, watcher.Stop()
 }
 
+// mark says whose the documents are, or finds that they are another's.
+func (d *Documents) mark(ctx context.Context) error {
+	err := streams.Persistently(ctx, openFor, func(ctx context.Context) error {
+		_, err := d.bucket.Create(ctx, markKey, d.sealer.Seal(markKey, nil))
+		if !errors.Is(err, jetstream.ErrKeyExists) {
+			return err
+		}
+		there, err := d.bucket.Get(ctx, markKey)
+		if err != nil {
+			return err
+		}
+		if _, genuine := d.sealer.Unseal(markKey, there.Value()); !genuine {
+			return ErrOthers
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("open what servers share (bucket %s): %w", wire.SharedBucket, err)
+	}
+	return nil
+}
+
 // Local returns documents that nobody shares and that end with the process, for tests.
-func Local() *Documents { return &Documents{known: map[string]entry{}, logger: slog.New(slog.DiscardHandler)} }
+func Local() *Documents {
+	return &Documents{known: map[string]entry{}, logger: slog.New(slog.DiscardHandler)}
+}
 
 // watch begins to watch the bucket, and takes in all that is there. Of what is not, all is gone that was stored up to
 // the given revision.

@@ -190,6 +190,24 @@ func TestOnlyWhatAServerHasMadeCounts(t *testing.T) {
 	a.await(t, "forged", "ours")
 }
 
+// other seals with other keys.
+type other struct{ documents.Sealer }
+
+func (o other) Seal(name string, text []byte) []byte { return o.Sealer.Seal("other "+name, text) }
+func (o other) Unseal(name string, sealed []byte) ([]byte, bool) {
+	return o.Sealer.Unseal("other "+name, sealed)
+}
+
+func TestAServerWithOtherKeysIsRefused(t *testing.T) {
+	t.Parallel()
+	nats := natstest.Start(t)
+	join(t, nats).write(t, "x", "one")
+	_, err := documents.Open(t.Context(), nats.Connect(), other{accesstest.Keys()}, nil)
+	if !errors.Is(err, documents.ErrOthers) {
+		t.Errorf("got %v, want %v", err, documents.ErrOthers)
+	}
+}
+
 func TestDocumentsOutliveNATSAndTheirBucket(t *testing.T) {
 	t.Parallel()
 	nats := natstest.Start(t)

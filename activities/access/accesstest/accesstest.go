@@ -7,12 +7,12 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/documents"
 )
 
 // Keys returns the keys of a state directory that is no more: the same ones throughout a test process.
@@ -45,16 +45,5 @@ func Arrived(r *http.Request, port int) *http.Request {
 // Tokens returns a new store of tokens for others than the owner.
 func Tokens(tb testing.TB) *access.Tokens {
 	tb.Helper()
-	dir := filepath.Join(tb.TempDir(), "state")
-	if err := os.MkdirAll(filepath.Join(dir, "keys"), 0o700); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		tb.Fatal(err)
-	}
-	tokens, err := access.OpenTokens(dir)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return tokens
+	return access.OpenTokens(documents.Local())
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/artifact/relay"
 	"github.com/spillway-ml/spillway/activities/artifact/s3store"
+	"github.com/spillway-ml/spillway/activities/documents"
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -31,7 +33,7 @@ const artifactsFile = "artifacts.json"
 
 // artifactsKept is its content.
 type artifactsKept struct {
-	// ID names the state directory in the store; it never changes.
+	// ID names the stack in the store; it never changes. All servers of a stack have the same.
 	ID string `json:"id"`
 	// Location is where the artifacts are. Empty is in files: the ID was made, and nothing stored yet.
 	Location string `json:"location,omitempty"`
@@ -107,16 +109,26 @@ type artifacts struct {
 
 // openArtifacts opens the store that the configuration names, or else the one that the state directory has used before.
 // Another one than that is refused: what runs name would be missing.
-func openArtifacts(ctx context.Context, base *base) (*artifacts, error) {
+func openArtifacts(ctx context.Context, base *base, shared *documents.Documents) (*artifacts, error) {
 	config := base.config
 	kept, err := readArtifactsKept(config.StateDir)
 	if err != nil {
 		return nil, err
 	}
+	var all *documents.Set[artifactsKept] // nil where nobody shares them
+	if len(config.NATS.URLs) > 0 {
+		all = documents.Of[artifactsKept](shared, "artifacts", nil)
+		there, known := all.Get(artifactsDocument)
+		if known && kept.ID != "" && kept.ID != there.ID {
+			return nil, fmt.Errorf("the artifacts of %s are not those of the stack whose NATS this is: choose another state "+
+				"directory with --state DIR, or another NATS", config.StateDir)
+		}
+		kept.ID, kept.Location = cmp.Or(there.ID, kept.ID), cmp.Or(there.Location, kept.Location)
+	}
 	wanted := cmp.Or(config.Artifacts, kept.Location, InFiles)
 	if wanted == InFiles {
 		if kept.Location != "" {
-			return nil, moved(config.StateDir, kept.Location, wanted)
+			return nil, moved(config, kept.Location, wanted)
 		}
 		files, err := artifact.Open(config.artifactDir())
 		if err != nil {
@@ -133,11 +145,29 @@ func openArtifacts(ctx context.Context, base *base) (*artifacts, error) {
 			server: server,
 		}, nil
 	}
-	return openS3(ctx, base, kept, wanted)
+	return openS3(ctx, base, kept, wanted, all)
+}
+
+// artifactsDocument is the name of the document that says where the artifacts of the stack are.
+const artifactsDocument = "store"
+
+// keep writes down where artifacts are, for the commands that need no engine, and for all servers of the stack.
+func (k artifactsKept) keep(ctx context.Context, stateDir string, all *documents.Set[artifactsKept]) error {
+	if err := k.write(stateDir); err != nil || all == nil {
+		return err
+	}
+	return all.Change(ctx, artifactsDocument, func(there artifactsKept, known bool) (artifactsKept, error) {
+		if known && there.ID != k.ID {
+			return there, errors.New("another server has just begun to keep artifacts for the stack: start this one again")
+		}
+		return k, nil
+	})
 }
 
 // openS3 opens a store in S3 and relays it to the processes of this machine.
-func openS3(ctx context.Context, base *base, kept artifactsKept, wanted string) (*artifacts, error) {
+func openS3(
+	ctx context.Context, base *base, kept artifactsKept, wanted string, all *documents.Set[artifactsKept],
+) (*artifacts, error) {
 	config := base.config
 	location, err := s3store.Parse(wanted)
 	if err != nil {
@@ -156,9 +186,9 @@ func openS3(ctx context.Context, base *base, kept artifactsKept, wanted string) 
 	}
 	if kept.ID == "" { // it is known before it is claimed with: a kill in between loses nothing
 		kept.ID = rand.Text()
-		if err := kept.write(config.StateDir); err != nil {
-			return nil, err
-		}
+	}
+	if err := kept.keep(ctx, config.StateDir, all); err != nil {
+		return nil, err
 	}
 	notes, err := store.Claim(ctx, kept.ID)
 	if err != nil {
@@ -166,7 +196,7 @@ func openS3(ctx context.Context, base *base, kept artifactsKept, wanted string) 
 	}
 	if kept.Location != location.String() {
 		kept.Location = location.String()
-		if err := kept.write(config.StateDir); err != nil {
+		if err := kept.keep(ctx, config.StateDir, all); err != nil {
 			return nil, err
 		}
 	}
@@ -235,7 +265,7 @@ func mayMove(ctx context.Context, config *Config, kept artifactsKept, to s3store
 			return fmt.Errorf("%s: %w", filepath.Join(config.StateDir, artifactsFile), err)
 		}
 		if before.Place() != to.Place() {
-			return moved(config.StateDir, kept.Location, to.String())
+			return moved(config, kept.Location, to.String())
 		}
 		return nil
 	}
@@ -249,13 +279,17 @@ func mayMove(ctx context.Context, config *Config, kept artifactsKept, to s3store
 	some := errors.New("there are some")
 	err = files.List(ctx, func(artifact.Info) error { return some })
 	if errors.Is(err, some) {
-		return moved(config.StateDir, InFiles, to.String())
+		return moved(config, InFiles, to.String())
 	}
 	return err
 }
 
 // moved is the error of a state directory whose artifacts are elsewhere, which says how to copy them.
-func moved(stateDir, from, to string) error {
+func moved(config *Config, from, to string) error {
+	stateDir, remove := config.StateDir, filepath.Join(config.StateDir, artifactsFile)
+	if len(config.NATS.URLs) > 0 {
+		remove += " of each server, and what they share of it (`nats kv rm " + wire.SharedBucket + " artifacts.store`)"
+	}
 	was, is := spotOf(stateDir, from), spotOf(stateDir, to)
 	text := fmt.Sprintf("the artifacts of %s are in %s, and would be missing in %s: leave --artifacts out, or choose "+
 		"another state directory with --state DIR", stateDir, was.shown, is.shown)
@@ -268,10 +302,10 @@ func moved(stateDir, from, to string) error {
 			"run has used has to be sent again", text, was.synced, is.synced, is.server, was.synced)
 	case was.server != is.server:
 		return fmt.Errorf("%s; to move them, stop the engine and copy all of it but spillway-owner from server to server "+
-			"first, then remove %s", text, filepath.Join(stateDir, artifactsFile))
+			"first, then remove %s", text, remove)
 	}
 	return fmt.Errorf("%s; to move them, stop the engine and copy all of it first (aws s3 sync %s %s%s --exclude "+
-		"spillway-owner), then remove %s", text, was.synced, is.synced, is.server, filepath.Join(stateDir, artifactsFile))
+		"spillway-owner), then remove %s", text, was.synced, is.synced, is.server, remove)
 }
 
 // spot is a location as people read it, as `aws s3 sync` takes it, and which server that is to ask where it is not AWS.

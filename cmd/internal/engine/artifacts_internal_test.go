@@ -65,7 +65,7 @@ func TestFilesAreNotStartedInThePlaceOfAnotherStore(t *testing.T) {
 	if at, err := ArtifactsOf(state); at != location || err != nil {
 		t.Errorf("they are in %q, %v; want %q", at, err, location)
 	}
-	_, err := openArtifacts(t.Context(), &base{config: &Config{StateDir: state, Artifacts: InFiles}})
+	_, err := openArtifacts(t.Context(), &base{config: &Config{StateDir: state, Artifacts: InFiles}}, nil)
 	if err == nil || !strings.Contains(err.Error(), "leave --artifacts out") || strings.Contains(err.Error(), "aws s3") {
 		t.Errorf("started with files: %v", err)
 	}
@@ -76,7 +76,7 @@ func TestFilesAreNotStartedInThePlaceOfAnotherStore(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(state, artifactsFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := openArtifacts(t.Context(), &base{config: &Config{StateDir: state}})
+		_, err := openArtifacts(t.Context(), &base{config: &Config{StateDir: state}}, nil)
 		if err == nil || !strings.Contains(err.Error(), "put it back from a copy") {
 			t.Errorf("%q: %v, want that it is not guessed", text, err)
 		}

@@ -42,7 +42,7 @@ type front struct {
 func openFront(ctx context.Context, v *venues) (*front, error) {
 	f := &front{venues: v}
 	var err error
-	if f.outside, err = openOutside(v); err != nil {
+	if f.outside, err = openOutside(ctx, v); err != nil {
 		return nil, err
 	}
 	if err := f.startApps(ctx); err != nil {

@@ -36,21 +36,23 @@ type ListenConfig struct {
 type outside struct {
 	tokens      *access.Tokens
 	hosts       *hosts.Registry
-	secret      *access.JoinSecret  // nil where there is no port
+	secret      *access.JoinSecret  // what hosts show to join; nil where there is no port
+	joining     *access.JoinSecret  // what other servers show; likewise
 	certificate *access.Certificate // likewise
+	strange     *hosts.Strangers    // who wanted to be a server, and is none
 }
 
 // openOutside reads which hosts have joined, and the certificate of the port.
-func openOutside(f *venues) (o outside, err error) {
-	keys := f.servers.own.Keys()
-	if o.tokens, err = access.OpenTokens(f.config.StateDir); err != nil {
-		return o, err
-	}
+func openOutside(ctx context.Context, f *venues) (o outside, err error) {
+	o.tokens, o.strange = access.OpenTokens(f.shared), &hosts.Strangers{}
 	if f.config.Listen.Address != "" {
 		if !f.servers.own.HasNATS() {
 			return o, fmt.Errorf("listen on %s: %w", f.config.Listen.Address, devserver.ErrNoFront)
 		}
-		if o.secret, err = access.OpenJoinSecret(f.config.StateDir); err != nil {
+		if o.secret, err = access.OpenJoinSecret(ctx, f.shared, access.HostsJoin); err != nil {
+			return o, err
+		}
+		if o.joining, err = access.OpenJoinSecret(ctx, f.shared, access.ServersJoin); err != nil {
 			return o, err
 		}
 		if o.certificate, err = openCertificate(f.config); err != nil {
@@ -61,13 +63,10 @@ func openOutside(f *venues) (o outside, err error) {
 	if f.config.NoPool {
 		own = ""
 	}
-	o.hosts, err = hosts.Open(hosts.Options{
-		Dir: f.config.StateDir, Keys: keys, Secret: o.secret, Own: own, Version: f.config.Version,
+	o.hosts = hosts.Open(hosts.Options{
+		Shared: f.shared, Keys: f.servers.own.Keys(), Secret: o.secret, Own: own, Version: f.config.Version,
 		Living: f.leases.Hosts, Admit: f.servers.own.AdmitHost, Now: f.config.Clock, Logger: f.logger,
 	})
-	if err != nil {
-		return o, err
-	}
 	f.servers.own.HostsIn(o.hosts.IsHost)
 	return o, nil
 }
@@ -231,16 +230,23 @@ func (e *Engine) Join(ctx context.Context, bearer string, way web.Way, request j
 }
 
 // JoinToken implements web.Hosts.
-func (e *Engine) JoinToken(_ context.Context, renew bool) (string, error) {
+func (e *Engine) JoinToken(ctx context.Context, server, renew bool) (string, error) {
 	if e.certificate == nil {
 		return "", errNoPort()
 	}
+	secret := e.secret
+	if server {
+		if err := e.config.alone(); err != nil {
+			return "", err
+		}
+		secret = e.joining
+	}
 	if renew {
-		if err := e.secret.Renew(); err != nil {
+		if err := secret.Renew(ctx); err != nil {
 			return "", errors.Join(errors.New("make another token to join with"), err)
 		}
 	}
-	return join.Token{Authority: e.certificate.Digest(), Secret: e.secret.Text()}.String(), nil
+	return join.Token{Authority: e.certificate.Digest(), Secret: secret.Text()}.String(), nil
 }
 
 // DrainHost implements web.Hosts.
@@ -249,4 +255,4 @@ func (e *Engine) DrainHost(ctx context.Context, name string, drained bool) error
 }
 
 // RemoveHost implements web.Hosts.
-func (e *Engine) RemoveHost(_ context.Context, name string) error { return e.hosts.Remove(name) }
+func (e *Engine) RemoveHost(ctx context.Context, name string) error { return e.hosts.Remove(ctx, name) }

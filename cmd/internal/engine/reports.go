@@ -78,7 +78,7 @@ func openReports(ctx context.Context, s *stores) (*reports, error) {
 		return keepStreams(ctx, s.stream, watching.reached, func(missing []string) {
 			s.logger.ErrorContext(ctx, "streams were gone, with all that was in them; they were made anew",
 				"streams", missing)
-			if kept := slices.DeleteFunc(missing, inMemory); len(kept) > 0 {
+			if kept := slices.DeleteFunc(missing, toldAgain); len(kept) > 0 {
 				r.alert(alerting.StreamsLost(kept, s.config.Clock()))
 			}
 		})

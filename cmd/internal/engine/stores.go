@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/activities/ledgerstore"
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/loop"
@@ -24,6 +25,7 @@ type stores struct {
 	*base
 
 	stream   jetstream.JetStream
+	shared   *documents.Documents
 	store    *artifacts
 	temporal client.Client
 	plans    *loop.Plans
@@ -50,7 +52,10 @@ func openStores(ctx context.Context, base *base, database *ledgerstore.Store) (*
 	if s.stream, err = s.connectNATS("spillway"); err != nil {
 		return nil, err
 	}
-	if s.store, err = openArtifacts(ctx, base); err != nil {
+	if err = s.openShared(ctx); err != nil {
+		return nil, err
+	}
+	if s.store, err = openArtifacts(ctx, base, s.shared); err != nil {
 		return nil, err
 	}
 	if err = admitStages(ctx, config, s.store.files); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/alerts"
+	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/activities/logs"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/results"
@@ -34,6 +35,7 @@ var streams = []struct {
 		return logs.EnsureStream(ctx, js, logs.StreamOptions{})
 	}},
 	{[]string{alerts.Stream}, alerts.EnsureStream},
+	{[]string{bucketStream(wire.SharedBucket)}, documents.EnsureBucket},
 	{[]string{wire.ResultStream}, results.EnsureStream},
 	{[]string{wire.EventStream, wire.DeadStream, wire.DoneStream}, nil},
 }
@@ -51,10 +53,11 @@ func streamNames(all bool) (names []string) {
 	return names
 }
 
-// inMemory says of a stream that NATS keeps it in memory: what is in it is told again within seconds, and that it is
-// gone harms nobody.
-func inMemory(name string) bool {
-	return name == bucketStream(wire.HostBucket) || name == bucketStream(wire.ServerBucket)
+// toldAgain says of a stream that what is in it is told again within seconds: that it is gone harms nobody. Hosts do
+// that with their leases, which NATS keeps in memory, and servers with theirs and with what they share.
+func toldAgain(name string) bool {
+	return name == bucketStream(wire.HostBucket) || name == bucketStream(wire.ServerBucket) ||
+		name == bucketStream(wire.SharedBucket)
 }
 
 // ensureStreams makes the streams of streams that are missing, but for those that the trigger keeps.

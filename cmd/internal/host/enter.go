@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/access/safefile"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 )
@@ -189,15 +190,24 @@ const joinWait = 15 * time.Second
 func ask(
 	ctx context.Context, server, secret string, trust *tls.Config, request join.Request,
 ) (answer join.Answer, err error) {
+	if err = post(ctx, server, join.Path, secret, trust, request, &answer); err == nil &&
+		(answer.Token == "" || answer.API == "") {
+		err = noServer(server)
+	}
+	return answer, err
+}
+
+// post sends a request to a server that this machine does not know yet, and decodes the answer.
+func post(ctx context.Context, server, path, secret string, trust *tls.Config, request, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, joinWait)
 	defer cancel()
 	body, err := json.Marshal(request)
 	if err != nil {
-		return answer, err
+		return err
 	}
-	asking, err := http.NewRequestWithContext(ctx, http.MethodPost, server+join.Path, bytes.NewReader(body))
+	asking, err := http.NewRequestWithContext(ctx, http.MethodPost, server+path, bytes.NewReader(body))
 	if err != nil {
-		return answer, err
+		return err
 	}
 	asking.Header.Set("Content-Type", "application/json")
 	asking.Header.Set("Authorization", "Bearer "+secret)
@@ -211,23 +221,47 @@ func ask(
 	}
 	response, err := client.Do(asking)
 	if err != nil {
-		return answer, unreached(server, err)
+		return unreached(server, err)
 	}
 	defer response.Body.Close() //nolint:errcheck // it was only read
 	text, err := io.ReadAll(io.LimitReader(response.Body, MaxAsked))
 	if err != nil {
-		return answer, unreached(server, err)
+		return unreached(server, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return answer, refused(server, response.StatusCode, text)
+		return refused(server, response.StatusCode, text)
 	}
-	if err := json.Unmarshal(text, &answer); err != nil || answer.Token == "" || answer.API == "" {
-		return answer, &RefusedError{
-			Problem: "what answers at " + server + " is no server of spillway, or one of another version",
-			Hint:    "give the URL that `spillway server --listen` prints",
-		}
+	if json.Unmarshal(text, answer) != nil {
+		return noServer(server)
 	}
-	return answer, nil
+	return nil
+}
+
+func noServer(server string) error {
+	return &RefusedError{
+		Problem: "what answers at " + server + " is no server of spillway, or one of another version",
+		Hint:    "give the URL that `spillway server --listen` prints",
+	}
+}
+
+// EnterStack is given the keys of the stack of the server at a URL that CheckServer has returned, and makes them those
+// of the state directory, which has none yet. It asks once; errors are as those of Enter.
+func EnterStack(
+	ctx context.Context, stateDir, server string, token join.Token, request join.ServerRequest,
+) error {
+	at, err := url.Parse(server)
+	if err != nil {
+		return err
+	}
+	var answer join.ServerAnswer
+	trust := token.Trust(at.Hostname())
+	if err := post(ctx, server, join.ServerPath, token.Secret, trust, request, &answer); err != nil {
+		return err
+	}
+	if answer.Secret == "" {
+		return noServer(server)
+	}
+	return access.TakeKeys(stateDir, answer.Secret, answer.Authority)
 }
 
 // unreached tells a connection that was not made, which may be later, from a server that is none of ours.
@@ -276,7 +310,7 @@ func refused(server string, status int, text []byte) error {
 	if json.Unmarshal(text, &said) != nil || said.Error.Message == "" {
 		said.Error.Message = fmt.Sprintf("it answers %d %s", status, http.StatusText(status))
 	}
-	problem := "the server at " + server + " does not let this host in: " + said.Error.Message
+	problem := "the server at " + server + " does not let this machine in: " + said.Error.Message
 	switch {
 	case status == http.StatusConflict:
 		return &RefusedError{Problem: problem, Hint: said.Error.Hint, Later: true}

@@ -18,9 +18,6 @@ type credential struct{ secret, token bool }
 // admit says why a host may not join that has shown that it may; nil where it may. Occupied says that another instance
 // of its name has a lease.
 func admit(request join.Request, o Options, occupied bool, now time.Time) error {
-	if err := join.CheckName(request.Host); err != nil {
-		return web.Invalid("choose another with --name", "%v", err)
-	}
 	if request.Instance == "" || request.Platform == "" {
 		return web.Invalid("send instance and platform", "the host does not say which start of it this is, or for what its "+
 			"program was built")
@@ -73,22 +70,23 @@ const (
 	mostStrangers = 10_000
 )
 
-// strangers count who shows wrong tokens, by address. The zero value has seen none.
-type strangers struct {
+// Strangers count who shows wrong tokens, by address. The zero value has seen none. Its methods may be called
+// concurrently.
+type Strangers struct {
 	mu   sync.Mutex
 	from map[string]*rate.Limiter // guarded by mu
 }
 
-// may says whether an address may show a token.
-func (s *strangers) may(from string, now time.Time) bool {
+// May says whether an address may show a token.
+func (s *Strangers) May(from string, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limiter := s.from[from]
 	return limiter == nil || limiter.TokensAt(now) >= 1
 }
 
-// failed notes that an address has shown a wrong one.
-func (s *strangers) failed(from string, now time.Time) {
+// Failed notes that an address has shown a wrong one.
+func (s *Strangers) Failed(from string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.from == nil {

@@ -1,36 +1,25 @@
 // Package hosts keeps which hosts have joined an engine, what each shows since, and which take no new work.
 //
-// It is one file of the state directory, hosts.json, which no other process writes. A host whose entry is removed is
-// unknown from then on: its token is made of what the entry holds.
+// Each is a document that all servers of a stack share, so that a host which joined at one is known at all. A host
+// whose document is removed is unknown from then on: its token is made of what that holds.
 package hosts
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
-	"github.com/spillway-ml/spillway/activities/access/safefile"
+	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
-
-// fileName is the file below the state directory.
-const fileName = "hosts.json"
 
 // member is a host that has joined, or one that is drained.
 type member struct {
@@ -42,14 +31,15 @@ type member struct {
 	Platform   string        `json:"platform,omitempty"`
 	Capacity   quantity.Size `json:"capacity,omitzero"`
 	Joined     time.Time     `json:"joined,omitzero"`
-	// Seen is when it was seen last, as far as that was worth a write; Registry.seen knows more.
+	// Seen is when it joined last; Registry.seen knows more.
 	Seen    time.Time `json:"seen,omitzero"`
 	Drained bool      `json:"drained,omitempty"`
 }
 
 // Options configures a Registry. All fields are required.
 type Options struct {
-	Dir    string
+	// Shared are the documents of the stack.
+	Shared *documents.Documents
 	Keys   *access.Keys
 	Secret *access.JoinSecret
 	// Own is the name of the engine's own host, which no other may have.
@@ -67,124 +57,86 @@ type Options struct {
 // Registry is who has joined. Its methods may be called concurrently. Use Open.
 type Registry struct {
 	options Options
-	strange strangers
+	strange Strangers
+	members *documents.Set[member] // by name
 
-	changing sync.Mutex // held while an entry is changed, which asks NATS and writes the file
+	letting sync.Mutex // held while a host is let into NATS or out
 
 	mu      sync.Mutex
-	members map[string]member    // by name; guarded by mu
-	release map[string]func()    // of those that were let into NATS; guarded by mu
-	seen    map[string]time.Time // when each had a lease last; guarded by mu
+	release map[string]func()        // of those that were let into NATS; guarded by mu
+	seen    map[string]time.Time     // when each had a lease last; guarded by mu
+	room    map[string]quantity.Size // what each had then; guarded by mu
 }
 
-// Open reads who has joined, and lets them in.
-func Open(options Options) (*Registry, error) {
+// Open returns who has joined, and lets them in, whichever server they join.
+func Open(options Options) *Registry {
 	r := &Registry{
-		options: options, members: map[string]member{}, release: map[string]func(){}, seen: map[string]time.Time{},
+		options: options, release: map[string]func(){}, seen: map[string]time.Time{}, room: map[string]quantity.Size{},
 	}
-	path := filepath.Join(options.Dir, fileName)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
-	var kept struct {
-		Hosts []member `json:"hosts"`
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &kept)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read which hosts have joined: %s: %w; put it back from a copy, or remove it: every host has "+
-			"to join again then", path, err)
-	}
-	for _, m := range kept.Hosts {
-		if join.CheckName(m.Name) != nil {
-			continue // nobody has such a name
-		}
-		r.members[m.Name] = m
-		if err := r.letIn(m); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
+	r.members = documents.Of(options.Shared, kind, r.changed)
+	return r
 }
 
-// letIn lets a member into NATS, unless it is in.
-func (r *Registry) letIn(m member) error {
-	if m.Membership == "" || r.release[m.Name] != nil {
+// kind is that of the documents of hosts.
+const kind = "host"
+
+// changed takes in that a host has joined, was drained or removed, at this server or another.
+func (r *Registry) changed(name string, before, now *member) {
+	if before != nil && before.Membership != "" && (now == nil || now.Membership != before.Membership) {
+		r.letOut(name) // who came with the token of before goes
+	}
+	if now == nil {
+		r.mu.Lock()
+		delete(r.seen, name)
+		delete(r.room, name)
+		r.mu.Unlock()
+		return
+	}
+	if now.Membership == "" || join.CheckName(name) != nil { // nobody has such a name
+		return
+	}
+	if err := r.letIn(name); err != nil {
+		r.options.Logger.Error("a host that has joined is not let into NATS here", "host", name, "error", err)
+	}
+}
+
+// letIn lets a host into NATS, unless it is in.
+func (r *Registry) letIn(name string) error {
+	r.letting.Lock()
+	defer r.letting.Unlock()
+	r.mu.Lock()
+	in := r.release[name] != nil
+	r.mu.Unlock()
+	if in {
 		return nil
 	}
-	release, err := r.options.Admit(m.Name)
+	release, err := r.options.Admit(name)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.release[m.Name] = release
+	r.release[name] = release
 	return nil
 }
 
-// write keeps what is known. The caller holds changing.
-func (r *Registry) write() error {
+// letOut disconnects a host from NATS.
+func (r *Registry) letOut(name string) {
+	r.letting.Lock()
+	defer r.letting.Unlock()
 	r.mu.Lock()
-	kept := struct {
-		Hosts []member `json:"hosts"`
-	}{}
-	for name, m := range r.members {
-		if seen := r.seen[name]; seen.After(m.Seen) {
-			m.Seen = seen
-		}
-		kept.Hosts = append(kept.Hosts, m)
-	}
+	release := r.release[name]
+	delete(r.release, name)
 	r.mu.Unlock()
-	slices.SortFunc(kept.Hosts, func(a, b member) int { return strings.Compare(a.Name, b.Name) })
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetIndent("", "  ")
-	err := encoder.Encode(kept)
-	if err == nil {
-		err = safefile.WriteFile(filepath.Join(r.options.Dir, fileName), text.Bytes(), 0o600, false)
+	if release != nil {
+		release()
 	}
-	if err != nil {
-		return fmt.Errorf("note which hosts have joined: %w", err)
-	}
-	return nil
-}
-
-// set changes an entry and keeps it; nil removes it. What cannot be kept is not changed.
-func (r *Registry) set(name string, to *member) error {
-	r.mu.Lock()
-	before, known := r.members[name]
-	if to == nil {
-		delete(r.members, name)
-	} else {
-		r.members[name] = *to
-	}
-	r.mu.Unlock()
-	err := r.write()
-	if err == nil {
-		return nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.members, name)
-	if known {
-		r.members[name] = before
-	}
-	return err
-}
-
-func (r *Registry) get(name string) (m member, known bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m, known = r.members[name]
-	return m, known
 }
 
 // Of says of which host that has joined a token is.
 func (r *Registry) Of(token string) (host string, known bool) {
 	host = access.HostOf(token)
-	m, _ := r.get(host)
+	m, _ := r.members.Get(host)
 	return host, host != "" && r.options.Keys.IsHostToken(host, m.Membership, token)
 }
 
@@ -201,70 +153,81 @@ func (r *Registry) Mark(living []predictor.Host) []predictor.Host {
 	defer r.mu.Unlock()
 	now := r.options.Now()
 	for i, host := range living {
-		living[i].Drained = host.Drained || r.members[host.ID].Drained // by its own word, or ours
+		m, _ := r.members.Get(host.ID)
+		living[i].Drained = host.Drained || m.Drained // by its own word, or ours
 		r.seen[host.ID] = now
-		if m, known := r.members[host.ID]; known && host.Capacity != (quantity.Size{}) {
-			m.Capacity = host.Capacity
-			r.members[host.ID] = m
+		if host.Capacity != (quantity.Size{}) {
+			r.room[host.ID] = host.Capacity
 		}
 	}
 	return living
 }
 
+// asSeen is an entry with what was seen of its host since. The caller holds mu.
+func (r *Registry) asSeen(m member) member {
+	if seen := r.seen[m.Name]; seen.After(m.Seen) {
+		m.Seen = seen
+	}
+	if room, known := r.room[m.Name]; known {
+		m.Capacity = room
+	}
+	return m
+}
+
 // Join lets a host in, or in again, which shows the join secret or its own token and comes from an address. The error
 // is a *web.Error for who asks.
 func (r *Registry) Join(ctx context.Context, bearer, from string, request join.Request) (token string, err error) {
-	shown := credential{secret: r.options.Secret.Is(bearer)}
-	if !r.strange.may(from, r.options.Now()) {
+	shown := credential{secret: r.options.Secret != nil && r.options.Secret.Is(bearer)}
+	if !r.strange.May(from, r.options.Now()) {
 		return "", tooMany()
 	}
 	if !shown.secret {
 		host, known := r.Of(bearer)
 		if shown.token = known && host == request.Host; !shown.token {
-			r.strange.failed(from, r.options.Now())
+			r.strange.Failed(from, r.options.Now())
 			r.options.Logger.WarnContext(ctx, "somebody who showed no token to join with wanted to", "from", from)
 			return "", stranger()
 		}
+	}
+	if err := join.CheckName(request.Host); err != nil { // it names the document
+		return "", web.Invalid("choose another with --name", "%v", err)
 	}
 	living, err := r.options.Living(ctx)
 	if err != nil {
 		return "", err
 	}
-	r.changing.Lock()
-	defer r.changing.Unlock()
-	before, known := r.get(request.Host)
-	if shown.token && !r.IsHost(request.Host, bearer) { // it was removed meanwhile
-		return "", stranger()
-	}
 	alive := slices.ContainsFunc(living, func(h predictor.Host) bool { return h.ID == request.Host })
-	now := r.options.Now()
-	itself := known && before.Instance == request.Instance
-	if err := admit(request, r.options, alive && !itself, now); err != nil {
+	now, membership := r.options.Now(), rand.Text()
+	err = r.members.Change(ctx, request.Host, func(next member, known bool) (member, error) {
+		if shown.token && !r.options.Keys.IsHostToken(request.Host, next.Membership, bearer) { // it was removed meanwhile
+			return next, stranger()
+		}
+		itself := known && next.Instance == request.Instance
+		if err := admit(request, r.options, alive && !itself, now); err != nil {
+			return next, err
+		}
+		next.Name, next.Instance, next.Version, next.Platform = request.Host, request.Instance, request.Version,
+			request.Platform
+		next.Capacity, next.Seen = request.Capacity, now
+		if !shown.token {
+			next.Membership, next.Joined = membership, now
+		}
+		membership = next.Membership
+		return next, nil
+	})
+	if err == nil {
+		err = r.letIn(request.Host)
+	}
+	if err != nil {
 		r.options.Logger.WarnContext(ctx, "a host may not join", "host", request.Host, "from", from, "error", err)
 		return "", err
 	}
-	next := before
-	next.Name, next.Instance, next.Version, next.Platform = request.Host, request.Instance, request.Version,
-		request.Platform
-	next.Capacity, next.Seen = request.Capacity, now
-	if !shown.token {
-		next.Membership, next.Joined = rand.Text(), now
-	}
-	if err := r.letIn(next); err != nil {
-		return "", err
-	}
-	if err := r.set(request.Host, &next); err != nil {
-		return "", err
-	}
-	if next.Membership != before.Membership && before.Membership != "" { // who came with the token of before goes
-		r.letOut(request.Host)
-		if err := r.letIn(next); err != nil {
-			return "", err
-		}
-	}
+	r.mu.Lock()
+	delete(r.room, request.Host) // it tells anew what it has
+	r.mu.Unlock()
 	r.options.Logger.InfoContext(ctx, "a host has joined", "host", request.Host, "from", from, "version", request.Version,
 		"platform", request.Platform, "anew", !shown.token)
-	return r.options.Keys.HostToken(request.Host, next.Membership), nil
+	return r.options.Keys.HostToken(request.Host, membership), nil
 }
 
 // Drain has a host take no new work, or take some again.
@@ -273,49 +236,35 @@ func (r *Registry) Drain(ctx context.Context, name string, drained bool) error {
 	if err != nil {
 		return err
 	}
-	r.changing.Lock()
-	defer r.changing.Unlock()
-	m, known := r.get(name)
-	if !known && !slices.ContainsFunc(living, func(h predictor.Host) bool { return h.ID == name }) {
-		return unknown(name)
-	}
-	m.Name, m.Drained = name, drained
-	if m.Membership == "" && !drained { // of a host that has not joined that was all
-		return r.set(name, nil)
-	}
-	return r.set(name, &m)
+	lives := slices.ContainsFunc(living, func(h predictor.Host) bool { return h.ID == name })
+	return r.members.Change(ctx, name, func(m member, known bool) (member, error) {
+		if !known && !lives {
+			return m, unknown(name)
+		}
+		m.Name, m.Drained = name, drained
+		if m.Membership == "" && !drained { // of a host that has not joined that was all
+			return m, documents.Remove
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if room, known := r.room[name]; known {
+			m.Capacity = room
+		}
+		return m, nil
+	})
 }
 
 // Remove forgets a host: its token does not count any more, and it is disconnected from NATS.
-func (r *Registry) Remove(name string) error {
-	r.changing.Lock()
-	defer r.changing.Unlock()
-	m, known := r.get(name)
-	switch {
-	case name == r.options.Own:
+func (r *Registry) Remove(ctx context.Context, name string) error {
+	if name == r.options.Own {
 		return web.Conflict("`spillway hosts drain` has it take no new work", "host %s is the engine's own", name)
-	case !known || m.Membership == "":
-		return unknown(name)
 	}
-	if err := r.set(name, nil); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	delete(r.seen, name)
-	r.mu.Unlock()
-	r.letOut(name)
-	return nil
-}
-
-// letOut disconnects a host from NATS.
-func (r *Registry) letOut(name string) {
-	r.mu.Lock()
-	release := r.release[name]
-	delete(r.release, name)
-	r.mu.Unlock()
-	if release != nil {
-		release()
-	}
+	return r.members.Change(ctx, name, func(m member, known bool) (member, error) {
+		if !known || m.Membership == "" {
+			return m, unknown(name)
+		}
+		return m, documents.Remove
+	})
 }
 
 // List returns all hosts: those that have joined and those that have a lease now.
@@ -328,14 +277,15 @@ func (r *Registry) List(ctx context.Context, plan predictor.Plan) ([]web.Host, e
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found := map[string]web.Host{}
-	for name, m := range r.members {
-		seen, state := m.Seen, web.HostJoined
-		if r.seen[name].After(seen) {
-			seen, state = r.seen[name], web.HostLost
+	for name, m := range r.members.All() {
+		state := web.HostJoined
+		if r.seen[name].After(m.Seen) {
+			state = web.HostLost
 		}
+		m = r.asSeen(m)
 		found[name] = web.Host{
 			Name: name, State: state, Version: m.Version, Platform: m.Platform, Capacity: m.Capacity, Joined: m.Joined,
-			Seen: seen, Drained: m.Drained,
+			Seen: m.Seen, Drained: m.Drained,
 		}
 	}
 	for _, host := range living {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/cmd/internal/hosts"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
@@ -24,6 +25,7 @@ import (
 type stand struct {
 	t      *testing.T
 	dir    string
+	shared *documents.Documents
 	keys   *access.Keys
 	secret *access.JoinSecret
 	now    time.Time
@@ -43,11 +45,12 @@ func newStand(t *testing.T) *stand {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := access.OpenJoinSecret(dir)
+	shared := documents.Local()
+	secret, err := access.OpenJoinSecret(t.Context(), shared, access.HostsJoin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stand{t: t, dir: dir, keys: keys, secret: secret, now: time.Unix(1e9, 0)}
+	s := &stand{t: t, shared: shared, dir: dir, keys: keys, secret: secret, now: time.Unix(1e9, 0)}
 	s.restart()
 	return s
 }
@@ -56,8 +59,8 @@ func newStand(t *testing.T) *stand {
 func (s *stand) restart() {
 	s.t.Helper()
 	s.inside, s.left = map[string]bool{}, map[string]int{}
-	registry, err := hosts.Open(hosts.Options{
-		Dir: s.dir, Keys: s.keys, Secret: s.secret, Own: "server", Version: "v0.5.0",
+	s.Registry = hosts.Open(hosts.Options{
+		Shared: s.shared, Keys: s.keys, Secret: s.secret, Own: "server", Version: "v0.5.0",
 		Living: func(context.Context) ([]predictor.Host, error) { return slices.Clone(s.living), nil },
 		Admit: func(host string) (func(), error) {
 			s.inside[host] = true
@@ -65,10 +68,6 @@ func (s *stand) restart() {
 		},
 		Now: func() time.Time { return s.now }, Logger: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.Registry = registry
 }
 
 func (s *stand) request(host, instance string) join.Request {
@@ -116,7 +115,7 @@ func TestATokenOfAHostCountsUntilItIsRemoved(t *testing.T) {
 	if again := s.must(token, s.request("gpu-1", "b")); again != token {
 		t.Error("a host that joins again with its own token has another one")
 	}
-	if err := s.secret.Renew(); err != nil {
+	if err := s.secret.Renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if again := s.must(token, s.request("gpu-1", "c")); again != token {
@@ -129,7 +128,7 @@ func TestATokenOfAHostCountsUntilItIsRemoved(t *testing.T) {
 	if anew == token || s.is(token, "gpu-1") || !s.is(anew, "gpu-1") {
 		t.Error("a host that joins anew does not leave its former token behind")
 	}
-	if err := s.Remove("gpu-1"); err != nil {
+	if err := s.Remove(t.Context(), "gpu-1"); err != nil {
 		t.Fatal(err)
 	}
 	if s.is(anew, "gpu-1") || s.inside["gpu-1"] {
@@ -139,14 +138,11 @@ func TestATokenOfAHostCountsUntilItIsRemoved(t *testing.T) {
 	if s.is(anew, "gpu-1") || s.inside["gpu-1"] {
 		t.Error("a host that was removed is let in after a start of the engine")
 	}
-	if err := s.Remove("gpu-1"); statusOf(err) != http.StatusNotFound {
+	if err := s.Remove(t.Context(), "gpu-1"); statusOf(err) != http.StatusNotFound {
 		t.Errorf("it is removed twice: %v", err)
 	}
 	if last := s.must(s.secret.Text(), s.request("gpu-1", "e")); last == anew {
 		t.Error("a host that was removed has its token again")
-	}
-	if info, err := os.Stat(filepath.Join(s.dir, "hosts.json")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("hosts.json: mode %v, error %v", info.Mode(), err)
 	}
 }
 
@@ -289,8 +285,56 @@ func TestADamagedListOfHostsIsTold(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := hosts.Open(hosts.Options{Dir: s.dir})
+	err := hosts.TakeIn(t.Context(), s.dir, s.shared)
 	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "has to join again") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhoHasJoinedAnEngineOfBeforeIsTakenInOnce(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	const membership = "ABCDEF"
+	path := filepath.Join(s.dir, "hosts.json")
+	text := `{"hosts":[{"name":"gpu-1","membership":"` + membership + `","instance":"a","drained":true},{"name":"own",` +
+		`"drained":true}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := hosts.TakeIn(t.Context(), s.dir, s.shared); err != nil {
+		t.Fatal(err)
+	}
+	token := s.keys.HostToken("gpu-1", membership)
+	living := s.Mark([]predictor.Host{{ID: "gpu-1"}, {ID: "own"}})
+	if !s.is(token, "gpu-1") || !s.inside["gpu-1"] || !living[0].Drained || !living[1].Drained {
+		t.Errorf("its token does not count, or it is not as it was: %v, %v", s.inside, living)
+	}
+	if err := s.Remove(t.Context(), "gpu-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := hosts.TakeIn(t.Context(), s.dir, s.shared); err != nil || s.is(token, "gpu-1") || s.inside["gpu-1"] {
+		t.Errorf("a host that was removed is back: %v, error %v", s.inside, err)
+	}
+}
+
+// TestAHostIsKnownAtEveryServer has two servers that share documents.
+func TestAHostIsKnownAtEveryServer(t *testing.T) {
+	t.Parallel()
+	a := newStand(t)
+	b := &stand{t: t, dir: a.dir, shared: a.shared, keys: a.keys, secret: a.secret, now: a.now}
+	b.restart()
+	token := a.must(a.secret.Text(), a.request("gpu-1", "a"))
+	if !b.is(token, "gpu-1") || !b.inside["gpu-1"] {
+		t.Error("a host that has joined at one is not known at the other")
+	}
+	anew := b.must(b.secret.Text(), b.request("gpu-1", "b"))
+	if a.is(token, "gpu-1") || a.left["gpu-1"] != 1 || !a.inside["gpu-1"] || !a.is(anew, "gpu-1") {
+		t.Errorf("who came with the token of before is not sent away at the other: %v", a.left)
+	}
+	if err := a.Drain(t.Context(), "gpu-1", true); err != nil || !b.Mark([]predictor.Host{{ID: "gpu-1"}})[0].Drained {
+		t.Errorf("it is not drained at the other, error %v", err)
+	}
+	if err := b.Remove(t.Context(), "gpu-1"); err != nil || a.is(anew, "gpu-1") || a.inside["gpu-1"] {
+		t.Errorf("it was removed at one and counts at the other, error %v", err)
 	}
 }

@@ -19,8 +19,12 @@ type Hosts interface {
 	// it is, StatusUnauthorized for another token, StatusTooManyRequests after several of those, StatusNotFound where the
 	// engine has no port for other machines.
 	Join(ctx context.Context, bearer string, way Way, request join.Request) (join.Answer, error)
-	// JoinToken is what a host joins with: another one from now on where renew is set. StatusNotFound as for Join.
-	JoinToken(ctx context.Context, renew bool) (string, error)
+	// JoinServer gives the keys of the stack to another server of it that shows the token for that. Errors are as those of
+	// Join, and StatusNotFound as well where there can be no other.
+	JoinServer(ctx context.Context, bearer string, way Way, request join.ServerRequest) (join.ServerAnswer, error)
+	// JoinToken is what a host, or another server, joins with: another one from now on where renew is set. StatusNotFound
+	// as for Join and JoinServer.
+	JoinToken(ctx context.Context, server, renew bool) (string, error)
 	// DrainHost has a host take no new work, or take some again; StatusNotFound when there is none.
 	DrainHost(ctx context.Context, host string, drained bool) error
 	// RemoveHost forgets a host that has joined; StatusNotFound when none has, StatusConflict for the engine's own.
@@ -80,6 +84,8 @@ type JoinToken struct {
 type joinTokenBody struct {
 	// Renew makes another one; the one before counts no more.
 	Renew bool `json:"renew,omitempty"`
+	// Server asks for what another server of the stack joins with.
+	Server bool `json:"server,omitempty"`
 }
 
 // joinLimit bounds what a host sends that joins.
@@ -101,11 +107,26 @@ func (s *Server) joinHost(r *http.Request) (join.Answer, error) {
 		return join.Answer{}, err
 	}
 	shown, _ := access.Bearer(r.Header.Get("Authorization"))
+	return s.engine.Join(r.Context(), shown, wayOf(r), request)
+}
+
+// joinServer answers POST join.ServerPath.
+func (s *Server) joinServer(r *http.Request) (join.ServerAnswer, error) {
+	var request join.ServerRequest
+	if err := decodeBody(r, &request); err != nil {
+		return join.ServerAnswer{}, err
+	}
+	shown, _ := access.Bearer(r.Header.Get("Authorization"))
+	return s.engine.JoinServer(r.Context(), shown, wayOf(r), request)
+}
+
+// wayOf is how a request has come.
+func wayOf(r *http.Request) Way {
 	from, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		from = r.RemoteAddr
 	}
-	return s.engine.Join(r.Context(), shown, Way{From: from, Reached: r.Host, Secure: r.TLS != nil}, request)
+	return Way{From: from, Reached: r.Host, Secure: r.TLS != nil}
 }
 
 // joinToken answers POST /api/v1/hosts/token.
@@ -114,7 +135,7 @@ func (s *Server) joinToken(r *http.Request) (JoinToken, error) {
 	if err := decodeBody(r, &body); err != nil {
 		return JoinToken{}, err
 	}
-	token, err := s.engine.JoinToken(r.Context(), body.Renew)
+	token, err := s.engine.JoinToken(r.Context(), body.Server, body.Renew)
 	return JoinToken{token}, err
 }
 

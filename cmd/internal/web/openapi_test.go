@@ -68,6 +68,12 @@ func served(t *testing.T) (*web.Server, *webtest.Engine, described, string) {
 			}
 			return join.Answer{Host: request.Host}, nil
 		},
+		OnJoinServer: func(bearer string, _ web.Way, _ join.ServerRequest) (join.ServerAnswer, error) {
+			if bearer != accesstest.Keys().Token() {
+				return join.ServerAnswer{}, &web.Error{Status: http.StatusUnauthorized, Message: "the token is another one"}
+			}
+			return join.ServerAnswer{Secret: "a"}, nil
+		},
 	})
 	store, err := artifact.Open(t.TempDir())
 	if err != nil {

@@ -265,10 +265,16 @@ func (s *Server) hostRoutes() []route {
 		"Lets a host join, which shows as bearer what it joins with or its own token.", s.joinHost).taking(request).
 		refusing(http.StatusUnauthorized, notFound, conflict, http.StatusTooManyRequests)
 	joining.needs, joining.maxBody, joining.bearer, joining.silent = access.Anyone, joinLimit, true, true
+	entering := asking(s, "POST", "/api/v1/servers/join",
+		"Gives the keys of the stack to another server, which shows as bearer what servers join with.", s.joinServer).
+		taking(join.ServerRequest{Server: "server-2", Version: "v0.1.0"}).
+		refusing(http.StatusUnauthorized, notFound, conflict, http.StatusTooManyRequests)
+	entering.needs, entering.maxBody, entering.bearer, entering.silent = access.Anyone, joinLimit, true, true
 	return []route{
+		entering,
 		asking(s, "GET", "/api/v1/hosts", "Lists the hosts that have joined or have a lease.", s.hosts),
 		joining,
-		asking(s, "POST", "/api/v1/hosts/token", "Returns what a host joins with, or another one from now on.", s.joinToken).
+		asking(s, "POST", "/api/v1/hosts/token", "Returns what a host or server joins with, or another one from now on.", s.joinToken).
 			taking(joinTokenBody{Renew: true}).refusing(notFound),
 		asking(s, "POST", "/api/v1/hosts/{host}/drain", "Has a host take no new work; what runs there goes on.",
 			s.drainHost(true)).taking(nothing{}).refusing(notFound),

@@ -51,7 +51,7 @@ func (s *Server) makeToken(r *http.Request) (MadeToken, error) {
 	if err := decodeBody(r, &wanted); err != nil {
 		return MadeToken{}, err
 	}
-	token, err := s.issued.Make(wanted.Name, wanted.Role, wanted.Team, time.Now())
+	token, err := s.issued.Make(r.Context(), wanted.Name, wanted.Role, wanted.Team, time.Now())
 	switch {
 	case errors.Is(err, access.ErrRole), errors.Is(err, access.ErrTokenName), errors.Is(err, access.ErrTeamName):
 		return MadeToken{}, Invalid("", "%v", err)
@@ -63,7 +63,7 @@ func (s *Server) makeToken(r *http.Request) (MadeToken, error) {
 
 // revokeToken answers DELETE /api/v1/tokens/{name}.
 func (s *Server) revokeToken(r *http.Request) (nothing, error) {
-	err := s.issued.Revoke(r.PathValue("name"))
+	err := s.issued.Revoke(r.Context(), r.PathValue("name"))
 	if errors.Is(err, access.ErrNoToken) {
 		err = NotFound("`spillway token list` lists them", "%v", err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
@@ -107,10 +108,7 @@ func StartStack(t *testing.T, state string, apps ...web.App) *Stack {
 	if stack.Keys, err = access.Open(state); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := access.OpenTokens(state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := access.OpenTokens(documents.Local())
 	stack.lock = LockState(t, state)
 	stack.Server = httptest.NewUnstartedServer(web.New(web.Options{
 		Engine: stack, Keys: stack.Keys, Tokens: tokens, Artifacts: store,

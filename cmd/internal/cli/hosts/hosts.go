@@ -57,7 +57,7 @@ func list(ctx context.Context, t *tool.Tool, asJSON bool) error {
 }
 
 func tokenCommand(t *tool.Tool) *cobra.Command {
-	var renew bool
+	var renew, server bool
 	command := &cobra.Command{
 		Use:   "token [FLAGS]",
 		Short: "Print what another machine joins with",
@@ -69,14 +69,20 @@ input: keep it as you keep passwords, in a file that only its owner reads.
 With --new another secret is made, and the one before lets nobody join any more. Machines that have
 joined go on: each has a token of its own, which counts until "spillway hosts remove".
 
-The exit code is 0, 1 when no stack runs, and 2 when it listens for no other machine (--listen).`,
+With --server it is what "spillway server --join" takes on a machine that is to be one more server
+of this stack, which is given the keys of all that the stack knows. Whoever has it has everything:
+carry it over, start the other server, and make another one with --new.
+
+The exit code is 0, 1 when no stack runs, and 2 when it listens for no other machine (--listen) or
+can have no other server.`,
 		Example: `  spillway hosts token > token
-  spillway hosts token --new > token`,
+  spillway hosts token --new > token
+  spillway hosts token --server > server-token`,
 		Args:              flag.Positional(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return session.With(cmd.Context(), t, func(s *session.Session) error {
-				token, err := s.Client.JoinToken(cmd.Context(), renew)
+				token, err := s.Client.JoinToken(cmd.Context(), server, renew)
 				if err != nil {
 					return err
 				}
@@ -85,6 +91,7 @@ The exit code is 0, 1 when no stack runs, and 2 when it listens for no other mac
 			})
 		},
 	}
+	command.Flags().BoolVar(&server, "server", false, "print what another server of the stack joins with")
 	command.Flags().BoolVar(&renew, "new", false, "make another one, and have the one before count no more")
 	return command
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func serverCommand(t *tool.Tool) *cobra.Command {
-	flags := &flag.Stack{NoPool: true}
+	flags, entering := &flag.Stack{NoPool: true}, &serverEntry{}
 	command := &cobra.Command{
 		Use:   "server [FLAGS]",
 		Short: "Start the stack without a pool: other machines join it and run the stages",
@@ -26,14 +26,23 @@ of the stack's own authority, made at the first start and renewed by itself, whi
 the token that they join with; or the one that --tls-certificate names. Everything else listens on
 the loopback interface only.
 
+With Temporal, NATS, artifacts and ledger of one's own, a stack may have several servers: each is
+started with the same configuration. With --join another one is given the keys of the stack, once,
+over TLS, and keeps them in its state directory; "spillway hosts token --server" prints what it
+shows for that. A --join in a configuration file is for agents.
+
 The exit code is 0 after Ctrl-C, 1 when the stack does not start or ends by itself, and 2 when a
 flag, a variable or an app is wrong.`,
 		Example: `  spillway server --listen 0.0.0.0:7475 --advertise train.example.com
   spillway hosts token
-  spillway server --listen :7475 --tls-certificate tls.crt --tls-key tls.key`,
+  spillway server --listen :7475 --tls-certificate tls.crt --tls-key tls.key
+  spillway server --config spillway.yaml --join https://10.0.0.7:7475 --token-file server-token`,
 		Args: flag.Positional(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refusePool(cmd.Flags()); err != nil {
+				return err
+			}
+			if err := entering.enter(cmd.Context(), t); err != nil {
 				return err
 			}
 			return serve(cmd.Context(), t, flags)
@@ -42,6 +51,7 @@ flag, a variable or an app is wrong.`,
 	command.Flags().StringArrayVar(&flags.Apps, "app", nil,
 		"`DIR` of a Go main package, or a binary, to serve; may be given several times")
 	flags.Add(command.Flags())
+	entering.add(command.Flags())
 	for _, name := range ofPool {
 		_ = command.Flags().MarkHidden(name) // each is there
 	}

@@ -16,10 +16,11 @@ func (c *Client) Hosts(ctx context.Context) ([]web.Host, error) {
 	return answer.Hosts, c.call(ctx, http.MethodGet, "/api/v1/hosts", nil, &answer)
 }
 
-// JoinToken returns what a host joins with; renewed, another one from now on.
-func (c *Client) JoinToken(ctx context.Context, renew bool) (string, error) {
+// JoinToken returns what a host joins with, or another server; renewed, another one from now on.
+func (c *Client) JoinToken(ctx context.Context, server, renew bool) (string, error) {
 	var answer web.JoinToken
-	err := c.call(ctx, http.MethodPost, "/api/v1/hosts/token", map[string]bool{"renew": renew}, &answer)
+	body := map[string]bool{"server": server, "renew": renew}
+	err := c.call(ctx, http.MethodPost, "/api/v1/hosts/token", body, &answer)
 	return answer.Token, err
 }
 

@@ -13,8 +13,12 @@ type Listed struct {
 	Hosts []web.Host
 	// Token is what a host joins with, Renewed what it is after it was made anew.
 	Token, Renewed string
+	// ServerToken is what another server joins with.
+	ServerToken string
 	// OnJoin answers who joins.
 	OnJoin func(bearer string, way web.Way, request join.Request) (join.Answer, error)
+	// OnJoinServer answers who is to be another server.
+	OnJoinServer func(bearer string, way web.Way, request join.ServerRequest) (join.ServerAnswer, error)
 }
 
 // SetListed sets the hosts that Hosts tells, and what lets others join.
@@ -42,10 +46,26 @@ func (e *Engine) Join(_ context.Context, bearer string, way web.Way, request joi
 	return answer(bearer, way, request)
 }
 
-// JoinToken returns Token; renewing makes it Renewed.
-func (e *Engine) JoinToken(_ context.Context, renew bool) (string, error) {
+// JoinServer answers with OnJoinServer; no server can join where that is nil.
+func (e *Engine) JoinServer(
+	_ context.Context, bearer string, way web.Way, request join.ServerRequest,
+) (join.ServerAnswer, error) {
+	e.mutex.Lock()
+	answer := e.listed.OnJoinServer
+	e.mutex.Unlock()
+	if answer == nil {
+		return join.ServerAnswer{}, web.NotFound("", "this engine has no port for other machines")
+	}
+	return answer(bearer, way, request)
+}
+
+// JoinToken returns Token, or ServerToken; renewing makes Token Renewed.
+func (e *Engine) JoinToken(_ context.Context, server, renew bool) (string, error) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
+	if server {
+		return e.listed.ServerToken, e.failure
+	}
 	if renew {
 		e.listed.Token = e.listed.Renewed
 	}

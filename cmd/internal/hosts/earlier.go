@@ -1,0 +1,52 @@
+package hosts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/documents"
+)
+
+// fileName is the file below the state directory in which engines of 2026-11-27 and before kept who has joined.
+const fileName = "hosts.json"
+
+// TakeIn takes in who has joined an engine of before on the state directory dir. What the documents have already stays.
+// The file is renamed, so that who is removed later is not taken in again.
+func TakeIn(ctx context.Context, dir string, shared *documents.Documents) error {
+	path := filepath.Join(dir, fileName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var kept struct {
+		Hosts []member `json:"hosts"`
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &kept)
+	}
+	if err != nil {
+		return fmt.Errorf("read which hosts have joined: %s: %w; put it back from a copy, or remove it: every host has "+
+			"to join again then", path, err)
+	}
+	members := documents.Of[member](shared, kind, nil)
+	for _, one := range kept.Hosts {
+		if err := members.Change(ctx, one.Name, func(there member, known bool) (member, error) {
+			if known {
+				return there, nil
+			}
+			return one, nil
+		}); err != nil {
+			return fmt.Errorf("take in which hosts have joined: %w", err)
+		}
+	}
+	if err := os.Rename(path, path+access.TakenIn); err != nil {
+		return fmt.Errorf("take in which hosts have joined: %w", err)
+	}
+	return nil
+}
