@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -46,6 +48,9 @@ type Store struct {
 	dir string
 	// progress is told about once a second how long a phase has taken; nil ignores it.
 	progress func(Phase, time.Duration)
+	// fetch brings a build that is not here; nil brings none.
+	fetch    func(ctx context.Context, app, digest string) error
+	fetching singleflight.Group
 }
 
 // NewStore returns the store of the state directory stateDir, which is made when the first build is stored. While Build
@@ -193,9 +198,19 @@ func isStored(path string) bool {
 // ErrUnknownBuild says that a build is not stored on this host.
 var ErrUnknownBuild = errors.New("this build is not stored on this host")
 
-// Path returns the executable file of the build of app with this digest. It wraps ErrUnknownBuild when there is none.
-// It makes Store an activities.Builds.
-func (s *Store) Path(_ context.Context, app, digest string) (string, error) {
+// Path returns the executable file of the build of app with this digest, which is fetched where a Catalogue has it. It
+// wraps ErrUnknownBuild when there is none. It makes Store an activities.Builds.
+func (s *Store) Path(ctx context.Context, app, digest string) (string, error) {
+	path, err := s.path(app, digest)
+	if err == nil {
+		return path, nil
+	}
+	switch brought := s.bring(ctx, app, digest); {
+	case errors.Is(brought, ErrUnknownBuild):
+		return "", err
+	case brought != nil:
+		return "", brought
+	}
 	return s.path(app, digest)
 }
 

@@ -38,6 +38,21 @@ const chainSuffix = ".json"
 
 // Put stores a chain, whole or not at all, as the newest of its name; fresh says that it was not there before.
 func (s *Chains) Put(c chain.Chain) (path string, fresh bool, err error) {
+	return s.write(c)
+}
+
+// put stores a chain as one that was used last at a time.
+func (s *Chains) put(c chain.Chain, used time.Time) error {
+	path, known := s.path(c.Name(), c.Digest())
+	if _, err := os.Stat(path); !known || err != nil {
+		if path, _, err = s.write(c); err != nil {
+			return err
+		}
+	}
+	return os.Chtimes(path, time.Time{}, used)
+}
+
+func (s *Chains) write(c chain.Chain) (path string, fresh bool, err error) {
 	text, err := json.Marshal(c)
 	if err != nil {
 		return "", false, fmt.Errorf("store chain %s: %w", c.Name(), err)

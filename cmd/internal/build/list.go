@@ -2,6 +2,7 @@ package build
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -40,7 +41,7 @@ func (s *Store) List() ([]App, error) {
 		if !found {
 			continue
 		}
-		if app, err := s.Get(name, digest); err == nil {
+		if app, err := s.get(name, digest); err == nil {
 			apps = append(apps, app)
 		}
 	}
@@ -50,9 +51,17 @@ func (s *Store) List() ([]App, error) {
 	return apps, nil
 }
 
-// Get returns the build of the app called name with this digest. It wraps ErrUnknownBuild when there is none that is
-// whole.
-func (s *Store) Get(name, digest string) (App, error) {
+// Get returns the build of the app called name with this digest, which is fetched where a Catalogue has it. It wraps
+// ErrUnknownBuild when there is none that is whole.
+func (s *Store) Get(ctx context.Context, name, digest string) (App, error) {
+	if _, err := s.Path(ctx, name, digest); err != nil {
+		return App{}, err
+	}
+	return s.get(name, digest)
+}
+
+// get is Get for what is here.
+func (s *Store) get(name, digest string) (App, error) {
 	path, err := s.path(name, digest)
 	if err != nil {
 		return App{}, err

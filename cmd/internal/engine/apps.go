@@ -35,6 +35,10 @@ type apps struct {
 	logger  *slog.Logger
 	// before says since when things have not aged by more than that: see space.Collector.Before.
 	before func(age time.Duration) time.Time
+	// catalogue is what other servers have of it; nil where there is none.
+	catalogue *build.Catalogue
+	// leads says whether this server leads, which alone forgets what nobody needs.
+	leads func() bool
 	// retention is for how long Temporal keeps closed runs.
 	retention time.Duration
 	//nolint:containedctx // workers live as long as the engine serves, not as long as the call that starts them
@@ -44,6 +48,7 @@ type apps struct {
 	current map[string]served    // guarded by mu: by the app's name
 	stored  map[string]served    // guarded by mu: the newest chain of each name, served or not
 	used    map[string]time.Time // guarded by mu: when a chain that is served was last wanted
+	left    map[string]string    // guarded by mu: digests, by name, of what others serve and this server cannot
 	tidied  bool                 // guarded by mu: the workers of old builds whose runs go on are kept by now
 }
 
@@ -251,6 +256,9 @@ func (a *apps) tidy(ctx context.Context) {
 			}
 			for id := range needed {
 				a.workers.keep(a.life, id)
+				if err := a.catalogue.Use(ctx, id.app, id.build); err != nil {
+					a.logger.DebugContext(ctx, "the use of a build is not noted", "build", id.String(), "error", err)
+				}
 			}
 			for _, id := range a.workers.kept() {
 				if !needed[id] && !a.isCurrent(id) {
@@ -303,7 +311,7 @@ func (e *Engine) Register(ctx context.Context, path string) (web.App, error) {
 			path)
 	}
 	app := served{App: stored[i]}
-	if err := e.apps.serve(ctx, app); err != nil {
+	if err := e.apps.publish(ctx, app); err != nil {
 		return web.App{}, err
 	}
 	return describeApp(app), nil

@@ -68,6 +68,12 @@ func (w *chainWorkers) run(ctx context.Context, id buildID, c chain.Chain) error
 
 // RegisterChain stores a chain and serves it.
 func (e *Engine) RegisterChain(ctx context.Context, c chain.Chain) (web.App, error) {
+	if err := e.catalogue.ShareChain(ctx, c); err != nil {
+		if errors.Is(err, build.ErrLargeChain) {
+			err = web.Invalid("", "%v", err)
+		}
+		return web.App{}, err
+	}
 	path, fresh, err := e.chains.Put(c)
 	if err != nil {
 		return web.App{}, err
@@ -178,7 +184,8 @@ func (s served) isBound() bool {
 // use notes that a chain is wanted. The caller holds mu.
 func (a *apps) use(ctx context.Context, app served) {
 	a.used[app.Descriptor.Name] = time.Now()
-	if err := a.chains.Touch(app.Descriptor.Name, app.Digest); err != nil { // it may be forgotten a little early
+	if err := errors.Join(a.chains.Touch(app.Descriptor.Name, app.Digest),
+		a.catalogue.Use(ctx, app.Descriptor.Name, app.Digest)); err != nil { // it may be forgotten a little early
 		a.logger.DebugContext(ctx, "the use of a chain is not noted", "error", err)
 	}
 }
@@ -256,21 +263,37 @@ func (a *apps) idle(busy map[string]bool, now time.Time) (idle []string) {
 	return idle
 }
 
-// forget removes the chains that were not used for so long that no run of them is known any more.
+// forget removes the chains that were not used for so long that no run of them is known any more, and of those of
+// several servers the builds as well: who leads does, and the others follow.
 func (a *apps) forget(ctx context.Context, needed map[buildID]bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	err := a.chains.Forget(a.before(a.retention), func(name, digest string) bool {
-		if needed[buildID{name, digest}] || a.current[name].Digest == digest {
-			return true
-		}
-		if a.stored[name].Digest == digest {
-			delete(a.stored, name)
-		}
-		return false
-	})
-	if err != nil { // they take a little room, no more
-		a.logger.WarnContext(ctx, "chains that were not used for long are not removed", "error", err)
+	then := a.before(a.retention)
+	keep := func(name, digest string) bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return needed[buildID{name, digest}] || a.current[name].Digest == digest
+	}
+	var err error
+	switch {
+	case a.catalogue == nil:
+		err = a.chains.Forget(then, func(name, digest string) bool {
+			if keep(name, digest) {
+				return true
+			}
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if a.stored[name].Digest == digest {
+				delete(a.stored, name)
+			}
+			return false
+		})
+	case a.leads():
+		current := a.catalogue.Current()
+		err = a.catalogue.Forget(ctx, then, func(name, digest string) bool {
+			return keep(name, digest) || current[name].Digest == digest
+		})
+	}
+	if err = errors.Join(err, a.catalogue.Sweep(then, keep)); err != nil { // they take a little room, no more
+		a.logger.WarnContext(ctx, "what was not used for long is not removed", "error", err)
 	}
 }
 

@@ -24,6 +24,9 @@ type Config struct {
 	Version string
 	// Apps are served from the start.
 	Apps []build.App
+	// AppsAsBefore says that nobody has named them: they are those that the state directory has, and what other servers of
+	// the stack serve counts more.
+	AppsAsBefore bool
 	// Ports are those to listen on.
 	Ports Ports
 	// Listen is the port for other machines.

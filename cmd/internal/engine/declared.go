@@ -40,7 +40,7 @@ func (s *stores) declared(ctx context.Context, order slot.Order) error {
 // declaredByBuild is declared for the stages of a binary.
 func (s *stores) declaredByBuild(ctx context.Context, order slot.Order) error {
 	stage := order.Task.Stage
-	app, err := s.builds.Get(stage.App, stage.Build)
+	app, err := s.builds.Get(ctx, stage.App, stage.Build)
 	if err != nil {
 		return err // it may be built again
 	}

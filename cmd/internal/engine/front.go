@@ -68,7 +68,7 @@ func (f *front) startApps(ctx context.Context) error {
 	})
 	f.apps = &apps{
 		chains: f.chains, workers: workers, client: f.temporal, logger: f.logger, life: serving,
-		before: f.space.Ago, retention: f.servers.Retention(),
+		before: f.space.Ago, catalogue: f.catalogue, leads: f.lead.leads, retention: f.servers.Retention(),
 		current: map[string]served{}, stored: map[string]served{}, used: map[string]time.Time{},
 	}
 	f.trigger, err = trigger.New(trigger.Options{
@@ -84,14 +84,13 @@ func (f *front) startApps(ctx context.Context) error {
 		return err
 	}
 	f.apps.trigger = f.trigger // each of the two calls the other
-	for _, app := range f.config.Apps {
-		if err := f.apps.serve(ctx, served{App: app}); err != nil {
-			return err
-		}
+	if err := f.apps.begin(ctx, f.config.Apps, f.config.AppsAsBefore); err != nil {
+		return err
 	}
 	if err := f.apps.serveStored(ctx); err != nil {
 		return err
 	}
+	f.work("builds of other servers", func(ctx context.Context) error { f.apps.followOthers(ctx); return nil })
 	f.work("old builds", func(ctx context.Context) error { f.apps.tidy(ctx); return nil })
 	f.work("trigger", func(ctx context.Context) error {
 		f.whileLeading(ctx, "take events", f.takeEvents)

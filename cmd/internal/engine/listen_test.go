@@ -123,7 +123,7 @@ func (e *testEngine) port() (base, text string, token join.Token) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	if text, err = e.client.JoinToken(e.t.Context(), false); err != nil {
+	if text, err = e.client.JoinToken(e.t.Context(), false, false); err != nil {
 		e.t.Fatal(err)
 	}
 	if token, err = join.ParseToken(text); err != nil {
@@ -365,7 +365,7 @@ func TestAttackAtThePortForOtherMachines(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %d with %q", what, status, said, c.status, c.said)
 		}
 	}
-	renewed, err := e.client.JoinToken(ctx, true)
+	renewed, err := e.client.JoinToken(ctx, false, true)
 	if err != nil || renewed == text {
 		t.Errorf("another token: got the same (%t), error %v", renewed == text, err)
 	}

@@ -33,7 +33,8 @@ func openSpace(ctx context.Context, s *stores) (*space.Collector, error) {
 		Age: func(ctx context.Context, now time.Time) error {
 			return s.ledger.Forget(ctx, now, s.config.KeepHours)
 		},
-		Chains: filepath.Join(s.config.StateDir, "chains"), Several: len(s.config.NATS.URLs) > 0, Logger: s.logger,
+		Chains: filepath.Join(s.config.StateDir, "chains"), Builds: s.catalogue.Holds,
+		Several: len(s.config.NATS.URLs) > 0, Logger: s.logger,
 	})
 }
 

@@ -38,7 +38,9 @@ type stores struct {
 	output   *logs.Writer
 	builds   *build.Store
 	chains   *build.Chains
-	space    *space.Collector
+	// catalogue is what all servers have of both; nil where this one is alone.
+	catalogue *build.Catalogue
+	space     *space.Collector
 }
 
 // openStores connects to the servers, makes the streams that are missing and opens what is kept. The ledger is nil
@@ -58,6 +60,7 @@ func openStores(ctx context.Context, base *base, database *ledgerstore.Store) (*
 	if s.store, err = openArtifacts(ctx, base, s.shared); err != nil {
 		return nil, err
 	}
+	s.openCatalogue()
 	if err = admitStages(ctx, config, s.store.files); err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func (e *Engine) tuningsOf(ctx context.Context, run string) (found []*workflowpb
 // tuning asks the latest part of a tuning, page by page.
 func (e *Engine) tuning(ctx context.Context, info *workflowpb.WorkflowExecutionInfo) (all runs.Tuning, err error) {
 	if info.GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
-		if err := e.apps.wake(info.GetTaskQueue()); err != nil {
+		if err := e.apps.wake(ctx, info.GetTaskQueue()); err != nil {
 			return runs.Tuning{}, err
 		}
 	}
@@ -112,14 +112,14 @@ func (e *Engine) tuning(ctx context.Context, info *workflowpb.WorkflowExecutionI
 
 // wake keeps the worker of the build whose workflow queue this is, so that it answers for runs that have ended; tidy
 // drops it again where nothing needs it. It fails where the build is not stored any more.
-func (a *apps) wake(queue string) error {
+func (a *apps) wake(ctx context.Context, queue string) error {
 	app, digest, found := loopwire.ParseWorkflowQueue(queue)
 	if !found {
 		return fmt.Errorf("%s is no queue of a build", queue)
 	}
 	_, err := a.chains.Get(app, digest)
 	if errors.Is(err, build.ErrUnknownBuild) {
-		_, err = a.workers.builds.Get(app, digest)
+		_, err = a.workers.builds.Get(ctx, app, digest)
 	}
 	if errors.Is(err, build.ErrUnknownBuild) {
 		return web.Gone("run it again", "build %s of %s is gone, and with it who could say how its tunings ended", digest,

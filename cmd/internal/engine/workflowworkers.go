@@ -126,7 +126,7 @@ func (w *workflowWorkers) once(ctx context.Context, id buildID) error {
 	} else if !errors.Is(err, build.ErrUnknownBuild) {
 		return err
 	}
-	app, err := w.builds.Get(id.app, id.build)
+	app, err := w.builds.Get(ctx, id.app, id.build)
 	if err != nil {
 		return err
 	}

@@ -2,16 +2,12 @@ package host
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -25,25 +21,7 @@ import (
 )
 
 // Platform is what this program was built for: the builds that this machine runs are for the same.
-const Platform = runtime.GOOS + "/" + runtime.GOARCH
-
-// PlatformError says that a build is for other machines than this host.
-type PlatformError struct {
-	App, Build string
-	// Of is the platform of the build, Here that of the host.
-	Of, Here string
-}
-
-// Error says what to do, too.
-func (e *PlatformError) Error() string {
-	system, architecture, _ := strings.Cut(e.Here, "/")
-	return fmt.Sprintf("build %s of app %s is for %s, and this host runs %s: run its stages on hosts of %s, or build it "+
-		"for this one (GOOS=%s GOARCH=%s go build) and serve that binary", e.Build, e.App, e.Of, e.Here, e.Of, system,
-		architecture)
-}
-
-// Unwrap tells that no further try can help here.
-func (*PlatformError) Unwrap() error { return activities.ErrUnfit }
+const Platform = build.Platform
 
 // builds are those that this host has fetched, in <state>/builds as the engine has them. The longest unused go when
 // they take more than most together.
@@ -85,50 +63,20 @@ const fetchWait = 10 * time.Minute
 func (b *builds) fetch(ctx context.Context, app, digest string) (path string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchWait)
 	defer cancel()
-	place := b.stored.Place(app, digest)
-	path = filepath.Join(place, app)
-	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
-		return "", fmt.Errorf("make room for builds: %w", err)
-	}
-	scratch, err := os.MkdirTemp(filepath.Dir(place), ".new-")
-	if err != nil {
-		return "", fmt.Errorf("make room for a build: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }() // nothing is there once it was moved
 	query := url.Values{"platform": {Platform}}
 	answer, err := b.ask.send(ctx, http.MethodGet, join.BuildPrefix+app+"@"+digest+"?"+query.Encode(), nil)
 	if refused, is := errors.AsType[*refusedError](err); is && refused.status == http.StatusConflict &&
 		refused.platform != "" {
-		return "", &PlatformError{App: app, Build: digest, Of: refused.platform, Here: Platform}
+		return "", &build.PlatformError{App: app, Build: digest, Of: refused.platform, Here: Platform}
 	}
 	if err != nil {
 		return "", fmt.Errorf("fetch build %s of app %s: %w", digest, app, err)
 	}
-	err = errors.Join(receive(filepath.Join(scratch, app), digest, answer.Body), answer.Body.Close())
-	if err != nil {
+	path, err = b.stored.Take(app, digest, answer.Body, nil)
+	if err = errors.Join(err, answer.Body.Close()); err != nil {
 		return "", fmt.Errorf("fetch build %s of app %s: %w", digest, app, err)
 	}
-	if err := os.Rename(scratch, place); err != nil {
-		return "", fmt.Errorf("keep build %s of app %s: %w", digest, app, err)
-	}
-	return path, b.shrink(place)
-}
-
-// receive writes a program, whose SHA-256 begins with digest, into a file.
-func receive(path, digest string, from io.Reader) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700) //nolint:gosec // it is a program
-	if err != nil {
-		return err
-	}
-	sum := sha256.New()
-	_, err = io.Copy(io.MultiWriter(file, sum), from)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	if got := hex.EncodeToString(sum.Sum(nil)); !strings.HasPrefix(got, digest) {
-		return fmt.Errorf("what came has the digest %.12s: %w", got, activities.ErrCorrupt)
-	}
-	return nil
+	return path, b.shrink(b.stored.Place(app, digest))
 }
 
 // shrink removes the builds that were unused for longest, as long as all take more than they may; never the one at

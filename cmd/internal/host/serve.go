@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -147,6 +145,11 @@ func (s Serving) Handler() http.Handler {
 func (s Serving) build(w http.ResponseWriter, r *http.Request) {
 	app, digest, _ := strings.Cut(r.PathValue("build"), "@")
 	path, err := s.Builds.Path(r.Context(), app, digest)
+	if other, is := errors.AsType[*build.PlatformError](err); is { // it is not even fetched here
+		w.Header().Set(platformHeader, other.Of)
+		http.Error(w, "the build is for "+other.Of, http.StatusConflict)
+		return
+	}
 	if errors.Is(err, build.ErrUnknownBuild) {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
@@ -155,7 +158,7 @@ func (s Serving) build(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	platform := platformOf(path)
+	platform := build.PlatformOf(path)
 	w.Header().Set(platformHeader, platform)
 	if wanted := r.URL.Query().Get("platform"); wanted != "" && wanted != platform {
 		http.Error(w, "the build is for "+platform, http.StatusConflict)
@@ -169,22 +172,6 @@ func (s Serving) build(w http.ResponseWriter, r *http.Request) {
 	defer file.Close() //nolint:errcheck // it was only read
 	w.Header().Set("Content-Type", octets)
 	http.ServeContent(w, r, "", time.Time{}, file)
-}
-
-// platformOf is what a program was built for, as "linux/amd64"; what is none of Go's is taken for this machine's.
-func platformOf(path string) string {
-	system, architecture := runtime.GOOS, runtime.GOARCH
-	if info, err := buildinfo.ReadFile(path); err == nil {
-		for _, setting := range info.Settings {
-			switch setting.Key {
-			case "GOOS":
-				system = setting.Value
-			case "GOARCH":
-				architecture = setting.Value
-			}
-		}
-	}
-	return system + "/" + architecture
 }
 
 func decode(w http.ResponseWriter, r *http.Request, target any) bool {

@@ -19,7 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/retention"
 )
 
-// Options are what a Collector works with. All fields but Runs, Age, Chains and Logger are required.
+// Options are what a Collector works with. All fields but Runs, Age, Chains, Builds and Logger are required.
 type Options struct {
 	// StateDir is where it notes what was given back.
 	StateDir string
@@ -37,6 +37,8 @@ type Options struct {
 	Age func(ctx context.Context, now time.Time) error
 	// Chains is the directory of stored chains, whose code is among the artifacts.
 	Chains string
+	// Builds are the artifacts that the builds consist of which servers share, by the builds' names. Nil is none.
+	Builds func() map[string][]string
 	// Several says that several servers have the store, of which one at a time collects: what another was about to remove
 	// is put back when Run begins, and not by New, beside which that other may go on.
 	Several bool

@@ -115,7 +115,7 @@ func (g *gatherer) gather(
 	// What passes from one holder to another is looked for where it comes from first: events before the runs that they
 	// start, results before the runs that take them.
 	for _, part := range []func(context.Context, *stock) error{
-		g.addPins, g.addChains, g.addBindings, g.addEvents, g.addDead,
+		g.addPins, g.addChains, g.addBuilds, g.addBindings, g.addEvents, g.addDead,
 		func(ctx context.Context, s *stock) error { return g.addRuns(ctx, s, policy) },
 	} {
 		if err := part(ctx, &s); err != nil {
@@ -198,6 +198,25 @@ func (g *gatherer) addPins(ctx context.Context, s *stock) error {
 		})
 		return nil
 	})
+}
+
+// addBuilds adds the builds that servers share.
+func (g *gatherer) addBuilds(_ context.Context, s *stock) error {
+	if g.options.Builds == nil {
+		return nil
+	}
+	for name, digests := range g.options.Builds() {
+		holder := retention.Holder{Name: "build " + name}
+		for _, text := range digests {
+			digest, err := retention.ParseDigest(text)
+			if err != nil {
+				return fmt.Errorf("what build %s consists of: %w", name, err)
+			}
+			holder.Names = append(holder.Names, digest)
+		}
+		s.hold(who{key: "build/" + name}, holder)
+	}
+	return nil
 }
 
 // addChains adds the chains that are stored: their files go when nobody has used them for long (see build.Chains).

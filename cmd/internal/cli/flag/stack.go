@@ -42,7 +42,9 @@ const (
 type Stack struct {
 	Pool
 
-	Apps         []string
+	Apps []string
+	// AppsAsBefore says that Apps names none: those are served that were before.
+	AppsAsBefore bool
 	ports        engine.Ports
 	noUI         bool
 	noMetrics    bool
@@ -191,7 +193,7 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	clocks, _ := environment(clocksEnvironment)
 	runner, _ := environment(engine.RunnerVariable)
 	return engine.Config{
-		StateDir: stateDir, Version: version, Ports: f.ports, Listen: f.listen, NoPool: f.NoPool, NoUI: f.noUI,
+		StateDir: stateDir, Version: version, AppsAsBefore: f.AppsAsBefore, Ports: f.ports, Listen: f.listen, NoPool: f.NoPool, NoUI: f.noUI,
 		Temporal: f.temporal, NATS: f.nats, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: prices.host, GPUPrice: prices.gpu, Prices: prices.catalogue, PoolCPUs: pool,

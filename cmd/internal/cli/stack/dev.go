@@ -90,6 +90,7 @@ func serve(ctx context.Context, t *tool.Tool, flags *flag.Stack) (err error) {
 	if err != nil {
 		return err
 	}
+	flags.AppsAsBefore = len(flags.Apps) == 0
 	s, err := session.Start(ctx, t, flags, served, true)
 	if err != nil {
 		return err
