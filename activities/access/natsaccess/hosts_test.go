@@ -216,11 +216,18 @@ func TestAttackAHostActsForAnother(t *testing.T) {
 		"the end of another's lease":    {Subject: lease + "gpu-2", Header: ends},
 		"a plan":                        {Subject: plan, Data: []byte(`{}`)},
 		"the leader's lease":            {Subject: "$KV." + wire.LeaseBucket + "." + wire.LeaseKey, Data: []byte(`{}`)},
-		"an event":                      {Subject: "events.own", Data: []byte(`{}`)},
-		"a result":                      {Subject: "spillway.results.a.b.c", Data: []byte(`{}`)},
-		"another's lease, to read":      {Subject: read + "gpu-2"},
-		"its own lease, to read":        {Subject: read + hostName},
-		"the loop, to read":             {Subject: made + wire.LoopStream + ".mine." + record, Data: []byte(`{}`)},
+		"what servers share":            {Subject: "$KV." + wire.SharedBucket + ".host.gpu-1", Data: []byte(`{}`)},
+		"what servers share, to read": {
+			Subject: api + "DIRECT.GET.KV_" + wire.SharedBucket + ".$KV." + wire.SharedBucket + ".token.ann",
+		},
+		"all that servers share": {
+			Subject: made + "KV_" + wire.SharedBucket + ".mine.$KV." + wire.SharedBucket + ".>", Data: []byte(`{}`),
+		},
+		"an event":                 {Subject: "events.own", Data: []byte(`{}`)},
+		"a result":                 {Subject: "spillway.results.a.b.c", Data: []byte(`{}`)},
+		"another's lease, to read": {Subject: read + "gpu-2"},
+		"its own lease, to read":   {Subject: read + hostName},
+		"the loop, to read":        {Subject: made + wire.LoopStream + ".mine." + record, Data: []byte(`{}`)},
 		"all keys of the plan's bucket": {
 			Subject: made + wire.PlanStream + ".mine.$KV." + wire.PlanBucket + ".>", Data: []byte(`{}`),
 		},
