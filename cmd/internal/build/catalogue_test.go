@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/workflows/chain"
 )
 
 // peer is a server with a state directory of its own, which shares documents and artifacts with others.
@@ -137,7 +138,14 @@ func TestChainsAreStoredAtEveryServer(t *testing.T) {
 			t.Errorf("%s: after the older was forgotten: %v, %v, %v", name, errOlder, errNewer, p.failed)
 		}
 	}
-	large := parsed(t, "large", strings.Repeat("x", 600<<10))
+	stages := ""
+	for _, stage := range strings.Split("abcdef", "") {
+		stages += "  " + stage + ": {run: " + strings.Repeat("x", 100_000) + "}\n"
+	}
+	large, err := chain.Parse("c.yaml", []byte("name: large\ncode: none\nstages:\n"+stages), chain.Checks{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := a.ShareChain(t.Context(), large); !errors.Is(err, build.ErrLargeChain) {
 		t.Errorf("a chain of 600 KiB: %v", err)
 	}
