@@ -196,17 +196,34 @@ func (c *Catalogue) fetch(ctx context.Context, app, digest string) error {
 	return nil
 }
 
+// CheckChain refuses a chain that cannot be shared.
+func (c *Catalogue) CheckChain(one chain.Chain) error {
+	if c == nil {
+		return nil
+	}
+	_, err := encodeChain(one)
+	return err
+}
+
+func encodeChain(one chain.Chain) ([]byte, error) {
+	text, err := json.Marshal(one)
+	if err == nil && len(text) > mostChain {
+		err = fmt.Errorf("it has %d KiB: %w", len(text)>>10, ErrLargeChain)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("share chain %s: %w", one.Name(), err)
+	}
+	return text, nil
+}
+
 // ShareChain makes a chain known to all servers, as the newest of its name.
 func (c *Catalogue) ShareChain(ctx context.Context, one chain.Chain) error {
 	if c == nil {
 		return nil
 	}
-	text, err := json.Marshal(one)
+	text, err := encodeChain(one)
 	if err != nil {
-		return fmt.Errorf("share chain %s: %w", one.Name(), err)
-	}
-	if len(text) > mostChain {
-		return fmt.Errorf("chain %s has %d KiB: %w", one.Name(), len(text)>>10, ErrLargeChain)
+		return err
 	}
 	next := listedChain{text, time.Now().UTC()}
 	return c.stored.Change(ctx, listName(one.Name(), one.Digest()), func(listedChain, bool) (listedChain, error) {
@@ -223,9 +240,9 @@ func (c *Catalogue) takeChain(ctx context.Context, name, digest string, used tim
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(one)
-	if err != nil || len(text) > mostChain {
-		return errors.Join(err, ErrLargeChain)
+	text, err := encodeChain(one)
+	if err != nil {
+		return err
 	}
 	return c.stored.Change(ctx, listName(name, digest), func(there listedChain, known bool) (listedChain, error) {
 		if known {

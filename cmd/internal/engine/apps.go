@@ -44,6 +44,8 @@ type apps struct {
 	//nolint:containedctx // workers live as long as the engine serves, not as long as the call that starts them
 	life context.Context
 
+	publishing sync.Mutex // held while an app is served here and at all servers
+
 	mu      sync.Mutex
 	current map[string]served    // guarded by mu: by the app's name
 	stored  map[string]served    // guarded by mu: the newest chain of each name, served or not

@@ -2,35 +2,25 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/build"
-	"github.com/spillway-ml/spillway/cmd/internal/host"
 )
 
 // adoptEvery is how often it is tried again to serve what others do.
 const adoptEvery = 5 * time.Second
 
-// openCatalogue opens what servers know of each other's builds. There is none where artifacts are files of the state
-// directory, or NATS is the engine's own: then it is the only server.
+// openCatalogue opens what servers know of each other's builds. There is none where this one can only be alone.
 func (s *stores) openCatalogue() {
-	if s.store.files != nil || len(s.config.NATS.URLs) == 0 {
+	if s.self.Alone != "" {
 		return
 	}
 	s.catalogue = build.OpenCatalogue(build.CatalogueOptions{
-		Shared: s.shared, Artifacts: s.store, Builds: s.builds, Chains: s.chains, Server: placeOf(s.config.StateDir),
+		Shared: s.shared, Artifacts: s.store, Builds: s.builds, Chains: s.chains, Server: s.self.Origin,
 		Failed: func(what string, err error) {
 			s.logger.Warn("what another server has is not taken over", "what", what, "error", err)
 		},
 	})
-}
-
-// placeOf tells the state directory of a machine from all others, without saying where it is.
-func placeOf(stateDir string) string {
-	sum := sha256.Sum256([]byte(host.Name() + "\x00" + stateDir))
-	return hex.EncodeToString(sum[:8])
 }
 
 // publish serves a build, at all servers.
@@ -38,6 +28,8 @@ func (a *apps) publish(ctx context.Context, app served) error {
 	if err := a.catalogue.Share(ctx, app.App); err != nil {
 		return err
 	}
+	a.publishing.Lock() // in between it is served here and by no word of the catalogue
+	defer a.publishing.Unlock()
 	if err := a.serve(ctx, app); err != nil {
 		return err
 	}
@@ -100,20 +92,7 @@ func (a *apps) adopt(ctx context.Context) bool {
 		return true
 	}
 	whole := a.adoptChains(ctx)
-	wanted := a.catalogue.Current()
-	a.mu.Lock()
-	var gone []string
-	for name, app := range a.current {
-		if _, others := wanted[name]; !others && app.chain == nil {
-			gone = append(gone, name)
-		}
-	}
-	if len(gone) > 0 {
-		if err := a.change(ctx, nil, gone); err != nil {
-			a.logger.WarnContext(ctx, "apps that no server serves any more are still served here", "apps", gone, "error", err)
-		}
-	}
-	a.mu.Unlock()
+	wanted := a.leave(ctx)
 	for name, now := range wanted {
 		if a.isCurrent(buildID{name, now.Digest}) {
 			continue
@@ -133,6 +112,27 @@ func (a *apps) adopt(ctx context.Context) bool {
 		}
 	}
 	return whole
+}
+
+// leave serves no app any more that no server serves, and returns what they do.
+func (a *apps) leave(ctx context.Context) map[string]build.Served {
+	a.publishing.Lock()
+	defer a.publishing.Unlock()
+	wanted := a.catalogue.Current()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var gone []string
+	for name, app := range a.current {
+		if _, others := wanted[name]; !others && app.chain == nil {
+			gone = append(gone, name)
+		}
+	}
+	if len(gone) > 0 {
+		if err := a.change(ctx, nil, gone); err != nil {
+			a.logger.WarnContext(ctx, "apps that no server serves any more are still served here", "apps", gone, "error", err)
+		}
+	}
+	return wanted
 }
 
 // firstLeft reports whether it is told for the first time that a build cannot be served.

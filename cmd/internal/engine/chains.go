@@ -68,11 +68,8 @@ func (w *chainWorkers) run(ctx context.Context, id buildID, c chain.Chain) error
 
 // RegisterChain stores a chain and serves it.
 func (e *Engine) RegisterChain(ctx context.Context, c chain.Chain) (web.App, error) {
-	if err := e.catalogue.ShareChain(ctx, c); err != nil {
-		if errors.Is(err, build.ErrLargeChain) {
-			err = web.Invalid("", "%v", err)
-		}
-		return web.App{}, err
+	if err := e.catalogue.CheckChain(c); err != nil {
+		return web.App{}, web.Invalid("", "%v", err)
 	}
 	path, fresh, err := e.chains.Put(c)
 	if err != nil {
@@ -83,6 +80,9 @@ func (e *Engine) RegisterChain(ctx context.Context, c chain.Chain) (web.App, err
 		if fresh { // the next engine must not find it
 			err = errors.Join(err, e.chains.Remove(c.Name(), c.Digest()))
 		}
+		return web.App{}, err
+	}
+	if err := e.catalogue.ShareChain(ctx, c); err != nil {
 		return web.App{}, err
 	}
 	return describeApp(app), nil

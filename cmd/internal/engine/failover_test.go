@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,25 +42,30 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// start starts another server. The first serves the app; the others have what it has in its state directory.
+// s3Environment has who asks the S3 of tests show something.
+var s3Environment = []string{
+	"AWS_ACCESS_KEY_ID=key", "AWS_SECRET_ACCESS_KEY=secret", "AWS_EC2_METADATA_DISABLED=true",
+}
+
+// start starts another server. The first serves the app; the others join it, on an empty state directory, and have what
+// they are told.
 func (c *cluster) start(app string) *testEngine {
 	c.t.Helper()
-	server := &testEngine{
-		t: c.t, state: c.t.TempDir(), server: true,
-		env: []string{"AWS_ACCESS_KEY_ID=key", "AWS_SECRET_ACCESS_KEY=secret", "AWS_EC2_METADATA_DISABLED=true"},
-	}
+	server := &testEngine{t: c.t, state: c.t.TempDir(), server: true, env: s3Environment}
+	flags := slices.Clone(c.shared)
 	if len(c.servers) > 0 {
-		for _, name := range []string{"keys", "builds", "chains", "artifacts.json", "hosts.json"} {
-			from := filepath.Join(c.servers[0].state, name)
-			if _, err := os.Stat(from); err != nil {
-				continue
-			}
-			if out, err := exec.CommandContext(c.t.Context(), "cp", "-a", from, server.state).CombinedOutput(); err != nil {
-				c.t.Fatalf("copy %s: %v\n%s", name, err, out)
-			}
+		first := c.servers[0]
+		token, err := first.client.JoinToken(c.t.Context(), true, false)
+		if err != nil {
+			c.t.Fatal(err)
 		}
+		file := filepath.Join(c.t.TempDir(), "server-token")
+		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+			c.t.Fatal(err)
+		}
+		flags = append(flags, "--join", c.at(first), "--token-file", file)
 	}
-	server.start(os.Args[0], app, c.shared...)
+	server.start(os.Args[0], app, flags...)
 	c.servers = append(c.servers, server)
 	return server
 }

@@ -1,38 +1,22 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
 
-// alone says why the engine can be the only server of its stack; nil where there can be others.
-func (c *Config) alone() error {
-	var own []string
-	for _, part := range []struct {
-		is   bool
-		what string
-	}{
-		{c.Temporal.Address == "", "Temporal (--temporal-address)"},
-		{len(c.NATS.URLs) == 0, "NATS (--nats-url)"},
-		{cmp.Or(c.Artifacts, InFiles) == InFiles, "artifacts (--artifacts s3://...)"},
-		{c.Ledger == "", "the ledger (--ledger-url-file)"},
-	} {
-		if part.is {
-			own = append(own, part.what)
-		}
-	}
-	if len(own) == 0 {
+// errAlone says why there can be no other server of the stack; nil where there can.
+func (e *Engine) errAlone() error {
+	if e.self.Alone == "" {
 		return nil
 	}
-	return web.NotFound("servers of one stack share what they work with: give them the same ones by these flags",
-		"this stack cannot have another server, because this one keeps for itself: %s", strings.Join(own, ", "))
+	return web.NotFound("servers of one stack share what they work with: give all of them the same ones",
+		"this stack cannot have another server, because this one has %s", e.self.Alone)
 }
 
 // JoinServer implements web.Hosts.
@@ -61,7 +45,7 @@ func (e *Engine) JoinServer(
 			Hint: "take it from `spillway hosts token --server` on the server",
 		}
 	}
-	if err := e.config.alone(); err != nil {
+	if err := e.errAlone(); err != nil {
 		return answer, err
 	}
 	if err := admitServer(request, e.config.Version, now); err != nil {

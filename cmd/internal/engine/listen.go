@@ -236,7 +236,7 @@ func (e *Engine) JoinToken(ctx context.Context, server, renew bool) (string, err
 	}
 	secret := e.secret
 	if server {
-		if err := e.config.alone(); err != nil {
+		if err := e.errAlone(); err != nil {
 			return "", err
 		}
 		secret = e.joining

@@ -60,7 +60,6 @@ func openStores(ctx context.Context, base *base, database *ledgerstore.Store) (*
 	if s.store, err = openArtifacts(ctx, base, s.shared); err != nil {
 		return nil, err
 	}
-	s.openCatalogue()
 	if err = admitStages(ctx, config, s.store.files); err != nil {
 		return nil, err
 	}
@@ -90,6 +89,7 @@ func openStores(ctx context.Context, base *base, database *ledgerstore.Store) (*
 	if err = s.admitServer(ctx); err != nil {
 		return nil, err
 	}
+	s.openCatalogue()
 	if s.space, err = openSpace(ctx, s); err != nil {
 		return nil, err
 	}
