@@ -133,15 +133,15 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		},
 	})
 	e.started = time.Now()
-	e.working.Go(func() {
-		if err := server.Serve(e.listener); err != nil {
-			e.fail(err)
-		}
-	})
 	e.onClose("the API", server.Close)
 	if err := e.startEdge(ctx, server); err != nil {
 		return err
 	}
+	e.working.Go(func() { // its addresses are known by now
+		if err := server.Serve(e.listener); err != nil {
+			e.fail(err)
+		}
+	})
 	file := web.StackFile{HTTP: e.addresses.HTTP, PID: os.Getpid(), Version: e.config.Version, StartedAt: e.started}
 	if err := file.Write(e.config.StateDir); err != nil {
 		return err

@@ -247,14 +247,16 @@ func TestTheLeadingServerIsKilledInTheMiddleOfRuns(t *testing.T) {
 	}
 }
 
-// TestALeadingServerThatIsSuspendedStepsDown stops the process of the leading server for longer than its lease.
+// TestALeadingServerThatIsSuspendedStepsDown stops the process of the leading server for longer than its lease. The
+// agent that has joined it goes on at the other before its own lease ends, although nothing has closed a connection.
 func TestALeadingServerThatIsSuspendedStepsDown(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	first := c.start(buildApp(t, 0))
 	first.leads()
+	agent := c.agent("gpu-1", first)
 	second := c.start("")
-	agent := c.agent("gpu-1", second)
+	agent.knows(c.at(second))
 	run := first.publish("fan", "one", fanInput{Shards: 30, Milliseconds: 200})
 	second.until("tasks run", func() bool { return strings.Contains(agent.output.String(), "attempt 1: succeeded") })
 	if err := first.command.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -277,6 +279,9 @@ func TestALeadingServerThatIsSuspendedStepsDown(t *testing.T) {
 	}
 	c.once(first, runs)
 	c.once(second, runs)
+	if strings.Contains(agent.output.String(), "was killed") {
+		t.Errorf("the agent was fenced:\n%s", agent.output)
+	}
 }
 
 // TestAServerThatSharesTooLittleIsRefused starts servers beside one on the same NATS.
