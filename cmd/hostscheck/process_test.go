@@ -35,15 +35,21 @@ func until(tb testing.TB, what string, holds func() bool) (took time.Duration) {
 
 // program is what a host runs.
 type program struct {
-	path      string
-	arguments []string
+	path        string
+	arguments   []string
+	environment []string            // beside PATH and HOME
+	user        *syscall.Credential // nil for that of the test
+	input       *os.File            // nil for none
 }
 
 func (h *host) command(p program) *exec.Cmd {
 	command := exec.Command(p.path, p.arguments...)
 	command.Dir = h.dir
-	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir}
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir}, p.environment...)
+	if p.input != nil {
+		command.Stdin = p.input
+	}
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: p.user, Setpgid: true}
 	return command
 }
 
@@ -168,4 +174,19 @@ func (s *process) end(signal syscall.Signal) error {
 		s.host.t.Fatalf("%s has not ended %s after signal %s\n%s", filepath.Base(s.log), patience, signal, s.printed())
 		return nil
 	}
+}
+
+// answers waits until something listens on the host.
+func (s *process) answers(port string) {
+	s.host.t.Helper()
+	until(s.host.t, filepath.Base(s.log)+" answers at "+port, func() bool {
+		if s.hasEnded() {
+			s.host.t.Fatalf("%s has ended: %v\n%s", filepath.Base(s.log), s.err, s.printed())
+		}
+		connection, err := s.host.dial(s.host.t.Context(), "tcp", s.host.address+":"+port)
+		if err != nil {
+			return false
+		}
+		return connection.Close() == nil
+	})
 }
