@@ -44,22 +44,28 @@ func buildProducts(t *testing.T) {
 	build(t, "../..", "./cmd/spillway", "./cmd/digits", "./cmd/internal/chaos/app")
 }
 
-// serve starts an engine on a host, by verb: dev, or server.
-func (h *host) serve(verb string, environment []string, flags ...string) *stack {
+// serve starts an engine on a host, whose state is in a directory, and waits until it is ready.
+func (h *host) serve(p program, state string, environment []string) *stack {
 	h.t.Helper()
-	s := &stack{t: h.t, host: h, state: filepath.Join(h.dir, "state")}
-	p := spillway(append([]string{
-		verb, "--state", s.state, "--no-ui", "--no-burst", "--app", filepath.Join(bin, "digits"),
-		"--app", filepath.Join(bin, "app"),
-	}, flags...)...)
+	s := &stack{t: h.t, host: h, state: state}
 	p.environment = environment
-	s.begin = func() *process { return h.start(verb, p) }
+	s.begin = func() *process { return h.start(p.arguments[0], p) }
 	s.client = &http.Client{
 		Transport: &http.Transport{DialContext: h.dial, DisableKeepAlives: true}, Timeout: 20 * time.Second,
 	}
 	s.process = s.begin()
 	s.process.says(" is ready\n")
 	return s
+}
+
+// serveAlone starts an engine that has Temporal and NATS in its process, by verb: dev, or server.
+func (h *host) serveAlone(verb string, flags ...string) *stack {
+	h.t.Helper()
+	state := filepath.Join(h.dir, "state")
+	return h.serve(spillway(append([]string{
+		verb, "--state", state, "--no-ui", "--no-burst", "--app", filepath.Join(bin, "digits"),
+		"--app", filepath.Join(bin, "app"),
+	}, flags...)...), state, nil)
 }
 
 // tell runs a command on the engine's host, and returns what it printed. It must succeed.
