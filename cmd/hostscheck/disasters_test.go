@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// shards of the load take a second of a core each, about; more work than a disaster takes would only be waited for.
-	shards, rounds = 40, 5_000_000
+	// shards of the load take more than half a second of a core each; more work than a disaster takes would only be waited for.
+	shards, rounds = 40, 3_000_000
 	// diskSize is that of the first agent's state: its builds, and room for what it runs.
 	diskSize = 768 * quantity.MiB
 	// cutOff is for how long an agent is cut off, which is much longer than its lease; databaseCut for how long the

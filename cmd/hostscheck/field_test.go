@@ -36,7 +36,7 @@ type load struct {
 	began   time.Time
 }
 
-// fanInput is that of a map whose shards take a second of a core each, about.
+// fanInput is that of a map whose shards take some of a second of a core each.
 func fanInput(salt string) string {
 	return fmt.Sprintf(`{"shards": %d, "rounds": %d, "salt": %q}`, shards, rounds, salt)
 }

@@ -114,7 +114,7 @@ func (h *host) start(name string, p program) *process {
 	}()
 	h.t.Cleanup(func() {
 		if h.t.Failed() {
-			h.t.Logf("%s on %s printed, at last:\n%s", name, h.name, tail(s.printed(), 30))
+			h.t.Logf("%s on %s printed, at last:\n%s", name, h.name, tail(s.printed(), 12))
 		}
 	})
 	return s
