@@ -39,6 +39,8 @@ func TestWhatBefallsHostsAndServersChangesNoResult(t *testing.T) {
 	f := newField(t)
 	defer f.adopt(t) // what is removed at the end is removed by this test
 
+	t.Run("what cannot be is refused", f.refuses) //nolint:paralleltest // they share the hosts
+	f.startEngine(t)
 	if !t.Run("nothing", func(t *testing.T) { f.undisturbedly(t, want) }) { //nolint:paralleltest // they share the hosts
 		return // there is nothing to compare with
 	}

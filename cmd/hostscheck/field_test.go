@@ -16,6 +16,7 @@ import (
 type field struct {
 	*stack
 
+	at          *host // of the engine
 	servers     *servers
 	authority   *authority
 	js          jetstream.JetStream
@@ -168,40 +169,52 @@ func tenths(d time.Duration) time.Duration { return d.Round(100 * time.Milliseco
 // adopt has failures be those of a part of the test.
 func (f *field) adopt(t *testing.T) {
 	t.Helper()
-	f.stack.t, f.authority.t, f.servers.t, f.network().t = t, t, t, t
+	if f.stack != nil {
+		f.stack.t = t
+	}
+	f.authority.t, f.servers.t, f.network().t = t, t, t
 	for _, h := range f.network().hosts {
 		h.t = t
 	}
 }
 
-func (f *field) network() *network { return f.stack.host.network }
+func (f *field) network() *network { return f.at.network }
 
-// newField starts servers, an engine on them, and two agents.
+// newField starts servers, and has settings with which an engine runs on them.
 func newField(t *testing.T) *field {
 	t.Helper()
 	n := newNetwork(t)
-	at, first, second := n.host("server"), n.host("agent1"), n.host("agent2")
-	f := &field{authority: newAuthority(t, n.dir), want: map[string]string{}}
-	f.certificate = f.authority.issue(at, "port", day)
-	f.servers = startServers(t, n, f.authority, at)
-	f.settings = f.servers.settings(n.dir, at).but(settings{
+	f := &field{authority: newAuthority(t, n.dir), want: map[string]string{}, at: n.host("server")}
+	f.certificate = f.authority.issue(f.at, "port", day)
+	f.servers = startServers(t, n, f.authority, f.at)
+	f.settings = f.servers.settings(n.dir, f.at).but(settings{
 		"listen": "0.0.0.0:" + port, "app": []string{filepath.Join(bin, "digits"), filepath.Join(bin, "app")},
 		"no-ui": true, "no-burst": true,
 	})
 	f.own = settings{
-		"state": filepath.Join(at.dir, "state"), "advertise": at.address, "tls-certificate": f.certificate.certificate,
-		"tls-key": f.certificate.key,
+		"state": filepath.Join(f.at.dir, "state"), "advertise": f.at.address,
+		"tls-certificate": f.certificate.certificate, "tls-key": f.certificate.key,
 	}
-	file := f.settings.but(f.own).write(at, "spillway.yaml")
-	f.stack = at.serve(spillway("server", "--config", file), filepath.Join(at.dir, "state"), f.servers.identity())
+	return f
+}
+
+// startEngine starts an engine and two agents.
+func (f *field) startEngine(t *testing.T) {
+	t.Helper()
+	f.adopt(t)
+	file := f.settings.but(f.own).write(f.at, "spillway.yaml")
+	check := spillway("config", "check", file)
+	check.environment = f.servers.identity()
+	t.Logf("spillway config check says:\n%s", f.at.must(check))
+	f.stack = f.at.serve(spillway("server", "--config", file), filepath.Join(f.at.dir, "state"), f.servers.identity())
 	t.Logf("the engine was ready after %s", tenths(time.Since(f.process.began)))
-	f.js = f.servers.stream(f.stack.host)
+	f.js = f.servers.stream(f.at)
+	first, second := f.network().host("agent1"), f.network().host("agent2")
 	disk(t, filepath.Join(first.dir, "state"))
 	for i, h := range []*host{first, second} {
 		f.agents[i] = f.join(h, pools[i]...)
 	}
 	f.up("agent1", "agent2")
-	return f
 }
 
 // end ends everything as its owner does, and looks what is left.

@@ -95,7 +95,13 @@ func refuse(t *testing.T, why string) {
 	}
 }
 
-// build builds programs of the module in dir into bin.
+// buildServers builds programs of others, which are the same at every commit, into bin.
+func buildServers(t *testing.T, dir string, packages ...string) {
+	t.Helper()
+	build(t, dir, append([]string{"-buildvcs=false"}, packages...)...)
+}
+
+// build builds programs of the module in dir into bin; flags of `go build` may stand before them.
 func build(t *testing.T, dir string, packages ...string) {
 	t.Helper()
 	if err := os.MkdirAll(bin, 0o755); err != nil { //nolint:gosec // PostgreSQL's user passes

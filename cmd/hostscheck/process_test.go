@@ -134,9 +134,14 @@ func (s *process) printed() string {
 	return string(text)
 }
 
+// tail is the end of what a process printed, without the ends of long lines, which are stacks of Temporal's.
 func tail(text string, lines int) string {
-	all := strings.SplitAfter(text, "\n")
-	return strings.Join(all[max(len(all)-lines-1, 0):], "")
+	all := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	all = all[max(len(all)-lines, 0):]
+	for i, line := range all {
+		all[i] = line[:min(len(line), 400)]
+	}
+	return strings.Join(all, "\n")
 }
 
 // says waits until it has printed a text, and fails the test where it ends before.

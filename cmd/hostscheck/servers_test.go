@@ -69,8 +69,8 @@ func (s *server) kill() {
 // again starts it again.
 func (s *server) again() { s.process = s.begin() }
 
-// buildServers builds the servers, and looks for PostgreSQL.
-func buildServers(t *testing.T) (postgres string) {
+// prepareServers builds the servers, and looks for PostgreSQL.
+func prepareServers(t *testing.T) (postgres string) {
 	t.Helper()
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if err != nil || len(found) == 0 {
@@ -79,16 +79,16 @@ func buildServers(t *testing.T) (postgres string) {
 	if _, err := user.Lookup("postgres"); err != nil {
 		refuse(t, "there is no user postgres, as whom PostgreSQL runs")
 	}
-	build(t, ".", "github.com/nats-io/nats-server/v2", "go.temporal.io/server/cmd/server",
+	buildServers(t, ".", "github.com/nats-io/nats-server/v2", "go.temporal.io/server/cmd/server",
 		"go.temporal.io/server/cmd/tools/sql")
-	build(t, "../s3check", "./gateway")
+	buildServers(t, "../s3check", "./gateway")
 	return filepath.Dir(found[len(found)-1])
 }
 
 // startServers starts all of them, and returns when each can be used.
 func startServers(t *testing.T, n *network, a *authority, engine *host) *servers {
 	t.Helper()
-	postgres := buildServers(t)
+	postgres := prepareServers(t)
 	began := time.Now()
 	s := &servers{
 		t: t, authority: a, databasePassword: rand.Text(), ledgerPassword: rand.Text(), natsPassword: rand.Text(),
@@ -122,7 +122,7 @@ func (s *servers) startNATS(n *network) {
 		text, err := json.Marshal(m{ // every JSON is a configuration of NATS
 			"server_name": h.name, "listen": h.address + ":4222", "tls": tls, "max_payload": 8 << 20,
 			"authorization": m{"user": natsUser, "password": s.natsPassword},
-			"jetstream":     m{"store_dir": filepath.Join(h.dir, "store"), "max_mem": 1 << 28, "max_file": 4 << 30},
+			"jetstream":     m{"store_dir": filepath.Join(h.dir, "store"), "max_mem": 1 << 28, "max_file": 16 << 30},
 			"cluster":       m{"name": "test", "listen": h.address + ":6222", "routes": routes, "tls": tls},
 			"leafnodes":     m{"listen": h.address + ":7422", "tls": tls},
 		})
@@ -182,12 +182,16 @@ func (s *servers) startS3() {
 	s.t.Helper()
 	h := s.s3
 	certificate := s.authority.issue(h, "s3", day)
+	users := h.write("users/users.json", fmt.Appendf(nil, `{"accessAccounts": {"stranger": {"access": "stranger", `+
+		`"secret": %q, "role": "user"}}}`, s.secretKey), 0o600)
 	s.startGateway(program{
 		path: filepath.Join(bin, "gateway"),
 		arguments: []string{
 			filepath.Join(h.dir, "stored"), h.address + ":7070", certificate.certificate, certificate.key,
 		},
-		environment: []string{"ROOT_ACCESS_KEY=" + accessKey, "ROOT_SECRET_KEY=" + s.secretKey},
+		environment: []string{
+			"ROOT_ACCESS_KEY=" + accessKey, "ROOT_SECRET_KEY=" + s.secretKey, "USERS=" + filepath.Dir(users),
+		},
 	}).answers("7070")
 	trust := s.authority.trust("", s.own)
 	client := s3.New(s3.Options{
@@ -212,6 +216,16 @@ func (s *servers) startGateway(p program) *process {
 	p.input = reader
 	defer func() { _ = reader.Close() }() // the gateway has it
 	return s.s3.start("gateway", p)
+}
+
+// location is where artifacts are, in a bucket of a server.
+func (s *servers) location(bucket, server string) string {
+	return "s3://" + bucket + "/hosts?region=us-east-1&endpoint=" + server
+}
+
+// stranger is known at S3, and has no rights to the bucket.
+func (s *servers) stranger() []string {
+	return []string{"AWS_ACCESS_KEY_ID=stranger", "AWS_SECRET_ACCESS_KEY=" + s.secretKey}
 }
 
 func (s *servers) s3URL() string { return "https://" + net.JoinHostPort(s.s3.address, "7070") }
@@ -243,7 +257,7 @@ func (s *servers) settings(dir string, engines ...*host) settings {
 		"temporal-tls-key": s.own.key,
 		"nats-url":         s.natsURLs("4222"), "nats-leaf-url": s.natsURLs("7422"), "nats-replicas": nodes,
 		"nats-credentials": file("nats", natsUser+":"+s.natsPassword), "nats-tls-ca": s.authority.file,
-		"artifacts":       "s3://" + bucket + "/hosts?region=us-east-1&endpoint=" + s.s3URL(),
+		"artifacts":       s.location(bucket, s.s3URL()),
 		"ledger-url-file": file("ledger", s.ledgerURL(s.ledgerPassword)),
 	}
 }

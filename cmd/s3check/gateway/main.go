@@ -4,7 +4,8 @@
 //	gateway DIR HOST:PORT [CERTIFICATE KEY]
 //
 // With the files of a certificate and of its key, as PEM, it speaks TLS. The credentials are in ROOT_ACCESS_KEY and
-// ROOT_SECRET_KEY. It ends with its standard input.
+// ROOT_SECRET_KEY; USERS names a directory whose users.json has further users, who may do what is theirs. It ends with
+// its standard input.
 package main
 
 import (
@@ -51,7 +52,7 @@ func serve() error {
 	config := &embedgw.Config{
 		RootUserAccess: os.Getenv("ROOT_ACCESS_KEY"), RootUserSecret: os.Getenv("ROOT_SECRET_KEY"),
 		Region: "us-east-1", Ports: []string{os.Args[2]}, Quiet: true, KeepAlive: true,
-		MaxConnections: 1 << 12, MaxRequests: 1 << 12, MultipartMaxParts: 10000,
+		MaxConnections: 1 << 12, MaxRequests: 1 << 12, MultipartMaxParts: 10000, IAMDir: os.Getenv("USERS"),
 	}
 	if len(os.Args) == 5 {
 		config.CertFile, config.KeyFile = os.Args[3], os.Args[4]
