@@ -242,7 +242,8 @@ func (h *host) killAll() {
 	h.network.do(killAll(h.namespace))
 }
 
-// within calls do in the host's namespace. What do starts and opens stays there.
+// within calls do in the host's namespace, in which the machine has the host's name. What do starts and opens stays
+// there.
 func (h *host) within(do func() error) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -253,6 +254,9 @@ func (h *host) within(do func() error) error {
 			return
 		}
 		err = errors.Join(unix.Setns(int(file.Fd()), unix.CLONE_NEWNET), file.Close())
+		if err == nil {
+			err = errors.Join(unix.Unshare(unix.CLONE_NEWUTS), unix.Sethostname([]byte(h.name)))
+		}
 		if err == nil && h.known != "" {
 			err = lookUp(h.known)
 		}

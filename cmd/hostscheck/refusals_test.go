@@ -53,9 +53,6 @@ func (f *field) refuses(t *testing.T) {
 			"does not take the credentials in", "--nats-credentials",
 		}},
 		{"NATS has no JetStream", settings{"nats-url": plain}, nil, []string{"has no JetStream", "store_dir"}},
-		{"there are fewer servers of NATS than replicas", settings{"nats-replicas": nodes + 2}, nil, []string{
-			"--nats-replicas",
-		}},
 		{"nobody is at S3's address", settings{"artifacts": f.servers.location(bucket, nobody)}, nil, []string{
 			"S3 does not answer", nobody,
 		}},
@@ -80,6 +77,9 @@ func (f *field) refuses(t *testing.T) {
 				f.servers.database.address+":", subnet+"250:", 1))},
 			nil, []string{"ledger", subnet + "250"},
 		},
+		{"there are fewer servers of NATS than replicas", settings{"nats-replicas": nodes + 2}, nil, []string{
+			"--nats-replicas",
+		}},
 		{"the certificate of the port is expired", settings{
 			"tls-certificate": past.certificate, "tls-key": past.key,
 		}, nil, []string{"expired", past.certificate}},

@@ -124,7 +124,7 @@ func (s *servers) startNATS(n *network) {
 			"authorization": m{"user": natsUser, "password": s.natsPassword},
 			"jetstream":     m{"store_dir": filepath.Join(h.dir, "store"), "max_mem": 1 << 28, "max_file": 16 << 30},
 			"cluster":       m{"name": "test", "listen": h.address + ":6222", "routes": routes, "tls": tls},
-			"leafnodes":     m{"listen": h.address + ":7422", "tls": tls},
+			"leafnodes":     m{"listen": h.address + ":7422", "tls": tls}, "default_js_domain": m{"$G": ""},
 		})
 		if err != nil {
 			s.t.Fatal(err)
