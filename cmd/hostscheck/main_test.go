@@ -113,5 +113,5 @@ func build(t *testing.T, dir string, packages ...string) {
 	if text, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", packages, err, text)
 	}
-	t.Logf("built %s in %s", strings.Join(packages, ", "), time.Since(began).Round(time.Second))
+	t.Logf("built %s in %s", strings.Join(packages, " "), time.Since(began).Round(time.Second))
 }
