@@ -93,7 +93,7 @@ func records(tb testing.TB, js jetstream.JetStream, runs []string) (found []pred
 }
 
 func readRecords(ctx context.Context, js jetstream.JetStream, runs []string) (found []predictor.Record, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	stream, err := js.Stream(ctx, wire.LoopStream)
 	if err != nil {
@@ -105,9 +105,14 @@ func readRecords(ctx context.Context, js jetstream.JetStream, runs []string) (fo
 	if err != nil {
 		return nil, err
 	}
+	messages, err := consumer.Messages() // Next of the consumer would make another one each time
+	if err != nil {
+		return nil, err
+	}
+	defer messages.Stop()
 	left := consumer.CachedInfo().NumPending
 	for left > 0 {
-		message, err := consumer.Next(jetstream.FetchMaxWait(10 * time.Second))
+		message, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
 			return nil, fmt.Errorf("%d Records before its end: %w", left, err)
 		}

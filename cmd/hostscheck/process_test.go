@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen. It decides nothing.
-const patience = 3 * time.Minute
+const patience = 6 * time.Minute
 
 // look is between two looks at something that is waited for.
 const look = 25 * time.Millisecond
