@@ -53,15 +53,6 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// newServerOverTLS has a certificate that nobody trusts by himself.
-func newServerOverTLS(t *testing.T) *server {
-	t.Helper()
-	s := &server{objects: map[string]object{}, uploads: map[string]map[int][]byte{}}
-	s.Server = httptest.NewTLSServer(http.HandlerFunc(s.serve))
-	t.Cleanup(s.Close)
-	return s
-}
-
 const bucket = "bucket"
 
 // store returns a store on the server.
