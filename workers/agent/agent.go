@@ -58,7 +58,7 @@ type Agent struct {
 	recorder    activities.Recorder
 	keeper      slot.Keeper
 	declared    slot.Declared
-	superseded  func([]activities.Ref, time.Time)
+	superseded  func(proof string, older []activities.Ref, made time.Time)
 	plans       activities.Plans
 	output      func(wire.LogSource) activities.Output
 	inventory   func(context.Context, predictor.Host) error
@@ -125,6 +125,7 @@ func New(options Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make an agent: %w", errors.Join(err, enforcer.Close()))
 	}
+	a.journal.Proofs = options.Proofs
 	a.commands = command.Options{
 		Root: filepath.Join(options.StateDir, "workspaces"), Cache: filepath.Join(options.StateDir, "command-cache"),
 		Store:    options.Store,

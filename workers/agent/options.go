@@ -74,9 +74,11 @@ type Options struct {
 	Recorder activities.Recorder
 	// Results keeps results for later runs; nil keeps none.
 	Results slot.Keeper
-	// Superseded is told of checkpoints that newer ones have replaced for good, with what was stored for them alone and
-	// when they were made; nil is not told. It must not block.
-	Superseded func(older []activities.Ref, made time.Time)
+	// Superseded is told of checkpoints that newer ones of an attempt have replaced for good, with what was stored for them
+	// alone and when they were made, and of the attempt's proof; nil is not told. It must not block.
+	Superseded func(proof string, older []activities.Ref, made time.Time)
+	// Proofs is told what the attempts in hand came with to show that they were given to this host; nil is not told.
+	Proofs *slot.Proofs
 	// Plans hands out the plan.
 	Plans activities.Plans
 	// Output opens what takes the standard output and error of an attempt; nil discards them, but for the log.

@@ -2,13 +2,20 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
 
+	"go.temporal.io/sdk/converter"
+
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wait"
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
 	"github.com/spillway-ml/spillway/predictor"
@@ -103,10 +110,19 @@ func (f *front) giveBack(name string, taken []slot.Taken, reason string) {
 
 // hostsHandler answers what hosts elsewhere ask.
 func (f *front) hostsHandler() http.Handler {
+	keys := f.servers.own.Keys()
 	return host.Serving{
 		Declared: f.declared, Results: f.results, Superseded: f.space.Superseded, Builds: f.builds,
+		Given: func(name, proof string) (*wire.Given, error) { return shown(keys, f.hosts.Proves(name), name, proof) },
+		Payload: func(ctx context.Context, digest string) (input json.RawMessage, err error) {
+			payload, err := artifact.Payload(ctx, f.store, digest)
+			if err == nil {
+				err = converter.GetDefaultDataConverter().FromPayload(payload, &input)
+			}
+			return input, err
+		},
 		InHand: func(name, instance string, taken []slot.Taken) {
-			own := ownTasks(f.servers.own.Keys(), name, taken)
+			own := ownTasks(keys, f.hosts.Proves(name), name, taken, time.Now())
 			if others := len(taken) - len(own); others > 0 {
 				f.logger.Warn("a host tells of tasks that it was not given", "host", name, "tasks", others)
 			}
@@ -118,15 +134,45 @@ func (f *front) hostsHandler() http.Handler {
 	}.Handler()
 }
 
+// superseded is told of checkpoints by the engine's own host.
+func (v *venues) superseded(_ string, older []activities.Ref, made time.Time) {
+	v.space.Superseded(older, made)
+}
+
+// shown is the attempt that a host shows that it was given; nil for a host of a version before proofs.
+func shown(keys *access.Keys, proves bool, name, proof string) (*wire.Given, error) {
+	if !proves {
+		return nil, nil //nolint:nilnil // there is nothing to check
+	}
+	if proof == "" {
+		return nil, errors.New("it does not show that the host was given the attempt")
+	}
+	given, genuine := wire.Opener(keys.OpenGiven)(name, proof)
+	if !genuine {
+		return nil, errors.New("what it shows is no proof that it was given the attempt")
+	}
+	return &given, nil
+}
+
 // ownTasks are those of taken that the host was given, each with the token that Temporal knows it by. The engine, which
-// may end every task, believes in no other: a host could make up those of others.
-func ownTasks(keys *access.Keys, name string, taken []slot.Taken) []slot.Taken {
+// may end every task and tells what it cost, believes in no other: a host could make up those of others.
+func ownTasks(keys *access.Keys, proves bool, name string, taken []slot.Taken, now time.Time) []slot.Taken {
 	own := make([]slot.Taken, 0, len(taken))
 	for _, one := range taken {
-		if task, genuine := temporalproxy.TaskToken(keys.OpenTask, name, one.Token); genuine {
-			one.Token = task
-			own = append(own, one)
+		task, genuine := temporalproxy.TaskToken(keys.OpenTask, name, one.Token)
+		if !genuine {
+			continue
 		}
+		proof, _ := wire.SplitProof(one.Token)
+		given, err := shown(keys, proves, name, proof)
+		if err == nil && given != nil {
+			err = given.CheckRecord(one.Lost(predictor.Pool, name, now), 0, now)
+		}
+		if err != nil {
+			continue
+		}
+		one.Token = task
+		own = append(own, one)
 	}
 	return own
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/edge"
 	"github.com/spillway-ml/spillway/cmd/internal/host"
@@ -147,6 +148,7 @@ func (e *Engine) startEdge(ctx context.Context, api http.Handler) error {
 	keys := e.servers.own.Keys()
 	temporal, err := temporalproxy.NewHosts(temporalproxy.HostOptions{
 		Temporal: behind, Namespace: e.servers.Namespace(), Host: e.hosts.Of, Seal: keys.SealTask, Open: keys.OpenTask,
+		Prove:  func(host string, given wire.Given) string { return keys.ProveGiven(host, given.Encode()) },
 		Logger: e.logger,
 	})
 	if err != nil {

@@ -44,7 +44,10 @@ func keep(t *testing.T, store *build.Store, app string, program []byte) string {
 func serving(t *testing.T, edit func(*Serving)) (*asker, *build.Store) {
 	t.Helper()
 	store := build.NewStore(t.TempDir(), nil)
-	s := Serving{Builds: store, Artifacts: http.NotFoundHandler(), Logger: slog.New(slog.DiscardHandler)}
+	s := Serving{
+		Builds: store, Artifacts: http.NotFoundHandler(), Logger: slog.New(slog.DiscardHandler),
+		Given: func(string, string) (*wire.Given, error) { return nil, nil }, //nolint:nilnil // it is believed
+	}
 	if edit != nil {
 		edit(&s)
 	}
@@ -140,7 +143,7 @@ func TestABuildOfAnotherPlatformIsToldSo(t *testing.T) {
 	}
 	digest := keep(t, there, "digits", text)
 	path := join.BuildPrefix + "digits@" + digest + "?platform=plan9/mips"
-	_, err = ask.send(t.Context(), http.MethodGet, path, nil) //nolint:bodyclose // there is none of an error
+	_, err = ask.send(t.Context(), http.MethodGet, path, nil, "") //nolint:bodyclose // there is none of an error
 	if refused, is := errors.AsType[*refusedError](err); !is || refused.status != http.StatusConflict ||
 		refused.platform != Platform {
 		t.Errorf("got %v, want that the build is for %s", err, Platform)

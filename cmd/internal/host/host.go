@@ -63,8 +63,12 @@ type Ports struct {
 	Declared slot.Declared
 	// Results keeps results for later runs.
 	Results slot.Keeper
-	// Superseded is told of checkpoints that newer ones have replaced for good; it does not block.
-	Superseded func(older []activities.Ref, made time.Time)
+	// Superseded is told of checkpoints that newer ones of an attempt have replaced for good, with the attempt's proof; it
+	// does not block.
+	Superseded func(proof string, older []activities.Ref, made time.Time)
+	// Proofs is told what the attempts in hand came with to show that they were given to this host; nil in the process of
+	// the engine itself, which takes its word.
+	Proofs *slot.Proofs
 	// Plans hands out the plan, Leases takes how the host stands, and Recorder what attempts came to.
 	Plans    activities.Plans
 	Leases   *loop.Leases
@@ -110,7 +114,7 @@ func New(offer Offer, ports Ports, logger *slog.Logger) (*Host, error) {
 		GPUs:     driver, OfferGPUs: gpuFilter().Offer,
 		Client: ports.Temporal, ArtifactsURL: ports.ArtifactsURL, ServerURL: ports.ServerURL,
 		User: offer.StageUser, Builds: executable{ports.Builds, offer.StageUser},
-		Store: ports.Store, Superseded: ports.Superseded, Declared: ports.Declared, Results: ports.Results,
+		Store: ports.Store, Superseded: ports.Superseded, Proofs: ports.Proofs, Declared: ports.Declared, Results: ports.Results,
 		Plans:  ports.Plans,
 		Output: ports.Output,
 		Inventory: func(ctx context.Context, host predictor.Host) error {

@@ -45,6 +45,14 @@ func admit(request join.Request, o Options, occupied bool, now time.Time) error 
 	return nil
 }
 
+// older refuses an agent that shows less than the one before it: who has stolen the token of a host could else tell of
+// attempts of others.
+func older(request join.Request) error {
+	return web.Conflict("bring the agent back to the version that it had, or join it anew with the token that "+
+		"`spillway hosts token` prints", "the agent of host %s is of version %s, which does not show which attempts it was "+
+		"given, and the one before it did", request.Host, request.Version)
+}
+
 func unknown(name string) error {
 	return web.NotFound("`spillway hosts` lists them", "there is no host %.100q that has joined", name)
 }

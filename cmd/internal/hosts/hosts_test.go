@@ -29,6 +29,7 @@ type stand struct {
 	now    time.Time
 	living []predictor.Host
 	inside map[string]bool // hosts that were let into NATS
+	proves map[string]bool // whether each shows what it was given
 	left   map[string]int  // how often each was sent away
 	*hosts.Registry
 }
@@ -55,12 +56,12 @@ func newStand(t *testing.T) *stand {
 // restart has the engine start anew.
 func (s *stand) restart() {
 	s.t.Helper()
-	s.inside, s.left = map[string]bool{}, map[string]int{}
+	s.inside, s.proves, s.left = map[string]bool{}, map[string]bool{}, map[string]int{}
 	registry, err := hosts.Open(hosts.Options{
 		Dir: s.dir, Keys: s.keys, Secret: s.secret, Own: "server", Version: "v0.5.0",
 		Living: func(context.Context) ([]predictor.Host, error) { return slices.Clone(s.living), nil },
-		Admit: func(host string) (func(), error) {
-			s.inside[host] = true
+		Admit: func(host string, proves bool) (func(), error) {
+			s.inside[host], s.proves[host] = true, proves
 			return func() { delete(s.inside, host); s.left[host]++ }, nil
 		},
 		Now: func() time.Time { return s.now }, Logger: slog.New(slog.DiscardHandler),
@@ -222,6 +223,38 @@ func TestWrongTokensAreNotTriedForEver(t *testing.T) {
 	}
 	s.now = s.now.Add(time.Minute)
 	s.must(s.secret.Text(), s.request("gpu-1", "a"))
+}
+
+// TestAHostThatShowsWhatItWasGivenHasToFromThenOn: an agent of a version before is let in, and the one after it has
+// other rights; who has stolen its token cannot go back to those of before.
+func TestAHostThatShowsWhatItWasGivenHasToFromThenOn(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	old, upgraded := s.request("gpu-1", "a"), s.request("gpu-1", "b")
+	upgraded.Proves = true
+	token := s.must(s.secret.Text(), old)
+	if s.proves["gpu-1"] || s.Proves("gpu-1") {
+		t.Error("an agent of a version before is taken for one that shows what it was given")
+	}
+	if again := s.must(token, upgraded); again != token {
+		t.Error("the upgraded agent has another token")
+	}
+	if !s.proves["gpu-1"] || !s.Proves("gpu-1") || s.left["gpu-1"] != 1 {
+		t.Errorf("after the upgrade it shows what it was given: %v, %v; and it was disconnected %d times, want once",
+			s.proves, s.Proves("gpu-1"), s.left["gpu-1"])
+	}
+	if _, err := s.join(token, old); statusOf(err) != http.StatusConflict || !strings.Contains(err.Error(), "which does "+
+		"not show") {
+		t.Errorf("with its token, as of a version before: %v", err)
+	}
+	s.restart()
+	if !s.proves["gpu-1"] || !s.Proves("gpu-1") {
+		t.Error("a start of the engine has forgotten it")
+	}
+	s.must(s.secret.Text(), old) // its owner goes back a version
+	if s.proves["gpu-1"] {
+		t.Error("with the token to join, it cannot go back")
+	}
 }
 
 func TestAHostStaysDrainedUntilItIsNot(t *testing.T) {

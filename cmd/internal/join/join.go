@@ -47,6 +47,9 @@ type Request struct {
 	Capacity quantity.Size `json:"capacity"`
 	// At is when it asks, by its own clock.
 	At time.Time `json:"at"`
+	// Proves says that it shows of each attempt of which it tells that it was given it. One of a version before does not,
+	// and is let in; one that has, has to from then on.
+	Proves bool `json:"proves,omitempty"`
 }
 
 // Answer is what a host that was let in works with. It holds a secret.

@@ -226,7 +226,8 @@ func connect(
 	began, told := time.Now(), false
 	for pause := joinPause; ; pause = min(2*pause, longestJoinPause) {
 		request := join.Request{
-			Host: e.offer.Name, Instance: e.offer.Instance, Version: t.Deps.Version, Platform: host.Platform,
+			Proves: true,
+			Host:   e.offer.Name, Instance: e.offer.Instance, Version: t.Deps.Version, Platform: host.Platform,
 			Capacity: quantity.Size{
 				CPU: quantity.Milli(len(e.offer.CPUs)) * quantity.Core, Memory: e.offer.Memory,
 			}, At: e.offer.Now(),
