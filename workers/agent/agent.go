@@ -66,7 +66,7 @@ type Agent struct {
 	fenced      func(bool)
 	remote      bool
 	draining    atomic.Bool // it takes no more tasks, and ends when it runs none
-	inHand      func(context.Context, string, []slot.Taken) error
+	inHand      func(context.Context, string, int, []slot.Taken) error
 	held        func(context.Context, predictor.HostHeld) error
 	started     func(context.Context, predictor.HostStarted) error
 	sampleEvery time.Duration
@@ -276,7 +276,7 @@ func (a *Agent) tellInHand(ctx context.Context, told handed) handed {
 	}
 	trying, _, done := a.fence.try(ctx)
 	defer done()
-	if err := a.inHand(trying, now.instance, taken); err != nil {
+	if err := a.inHand(trying, now.instance, now.changes+1, taken); err != nil {
 		a.logger.DebugContext(ctx, "which attempts are in hand was not taken; it is told again", "error", err)
 		return told
 	}

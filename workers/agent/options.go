@@ -96,8 +96,9 @@ type Options struct {
 	// Fenced is told that the agent has killed what it ran, and with false that it takes tasks again; nil is not told.
 	Fenced func(fenced bool)
 	// InHand is told which attempts the host has in hand each time that these have changed, so that others can give them
-	// back when it is lost; an error is logged, and they are told again. Nil is not told.
-	InHand func(ctx context.Context, instance string, taken []slot.Taken) error
+	// back when it is lost; an error is logged, and they are told again. The sequence grows with what is told: one that was
+	// on its way for long comes behind a later one. Nil is not told.
+	InHand func(ctx context.Context, instance string, sequence int, taken []slot.Taken) error
 	// Held is told about once a minute for how long the host was held, whoever used it; nil is not told. Calls do not
 	// overlap; an error is logged, and the same is told again before what comes next.
 	Held func(context.Context, predictor.HostHeld) error

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,22 +45,41 @@ type inHand struct {
 // handful is what one host has in hand.
 type handful struct {
 	instance string
+	sequence int // of its last word
 	taken    []slot.Taken
+	former   []string // instances before, the oldest first: what they say comes late
 	told     time.Time
 	misses   int // looks in a row in which it had no lease
 }
 
-// tell notes what a host has in hand now, and returns what its former self had, which is lost.
-func (h *inHand) tell(name, instance string, taken []slot.Taken, now time.Time) (lost []slot.Taken) {
+// mostFormer is how many instances of a host are remembered whose word would come late.
+const mostFormer = 16
+
+// tell notes what a host has in hand by the word of this sequence of an instance, and returns what its former self had,
+// which is lost. A word that comes behind a later one, or behind the next instance's, says nothing.
+func (h *inHand) tell(
+	name, instance string, sequence int, taken []slot.Taken, now time.Time,
+) (lost []slot.Taken) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if before := h.hosts[name]; before != nil && before.instance != instance {
-		lost = before.taken
+	var former []string
+	if before := h.hosts[name]; before != nil {
+		former = before.former
+		switch {
+		case slices.Contains(former, instance), before.instance == instance && sequence < before.sequence:
+			return nil
+		case before.instance != instance:
+			lost = before.taken
+			former = append(former, before.instance)
+			former = slices.Clone(former[max(0, len(former)-mostFormer):])
+		}
 	}
 	if h.hosts == nil {
 		h.hosts = map[string]*handful{}
 	}
-	h.hosts[name] = &handful{instance: instance, taken: taken, told: now}
+	h.hosts[name] = &handful{
+		instance: instance, sequence: sequence, taken: taken, former: former, told: now,
+	}
 	return lost
 }
 
@@ -121,12 +141,12 @@ func (f *front) hostsHandler() http.Handler {
 			}
 			return input, err
 		},
-		InHand: func(name, instance string, taken []slot.Taken) {
+		InHand: func(name, instance string, sequence int, taken []slot.Taken) {
 			own := ownTasks(keys, f.hosts.Proves(name), name, taken, time.Now())
 			if others := len(taken) - len(own); others > 0 {
 				f.logger.Warn("a host tells of tasks that it was not given", "host", name, "tasks", others)
 			}
-			if lost := f.inHand.tell(name, instance, own, time.Now()); len(lost) > 0 {
+			if lost := f.inHand.tell(name, instance, sequence, own, time.Now()); len(lost) > 0 {
 				f.giveBack(name, lost, "it has started anew")
 			}
 		},

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/edge"
@@ -226,7 +227,7 @@ func (e *Engine) Join(ctx context.Context, bearer string, way web.Way, request j
 		Host: request.Host, Token: token, API: "https://" + reached, NATS: []string{"tls://" + reached},
 		NATSUser: join.UserPrefix + request.Host, Temporal: reached, Namespace: e.servers.Namespace(),
 		CA: e.certificate.Authority(), ResultsKey: hex.EncodeToString(e.servers.own.Keys().PublicKey()),
-		Version: e.config.Version, At: e.now(),
+		Lease: loop.Lease, Version: e.config.Version, At: e.now(),
 	}, nil
 }
 

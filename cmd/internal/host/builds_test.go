@@ -207,7 +207,7 @@ func TestAHostAsksWhatItMayRun(t *testing.T) {
 			return broken
 		}
 		s.Results = keeper(func(one wire.Kept) error { kept = append(kept, one); return nil })
-		s.InHand = func(host, instance string, taken []slot.Taken) {
+		s.InHand = func(host, instance string, _ int, taken []slot.Taken) {
 			hands = append(hands, host+"/"+instance+"/"+taken[0].Task.ID+"/"+string(taken[0].Token))
 		}
 	})
@@ -224,7 +224,7 @@ func TestAHostAsksWhatItMayRun(t *testing.T) {
 		t.Errorf("kept are %+v, %v", kept, err)
 	}
 	taken := []slot.Taken{{Token: []byte("secret"), Task: wire.Task{ID: "a"}}}
-	if err := ask.inHand(t.Context(), "i1", taken); err != nil || len(hands) != 1 || hands[0] != "h1/i1/a/secret" {
+	if err := ask.inHand(t.Context(), "i1", 1, taken); err != nil || len(hands) != 1 || hands[0] != "h1/i1/a/secret" {
 		t.Errorf("in hand are %v, %v", hands, err)
 	}
 }

@@ -79,7 +79,7 @@ type Ports struct {
 	// InHand is told what it has in hand; 0 and nil in the process of the engine itself.
 	Elsewhere bool
 	Lease     time.Duration
-	InHand    func(ctx context.Context, instance string, taken []slot.Taken) error
+	InHand    func(ctx context.Context, instance string, sequence int, taken []slot.Taken) error
 	// Fenced is told that what ran was stopped since the lease could not be renewed, and with false that tasks are taken
 	// again; nil is not told.
 	Fenced func(fenced bool)

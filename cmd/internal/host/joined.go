@@ -108,7 +108,7 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	j.Ports.Output = func(source wire.LogSource) activities.Output { return output.Attempt(source) }
 	j.Ports.Declared, j.Ports.Results, j.Ports.Superseded = ask.Declared, ask, ask.Superseded
 	j.Ports.Proofs = ask.proofs
-	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, loop.Lease, true
+	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, cmp.Or(o.Answer.Lease, join.UsualLease), true
 	j.Ports.Builds = &builds{ask: ask, stored: build.NewStore(o.StateDir, nil), most: mostBuilds}
 	return j, nil
 }
@@ -271,7 +271,8 @@ func (j *Joined) dialNATS(o JoinedOptions) (jetstream.JetStream, error) {
 			o.Logger.Warn("nats", "error", err)
 			if errors.Is(err, nats.ErrAuthorization) { // the server is there; once is enough, it is asked every moment
 				refused.Do(func() {
-					contact(errors.New("it lets this host in no more: it was removed, or the server has begun anew; " +
+					contact(errors.New("it lets this host in no more: it was removed, another machine has joined " +
+						"with a copy of its state directory, or the server has begun anew; " +
 						"if so, join again with `spillway agent --join URL --token-file FILE`"))
 				})
 			}

@@ -55,7 +55,7 @@ type Serving struct {
 	Superseded func(older []activities.Ref, made time.Time)
 	// InHand is told which attempts a host has in hand, each with its token as it was given to the host: also of attempts
 	// that it was not given.
-	InHand func(host, instance string, taken []slot.Taken)
+	InHand func(host, instance string, sequence int, taken []slot.Taken)
 	// Builds has the programs of stages.
 	Builds *build.Store
 	// Artifacts answers for artifacts, boards and the parameter server: a relay.Handler.
@@ -80,6 +80,8 @@ type inHand struct {
 	Host     string       `json:"host"`
 	Instance string       `json:"instance"`
 	Attempts []slot.Taken `json:"attempts"`
+	// Sequence is that of this word among those of the instance; 0 from a host of a version before, whose order is theirs.
+	Sequence int `json:"sequence,omitempty"`
 }
 
 // Handler answers what hosts ask.
@@ -149,7 +151,7 @@ func (s Serving) Handler() http.Handler {
 			http.Error(w, fmt.Sprintf("host %s tells of itself, and not of %.80q", of, told.Host), http.StatusForbidden)
 			return
 		}
-		s.InHand(told.Host, told.Instance, told.Attempts)
+		s.InHand(told.Host, told.Instance, told.Sequence, told.Attempts)
 		s.write(w, r, struct{}{})
 	})
 	mux.HandleFunc("GET "+join.BuildPrefix+"{build}", s.build)
@@ -302,8 +304,8 @@ func (a *asker) Superseded(proof string, older []activities.Ref, made time.Time)
 }
 
 // inHand tells which attempts this host has in hand.
-func (a *asker) inHand(ctx context.Context, instance string, taken []slot.Taken) error {
-	return a.post(ctx, attemptsPath, inHand{a.host, instance, taken}, nil)
+func (a *asker) inHand(ctx context.Context, instance string, sequence int, taken []slot.Taken) error {
+	return a.post(ctx, attemptsPath, inHand{a.host, instance, taken, sequence}, nil)
 }
 
 func (a *asker) post(ctx context.Context, path string, question, answer any) error {

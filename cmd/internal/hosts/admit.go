@@ -39,7 +39,7 @@ func admit(request join.Request, o Options, occupied bool, now time.Time) error 
 			Status: http.StatusConflict, RetryAfter: loop.Lease,
 			Message: "a host called " + request.Host + " is at work",
 			Hint: "if it is this one that was just killed, ask again in " + loop.Lease.String() +
-				"; if it is another machine, choose another name with --name",
+				"; if it is another machine, choose another name with --name, and give it a state directory of its own",
 		}
 	}
 	return nil
@@ -59,9 +59,10 @@ func unknown(name string) error {
 
 func stranger() error {
 	return &web.Error{
-		Status:  http.StatusUnauthorized,
-		Message: "the token is not one to join with: it was made anew since, or the host was removed",
-		Hint:    "take it from `spillway hosts token` on the server",
+		Status: http.StatusUnauthorized,
+		Message: "the token is not one to join with: it was made anew since, the host was removed, or another machine has " +
+			"joined with a copy of its state directory",
+		Hint: "take it from `spillway hosts token` on the server",
 	}
 }
 

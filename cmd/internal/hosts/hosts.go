@@ -248,10 +248,12 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 	alive := slices.ContainsFunc(living, func(h predictor.Host) bool { return h.ID == request.Host })
 	now := r.options.Now()
 	itself := known && before.Instance == request.Instance
+	// Only its own token vouches for what it says of its former self.
+	follows := known && shown.token && request.Former != "" && request.Former == before.Instance
 	if before.Proves && !request.Proves && shown.token {
 		return "", older(request)
 	}
-	if err := admit(request, r.options, alive && !itself, now); err != nil {
+	if err := admit(request, r.options, alive && !itself && !follows, now); err != nil {
 		r.options.Logger.WarnContext(ctx, "a host may not join", "host", request.Host, "from", from, "error", err)
 		return "", err
 	}
@@ -260,7 +262,12 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 		request.Platform
 	next.Capacity, next.Seen, next.Proves = request.Capacity, now, request.Proves
 	if !shown.token {
-		next.Membership, next.Joined = rand.Text(), now
+		next.Joined = now
+	}
+	// One that cannot tell that the instance before it has ended may be on a copy of that one's directory: it has the
+	// token alone from now on, and the other, if it lives, is cut off.
+	if !shown.token || !itself && !follows {
+		next.Membership = rand.Text()
 	}
 	if err := r.letIn(next); err != nil {
 		return "", err

@@ -80,6 +80,13 @@ func (s *stand) join(bearer string, request join.Request) (string, error) {
 	return s.Join(s.t.Context(), bearer, "10.0.0.7", request)
 }
 
+// follows is the request of an instance that knows that the former one has ended.
+func (s *stand) follows(host, former, instance string) join.Request {
+	request := s.request(host, instance)
+	request.Former = former
+	return request
+}
+
 // must joins as it must be possible.
 func (s *stand) must(bearer string, request join.Request) string {
 	s.t.Helper()
@@ -114,13 +121,13 @@ func TestATokenOfAHostCountsUntilItIsRemoved(t *testing.T) {
 	if !s.is(token, "gpu-1") || !s.inside["gpu-1"] {
 		t.Error("the token does not count after a start of the engine")
 	}
-	if again := s.must(token, s.request("gpu-1", "b")); again != token {
+	if again := s.must(token, s.follows("gpu-1", "a", "b")); again != token {
 		t.Error("a host that joins again with its own token has another one")
 	}
 	if err := s.secret.Renew(); err != nil {
 		t.Fatal(err)
 	}
-	if again := s.must(token, s.request("gpu-1", "c")); again != token {
+	if again := s.must(token, s.follows("gpu-1", "b", "c")); again != token {
 		t.Error("its token has changed with the secret to join with")
 	}
 	if _, err := s.join(token, s.request("gpu-2", "a")); statusOf(err) != http.StatusUnauthorized {
@@ -156,7 +163,7 @@ func TestAHostThatJoinsAnewDisconnectsWhoCameAsItBefore(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	before := s.must(s.secret.Text(), s.request("gpu-1", "a"))
-	own := s.must(before, s.request("gpu-1", "b"))
+	own := s.must(before, s.follows("gpu-1", "a", "b"))
 	if s.left["gpu-1"] != 0 {
 		t.Error("it was disconnected when it joined with its own token")
 	}
@@ -164,6 +171,47 @@ func TestAHostThatJoinsAnewDisconnectsWhoCameAsItBefore(t *testing.T) {
 	if own != before || after == before || s.left["gpu-1"] != 1 || !s.inside["gpu-1"] {
 		t.Errorf("it was disconnected %d times, and is inside: %v; want once, and that it is", s.left["gpu-1"],
 			s.inside["gpu-1"])
+	}
+}
+
+// TestAHostThatFollowsItselfIsLetInAtOnce: who shows that the instance before it has ended does not wait until its lease
+// has; who shows another's, or the secret to join with, does.
+func TestAHostThatFollowsItselfIsLetInAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	token := s.must(s.secret.Text(), s.request("gpu-1", "a"))
+	s.living = []predictor.Host{{ID: "gpu-1"}}
+	for name, refused := range map[string]struct {
+		bearer string
+		asks   join.Request
+	}{
+		"of nothing that it knows":       {token, s.request("gpu-1", "b")},
+		"of an instance that was before": {token, s.follows("gpu-1", "z", "b")},
+		"with the secret to join with":   {s.secret.Text(), s.follows("gpu-1", "a", "b")},
+	} {
+		if _, err := s.join(refused.bearer, refused.asks); statusOf(err) != http.StatusConflict {
+			t.Errorf("%s: got %v, want that it waits", name, err)
+		}
+	}
+	if again := s.must(token, s.follows("gpu-1", "a", "b")); again != token {
+		t.Error("it has another token")
+	}
+}
+
+// TestAttackTwoMachinesHaveOneDirectory: of a copy of a host's directory and the original, the one that joined last
+// works on, and the other is cut off.
+func TestAttackTwoMachinesHaveOneDirectory(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	original := s.must(s.secret.Text(), s.request("gpu-1", "a"))
+	copied := s.must(original, s.request("gpu-1", "b")) // while the original has no lease
+	if copied == original || s.is(original, "gpu-1") || !s.is(copied, "gpu-1") || s.left["gpu-1"] != 1 {
+		t.Errorf("both tokens count: %v, %v; it was disconnected %d times, want once", s.is(original, "gpu-1"),
+			s.is(copied, "gpu-1"), s.left["gpu-1"])
+	}
+	if _, err := s.join(original, s.follows("gpu-1", "a", "c")); statusOf(err) != http.StatusUnauthorized ||
+		!strings.Contains(err.Error(), "copy of its state directory") {
+		t.Errorf("the original joins again: %v", err)
 	}
 }
 
@@ -230,7 +278,7 @@ func TestWrongTokensAreNotTriedForEver(t *testing.T) {
 func TestAHostThatShowsWhatItWasGivenHasToFromThenOn(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
-	old, upgraded := s.request("gpu-1", "a"), s.request("gpu-1", "b")
+	old, upgraded := s.request("gpu-1", "a"), s.follows("gpu-1", "a", "b")
 	upgraded.Proves = true
 	token := s.must(s.secret.Text(), old)
 	if s.proves["gpu-1"] || s.Proves("gpu-1") {
