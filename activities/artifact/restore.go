@@ -43,8 +43,8 @@ func Stored(payload *commonpb.Payload) (digest string, stored bool, err error) {
 	return claim[claimDigest], stored, err
 }
 
-// Payload reads the payload that Offload has taken out, by the digest of its artifact. Errors wrap activities.ErrMissing
-// or activities.ErrCorrupt where these are the cause.
+// Payload reads the payload that Offload has taken out, by the digest of its artifact. Errors wrap
+// activities.ErrMissing or activities.ErrCorrupt where these are the cause.
 func Payload(ctx context.Context, store activities.Store, digest string) (*commonpb.Payload, error) {
 	return (&driver{store: store}).retrieveClaim(ctx, map[string]string{claimDigest: digest})
 }

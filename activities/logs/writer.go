@@ -51,8 +51,8 @@ type WriterOptions struct {
 	PerAttempt quantity.Bytes
 	// Memory is the most that the lines of all attempts take while they wait to be sent; 0 means 64 MiB.
 	Memory quantity.Bytes
-	// Proof returns what shows that this host was given the attempt (wire.ProofHeader), empty where nothing does; nil shows
-	// nothing, as in the process of the engine.
+	// Proof returns what shows that this host was given the attempt (wire.ProofHeader), empty where nothing does; nil
+	// shows nothing, as in the process of the engine.
 	Proof func(run, task string, attempt int) string
 	// Logger takes debug lines; nil discards them.
 	Logger *slog.Logger

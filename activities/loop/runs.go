@@ -68,7 +68,8 @@ func (r *Recorder) tellEnd(
 		if err != nil {
 			return fmt.Errorf("tell the end of run %s: %w", done.Run, err)
 		}
-		if err := r.publish(ctx, wire.DoneStream, done.Run, message(wire.DoneSubject(done.Pipeline), encoded, "")); err != nil {
+		told := message(wire.DoneSubject(done.Pipeline), encoded, "")
+		if err := r.publish(ctx, wire.DoneStream, done.Run, told); err != nil {
 			return fmt.Errorf("tell the end of run %s: %w", done.Run, err)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 // tells: a Given as the engine has sealed it for the host.
 const ProofHeader = "Spillway-Proof"
 
-// GivenLasts is for how long a host may tell of an attempt from when it was given: an attempt lasts 30 days at most, and
-// the loop keeps what is told for 30 days.
+// GivenLasts is for how long a host may tell of an attempt from when it was given: an attempt lasts 30 days at most,
+// and the loop keeps what is told for 30 days.
 const GivenLasts = 60 * 24 * time.Hour
 
 const (
@@ -178,8 +178,8 @@ func (g Given) CheckRecord(record predictor.Record, pricePerHour quantity.Money,
 	return nil
 }
 
-// CheckKept says why a host may not have a result kept, of a task that it was given, at now; nil where it may. Key names
-// the result of the task: Given.Key, or what follows from Given.Input.
+// CheckKept says why a host may not have a result kept, of a task that it was given, at now; nil where it may. Key
+// names the result of the task: Given.Key, or what follows from Given.Input.
 func (g Given) CheckKept(kept Kept, key ResultKey, now time.Time) error {
 	if kept.Run != g.Run || kept.Task != g.Task || kept.Stage != g.Stage.Name {
 		return g.errOther(kept.Run, kept.Task, g.Attempt)

@@ -81,7 +81,11 @@ func TestAProofIsOfTheAttemptThatCameWithIt(t *testing.T) {
 		attempt   int
 		want      string
 	}{
-		{"r", "t", 1, "first"}, {"r", "t", 2, "second"}, {"r", "t", 0, "second"}, {"r", "t", 3, ""}, {"r", "u", 1, ""},
+		{"r", "t", 1, "first"},
+		{"r", "t", 2, "second"},
+		{"r", "t", 0, "second"},
+		{"r", "t", 3, ""},
+		{"r", "u", 1, ""},
 		{"q", "t", 1, ""},
 	} {
 		if got := p.Of(c.run, c.task, c.attempt); got != c.want {

@@ -75,7 +75,8 @@ func buildRules(app wire.App, genuine func(string, nats.Header, []byte) bool) ru
 	}
 }
 
-// hostRules are those of a host. Given says of which attempt a proof is; nil takes what it tells of attempts for its own.
+// hostRules are those of a host. Given says of which attempt a proof is; nil takes what it tells of attempts for its
+// own.
 func hostRules(host string, given func(host, proof string) (wire.Given, bool)) rules {
 	var perHour quantity.Money // the most that it has said that it costs, on this connection
 	return rules{

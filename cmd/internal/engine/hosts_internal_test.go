@@ -66,7 +66,7 @@ func TestWhatALostHostHadInHandIsGivenBackOnce(t *testing.T) {
 			{0, "a", "3", 1, nil, nil, map[string][]string{"a": {"z"}}},           // and once more
 			{0, "a", "2", 2, []string{"z"}, nil, none},
 			{20 * second, "", "", 0, nil, []string{}, none},
-			{second, "", "", 0, nil, []string{}, map[string][]string{"a": nil}},
+			{second, "", "", 0, nil, []string{}, none},
 		},
 		"two hosts": {
 			{0, "a", "1", 0, []string{"x"}, nil, none},

@@ -147,8 +147,9 @@ func CheckServer(text string) (string, error) {
 }
 
 // Enter joins the server at a URL that CheckServer has returned, and keeps what it is told in the state directory, of
-// which the caller has the lock: with what this host was told before, and where that is nothing, or counts no more, with
-// a token, which may be nil. It asks once: the error is a *RefusedError or an *UnreachableError where another try is, or may be, of use.
+// which the caller has the lock: with what this host was told before, and where that is nothing, or counts no more,
+// with a token, which may be nil. It asks once: the error is a *RefusedError or an *UnreachableError where another
+// try is, or may be, of use.
 func Enter(
 	ctx context.Context, stateDir, server string, token *join.Token, request join.Request,
 ) (Membership, error) {

@@ -114,7 +114,8 @@ func New(offer Offer, ports Ports, logger *slog.Logger) (*Host, error) {
 		GPUs:     driver, OfferGPUs: gpuFilter().Offer,
 		Client: ports.Temporal, ArtifactsURL: ports.ArtifactsURL, ServerURL: ports.ServerURL,
 		User: offer.StageUser, Builds: executable{ports.Builds, offer.StageUser},
-		Store: ports.Store, Superseded: ports.Superseded, Proofs: ports.Proofs, Declared: ports.Declared, Results: ports.Results,
+		Store: ports.Store, Superseded: ports.Superseded, Proofs: ports.Proofs, Declared: ports.Declared,
+		Results: ports.Results,
 		Plans:  ports.Plans,
 		Output: ports.Output,
 		Inventory: func(ctx context.Context, host predictor.Host) error {

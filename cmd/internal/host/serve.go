@@ -44,8 +44,8 @@ const (
 type Serving struct {
 	// Declared says whether a host may run a command.
 	Declared slot.Declared
-	// Given says of which attempt a proof is that a host shows; nil for a host of a version before proofs, which is taken at
-	// its word, and an error where the proof is none of that host.
+	// Given says of which attempt a proof is that a host shows; nil for a host of a version before proofs, which is
+	// taken at its word, and an error where the proof is none of that host.
 	Given func(host, proof string) (*wire.Given, error)
 	// Payload reads the input of a task that is an artifact.
 	Payload func(ctx context.Context, digest string) (json.RawMessage, error)
@@ -118,30 +118,7 @@ func (s Serving) Handler() http.Handler {
 		}
 		s.write(w, r, struct{}{})
 	})
-	mux.HandleFunc("POST "+supersededPath, func(w http.ResponseWriter, r *http.Request) {
-		var told superseded
-		if !decode(w, r, &told) {
-			return
-		}
-		if len(told.Older) > mostSuperseded {
-			http.Error(w, fmt.Sprintf("a host names at most %d artifacts at once", mostSuperseded), http.StatusBadRequest)
-			return
-		}
-		now := time.Now()
-		given, err := s.Given(access.HostOfCaller(r.Context()), r.Header.Get(wire.ProofHeader))
-		if err == nil && given != nil {
-			err = given.Expired(now)
-		}
-		if err != nil {
-			s.refuse(w, r, err)
-			return
-		}
-		if told.Made.After(now) { // what is put from now on is somebody else's as well
-			told.Made = now
-		}
-		s.Superseded(told.Older, told.Made)
-		s.write(w, r, struct{}{})
-	})
+	mux.HandleFunc("POST "+supersededPath, s.superseded)
 	mux.HandleFunc("POST "+attemptsPath, func(w http.ResponseWriter, r *http.Request) {
 		var told inHand
 		if !decode(w, r, &told) {
@@ -161,6 +138,32 @@ func (s Serving) Handler() http.Handler {
 
 // mostSuperseded is how many artifacts a host may name at once as of no use any more: the parts of some checkpoints.
 const mostSuperseded = 10_000
+
+// superseded takes the word of a host that checkpoints of an attempt, which it was given, are of no use any more.
+func (s Serving) superseded(w http.ResponseWriter, r *http.Request) {
+	var told superseded
+	if !decode(w, r, &told) {
+		return
+	}
+	if len(told.Older) > mostSuperseded {
+		http.Error(w, fmt.Sprintf("a host names at most %d artifacts at once", mostSuperseded), http.StatusBadRequest)
+		return
+	}
+	now := time.Now()
+	given, err := s.Given(access.HostOfCaller(r.Context()), r.Header.Get(wire.ProofHeader))
+	if err == nil && given != nil {
+		err = given.Expired(now)
+	}
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	if told.Made.After(now) { // what is put from now on is somebody else's as well
+		told.Made = now
+	}
+	s.Superseded(told.Older, told.Made)
+	s.write(w, r, struct{}{})
+}
 
 // mayKeep says why a host may not have a result kept: it is of no task that it was given, or of another input. What
 // cannot be read now is an unreadError.

@@ -284,11 +284,16 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 	}
 	r.options.Logger.InfoContext(ctx, "a host has joined", "host", request.Host, "from", from, "version", request.Version,
 		"platform", request.Platform, "anew", !shown.token)
-	if !next.Proves {
+	r.warnOfUnproven(ctx, request)
+	return r.options.Keys.HostToken(request.Host, next.Membership), nil
+}
+
+// warnOfUnproven tells of a host whose agent is of a version before proofs.
+func (r *Registry) warnOfUnproven(ctx context.Context, request join.Request) {
+	if !request.Proves {
 		r.options.Logger.WarnContext(ctx, "the host's agent is of a version that does not show which attempts it was given: "+
 			"what it tells of others is believed; bring it to this version", "host", request.Host, "version", request.Version)
 	}
-	return r.options.Keys.HostToken(request.Host, next.Membership), nil
 }
 
 // Drain has a host take no new work, or take some again.

@@ -174,8 +174,8 @@ func TestAHostThatJoinsAnewDisconnectsWhoCameAsItBefore(t *testing.T) {
 	}
 }
 
-// TestAHostThatFollowsItselfIsLetInAtOnce: who shows that the instance before it has ended does not wait until its lease
-// has; who shows another's, or the secret to join with, does.
+// TestAHostThatFollowsItselfIsLetInAtOnce: who shows that the instance before it has ended does not wait until its
+// lease has; who shows another's, or the secret to join with, does.
 func TestAHostThatFollowsItselfIsLetInAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
