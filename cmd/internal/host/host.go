@@ -116,8 +116,8 @@ func New(offer Offer, ports Ports, logger *slog.Logger) (*Host, error) {
 		User: offer.StageUser, Builds: executable{ports.Builds, offer.StageUser},
 		Store: ports.Store, Superseded: ports.Superseded, Proofs: ports.Proofs, Declared: ports.Declared,
 		Results: ports.Results,
-		Plans:  ports.Plans,
-		Output: ports.Output,
+		Plans:   ports.Plans,
+		Output:  ports.Output,
 		Inventory: func(ctx context.Context, host predictor.Host) error {
 			if ports.Told != nil {
 				ports.Told(host)
