@@ -33,6 +33,9 @@ type Config struct {
 	// Temporal and NATS are those to run on; the zero value of each starts one in this process.
 	Temporal TemporalConfig
 	NATS     NATSConfig
+	// PayloadKeys is the file of the keys with which what Temporal is given is encrypted (see payloads.ReadKeys); empty
+	// encrypts nothing.
+	PayloadKeys string
 	// NoUI leaves Temporal's web UI out.
 	NoUI bool
 	// NoMetrics leaves the series for Prometheus out: nothing is counted, and /metrics is not there.
