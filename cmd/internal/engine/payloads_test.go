@@ -3,7 +3,9 @@ package engine_test
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +17,7 @@ import (
 	historypb "go.temporal.io/api/history/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -49,7 +52,8 @@ func (e *testEngine) temporalHolds(text string) (found bool) {
 // refusesToStart returns what an engine says that does not start.
 func refusesToStart(t *testing.T, state string, flags ...string) string {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), os.Args[0], append([]string{"dev", "--state", state, "--no-ui"}, flags...)...)
+	arguments := append([]string{"dev", "--state", state, "--no-ui"}, flags...)
+	command := exec.CommandContext(t.Context(), os.Args[0], arguments...)
 	command.Env = append(os.Environ(), asEngine+"=1")
 	said, err := command.CombinedOutput()
 	if err == nil {
@@ -67,7 +71,8 @@ func TestWhatTemporalIsGivenIsEncryptedAndKeysAreRotatedUnderRuns(t *testing.T) 
 
 	// Before there are keys, what runs are given and return lies in the histories, and one run goes on.
 	e := startEngine(t, state, app, "--no-burst")
-	if got := succeed[struct{ Index int }](e, e.publish("echo", "a", map[string]int{"index": before}), patience); got.Index != before {
+	first := e.publish("echo", "a", map[string]int{"index": before})
+	if got := succeed[struct{ Index int }](e, first, patience); got.Index != before {
 		t.Errorf("echo returned %+v", got)
 	}
 	if !e.temporalHolds(fmt.Sprint(before)) {
@@ -93,7 +98,9 @@ func TestWhatTemporalIsGivenIsEncryptedAndKeysAreRotatedUnderRuns(t *testing.T) 
 		}
 	}
 	waits := e.publish("count", "f", map[string]int{"steps": 80, "milliseconds": 50})
+	cancelled := e.publish("count", "i", map[string]int{"steps": 8000, "milliseconds": 50})
 	e.scheduled(waits)
+	e.scheduled(cancelled)
 	for _, text := range []string{fmt.Sprint(with), "it never works", "testapp/main.go", "goroutine "} {
 		if e.temporalHolds(text) {
 			t.Errorf("the database of Temporal has %q in it", text)
@@ -112,15 +119,24 @@ func TestWhatTemporalIsGivenIsEncryptedAndKeysAreRotatedUnderRuns(t *testing.T) 
 		t.Errorf("an engine with another key says %s", said)
 	}
 
-	// Who gives the key up all the same starts: the run that needs it waits, and says for what; others go on.
+	// Who gives the key up all the same starts: runs that need it wait, and say for what; others go on.
 	if err := os.Remove(filepath.Join(state, "payload-keys.json")); err != nil {
 		t.Fatal(err)
 	}
 	e = startEngine(t, state, app, keys...)
-	e.noticed(t, waits, func(notice string) bool { return strings.Contains(notice, `"one"`) })
+	if err := e.client.Cancel(t.Context(), cancelled); err != nil { // so that there is a task of its workflow
+		t.Fatal(err)
+	}
+	e.noticed(t, cancelled, func(notice string) bool { return strings.Contains(notice, `"one"`) })
+	temporal := e.temporal()
+	e.until("a task of a stage is given back that cannot be read", func() bool {
+		tasks, err := temporal.DescribeWorkflowExecution(t.Context(), waits, "")
+		return err == nil && len(tasks.GetPendingActivities()) == 1 &&
+			tasks.GetPendingActivities()[0].GetLastFailure().GetApplicationFailureInfo().GetType() == wire.LostError
+	})
 	succeed[struct{ Index int }](e, e.publish("echo", "g", map[string]int{"index": rotated}), patience)
-	if answer := e.get(t.Context(), "/api/v1/runs/"+encrypted+"/history"); answer.StatusCode < 400 {
-		t.Errorf("a history that cannot be read: %s", answer.Status)
+	if _, err := e.client.History(t.Context(), encrypted); err == nil || !strings.Contains(err.Error(), `"one"`) {
+		t.Errorf("a history that cannot be read: %v", err)
 	}
 	e.stop()
 
@@ -128,6 +144,9 @@ func TestWhatTemporalIsGivenIsEncryptedAndKeysAreRotatedUnderRuns(t *testing.T) 
 	writeKeys(t, file, "two", "one")
 	e = startEngine(t, state, app, keys...)
 	succeed[int](e, waits, patience)
+	if view := e.wait(cancelled, patience); view.State != predictor.RunCancelled {
+		t.Errorf("the run that was cancelled without its key is %s: %s", view.State, view.Error)
+	}
 	if got := succeed[struct{ Index int }](e, encrypted, patience); got.Index != with {
 		t.Errorf("echo returned %+v", got)
 	}
@@ -176,9 +195,29 @@ func (e *testEngine) wantEncrypted(run, key string, plain int) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	if status, answer := e.post("/api/v1/codec/decode", viewer.Token, string(body)); status != http.StatusForbidden {
+	if status, answer := e.post("/api/v1/codec/decode", viewer, string(body)); status != http.StatusForbidden {
 		e.t.Errorf("the codec answers a viewer %d, %s", status, answer)
 	}
+}
+
+// post asks the API as who has a token.
+func (e *testEngine) post(path, token, body string) (status int, answer string) {
+	e.t.Helper()
+	request, err := http.NewRequestWithContext(e.t.Context(), http.MethodPost, e.address+path, strings.NewReader(body))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Content-Type", "application/json")
+	answered, err := http.DefaultClient.Do(request)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	text, err := io.ReadAll(answered.Body)
+	if err := errors.Join(err, answered.Body.Close()); err != nil {
+		e.t.Fatal(err)
+	}
+	return answered.StatusCode, string(text)
 }
 
 // fromBase64 is text with all that is base64 in quotes decoded.

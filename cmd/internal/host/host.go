@@ -61,6 +61,8 @@ type Ports struct {
 	Builds activities.Builds
 	// Declared says whether a host may run a command.
 	Declared slot.Declared
+	// Secrets has what stages name as secrets; nil gives them none.
+	Secrets slot.Secrets
 	// Results keeps results for later runs.
 	Results slot.Keeper
 	// Superseded is told of checkpoints that newer ones have replaced for good; it does not block.
@@ -110,9 +112,10 @@ func New(offer Offer, ports Ports, logger *slog.Logger) (*Host, error) {
 		GPUs:     driver, OfferGPUs: gpuFilter().Offer,
 		Client: ports.Temporal, ArtifactsURL: ports.ArtifactsURL, ServerURL: ports.ServerURL,
 		User: offer.StageUser, Builds: executable{ports.Builds, offer.StageUser},
-		Store: ports.Store, Superseded: ports.Superseded, Declared: ports.Declared, Results: ports.Results,
-		Plans:  ports.Plans,
-		Output: ports.Output,
+		Store: ports.Store, Superseded: ports.Superseded, Declared: ports.Declared, Secrets: ports.Secrets,
+		Results: ports.Results,
+		Plans:   ports.Plans,
+		Output:  ports.Output,
 		Inventory: func(ctx context.Context, host predictor.Host) error {
 			if ports.Told != nil {
 				ports.Told(host)

@@ -100,7 +100,8 @@ func (c *Codec) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error
 
 // encrypt encrypts one with its metadata. Each has a key of its own, derived from a random salt, because AES-GCM under
 // one key is safe for 2^32 messages with random nonces only (NIST SP 800-38D, 8.3), which a busy engine sends in weeks;
-// so does the AWS Encryption SDK: https://docs.aws.amazon.com/encryption-sdk/latest/developer-guide/algorithms-reference.html
+// so does the AWS Encryption SDK:
+// https://docs.aws.amazon.com/encryption-sdk/latest/developer-guide/algorithms-reference.html
 func (c *Codec) encrypt(payload *commonpb.Payload) (*commonpb.Payload, error) {
 	if kept, is := unmarked(payload); is {
 		return kept, nil

@@ -160,13 +160,13 @@ func TestBadFilesOfKeysAreRefusedAndNothingOfThemIsRepeated(t *testing.T) {
 		mode os.FileMode
 		want string
 	}{
-		"empty":             {"# nothing\n", 0o600, "it has no key"},
-		"open to others":    {november, 0o644, "chmod 600"},
-		"a key alone":       {secret, 0o600, "line 1 is not an ID, a space and a key"},
-		"the other way":     {secret + " 2026-11", 0o600, "line 1 has no ID before the key"},
-		"too short":         {"\n2026-11 3v0qk3m1S7m1Yq0c8wTq1g==", 0o600, "line 2 has a key that is not 32 bytes as base64"},
-		"as hexadecimal":    {"a " + strings.Repeat("ab", 32), 0o600, "line 1 has a key that is not 32 bytes"},
-		"of one byte":       {"a AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", 0o600, "one byte again and again"},
+		"empty":          {"# nothing\n", 0o600, "it has no key"},
+		"open to others": {november, 0o644, "chmod 600"},
+		"a key alone":    {secret, 0o600, "line 1 is not an ID, a space and a key"},
+		"the other way":  {secret + " 2026-11", 0o600, "line 1 has no ID before the key"},
+		"too short":      {"\n2026-11 3v0qk3m1S7m1Yq0c8wTq1g==", 0o600, "line 2 has a key that is not 32 bytes as base64"},
+		"as hexadecimal": {"a " + strings.Repeat("ab", 32), 0o600, "line 1 has a key that is not 32 bytes"},
+		"of one byte":    {"a AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", 0o600, "one byte again and again"},
 		"an ID twice": {
 			november + "\n2026-11 " + strings.Fields(october)[1], 0o600, `line 2 has another key of the ID "2026-11"`,
 		},

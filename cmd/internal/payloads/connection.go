@@ -3,6 +3,7 @@ package payloads
 import (
 	"context"
 	"errors"
+	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
@@ -14,6 +15,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 // tolerant is the key, in the context of a request, of whether one payload that cannot be read spoils the answer.
@@ -80,10 +84,9 @@ func (c *Codec) read(ctx context.Context, payloads []*commonpb.Payload) ([]*comm
 	return read, nil
 }
 
-// outer copies requests, and decides what becomes of an answer of which something cannot be read. One about many runs
-// is given with that payload marked, and so is a task of a stage, whose attempt fails and says why. A workflow task is
-// refused, so that its run waits: a workflow would end its run over it. Of anything else it is an error that nobody
-// tries again.
+// outer copies requests, and decides what becomes of an answer of which something cannot be read. One about many runs,
+// or about how one stands, is given with that payload marked. A task is given back, so that its run waits: a workflow
+// would end its run over it, and a stage its attempts. Of anything else it is an error that nobody tries again.
 func (c *Codec) outer(
 	ctx context.Context, method string, request, answer any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker,
 	options ...grpc.CallOption,
@@ -94,7 +97,7 @@ func (c *Codec) outer(
 	switch answer.(type) {
 	case *workflowservice.ListWorkflowExecutionsResponse, *workflowservice.DescribeWorkflowExecutionResponse,
 		*workflowservice.ListSchedulesResponse, *workflowservice.DescribeScheduleResponse,
-		*workflowservice.PollActivityTaskQueueResponse:
+		*workflowservice.GetWorkflowExecutionHistoryReverseResponse:
 		ctx = context.WithValue(ctx, tolerant{}, true)
 	}
 	err := invoke(ctx, method, request, answer, connection, options...)
@@ -102,27 +105,55 @@ func (c *Codec) outer(
 	if !is {
 		return err
 	}
-	task, polled := answer.(*workflowservice.PollWorkflowTaskQueueResponse)
-	asked, isPoll := request.(*workflowservice.PollWorkflowTaskQueueRequest)
-	if !polled || !isPoll || len(task.GetTaskToken()) == 0 {
+	name, back, told := givenBack(request, answer, unreadable.Error())
+	if back == nil {
 		return status.Error(codes.FailedPrecondition, unreadable.Error())
 	}
-	refuse := func(method string, request, answer proto.Message) error {
-		return invoke(ctx, "/"+workflowservice.WorkflowService_ServiceDesc.ServiceName+"/"+method, request, answer,
-			connection, options...)
+	err = invoke(ctx, "/"+workflowservice.WorkflowService_ServiceDesc.ServiceName+"/"+name, back, told, connection,
+		options...)
+	if task, is := answer.(proto.Message); is {
+		proto.Reset(task) // it is no task any more
 	}
-	if task.GetQuery() != nil {
-		err = refuse("RespondQueryTaskCompleted", &workflowservice.RespondQueryTaskCompletedRequest{
-			TaskToken: task.GetTaskToken(), Namespace: asked.GetNamespace(),
-			CompletedType: enums.QUERY_RESULT_TYPE_FAILED, ErrorMessage: unreadable.Error(),
-		}, &workflowservice.RespondQueryTaskCompletedResponse{})
-	} else {
-		err = refuse("RespondWorkflowTaskFailed", &workflowservice.RespondWorkflowTaskFailedRequest{
-			TaskToken: task.GetTaskToken(), Namespace: asked.GetNamespace(), Identity: asked.GetIdentity(),
-			Cause:   enums.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE,
-			Failure: &failurepb.Failure{Message: unreadable.Error(), Source: "Spillway"},
-		}, &workflowservice.RespondWorkflowTaskFailedResponse{})
-	}
-	proto.Reset(task) // it is no task any more
 	return err
+}
+
+// againAfter is when a task is tried again that could not be read.
+const againAfter = 10 * time.Second
+
+// givenBack is the method by which a task is given back that was answered, with what it takes and is answered, and says
+// why; nil where the answer is no task.
+func givenBack(request, answer any, why string) (method string, back, told proto.Message) {
+	failure := &failurepb.Failure{Message: why, Source: "Spillway"}
+	switch task := answer.(type) {
+	case *workflowservice.PollActivityTaskQueueResponse:
+		asked, is := request.(*workflowservice.PollActivityTaskQueueRequest)
+		if !is || len(task.GetTaskToken()) == 0 {
+			return "", nil, nil
+		}
+		failure.FailureInfo = &failurepb.Failure_ApplicationFailureInfo{
+			ApplicationFailureInfo: &failurepb.ApplicationFailureInfo{
+				Type: wire.LostError, NextRetryDelay: durationpb.New(againAfter), // it counts against nothing
+			},
+		}
+		return "RespondActivityTaskFailed", &workflowservice.RespondActivityTaskFailedRequest{
+			TaskToken: task.GetTaskToken(), Namespace: asked.GetNamespace(), Identity: asked.GetIdentity(), Failure: failure,
+		}, &workflowservice.RespondActivityTaskFailedResponse{}
+	case *workflowservice.PollWorkflowTaskQueueResponse:
+		asked, is := request.(*workflowservice.PollWorkflowTaskQueueRequest)
+		switch {
+		case !is || len(task.GetTaskToken()) == 0:
+			return "", nil, nil
+		case task.GetQuery() != nil:
+			return "RespondQueryTaskCompleted", &workflowservice.RespondQueryTaskCompletedRequest{
+				TaskToken: task.GetTaskToken(), Namespace: asked.GetNamespace(),
+				CompletedType: enums.QUERY_RESULT_TYPE_FAILED, ErrorMessage: why,
+			}, &workflowservice.RespondQueryTaskCompletedResponse{}
+		}
+		return "RespondWorkflowTaskFailed", &workflowservice.RespondWorkflowTaskFailedRequest{
+			TaskToken: task.GetTaskToken(), Namespace: asked.GetNamespace(), Identity: asked.GetIdentity(),
+			Cause: enums.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE, Failure: failure,
+		}, &workflowservice.RespondWorkflowTaskFailedResponse{}
+	default:
+		return "", nil, nil
+	}
 }

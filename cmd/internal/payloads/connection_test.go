@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 // frontend stands in for Temporal's: it keeps what it is sent, and answers with what it was given. Package engine tries
@@ -85,6 +87,15 @@ func (f *frontend) PollWorkflowTaskQueue(
 		task.Query = &querypb.WorkflowQuery{QueryType: "where"}
 	}
 	return task, nil
+}
+
+// PollActivityTaskQueue implements workflowservice.WorkflowServiceServer.
+func (f *frontend) PollActivityTaskQueue(
+	context.Context, *workflowservice.PollActivityTaskQueueRequest,
+) (*workflowservice.PollActivityTaskQueueResponse, error) {
+	return &workflowservice.PollActivityTaskQueueResponse{
+		TaskToken: []byte("task"), Input: &commonpb.Payloads{Payloads: []*commonpb.Payload{f.payload}},
+	}, nil
 }
 
 // GetWorkflowExecutionHistory implements workflowservice.WorkflowServiceServer.
@@ -173,19 +184,40 @@ func TestARequestThatIsSentAgainIsEncryptedOnceAndStaysAsItWas(t *testing.T) {
 	}
 }
 
-func TestAWorkflowTaskThatCannotBeReadIsRefusedSoThatItsRunWaits(t *testing.T) {
+func TestATaskThatCannotBeReadIsGivenBackSoThatItsRunWaits(t *testing.T) {
 	t.Parallel()
 	encrypted, err := codecOf(keysOf(t, october)).Encode([]*commonpb.Payload{{Data: []byte("plain")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, query := range map[string]bool{"a task": false, "a query": true} {
+	workflows := func(t *testing.T, c workflowservice.WorkflowServiceClient) []byte {
+		t.Helper()
+		task, err := c.PollWorkflowTaskQueue(t.Context(), &workflowservice.PollWorkflowTaskQueueRequest{})
+		if err != nil || task.GetHistory() != nil {
+			t.Errorf("polled %v, %v, want no task", task, err)
+		}
+		return task.GetTaskToken()
+	}
+	for name, row := range map[string]struct {
+		query bool
+		poll  func(*testing.T, workflowservice.WorkflowServiceClient) []byte
+	}{
+		"of a workflow": {poll: workflows},
+		"a query":       {query: true, poll: workflows},
+		"of a stage": {poll: func(t *testing.T, c workflowservice.WorkflowServiceClient) []byte {
+			t.Helper()
+			task, err := c.PollActivityTaskQueue(t.Context(), &workflowservice.PollActivityTaskQueueRequest{})
+			if err != nil || task.GetInput() != nil {
+				t.Errorf("polled %v, %v, want no task", task, err)
+			}
+			return task.GetTaskToken()
+		}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &frontend{payload: encrypted[0], query: query}
-			task, err := f.dial(t, nil).PollWorkflowTaskQueue(t.Context(), &workflowservice.PollWorkflowTaskQueueRequest{})
-			if err != nil || len(task.GetTaskToken()) > 0 || task.GetHistory() != nil {
-				t.Errorf("polled %v, %v, want no task", task, err)
+			f := &frontend{payload: encrypted[0], query: row.query}
+			if token := row.poll(t, f.dial(t, nil)); len(token) > 0 {
+				t.Errorf("polled the task %q, want none", token)
 			}
 			said := ""
 			switch sent := f.sent[0].(type) {
@@ -193,6 +225,12 @@ func TestAWorkflowTaskThatCannotBeReadIsRefusedSoThatItsRunWaits(t *testing.T) {
 				said = sent.GetFailure().GetMessage()
 			case *workflowservice.RespondQueryTaskCompletedRequest:
 				said = sent.GetErrorMessage()
+			case *workflowservice.RespondActivityTaskFailedRequest:
+				said = sent.GetFailure().GetMessage()
+				if lost := sent.GetFailure().GetApplicationFailureInfo(); lost.GetType() != wire.LostError ||
+					lost.GetNonRetryable() || lost.GetNextRetryDelay().AsDuration() != againAfter {
+					t.Errorf("the attempt failed as %v, want it lost, and tried again after %s", lost, againAfter)
+				}
 			}
 			if !strings.Contains(said, `"2026-10"`) {
 				t.Errorf("it was answered with %v, want the key in it", f.sent)

@@ -61,6 +61,7 @@ type Stack struct {
 	keepHours    time.Duration
 	ledger       string
 	payloadKeys  string
+	secretsDir   string
 	webhooks     []string
 	temporal     engine.TemporalConfig
 	nats         engine.NATSConfig
@@ -195,10 +196,14 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	if err != nil {
 		return engine.Config{}, err
 	}
+	secrets, err := f.secretsDirectory()
+	if err != nil {
+		return engine.Config{}, err
+	}
 	runner, _ := environment(engine.RunnerVariable)
 	return engine.Config{
 		StateDir: stateDir, Version: version, Ports: f.ports, Listen: f.listen, NoPool: f.NoPool, NoUI: f.noUI,
-		Temporal: f.temporal, NATS: f.nats, PayloadKeys: keys, NoMetrics: f.noMetrics,
+		Temporal: f.temporal, NATS: f.nats, PayloadKeys: keys, Secrets: secrets, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: prices.host, GPUPrice: prices.gpu, Prices: prices.catalogue, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,

@@ -11,11 +11,13 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/config"
 	"github.com/spillway-ml/spillway/cmd/internal/config/certificate"
 	"github.com/spillway-ml/spillway/cmd/internal/external"
 	"github.com/spillway-ml/spillway/cmd/internal/payloads"
+	"github.com/spillway-ml/spillway/cmd/internal/secrets"
 )
 
 const (
@@ -42,7 +44,24 @@ func tryFiles(all *told, state string) []finding {
 		}
 	})
 	findings = append(findings, tryPayloadKeys(all, state)...)
+	findings = append(findings, trySecrets(all)...)
 	return append(findings, tryCertificates(all)...)
+}
+
+// trySecrets says which secrets stages may name, and which of them cannot be used.
+func trySecrets(all *told) []finding {
+	const setting = "secrets-dir"
+	dir := all.value(setting)
+	if dir == "" {
+		return nil
+	}
+	names, err := secrets.Directory(dir).List()
+	if err != nil {
+		return []finding{{
+			setting, failed, oneLine(err), "write each secret into a file of its own: (umask 077; cat > " + dir + "/NAME)",
+		}}
+	}
+	return []finding{{setting, fine, display.Count(len(names), "secret") + ": " + strings.Join(names, ", "), ""}}
 }
 
 // tryPayloadKeys says what each payload key is for, and which one is missing. The state directory knows which were used.
