@@ -46,8 +46,8 @@ type Options struct {
 	// AckWait is how long an event may be in hand without a sign of life before the server delivers it again; one that a
 	// killed process had in hand is taken by the next at once. Default 30 s; at least 1 s.
 	AckWait time.Duration
-	// Remembered is for how long after their end the Starter knows of runs; 0 is for ever. An event that comes again and is
-	// older becomes a dead letter, since it may have started a run that is forgotten.
+	// Remembered is for how long after their end the Starter knows of runs; 0 is for ever. An event that comes again and
+	// is older becomes a dead letter, since it may have started a run that is forgotten.
 	Remembered time.Duration
 	// Hold is how long events of a pipeline that no app offers any more wait for the app to come back, before they become
 	// dead letters. Default 2 min.

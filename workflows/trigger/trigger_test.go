@@ -290,7 +290,8 @@ func TestAnEventThatMayHaveStartedAForgottenRunStartsNoOther(t *testing.T) {
 	if diff := cmp.Diff([]string{"digits-known"}, s.mem.names()); diff != "" {
 		t.Errorf("runs: -want +got:\n%s", diff)
 	}
-	if reasons := s.reasons(); len(reasons) != 1 || !strings.Contains(reasons[0], "may have started run digits-forgotten") {
+	reasons := s.reasons()
+	if len(reasons) != 1 || !strings.Contains(reasons[0], "may have started run digits-forgotten") {
 		t.Errorf("dead letters: %q, want that of the event whose run is forgotten", reasons)
 	}
 }
