@@ -349,9 +349,11 @@ func (w *Worker) call(
 	left, isBounded := try.Left()
 	c.within = bound(w.venue, c.class, c.timeout, left, isBounded)
 	secrets, err := slot.Obtain(ctx, w.secrets, task, try.Number)
-	if err != nil {
-		return slot.Ending{Outcome: predictor.Failed, Permanent: errors.Is(err, slot.ErrNoSecret), Message: err.Error()},
-			wire.Answer{}
+	switch {
+	case errors.Is(err, slot.ErrNoSecret):
+		return slot.Ending{Outcome: predictor.Failed, Permanent: true, Message: err.Error()}, wire.Answer{}
+	case err != nil:
+		return slot.Ending{Outcome: predictor.Lost, Message: err.Error()}, wire.Answer{}
 	}
 	// They go with the invoke, which the venue does not keep, and not into the function's variables, which everybody reads
 	// who may look at its configuration.
