@@ -636,7 +636,7 @@ func TestAStageNamesSecretsAndNeverTheirValues(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"[OPENAI_API_KEY]": "use a lower-case word", "[path]": "PATH", "[a-b, a_b]": "both the variable A_B",
-		"{openai: sk-1}": "list", "[" + strings.Repeat("a, ", 16) + "b]": "both",
+		"{openai: sk-1}": "secret is a mapping", "[" + strings.Repeat("a, ", 16) + "b]": "both",
 		"[a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q]": "at most 16",
 	} {
 		if problems := problemsOf(t, one("secrets: "+text), chain.Checks{}); !strings.Contains(problems, want) {

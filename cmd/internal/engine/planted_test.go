@@ -190,7 +190,9 @@ func TestMistakesWithSecretsRepeatNoneOfThem(t *testing.T) {
 	}
 	const secret = "planted-4711-mistaken"
 	secrets := planted{"the secret": secret}
-	seed := "SUAPLANTED7PLANTED7PLANTED7PLANTED7PLANTED7PLANTED7PLANTED" // of the form of an nkey's
+	// Of the forms of an nkey and of a payload key.
+	seed := "SUPLANTED7PLANTED7PLANTED7PLANTED7PLANTED7PLANTED7PLANTED7"
+	key := base64.StdEncoding.EncodeToString([]byte(secret + "-and-10more"))
 	files := directory(t, map[string]string{
 		"password": "engine:" + secret, "key": secret, "url": "postgres://me:" + secret + "@127.0.0.1:1/db",
 		"payload": "one " + secret, "open/planted-key": secret,
@@ -211,7 +213,7 @@ func TestMistakesWithSecretsRepeatNoneOfThem(t *testing.T) {
 		"a password of the ledger":   {"--ledger-url-file", at("url")},
 		"a URL in place of its file": {"--ledger-url-file", "postgres://me:" + secret + "@127.0.0.1:1/db"},
 		"a payload key":              {"--payload-keys-file", at("payload")},
-		"a key in place of its file": {"--payload-keys-file", "one " + secret},
+		"a key in place of its file": {"--payload-keys-file", "one " + key},
 		"a certificate": {
 			"--listen", "127.0.0.1:0", "--tls-certificate", at("certificate"), "--tls-key", at("key"),
 		},
@@ -226,7 +228,7 @@ func TestMistakesWithSecretsRepeatNoneOfThem(t *testing.T) {
 			t.Parallel()
 			state := t.TempDir()
 			secrets := maps.Clone(secrets)
-			secrets["the seed"] = seed
+			secrets["the seed"], secrets["the payload key"] = seed, key
 			for _, verb := range [][]string{{"config", "check"}, {"config", "show"}} {
 				_, out, errs := command(t, t.Context(), state, slices.Concat(verb, flags)...)
 				secrets.wantNone(t, strings.Join(verb, " "), []byte(out+errs))
@@ -292,8 +294,9 @@ func (e *testEngine) tells(runs ...string) map[string][]byte {
 		for _, of := range []string{"", "/history", "/attempts", "/timeline", "/allocation", "/breakdown", "/decisions"} {
 			paths = append(paths, "/api/v1/runs/"+run+of)
 		}
-		told["spillway logs "+run] = e.says("logs", run)
-		told["spillway show "+run] = e.says("show", run)
+		if e.stateOf(run) != "running" { // of one that goes on, they go on as well
+			told["spillway logs "+run], told["spillway show "+run] = e.says("logs", run), e.says("show", run)
+		}
 	}
 	for _, path := range paths {
 		answer := e.get(e.t.Context(), path)
