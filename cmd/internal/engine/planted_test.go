@@ -82,7 +82,6 @@ stages:
       touch ${go}.begun
       while [ ! -e ${go} ]; do sleep 0.05; done
   other:
-    after: [confide]
     run: |
       printf '{"result": {"set": %d}}\n' "$(env | grep -c PLANTED_KEY || true)" > "$SPILLWAY_REPORT"
 `
