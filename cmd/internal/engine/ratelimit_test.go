@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/encoding/gzip" // the SDK compresses its requests
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
+	grpcstatus "google.golang.org/grpc/status"
 )
 
 // limited stands before a Temporal and refuses what is over its rate, as Temporal's frontend does, until it is lifted.
@@ -47,7 +47,7 @@ func (l *limited) limit(
 	l.mu.Unlock()
 	if over {
 		l.refused.Add(1)
-		return nil, status.Errorf(codes.ResourceExhausted, "namespace rate limit exceeded by %s", info.FullMethod)
+		return nil, grpcstatus.Errorf(codes.ResourceExhausted, "namespace rate limit exceeded by %s", info.FullMethod)
 	}
 	l.admitted.Add(1)
 	from, _ := metadata.FromIncomingContext(ctx)
