@@ -132,6 +132,9 @@ func (c *Codec) encrypt(payload *commonpb.Payload) (*commonpb.Payload, error) {
 
 // decrypt is the reverse of encrypt; it takes what is not encrypted as it is.
 func (c *Codec) decrypt(payload *commonpb.Payload) (*commonpb.Payload, error) {
+	if kept, is := unmarked(payload); is {
+		payload = kept
+	}
 	if string(payload.GetMetadata()[encodingName]) != encodingOf {
 		return payload, nil
 	}

@@ -135,6 +135,7 @@ func TestWhatCannotBeReadNamesTheKey(t *testing.T) {
 			t.Parallel()
 			_, err := codecOf(row.keys).Decode([]*commonpb.Payload{row.payload})
 			got, is := errors.AsType[*UnreadableError](err)
+			first := fmt.Sprint(err)
 			if !is || *got != row.want || !strings.Contains(got.Error(), `"`+row.want.Key+`"`) {
 				t.Errorf("Decode: %v, want %+v", err, row.want)
 			}
@@ -147,6 +148,9 @@ func TestWhatCannotBeReadNamesTheKey(t *testing.T) {
 			kept, err := codecOf(row.keys).Encode([]*commonpb.Payload{mark})
 			if err != nil || !proto.Equal(kept[0], row.payload) {
 				t.Errorf("a marked one that is handed on is stored as %v, %v, want what it was", kept, err)
+			}
+			if _, again := codecOf(row.keys).Decode([]*commonpb.Payload{mark}); again == nil || again.Error() != first {
+				t.Errorf("one that was stored with its mark is read as %v, want %q", again, first)
 			}
 		})
 	}

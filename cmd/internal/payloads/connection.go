@@ -23,48 +23,43 @@ import (
 // tolerant is the key, in the context of a request, of whether one payload that cannot be read spoils the answer.
 type tolerant struct{}
 
-// DialOptions have a connection to Temporal encrypt what it sends and decrypt what it is answered.
+// DialOptions have a connection to Temporal encrypt what it sends and decrypt what it is answered. Without keys it
+// sends what it is given, and reads, or tells of, what was encrypted once.
 //
 // A request is changed in a copy of it: the SDK sends one again that was not answered, and has parts of it elsewhere.
 // Failures come first, since their messages become payloads then.
 func (c *Codec) DialOptions() ([]grpc.DialOption, error) {
-	failures, err := converter.NewFailureGRPCClientInterceptor(converter.NewFailureGRPCClientInterceptorOptions{
-		EncodeCommonAttributes: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if !c.Encrypts() { // messages stay where they are; what was encrypted once is read, or told of, all the same
-		failures, err = proxy.NewFailureVisitorInterceptor(proxy.FailureVisitorInterceptorOptions{
-			Inbound: &proxy.VisitFailuresOptions{
-				Visitor: func(_ *proxy.VisitFailuresContext, failure *failurepb.Failure) error {
-					converter.DecodeCommonFailureAttributes(converter.GetDefaultDataConverter(), failure)
-					return nil
-				},
+	failures := proxy.FailureVisitorInterceptorOptions{Inbound: &proxy.VisitFailuresOptions{
+		Visitor: func(_ *proxy.VisitFailuresContext, failure *failurepb.Failure) error {
+			converter.DecodeCommonFailureAttributes(converter.GetDefaultDataConverter(), failure)
+			return nil
+		},
+	}}
+	all := proxy.PayloadVisitorInterceptorOptions{Inbound: &proxy.VisitPayloadsOptions{
+		Visitor: func(v *proxy.VisitPayloadsContext, payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
+			return c.read(v.Context, payloads)
+		},
+		SkipSearchAttributes: true,
+	}}
+	if c.Encrypts() {
+		failures.Outbound = &proxy.VisitFailuresOptions{
+			Visitor: func(_ *proxy.VisitFailuresContext, failure *failurepb.Failure) error {
+				return converter.EncodeCommonFailureAttributes(converter.GetDefaultDataConverter(), failure)
 			},
-		})
-		if err != nil {
-			return nil, err
 		}
-	}
-	inner, err := proxy.NewPayloadVisitorInterceptor(proxy.PayloadVisitorInterceptorOptions{
-		Outbound: &proxy.VisitPayloadsOptions{
+		all.Outbound = &proxy.VisitPayloadsOptions{
 			Visitor: func(_ *proxy.VisitPayloadsContext, payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
 				return c.Encode(payloads)
 			},
 			SkipSearchAttributes: true,
-		},
-		Inbound: &proxy.VisitPayloadsOptions{
-			Visitor: func(v *proxy.VisitPayloadsContext, payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
-				return c.read(v.Context, payloads)
-			},
-			SkipSearchAttributes: true,
-		},
-	})
-	if err != nil {
+		}
+	}
+	outer, first := proxy.NewFailureVisitorInterceptor(failures)
+	inner, second := proxy.NewPayloadVisitorInterceptor(all)
+	if err := errors.Join(first, second); err != nil {
 		return nil, err
 	}
-	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(c.outer, failures, inner)}, nil
+	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(c.outer, outer, inner)}, nil
 }
 
 // read decrypts what was answered.
@@ -91,7 +86,7 @@ func (c *Codec) outer(
 	ctx context.Context, method string, request, answer any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker,
 	options ...grpc.CallOption,
 ) error {
-	if message, is := request.(proto.Message); is {
+	if message, is := request.(proto.Message); is && c.Encrypts() {
 		request = proto.Clone(message)
 	}
 	switch answer.(type) {

@@ -39,8 +39,8 @@ type key struct {
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // ReadKeys reads a file of keys: of each a line with its ID and 32 bytes as base64, between which is a space. Lines
-// that are empty or begin with # are left out. The file must be one that others can neither read nor change. Errors repeat
-// no key.
+// that are empty or begin with # are left out. The file must be one that others can neither read nor change. Errors
+// repeat no key.
 func ReadKeys(file string) (*Keys, error) {
 	text, err := secrecy.ReadFile(file, mostKeys)
 	if err != nil {
