@@ -132,10 +132,11 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal)
 // callerKey is that of who asks, in the context of a request.
 type callerKey struct{}
 
-// asking is who asks: name is that of a Host, or for whom a token was made; empty for all others.
+// asking is who asks: name is that of a Host, or for whom a token was made, and team whose; empty for all others.
 type asking struct {
 	caller Caller
 	name   string
+	team   string
 	counts context.Context //nolint:containedctx // of a token that was made for somebody: until it is revoked; else nil
 }
 
@@ -157,6 +158,13 @@ func HostOfCaller(ctx context.Context) string {
 		return ""
 	}
 	return asks.name
+}
+
+// TeamOf returns the team of who makes the request that ctx is of; empty is the default team, and everybody's who has
+// none.
+func TeamOf(ctx context.Context) string {
+	asks, _ := ctx.Value(callerKey{}).(asking)
+	return asks.team
 }
 
 // NameOfCaller says in words who makes the request that ctx is of, for a line about what was changed.
@@ -312,8 +320,8 @@ func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (who asking, no
 	case given && g.Keys.IsMetricsToken(shown):
 		return asking{caller: Scraper}, nil
 	case given:
-		if name, role, counts, known := g.Tokens.of(shown); known {
-			return asking{role, name, counts}, nil
+		if who, known := g.Tokens.of(shown); known {
+			return who, nil
 		}
 		if g.Hosts != nil && r.TLS != nil {
 			if host, known := g.Hosts(shown); known {

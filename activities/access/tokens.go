@@ -31,6 +31,9 @@ type Issued struct {
 	Made time.Time `json:"made"`
 	// SHA256 is the digest of the token, in hexadecimal digits. A token is random, so nothing else is mixed in.
 	SHA256 string `json:"sha256"`
+	// Team is whose it is: a viewer or operator of a team sees what is not private to another, and changes what is the
+	// team's own. Empty is the default team.
+	Team string `json:"team,omitempty"`
 }
 
 // roles are the callers that tokens can be made for, by the names of their roles.
@@ -84,7 +87,10 @@ const (
 	tokenPrefix = "spillway_"
 )
 
-var tokenName = regexp.MustCompile(`^[A-Za-z0-9][-_.@A-Za-z0-9]{0,63}$`)
+var (
+	tokenName = regexp.MustCompile(`^[A-Za-z0-9][-_.@A-Za-z0-9]{0,63}$`)
+	teamName  = regexp.MustCompile(`^[-a-z0-9]{1,40}$`)
+)
 
 // Errors of Make and Revoke.
 var (
@@ -94,12 +100,26 @@ var (
 	ErrTokenName  = errors.New("a token cannot have that name")
 	ErrTokenTaken = errors.New("there is a token of that name already")
 	ErrNoToken    = errors.New("there is no token of that name")
+	// ErrTeamName says that a team cannot have a name.
+	ErrTeamName = errors.New("a team cannot have that name")
 	// ErrTokens says that there are as many as there may be.
 	ErrTokens = errors.New("there are as many tokens as there may be: revoke one")
 )
 
-// Make makes a token for somebody with a role, and returns it; nobody can read it again.
-func (t *Tokens) Make(name, role string, now time.Time) (token string, err error) {
+// CheckTeam says why a team cannot have a name; nil where it can. Empty is that of the default team.
+func CheckTeam(name string) error {
+	if name == "" || teamName.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("%w: %.80q has other characters than lower-case letters, digits and dashes, or more than 40",
+		ErrTeamName, name)
+}
+
+// Make makes a token for somebody of a team with a role, and returns it; nobody can read it again.
+func (t *Tokens) Make(name, role, team string, now time.Time) (token string, err error) {
+	if err := CheckTeam(team); err != nil {
+		return "", err
+	}
 	if _, known := roles[role]; !known {
 		return "", fmt.Errorf("%w: %.40q; choose among %s", ErrRole, role, strings.Join(Roles(), ", "))
 	}
@@ -119,7 +139,9 @@ func (t *Tokens) Make(name, role string, now time.Time) (token string, err error
 	_, _ = rand.Read(random[:]) // it never fails
 	token = tokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
 	sum := sha256.Sum256([]byte(token))
-	next := append(slices.Clone(t.issued), Issued{name, role, now.UTC().Truncate(time.Second), hex.EncodeToString(sum[:])})
+	next := append(slices.Clone(t.issued), Issued{
+		Name: name, Role: role, Team: team, Made: now.UTC().Truncate(time.Second), SHA256: hex.EncodeToString(sum[:]),
+	})
 	return token, t.keep(next)
 }
 
@@ -161,9 +183,9 @@ func (t *Tokens) Issued() []Issued {
 }
 
 // of says for whom a token was made, and for how long it counts.
-func (t *Tokens) of(token string) (name string, role Caller, counts context.Context, known bool) {
+func (t *Tokens) of(token string) (who asking, known bool) {
 	if t == nil || !strings.HasPrefix(token, tokenPrefix) {
-		return "", Anyone, nil, false
+		return nobody, false
 	}
 	sum := sha256.Sum256([]byte(token))
 	digest := hex.EncodeToString(sum[:])
@@ -171,10 +193,10 @@ func (t *Tokens) of(token string) (name string, role Caller, counts context.Cont
 	defer t.mu.Unlock()
 	for _, issued := range t.issued { // the digest is no secret that the time could tell
 		if issued.SHA256 == digest {
-			return issued.Name, roles[issued.Role], t.lifeOf(issued.Name), true
+			return asking{roles[issued.Role], issued.Name, issued.Team, t.lifeOf(issued.Name)}, true
 		}
 	}
-	return "", Anyone, nil, false
+	return nobody, false
 }
 
 // lifeOf is that of a token. The caller holds mu.

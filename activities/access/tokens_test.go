@@ -42,7 +42,7 @@ func TestARequestEndsWithTheTokenThatItWasMadeWith(t *testing.T) {
 	})))
 	defer server.Close()
 	for _, name := range []string{"a", "b"} {
-		token, err := tokens.Make(name, "viewer", time.Unix(1e9, 0))
+		token, err := tokens.Make(name, "viewer", "", time.Unix(1e9, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,6 +72,39 @@ func TestARequestEndsWithTheTokenThatItWasMadeWith(t *testing.T) {
 	}
 }
 
+// TestATokenSaysItsTeam also reads a token that was made before there were teams: it is of the default team.
+func TestATokenSaysItsTeam(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t)
+	keys, tokens := open(t, dir), openTokens(t, dir)
+	made := map[string]string{}
+	for name, team := range map[string]string{"a": "vision", "b": ""} {
+		token, err := tokens.Make(name, "viewer", team, time.Unix(1e9, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		made[token] = team
+	}
+	text, err := os.ReadFile(filepath.Join(dir, TokensFile))
+	if err != nil || strings.Count(string(text), `"team"`) != 1 {
+		t.Fatalf("the file has %s, %v; want a team once", text, err)
+	}
+	tokens = openTokens(t, dir) // as after a start
+	for token, want := range made {
+		guard := &Guard{Keys: keys, Tokens: tokens, Rule: func(*http.Request) Rule { return Rule{Needs: Viewer} }}
+		got := "nobody asked"
+		server := guard.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = TeamOf(r.Context()) }))
+		asked := request(t, http.MethodGet, "/", "", http.Header{"Authorization": {"Bearer " + token}})
+		server.ServeHTTP(httptest.NewRecorder(), asked)
+		if got != want {
+			t.Errorf("the team is %q, want %q", got, want)
+		}
+	}
+	if got := TeamOf(t.Context()); got != "" {
+		t.Errorf("where nobody asks the team is %q", got)
+	}
+}
+
 func TestTokensOfOthersCountUntilTheyAreRevoked(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)
@@ -79,7 +112,7 @@ func TestTokensOfOthersCountUntilTheyAreRevoked(t *testing.T) {
 	tokens := openTokens(t, dir)
 	made := map[string]string{}
 	for _, role := range Roles() {
-		token, err := tokens.Make("of-"+role, role, time.Unix(1e9, 0))
+		token, err := tokens.Make("of-"+role, role, "of-"+role, time.Unix(1e9, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,13 +174,15 @@ func TestTokensOfOthersCountUntilTheyAreRevoked(t *testing.T) {
 		t.Errorf("a token that was revoked: got %d", got)
 	}
 	for what, c := range map[string]struct {
-		name, role string
-		want       error
+		name, role, team string
+		want             error
 	}{
-		"a name that is taken": {"of-viewer", "viewer", ErrTokenTaken}, "no name": {"", "viewer", ErrTokenName},
-		"a name of two lines": {"a\nb", "viewer", ErrTokenName}, "no such role": {"a", "root", ErrRole},
+		"a name that is taken": {"of-viewer", "viewer", "", ErrTokenTaken}, "no name": {"", "viewer", "", ErrTokenName},
+		"a name of two lines": {"a\nb", "viewer", "", ErrTokenName}, "no such role": {"a", "root", "", ErrRole},
+		"a team in capitals": {"a", "viewer", "A", ErrTeamName},
+		"a long team":        {"a", "viewer", strings.Repeat("a", 41), ErrTeamName},
 	} {
-		if _, err := tokens.Make(c.name, c.role, time.Unix(1e9, 0)); !errors.Is(err, c.want) {
+		if _, err := tokens.Make(c.name, c.role, c.team, time.Unix(1e9, 0)); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", what, err, c.want)
 		}
 	}

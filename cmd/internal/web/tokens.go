@@ -14,6 +14,8 @@ type NewToken struct {
 	Name string `json:"name"`
 	// Role is "viewer", who reads, "operator", who starts and steers runs as well, or "admin", who may do everything.
 	Role string `json:"role"`
+	// Team is whose it is; empty is the default team.
+	Team string `json:"team,omitempty"`
 }
 
 // MadeToken is a token that was just made. It is a secret, and nobody can read it again.
@@ -25,6 +27,7 @@ type MadeToken struct {
 type IssuedToken struct {
 	Name   string    `json:"name"`
 	Role   string    `json:"role"`
+	Team   string    `json:"team,omitempty"`
 	MadeAt time.Time `json:"made_at"`
 }
 
@@ -37,7 +40,7 @@ type tokensAnswer struct {
 func (s *Server) tokens(*http.Request) (tokensAnswer, error) {
 	answer := tokensAnswer{Tokens: []IssuedToken{}}
 	for _, issued := range s.issued.Issued() {
-		answer.Tokens = append(answer.Tokens, IssuedToken{issued.Name, issued.Role, issued.Made})
+		answer.Tokens = append(answer.Tokens, IssuedToken{issued.Name, issued.Role, issued.Team, issued.Made})
 	}
 	return answer, nil
 }
@@ -48,9 +51,9 @@ func (s *Server) makeToken(r *http.Request) (MadeToken, error) {
 	if err := decodeBody(r, &wanted); err != nil {
 		return MadeToken{}, err
 	}
-	token, err := s.issued.Make(wanted.Name, wanted.Role, time.Now())
+	token, err := s.issued.Make(wanted.Name, wanted.Role, wanted.Team, time.Now())
 	switch {
-	case errors.Is(err, access.ErrRole), errors.Is(err, access.ErrTokenName):
+	case errors.Is(err, access.ErrRole), errors.Is(err, access.ErrTokenName), errors.Is(err, access.ErrTeamName):
 		return MadeToken{}, Invalid("", "%v", err)
 	case errors.Is(err, access.ErrTokenTaken), errors.Is(err, access.ErrTokens):
 		return MadeToken{}, Conflict("`spillway token list` lists them", "%v", err)

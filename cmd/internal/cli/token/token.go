@@ -2,6 +2,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"text/tabwriter"
 	"time"
@@ -24,8 +25,7 @@ func Commands(t *tool.Tool) []*cobra.Command {
 		Short: "Make tokens with roles for others, list and revoke them",
 		Long: `Make tokens for people and programs that ask the API of this stack, here or at the port for other
 machines (--listen). Each has a role: a viewer reads all; an operator starts and steers runs as
-well, commands among them; an admin may do everything. The log has a line for each change that
-somebody asked for, with the name of the token.`,
+well, commands among them; an admin may do everything. An operator's token of a team starts and steers what is the team's. The
 		Example: `  spillway token create --name grafana --role viewer
   spillway token list
   spillway token revoke grafana`,
@@ -47,7 +47,7 @@ as "Authorization: Bearer TOKEN".
 The exit code is 0, 1 when no stack runs or there is a token of that name, and 2 when there can be
 none.`,
 		Example: `  spillway token create --name grafana --role viewer > grafana.token
-  spillway token create --name ci --role operator`,
+  spillway token create --name ci --role operator --team vision`,
 		Args:              flag.Positional(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,6 +66,7 @@ none.`,
 	}
 	command.Flags().StringVar(&wanted.Name, "name", "", "`NAME` of who, or what, it is for")
 	command.Flags().Var(flag.Choice{Value: &wanted.Role, Of: access.Roles()}, "role", "what it may be used for")
+	command.Flags().StringVar(&wanted.Team, "team", "", "`TEAM` whose it is, \"\" for the default team")
 	return command
 }
 
@@ -91,10 +92,10 @@ func list(ctx context.Context, t *tool.Tool, asJSON bool) error {
 		func(s *session.Session) ([]web.IssuedToken, error) { return s.Client.Tokens(ctx) },
 		func(_ *session.Session, found []web.IssuedToken) error {
 			table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
-			display.Printf(table, "NAME\tROLE\tMADE\n")
+			display.Printf(table, "NAME\tROLE\tTEAM\tMADE\n")
 			for _, one := range found {
-				display.Printf(table, "%s\t%s\t%s\n", display.CleanLine(one.Name), display.CleanLine(one.Role),
-					one.MadeAt.Local().Format(time.DateTime))
+				display.Printf(table, "%s\t%s\t%s\t%s\n", display.CleanLine(one.Name), display.CleanLine(one.Role),
+					cmp.Or(display.CleanLine(one.Team), "-"), one.MadeAt.Local().Format(time.DateTime))
 			}
 			return table.Flush()
 		})

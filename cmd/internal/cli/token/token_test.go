@@ -20,7 +20,7 @@ func TestTokensAreMadeListedAndRevoked(t *testing.T) {
 	spillway := func(command string) (code int, stdout, stderr string) {
 		return clitest.Execute(t, t.Context(), cli.Deps{}, append(strings.Fields(command), "--state", state)...)
 	}
-	code, made, stderr := spillway("token create --name ci --role operator")
+	code, made, stderr := spillway("token create --name ci --role operator --team vision")
 	if code != cli.ExitOK || strings.Count(made, "\n") != 1 || !strings.HasPrefix(made, "spillway_") || stderr != "" {
 		t.Fatalf("got exit %d, %q, %q; want a token alone", code, made, stderr)
 	}
@@ -28,12 +28,13 @@ func TestTokensAreMadeListedAndRevoked(t *testing.T) {
 	if code != cli.ExitOK || strings.Contains(listed, strings.TrimSpace(made)) {
 		t.Errorf("the list: exit %d, %q", code, listed)
 	}
-	clitest.Contains(t, "the list", listed, "ci", "operator")
+	clitest.Contains(t, "the list", listed, "ci", "operator", "vision")
 	for command, said := range map[string]string{
 		"token create --name ci":             "there is a token of that name already",
 		"token create":                       "--name",
 		"token create --name a --role owner": strings.Join(access.Roles(), ", "),
 		"token create --name a/b":            "a token cannot have that name",
+		"token create --name a --team A":     "a team cannot have that name",
 		"token revoke nobody":                "there is no token of that name",
 	} {
 		if code, _, stderr := spillway(command); code == cli.ExitOK || !strings.Contains(stderr, said) {
