@@ -25,7 +25,9 @@ func Commands(t *tool.Tool) []*cobra.Command {
 		Short: "Make tokens with roles for others, list and revoke them",
 		Long: `Make tokens for people and programs that ask the API of this stack, here or at the port for other
 machines (--listen). Each has a role: a viewer reads all; an operator starts and steers runs as
-well, commands among them; an admin may do everything. An operator's token of a team starts and steers what is the team's. The
+well, commands among them; an admin may do everything. A token of a team starts and steers only what
+is that team's. The log has a line for each change that somebody asked for, with the name of the
+token.`,
 		Example: `  spillway token create --name grafana --role viewer
   spillway token list
   spillway token revoke grafana`,
