@@ -84,6 +84,7 @@ type keptRun struct {
 type savedRun struct {
 	ID, Pipeline, App, Build          string
 	Failure, Event, RetryOf, Input    string
+	Team                              string
 	Known, Settled, Frozen, Dropped   bool
 	Stopped                           bool
 	State                             predictor.RunState
@@ -194,7 +195,7 @@ func (l *Ledger) Checkpoint() *Checkpoint {
 func (a *account) keep() keptRun {
 	kept := keptRun{saved: savedRun{
 		ID: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build,
-		Failure: a.failure, Event: a.event, RetryOf: a.retryOf, Input: a.input,
+		Failure: a.failure, Event: a.event, RetryOf: a.retryOf, Input: a.input, Team: a.team,
 		Known: a.known, Settled: a.settled(), Frozen: a.frozen, Dropped: a.dropped || a.settled(),
 		Stopped: a.stopped,
 		State:   a.state, Goal: a.goal, StartedAt: a.startedAt, EndedAt: a.endedAt, Last: a.last, EventAt: a.eventAt,
@@ -435,7 +436,7 @@ func Restore(r io.Reader) (*Ledger, error) {
 func (l *Ledger) adopt(saved *savedRun) error {
 	a := &account{
 		id: saved.ID, pipeline: saved.Pipeline, app: saved.App, build: saved.Build,
-		failure: saved.Failure, event: saved.Event, retryOf: saved.RetryOf, input: saved.Input,
+		failure: saved.Failure, event: saved.Event, retryOf: saved.RetryOf, input: saved.Input, team: saved.Team,
 		known: saved.Known, frozen: saved.Frozen, dropped: saved.Dropped, stale: true,
 		stopped: saved.Stopped,
 		state:   saved.State, goal: saved.Goal, startedAt: saved.StartedAt, endedAt: saved.EndedAt, last: saved.Last,
