@@ -70,7 +70,9 @@ func (f *front) startApps(ctx context.Context) error {
 	f.trigger, err = trigger.New(trigger.Options{
 		JetStream: f.stream, Starter: trigger.NewTemporalStarter(f.temporal, trigger.StarterOptions{
 			Window: f.config.Policy.Window, Prices: f.prices(), Attributes: f.attributes,
+			TeamOf: func(pipeline string) string { team, _ := f.config.Teams.Now().Owner(pipeline); return team },
 		}),
+		Permit:    f.permit,
 		Scheduler: trigger.NewTemporalScheduler(f.temporal, engineQueue), Logger: f.logger, Wanted: f.apps.wanted,
 		Check: f.apps.check, Lost: func(streams []string) { f.alert(alerting.StreamsLost(streams, f.config.Clock())) },
 		Restored: func(keys []string) { f.alert(alerting.BindingsRestored(keys, f.config.Clock())) },
@@ -87,6 +89,7 @@ func (f *front) startApps(ctx context.Context) error {
 	if err := f.apps.serveStored(ctx); err != nil {
 		return err
 	}
+	f.work("teams", func(ctx context.Context) error { f.config.Teams.Follow(ctx, f.logger); return nil })
 	f.work("old builds", func(ctx context.Context) error { f.apps.tidy(ctx); return nil })
 	f.work("trigger", f.trigger.Run)
 	return nil
@@ -140,7 +143,7 @@ func (f *front) startLeader(ctx context.Context) error {
 			})
 		},
 		Extent: func(ctx context.Context) (first, last uint64, err error) { return loop.Extent(ctx, f.stream) },
-		Policy: f.config.Policy, Functions: f.functions, Leading: f.observer.leading,
+		Policy: f.config.Policy, Teams: f.config.Teams.Bounds, Functions: f.functions, Leading: f.observer.leading,
 		Failed: f.observer.metrics.CountLeaderFailure,
 		Now:    f.config.Clock, Logger: f.logger,
 	})

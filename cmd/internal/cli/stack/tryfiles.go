@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/config"
 	"github.com/spillway-ml/spillway/cmd/internal/config/certificate"
+	"github.com/spillway-ml/spillway/cmd/internal/teams"
 )
 
 const (
@@ -39,7 +40,22 @@ func tryFiles(all *told, state string) []finding {
 			}
 		}
 	})
+	findings = append(findings, tryTeams(all)...)
 	return append(findings, tryCertificates(all)...)
+}
+
+// tryTeams tells every mistake in the file of teams.
+func tryTeams(all *told) (findings []finding) {
+	path := all.value("teams-file")
+	if path == "" {
+		return nil
+	}
+	_, err := teams.Open(path)
+	for _, mistake := range teams.MistakesOf(err) {
+		at := fmt.Sprintf("%s:%d:%d", mistake.Where, mistake.Line, mistake.Column)
+		findings = append(findings, finding{at, failed, mistake.Text, mistake.Do})
+	}
+	return findings // one that cannot be read is told where files are looked at
 }
 
 // tryState looks at the state directory as the engine would: where it can be written, and who else may.
