@@ -25,7 +25,7 @@ type StageID struct {
 func (s StageID) Queue() string {
 	queue := s.App + "@" + s.Build + "/" + s.Name
 	if s.Team != "" {
-		queue += "~" + s.Team // no name of a stage has a tilde
+		queue += teamMark + s.Team
 	}
 	return queue
 }
@@ -35,6 +35,27 @@ func (s StageID) PoolQueue() string { return s.Queue() + ".pool" }
 
 // Model is the name under which sizes are learned: it outlives builds.
 func (s StageID) Model() string { return s.App + "/" + s.Name }
+
+// Charged is the name under which costs are kept: that of the model, and of whose tasks it runs. Who is asked what a
+// stage cost adds up those of all teams.
+func (s StageID) Charged() string {
+	if s.Team == "" {
+		return s.Model()
+	}
+	return s.Model() + teamMark + s.Team
+}
+
+// TeamOf splits a name that Charged made.
+func TeamOf(charged string) (model, team string) {
+	at := strings.LastIndex(charged, teamMark)
+	if at < 0 || strings.Contains(charged[at:], "/") { // the name of an app may be any
+		return charged, ""
+	}
+	return charged[:at], charged[at+len(teamMark):]
+}
+
+// teamMark is before the name of a team where it follows that of a stage, which has none.
+const teamMark = "~"
 
 // String is the queue's name.
 func (s StageID) String() string { return s.Queue() }

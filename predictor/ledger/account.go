@@ -158,7 +158,7 @@ func (a *account) stage(id predictor.StageID) *stage {
 	}
 	st := &stage{
 		id: id, view: StageView{Name: id.Name},
-		owner: &spend.Owner{Run: a.id, Pipeline: a.pipeline, Stage: id.Model()},
+		owner: &spend.Owner{Run: a.id, Pipeline: a.pipeline, Stage: id.Charged()},
 	}
 	a.stages = append(a.stages, st)
 	return st
@@ -377,8 +377,8 @@ func (v *RunView) concerned(decision predictor.Decision) bool {
 		(v.State == predictor.RunRunning || !decision.At.After(v.EndedAt))
 }
 
-// isAbout reports whether a decision is about a run's windows, or about a stage of its build and team; app is empty while the
-// run's start was not seen.
+// isAbout reports whether a decision is about a run's windows, or about a stage of its build and team; app is empty
+// while the run's start was not seen.
 func isAbout(decision predictor.Decision, run, app, build, team string) bool {
 	if decision.Run != "" {
 		return decision.Run == run

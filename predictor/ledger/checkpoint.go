@@ -296,7 +296,7 @@ func (st *stage) save() savedStage {
 
 func (saved *savedStage) restore(run string) *stage {
 	st := &stage{
-		id: saved.ID, owner: &spend.Owner{Run: run, Pipeline: saved.Pipeline, Stage: saved.ID.Model()}, view: saved.View,
+		id: saved.ID, owner: &spend.Owner{Run: run, Pipeline: saved.Pipeline, Stage: saved.ID.Charged()}, view: saved.View,
 		pool: saved.Pool, function: saved.Function, again: saved.Again, announced: saved.Announced,
 		wallSum: saved.WallSum, walls: saved.Walls, predictions: saved.Predictions, expected: saved.Expected,
 		wallErrors: errorRing{saved.WallErrors, saved.NextWallError},

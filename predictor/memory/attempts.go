@@ -10,8 +10,8 @@ import (
 // Attempt is one that a venue has taken and whose Record has not come.
 type Attempt struct {
 	Key uint64 `json:"key"`
-	// In is the stage's own ID, see Stage: with a copy of it an attempt would be larger than what a map holds in its place,
-	// and each would be allocated (TestFoldingAnAttemptAllocatesNothing).
+	// In is the stage's own ID, see Stage: with a copy of it an attempt would be larger than what a map holds in its
+	// place, and each would be allocated (TestFoldingAnAttemptAllocatesNothing).
 	In    *fact.StageID `json:"stage"`
 	Run   string        `json:"run"`
 	Venue fact.Venue    `json:"venue"`

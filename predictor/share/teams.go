@@ -42,21 +42,21 @@ const Turn = fact.Instant(20 * time.Second)
 
 // Teams gives the room of the hosts to the stages of several teams; with one, or with none, it is [Hosts].
 //
-// Teams share by weighted max-min fairness over dominant shares (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011,
-// https://www.usenix.org/conference/nsdi11/dominant-resource-fairness-fair-allocation-multiple-resource-types, which
-// with one resource is max-min fairness: Bertsekas and Gallager, "Data Networks", 2nd ed., 6.5.2): with
+// Teams share by weighted max-min fairness over dominant shares (Ghodsi et al., "Dominant Resource Fairness", NSDI
+// 2011, https://www.usenix.org/conference/nsdi11/dominant-resource-fairness-fair-allocation-multiple-resource-types,
+// which with one resource is max-min fairness: Bertsekas and Gallager, "Data Networks", 2nd ed., 6.5.2): with
 //
 //	share(t) = max over CPU, memory, GPUs of what t holds / what all hosts have
 //
-// the next slot goes to the team of the least share(t)/weight(t) that wants one that fits, to its stage that Hosts would
-// give it to. So what a team does not want is lent to the others by their weights, and no team's share/weight can be
-// raised but by lowering that of one that has no more.
+// the next slot goes to the team of the least share(t)/weight(t) that wants one that fits, to its stage that Hosts
+// would give it to. So what a team does not want is lent to the others by their weights, and no team's share/weight can
+// be raised but by lowering that of one that has no more.
 //
-// What that comes to on hosts on which nothing runs is each team's part, where they want more than there is. A team that
-// holds more than its part, as it borrowed what another wants now, keeps slots up to its part: what runs goes on, and no
-// further task begins in a slot that is not kept, so that what was lent comes back as attempts end. Within a team that has
-// all that it wants, or is not bounded, slots are given as Hosts gives them. One that is bounded may have fewer slots than
-// stages: these take turns, each for [Turn].
+// What that comes to on hosts on which nothing runs is each team's part, where they want more than there is. A team
+// that holds more than its part, as it borrowed what another wants now, keeps slots up to its part: what runs goes on,
+// and no further task begins in a slot that is not kept, so that what was lent comes back as attempts end. Within a
+// team that has all that it wants, or is not bounded, slots are given as Hosts gives them. One that is bounded may have
+// fewer slots than stages: these take turns, each for [Turn].
 func Teams(hosts []plan.Host, claims []Claim, teams []Team) []Slots {
 	d := deal(hosts, claims, teams)
 	if len(d.teams) > 1 {

@@ -26,7 +26,8 @@ func coresOf(cores int) []plan.Host {
 // wants is a stage of a team with so many tasks of a core that wait, and running ones.
 func wants(team, tasks, running int) Claim {
 	return Claim{
-		Size: oneCore, Tasks: tasks, Running: running, On: map[string]int{"a": running}, Wall: 1, Slack: math.Inf(1), Team: team,
+		Size: oneCore, Tasks: tasks, Running: running, On: map[string]int{"a": running}, Wall: 1, Slack: math.Inf(1),
+		Team: team,
 	}
 }
 
@@ -71,7 +72,8 @@ func TestOneTeamWithoutBoundsSharesAsIfThereWereNone(t *testing.T) {
 func drawTeams(t *rapid.T) []Team {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Team {
 		return Team{
-			Weight: float64(rapid.IntRange(1, 5).Draw(t, "weight")), Slots: rapid.SampledFrom([]int{0, 0, 1, 3, 6}).Draw(t, "slots"),
+			Weight: float64(rapid.IntRange(1, 5).Draw(t, "weight")),
+			Slots:  rapid.SampledFrom([]int{0, 0, 1, 3, 6}).Draw(t, "slots"),
 		}
 	}), 2, 4).Draw(t, "teams")
 }
@@ -91,9 +93,9 @@ func byTeam(claims []Claim, given []Slots, teams []Team) (has, could []int) {
 	return has, could
 }
 
-// TestSlotsAreSharedFairlyAmongTeams checks what makes an allocation of whole slots weighted max-min fair: nothing is left
-// over while somebody could use it, and no slot can be taken from a team and given to one that could use it and would
-// still have less for its weight than the giver.
+// TestSlotsAreSharedFairlyAmongTeams checks what makes an allocation of whole slots weighted max-min fair: nothing is
+// left over while somebody could use it, and no slot can be taken from a team and given to one that could use it and
+// would still have less for its weight than the giver.
 func TestSlotsAreSharedFairlyAmongTeams(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -238,8 +240,9 @@ func TestWhatWasLentComesBack(t *testing.T) {
 		{"the other wants less", [2]int{4, 2}, [2]int{16, 2}, []int{6, 2}, ByOthers},
 		{"it is alone again", [2]int{6, 0}, [2]int{16, 0}, []int{8, 0}, Unbounded},
 	} {
-		given := Teams(coresOf(8), []Claim{wants(0, row.tasks[0], row.running[0]), wants(1, row.tasks[1], row.running[1])}, teams)
-		if diff := gocmp.Diff(row.want, totals(given)); diff != "" || given[0].Bound != row.bound && given[0].Bound != Unbounded {
+		claims := []Claim{wants(0, row.tasks[0], row.running[0]), wants(1, row.tasks[1], row.running[1])}
+		given := Teams(coresOf(8), claims, teams)
+		if diff := gocmp.Diff(row.want, totals(given)); diff != "" || given[0].Bound != row.bound {
 			t.Errorf("%s: bound %d, want %d (-want +got):\n%s", row.what, given[0].Bound, row.bound, diff)
 		}
 	}

@@ -259,7 +259,7 @@ func (r *run) chunkWindow(stage string) int {
 func (r *run) chunkOf(stage wire.Stage, first int, shards []int, inputs []json.RawMessage) chunk {
 	part := chunk{
 		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Team: r.options.Team, Stage: stage,
-		First: first + shards[0],
+		First:  first + shards[0],
 		Offset: shards[0],
 		Inputs: make([]json.RawMessage, len(shards)), Window: r.chunkWindow(stage.Name), Trace: r.options.Traceparent,
 		Version:  r.version,

@@ -131,7 +131,7 @@ func New(options Options) (*Trigger, error) {
 	return &Trigger{
 		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, check: check,
 		permit: permit,
-		lost: lost, restored: restored, log: log,
+		lost:   lost, restored: restored, log: log,
 		ackWait:  cmp.Or(options.AckWait, 30*time.Second),
 		hold:     cmp.Or(options.Hold, 2*time.Minute),
 		replicas: cmp.Or(options.Replicas, 1),

@@ -15,8 +15,8 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 )
 
-// File is a file of teams that is read again when it changes. Its methods may be called concurrently; of nil, which is no
-// file, [File.Now] declares none.
+// File is a file of teams that is read again when it changes. Its methods may be called concurrently; of nil, which is
+// no file, [File.Now] declares none.
 type File struct {
 	path string
 	text []byte // as it was read last; whoever calls Follow owns it

@@ -215,27 +215,30 @@ func (r *reader) pipelines(value *yaml.Node) (patterns []string) {
 	for _, node := range value.Content {
 		_, err := path.Match(node.Value, "")
 		if node.Kind != yaml.ScalarNode || node.Value == "" || err != nil {
-			r.report(node, fmt.Sprintf("%q is no name or pattern of a pipeline", node.Value), `write it like digits or "vision-*"`)
+			r.report(node, fmt.Sprintf("%q is no name or pattern of a pipeline", node.Value),
+				`write it like digits or "vision-*"`)
 		}
 		patterns = append(patterns, node.Value)
 	}
 	return patterns
 }
 
-// number reads one of 0 to most.
+// number reads one of 0 to most; a weight is more than 0.
 func (r *reader) number(key, value *yaml.Node, most float64, whole bool) float64 {
-	number, err := strconv.ParseFloat(value.Value, 64)
-	kind := "a number"
+	kind, least := "a number", "0"
 	if whole {
 		kind = "a whole number"
 	}
-	if value.Kind != yaml.ScalarNode || err != nil || !(number >= 0) || number > most || whole && number != math.Trunc(number) ||
-		key.Value == "weight" && number == 0 {
-		least := "0"
-		if key.Value == "weight" {
-			least = "more than 0"
-		}
-		r.report(value, fmt.Sprintf("%s is %q", key.Value, value.Value), fmt.Sprintf("write %s from %s to %g", kind, least, most))
+	number, err := strconv.ParseFloat(value.Value, 64)
+	can := value.Kind == yaml.ScalarNode && err == nil && number >= 0 && number <= most &&
+		(!whole || number == math.Trunc(number))
+	if key.Value == "weight" {
+		least = "more than 0"
+		can = can && number > 0
+	}
+	if !can {
+		r.report(value, fmt.Sprintf("%s is %q", key.Value, value.Value),
+			fmt.Sprintf("write %s from %s to %g", kind, least, most))
 		return 0
 	}
 	return number

@@ -22,8 +22,8 @@ type Team struct {
 // there is. It must not be changed.
 type Teams []Team
 
-// Owner is whose a pipeline is, by the first pattern that its name has; owned is false of one that is nobody's own, which
-// every team starts.
+// Owner is whose a pipeline is, by the first pattern that its name has; owned is false of one that is nobody's own,
+// which every team starts.
 func (t Teams) Owner(pipeline string) (team string, owned bool) {
 	for _, one := range t {
 		for _, pattern := range one.Pipelines {

@@ -43,7 +43,9 @@ teams:
 	if diff := cmp.Diff(want, declared); diff != "" || len(mistakes) > 0 {
 		t.Fatalf("%v (-want +got):\n%s", mistakes, diff)
 	}
-	for pipeline, owner := range map[string]string{"digits": "vision", "vision-nightly": "vision", "churn": "-", "digit": "-"} {
+	for pipeline, owner := range map[string]string{
+		"digits": "vision", "vision-nightly": "vision", "churn": "-", "digit": "-",
+	} {
 		got, owned := declared.Owner(pipeline)
 		if !owned {
 			got = "-"
@@ -62,31 +64,34 @@ teams:
 
 func TestEachMistakeIsToldWithItsLine(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{
-		"":                                     "teams.yaml:1:1: the file is empty",
-		"- a":                                  "teams.yaml:1:1: the file is no mapping",
-		"teams: [\n":                           "teams.yaml:2:1: not YAML",
-		"team: []":                             `teams.yaml:1:1: there is no key "team"`,
-		"teams: vision":                        "teams.yaml:1:8: teams is no list",
-		"teams: [vision]":                      "teams.yaml:1:9: a team is no mapping",
-		"teams:\n  - slots: 3":                 "teams.yaml:2:5: a team has no name",
-		"teams:\n  - name: Vision":             "teams.yaml:2:11: a team cannot have that name",
-		"teams:\n  - {name: a}\n  - {name: a}": "teams.yaml:3:12: team a is declared twice, first in line 2",
-		"teams:\n  - name: a\n    slot: 3":     `teams.yaml:3:5: a team has no key "slot"; did you mean slots?`,
-		"teams:\n  - name: a\n    slots: 1.5":  `teams.yaml:3:12: slots is "1.5"; write a whole number from 0 to 4096`,
-		"teams:\n  - name: a\n    slots: -1":   `teams.yaml:3:12: slots is "-1"`,
-		"teams:\n  - name: a\n    usd-per-day: .nan":                              `teams.yaml:3:18: usd-per-day is ".nan"`,
-		"teams:\n  - name: a\n    usd-per-day: 0":                                 "teams.yaml:3:18: usd-per-day is 0",
-		"teams:\n  - name: a\n    weight: 0":                                      `teams.yaml:3:13: weight is "0"; write a number from more than 0 to 1000`,
-		"teams:\n  - name: a\n    private: maybe":                                 `teams.yaml:3:14: private is "maybe"; write true or false`,
-		"teams:\n  - name: a\n    pipelines: x":                                   "teams.yaml:3:16: pipelines is no list",
-		"teams:\n  - name: a\n    pipelines: ['[']":                               `teams.yaml:3:17: "[" is no name or pattern`,
-		"teams:\n  - name: a\n    name: b":                                        "teams.yaml:3:5: name is said twice",
-		"teams:\n  - {name: a, pipelines: [x]}\n  - {name: b, pipelines: [y, x]}": `teams.yaml:3:28: pipeline "x" is team a's`,
+	for _, c := range []struct{ text, want string }{
+		{"", "teams.yaml:1:1: the file is empty"},
+		{"- a", "teams.yaml:1:1: the file is no mapping"},
+		{"teams: [\n", "teams.yaml:2:1: not YAML"},
+		{"team: []", `teams.yaml:1:1: there is no key "team"`},
+		{"teams: vision", "teams.yaml:1:8: teams is no list"},
+		{"teams: [vision]", "teams.yaml:1:9: a team is no mapping"},
+		{"teams:\n  - slots: 3", "teams.yaml:2:5: a team has no name"},
+		{"teams:\n  - name: Vision", "teams.yaml:2:11: a team cannot have that name"},
+		{"teams:\n  - {name: a}\n  - {name: a}", "teams.yaml:3:12: team a is declared twice, first in line 2"},
+		{"teams:\n  - name: a\n    slot: 3", `teams.yaml:3:5: a team has no key "slot"; did you mean slots?`},
+		{"teams:\n  - name: a\n    slots: 1.5", `teams.yaml:3:12: slots is "1.5"; write a whole number from 0 to 4096`},
+		{"teams:\n  - name: a\n    slots: -1", `teams.yaml:3:12: slots is "-1"`},
+		{"teams:\n  - name: a\n    usd-per-day: .nan", `teams.yaml:3:18: usd-per-day is ".nan"`},
+		{"teams:\n  - name: a\n    usd-per-day: 0", "teams.yaml:3:18: usd-per-day is 0"},
+		{"teams:\n  - name: a\n    weight: 0", `teams.yaml:3:13: weight is "0"; write a number from more than 0 to 1000`},
+		{"teams:\n  - name: a\n    private: maybe", `teams.yaml:3:14: private is "maybe"; write true or false`},
+		{"teams:\n  - name: a\n    pipelines: x", "teams.yaml:3:16: pipelines is no list"},
+		{"teams:\n  - name: a\n    pipelines: ['[']", `teams.yaml:3:17: "[" is no name or pattern`},
+		{"teams:\n  - name: a\n    name: b", "teams.yaml:3:5: name is said twice"},
+		{
+			"teams:\n  - {name: a, pipelines: [x]}\n  - {name: b, pipelines: [y, x]}",
+			`teams.yaml:3:28: pipeline "x" is team a's`,
+		},
 	} {
-		_, mistakes := Parse("teams.yaml", []byte(text))
-		if len(mistakes) != 1 || !strings.HasPrefix(mistakes[0].String(), want) {
-			t.Errorf("%q: got %v, want %s", text, mistakes, want)
+		_, mistakes := Parse("teams.yaml", []byte(c.text))
+		if len(mistakes) != 1 || !strings.HasPrefix(mistakes[0].String(), c.want) {
+			t.Errorf("%q: got %v, want %s", c.text, mistakes, c.want)
 		}
 	}
 	if _, mistakes := Parse("f", []byte("teams:\n  - {name: A, slots: x}\n  - {slots: y}")); len(mistakes) != 4 {

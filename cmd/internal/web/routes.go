@@ -228,7 +228,9 @@ func (s *Server) accountRoutes() []route {
 			refusing(notFound),
 		{
 			method: "GET", path: "/api/v1/cost", summary: "Says who spent what.",
-			query:  []parameter{byParameter, sinceParameter, untilParameter, runParameter, pipelineParameter, formatParameter},
+			query: []parameter{
+				byParameter, sinceParameter, untilParameter, runParameter, pipelineParameter, teamParameter, formatParameter,
+			},
 			answer: reflect.TypeFor[ledger.Bill](), kinds: []string{"text/csv"}, refusals: []int{notFound}, handler: s.cost,
 		},
 		asking(s, "GET", "/api/v1/prices", "Lists the prices in force.", s.prices),

@@ -89,7 +89,8 @@ type Server struct {
 // New returns a Server.
 func New(options Options) *Server {
 	s := &Server{
-		engine: options.Engine, keys: options.Keys, issued: options.Tokens, teams: options.Teams, names: options.Names, hostOf: options.HostOf,
+		engine: options.Engine, keys: options.Keys, issued: options.Tokens, teams: options.Teams,
+		names: options.Names, hostOf: options.HostOf,
 		artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready,
 		logger: options.Logger,
 		room:   room{most: options.ArtifactsMax, usage: options.ArtifactsUsage}, pace: usualPace(),

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -19,9 +20,10 @@ func everybody(ctx context.Context) bool { return access.CallerOf(ctx) == access
 // foreign is the refusal of what is another team's.
 func foreign(ctx context.Context, what, team string) error {
 	return &Error{
-		Status:  http.StatusForbidden,
-		Message: what + " is of team " + predictor.TeamName(team) + ", and the token of team " + predictor.TeamName(access.TeamOf(ctx)),
-		Hint:    "ask with a token of that team, or with an admin's",
+		Status: http.StatusForbidden,
+		Message: fmt.Sprintf("%s is of team %s, and the token of team %s", what, predictor.TeamName(team),
+			predictor.TeamName(access.TeamOf(ctx))),
+		Hint: "ask with a token of that team, or with an admin's",
 	}
 }
 
@@ -50,8 +52,8 @@ func (s *Server) visible(ctx context.Context, runs []ledger.RunView) []ledger.Ru
 	return slices.DeleteFunc(runs, func(run ledger.RunView) bool { return !s.sees(ctx, run.Team) })
 }
 
-// ofTeams keeps requests about a run from who may not make them: only its team and admins steer it, and see it where the
-// team is private. What there is not, the handler says itself.
+// ofTeams keeps requests about a run from who may not make them: only its team and admins steer it, and see it where
+// the team is private. What there is not, the handler says itself.
 func (s *Server) ofTeams(t route) http.HandlerFunc {
 	next := t.handler
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -57,8 +57,8 @@ func teamServer(t *testing.T) (server *web.Server, engine *webtest.Engine, shown
 	}), engine, shown
 }
 
-// TestATeamsOperatorChangesItsOwnAlone asks every route that an operator may ask: with a token of the team that owns the
-// pipeline or the run, with one of another, of the default team, and of an admin without a team.
+// TestATeamsOperatorChangesItsOwnAlone asks every route that an operator may ask: with a token of the team that owns
+// the pipeline or the run, with one of another, of the default team, and of an admin without a team.
 func TestATeamsOperatorChangesItsOwnAlone(t *testing.T) {
 	t.Parallel()
 	bodies := map[string]string{
@@ -106,8 +106,8 @@ func TestAnUnownedPipelineIsStartedByEveryTeam(t *testing.T) {
 	t.Parallel()
 	for _, who := range []string{"operator text", "operator vision", "operator "} {
 		server, _, shown := teamServer(t)
-		status, answer := ask(t, server, "POST", "/api/v1/chains", `{"name":"mine","stages":[{"name":"score","script":"true"}]}`,
-			shown[who])
+		status, answer := ask(t, server, "POST", "/api/v1/chains",
+			`{"name":"mine","stages":[{"name":"score","script":"true"}]}`, shown[who])
 		if status == http.StatusForbidden {
 			t.Errorf("%s: got %d %s", who, status, answer)
 		}

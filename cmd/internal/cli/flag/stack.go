@@ -119,8 +119,9 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.StringArrayVar(&f.webhooks, "alert-webhook", nil,
 		"`URL` to which alerts about goals are posted as JSON; may be given several times. Where it is a secret, set "+
 			alerts.WebhooksVariable)
-	f.Set.StringVar(&f.teams, "teams-file", "", "`FILE` that declares teams: whose pipelines are which, and what each may "+
-		"have (default one team that has all). It is read again when it changes")
+	f.Set.StringVar(&f.teams, "teams-file", "",
+		"`FILE` that declares teams: whose pipelines are which, and what each may have; it is read again when it changes "+
+			"(default one team that has all)")
 	config.Mark(f.Set)
 	webhooks := f.Set.Lookup("alert-webhook")
 	config.MarkSecret(webhooks)
