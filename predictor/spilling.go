@@ -134,12 +134,17 @@ func (d *decider) commit() {
 		if running.Venue != fact.Function || !running.Runs() || st == nil || st.Class == 0 {
 			continue
 		}
-		atPool, there := st.Model.Times(fact.Pool, 0), st.Model.Times(fact.Function, size.ClassCores(st.Class))
-		longest := max(there.Largest(),
-			atPool.Largest()*spill.Demand{Speed: st.Model.Speed(), Cores: atPool.Reference()}.Slowdown(st.Class))
 		d.committed[running.Run] = min(fact.MaxCost, d.committed[running.Run]+
-			min(fact.MaxCost, d.functions.Price(st.Class, spill.Span(longest))))
+			min(fact.MaxCost, d.functions.Price(st.Class, spill.Span(longestAtFunction(st)))))
 	}
+}
+
+// longestAtFunction is how many seconds the longest attempt of a stage takes at a function, by those that ran there and
+// those at the pool.
+func longestAtFunction(st *memory.Stage) float64 {
+	atPool, there := st.Model.Times(fact.Pool, 0), st.Model.Times(fact.Function, size.ClassCores(st.Class))
+	return max(there.Largest(),
+		atPool.Largest()*spill.Demand{Speed: st.Model.Speed(), Cores: atPool.Reference()}.Slowdown(st.Class))
 }
 
 // reserve takes the upper price of what was chosen off the budgets of the stage's runs, so that their next stage does

@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/share"
-	"github.com/spillway-ml/spillway/predictor/size"
 	"github.com/spillway-ml/spillway/predictor/spill"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
@@ -80,36 +80,38 @@ func (d *decider) openTeams(snap plan.Snapshot) {
 		prices[host.ID] = pricing.Host{PerHour: host.PricePerHour, Capacity: plan.SaneRoom(host.Capacity)}
 	}
 	for key, running := range d.memory.Attempts {
-		t := known[running.Stage().Team]
-		if t == nil || !running.Runs() {
+		t, st := known[running.Stage().Team], d.memory.Stages[running.Stage()]
+		if t == nil || st == nil || !running.Runs() {
 			continue
 		}
 		t.row.Running++
-		if st := d.memory.Stages[running.Stage()]; st != nil && t.limits() {
-			held := d.memory.Grants[key].Size
-			if held.IsZero() {
-				held = st.Slot
-			}
-			age := d.memory.Age(running, d.now) * overdue
-			var price quantity.Money
-			known := true
-			if running.Venue == fact.Function {
-				price = d.functionPrice(st.Model.Times(fact.Function, size.ClassCores(st.Class)).Largest(), age, st.Class)
-			} else {
-				times := st.Model.Times(fact.Pool, held.CPU.Cores())
-				price = prices[running.Host].For(held, spill.Span(max(times.Largest()*upperPrice, age)))
-				known = len(times.Values) > 0 || prices[running.Host].PerHour <= 0
-			}
-			t.left -= price
-			if !known { // as nobody knows what it will cost, it has all that is left
-				t.left = min(t.left, 0)
-			}
+		if !t.limits() {
+			continue
+		}
+		price, told := d.priceOf(key, running, st, prices[running.Host])
+		t.left -= price
+		if !told { // as nobody knows what it will cost, it has all that is left
+			t.left = min(t.left, 0)
 		}
 	}
 }
 
-func (d *decider) functionPrice(longest, age float64, class quantity.Bytes) quantity.Money {
-	return min(fact.MaxCost, d.functions.Price(class, spill.Span(max(longest*upperPrice, age))))
+// priceOf is what an attempt that runs costs at most; told is false where no attempt of its stage has ended that would
+// tell.
+func (d *decider) priceOf(key uint64, running memory.Attempt, st *memory.Stage, host pricing.Host) (
+	price quantity.Money, told bool,
+) {
+	age := d.memory.Age(running, d.now) * overdue
+	if running.Venue == fact.Function {
+		return d.functions.Price(st.Class, spill.Span(max(longestAtFunction(st)*upperPrice, age))), true
+	}
+	held := d.memory.Grants[key].Size
+	if held.IsZero() {
+		held = st.Slot
+	}
+	times := st.Model.Times(fact.Pool, held.CPU.Cores())
+	price = host.For(held, spill.Span(max(times.Largest()*upperPrice, age)))
+	return price, len(times.Values) > 0 || host.PerHour <= 0
 }
 
 // teamOf is the team of a stage; nil where none was declared.
