@@ -268,7 +268,13 @@ func (d *dealing) keep() {
 		}
 	}
 	inTurn := slices.SortedStableFunc(slices.Values(bounded), func(a, b *stage) int {
-		return cmp.Or(trueFirst(a.Holds, b.Holds), cmp.Compare(a.Since, b.Since))
+		if a.Holds != b.Holds {
+			if a.Holds {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Since, b.Since)
 	})
 	for _, s := range inTurn {
 		s.Bound = s.team.permits(s)
