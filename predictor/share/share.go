@@ -118,6 +118,7 @@ type stage struct {
 	Claim
 	Slots
 	team   *team
+	runsOn []*room // the hosts on which its attempts run, where its team is bounded
 	order  int
 	most   []int           // how many slots the GPUs of each host have room for, whoever has them now
 	growth []quantity.Size // by how much what runs may yet grow on each host: no further slot of the stage takes that

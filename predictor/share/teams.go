@@ -248,6 +248,9 @@ func (s *stage) hold(rooms []*room) {
 		s.growth = make([]quantity.Size, len(rooms))
 	}
 	for _, host := range rooms {
+		if s.Claim.On[host.ID] > 0 {
+			s.runsOn = append(s.runsOn, host)
+		}
 		for range s.Claim.On[host.ID] {
 			host.left = host.left.Minus(held)
 			if s.growth != nil {
@@ -281,7 +284,7 @@ func (d *dealing) keep() {
 		switch {
 		case s.Bound == BySlots && s.team.slots < s.team.Slots:
 			s.team.slots++ // as soon as one that runs has ended
-		case s.Bound == Unbounded && !s.stays(d.rooms):
+		case s.Bound == Unbounded && !s.stays():
 			if host := s.roomiest(d.rooms, true); host != nil {
 				s.place(host, s.Size, true)
 				s.team.takes(s)
@@ -289,15 +292,15 @@ func (d *dealing) keep() {
 		}
 	}
 	for _, s := range bounded {
-		for s.Total > 0 && s.team.permits(s) == Unbounded && s.stays(d.rooms) {
+		for s.Total > 0 && s.team.permits(s) == Unbounded && s.stays() {
 			continue
 		}
 	}
 }
 
 // stays keeps a slot in which an attempt runs, whose room is held; false where there is none more.
-func (s *stage) stays(rooms []*room) bool {
-	for _, host := range rooms {
+func (s *stage) stays() bool {
+	for _, host := range s.runsOn {
 		if s.Slots.On[host.index] < s.Claim.On[host.ID] {
 			s.Total++
 			s.Slots.On[host.index]++
