@@ -29,11 +29,11 @@ type Bound int
 // Bounds of slots.
 const (
 	Unbounded Bound = iota
-	// BySlots says that its team has as many as it may, ByMoney that what is left of its team's money pays no further
-	// task, ByOthers that its team has its part and other teams want theirs.
+	// ByOthers says that its team has its part and other teams want theirs, BySlots that its team has as many as it may,
+	// ByMoney that what is left of its team's money pays no further task.
+	ByOthers
 	BySlots
 	ByMoney
-	ByOthers
 )
 
 // Turn is for how long a stage keeps its slot while its team cannot have one for each of its stages: then the one that
