@@ -34,6 +34,7 @@ type teamWork struct {
 	spent, left quantity.Money
 	row         plan.TeamRow
 	bound       share.Bound
+	unknown     bool           // nobody knows what an attempt costs that runs
 	next        quantity.Money // what a task that waits would have to reserve; 0 where nobody knows
 }
 
@@ -90,7 +91,10 @@ func (d *decider) openTeams(snap plan.Snapshot) {
 		}
 		price, told := d.priceOf(key, running, st, prices[running.Host])
 		t.left -= price
-		if !told { // as nobody knows what it will cost, it has all that is left
+		t.unknown = t.unknown || !told
+	}
+	for _, t := range d.teams {
+		if t.unknown { // as nobody knows what one that runs will cost, it has all that is left
 			t.left = min(t.left, 0)
 		}
 	}
