@@ -146,7 +146,7 @@ func (d *day) step(t *rapid.T, at float64, snap predictor.Snapshot) predictor.Pl
 		wall := one.ends - one.began
 		cost := d.price.For(one.size, time.Duration(wall*float64(time.Second)))
 		ended := record("run-a", "score", task, one.ends, wall)
-		ended.Stage, ended.Cost = teamStage("a", "score"), cost
+		ended.Stage, ended.Cost, ended.Grant = teamStage("a", "score"), cost, one.size
 		d.state = fold(d.state, ended)
 		d.spent[after(one.ends).YearDay()] += cost
 		delete(d.running, task)
@@ -157,9 +157,9 @@ func (d *day) step(t *rapid.T, at float64, snap predictor.Snapshot) predictor.Pl
 	for _, grant := range plan.Grants {
 		for ; grant.Venue == predictor.Pool && len(d.running) < grant.Slots && d.left > 0; d.left-- {
 			begun := start("run-a", "score", d.next, at)
-			begun.Stage = teamStage("a", "score")
+			begun.Stage, begun.Grant = teamStage("a", "score"), grant.Size
 			d.state = fold(d.state, begun)
-			d.running[d.next] = attempt{at, at + 30 + 15*d.random.Float64(), grant.Size}
+			d.running[d.next] = attempt{at, at + 30 + 10*d.random.Float64(), grant.Size}
 			d.next++
 		}
 	}
