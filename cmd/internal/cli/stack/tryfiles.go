@@ -44,14 +44,17 @@ func tryFiles(all *told, state string) []finding {
 	return append(findings, tryCertificates(all)...)
 }
 
-// tryTeams tells every mistake in the file of teams.
+// tryTeams tells the mistakes in the file of teams, but for the first, for which the settings are refused.
 func tryTeams(all *told) (findings []finding) {
 	path := all.value("teams-file")
 	if path == "" {
 		return nil
 	}
 	_, err := teams.Open(path)
-	for _, mistake := range teams.MistakesOf(err) {
+	for i, mistake := range teams.MistakesOf(err) {
+		if i == 0 {
+			continue
+		}
 		at := fmt.Sprintf("%s:%d:%d", mistake.Where, mistake.Line, mistake.Column)
 		findings = append(findings, finding{at, failed, mistake.Text, mistake.Do})
 	}
