@@ -23,9 +23,10 @@ import (
 // attempts before version 4 not which GPUs they had, stages before version 5 not how much there was to do, decisions
 // before version 6 not what they rejected, attempts before version 7 not how the metric of their training went,
 // trainings before version 8 not how much of one a worker has computed, those before version 9 neither their replicas
-// nor how many operations a step takes, and those before version 10 not the replicas of other layouts.
+// nor how many operations a step takes, those before version 10 not the replicas of other layouts, and runs before
+// version 11 not whose they are.
 const (
-	CheckpointVersion = 10
+	CheckpointVersion = 11
 	oldestCheckpoint  = 2
 )
 

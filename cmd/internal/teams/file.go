@@ -19,7 +19,8 @@ import (
 // no file, [File.Now] declares none.
 type File struct {
 	path string
-	text []byte // as it was read last; whoever calls Follow owns it
+	// text is that of the teams in force, and seen as it was read last; whoever calls Follow owns both.
+	text, seen []byte
 	now  atomic.Pointer[Teams]
 }
 
@@ -38,8 +39,11 @@ func (w Wrong) Error() string {
 // Open reads a file of teams. The error is [Wrong] where that is in the file.
 func Open(path string) (*File, error) {
 	f := &File{path: path}
-	_, err := f.read()
-	return f, err
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return f, fmt.Errorf("read the teams: %w", err)
+	}
+	return f, f.take(text)
 }
 
 // Now are the teams that the file has declared last.
@@ -56,22 +60,31 @@ func (f *File) Now() Teams {
 // Bounds are what each team may have; nil where none was declared.
 func (f *File) Bounds() []predictor.Team { return f.Now().Bounds() }
 
-// read reads the file, and says whether it is another.
+// read reads the file, and says whether it is another. What differs from the look before may be half written: it is
+// taken when the next look finds the same.
 func (f *File) read() (changed bool, err error) {
 	text, err := os.ReadFile(f.path)
 	if err != nil {
 		return false, fmt.Errorf("read the teams: %w", err)
 	}
-	if f.text != nil && bytes.Equal(text, f.text) {
+	settled := bytes.Equal(text, f.seen)
+	f.seen = text
+	if !settled || bytes.Equal(text, f.text) {
 		return false, nil
 	}
+	err = f.take(text)
+	return err == nil, err
+}
+
+// take puts what a text declares in force, unless something is wrong with it.
+func (f *File) take(text []byte) error {
 	f.text = text
 	declared, mistakes := Parse(f.path, text)
 	if len(mistakes) > 0 {
-		return false, Wrong(mistakes)
+		return Wrong(mistakes)
 	}
 	f.now.Store(&declared)
-	return true, nil
+	return nil
 }
 
 // Look is how often a file is looked at.

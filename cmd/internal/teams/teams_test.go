@@ -67,7 +67,7 @@ func TestEachMistakeIsToldWithItsLine(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "teams.yaml:1:1: the file is empty"},
 		{"- a", "teams.yaml:1:1: the file is no mapping"},
-		{"teams: [\n", "teams.yaml:2:1: not YAML"},
+		{"teams: [\n", "teams.yaml:1:1: not YAML"},
 		{"team: []", `teams.yaml:1:1: there is no key "team"`},
 		{"teams: vision", "teams.yaml:1:8: teams is no list"},
 		{"teams: [vision]", "teams.yaml:1:9: a team is no mapping"},
@@ -86,7 +86,7 @@ func TestEachMistakeIsToldWithItsLine(t *testing.T) {
 		{"teams:\n  - name: a\n    name: b", "teams.yaml:3:5: name is said twice"},
 		{
 			"teams:\n  - {name: a, pipelines: [x]}\n  - {name: b, pipelines: [y, x]}",
-			`teams.yaml:3:28: pipeline "x" is team a's`,
+			`teams.yaml:3:30: pipeline "x" is team a's`,
 		},
 	} {
 		_, mistakes := Parse("teams.yaml", []byte(c.text))
@@ -128,7 +128,7 @@ func TestAFileIsReadAgainWhenItChangesAndAWrongOneChangesNothing(t *testing.T) {
 			{"teams: [{name: a, slots: 2}]", 2}, {"teams: [{name: a, slots: x}]", 2}, {"teams: [{name: a, slots: 3}]", 3},
 		} {
 			write(row.text)
-			time.Sleep(3 * Look) // of the bubble
+			time.Sleep(7 * Look / 2) // of the bubble
 			if got := fmt.Sprint(file.Bounds()); got != fmt.Sprint([]predictor.Team{{Name: "a", Slots: row.slots}}) {
 				t.Errorf("after %s: %s", row.text, got)
 			}

@@ -34,8 +34,9 @@ func TestTeamsAreListedWithWhatTheyHaveAndMay(t *testing.T) {
 	}{
 		{nil, []string{"no teams", "--teams-file"}},
 		{declared, []string{
-			"vision   4/4    50%    2       3        9        $0.5000/$2   $0.2500",
-			"default  1      10%    1       1        0        $0", "vision: 9 tasks wait: it has 4 slots of 4",
+			"vision   4/4    50%    2       3        9        $0.5000/$2.00  $0.2500",
+			"default  1      10%    1       1        0        $0 ",
+			"vision: 9 tasks wait: it has 4 slots of 4",
 		}},
 	} {
 		stack := clitest.StartStackOf(t, state, c.declared, clitest.ServedDigits)
