@@ -21,7 +21,7 @@ type File struct {
 	path string
 	// text is that of the teams in force, and seen as it was read last; whoever calls Follow owns both.
 	text, seen []byte
-	now  atomic.Pointer[Teams]
+	now        atomic.Pointer[Teams]
 }
 
 // Wrong is all that is wrong with a file of teams.
