@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/share"
 	"github.com/spillway-ml/spillway/predictor/venue"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
@@ -65,6 +66,7 @@ type decider struct {
 	works     []*work         // by stage
 	committed map[string]quantity.Money
 	holders   map[holder][]string // the GPUs of attempts, by UUID
+	teams     []*teamWork         // by name; nil where none was declared
 	capacity  quantity.Size       // of all hosts
 	claimed   quantity.Milli      // by the tasks of all stages: see pool
 	pooled    bool                // both are known
@@ -95,8 +97,9 @@ type work struct {
 	placed     []int // per host
 	withheld   bool  // functions end tasks before the pool has room for one
 	idle       bool
-	idling     idling // of a stage without work
-	limited    bool   // it could use more slots than there is room for
+	idling     idling      // of a stage without work
+	limited    bool        // it could use more slots than there is room for
+	bound      share.Bound // or than its team may have
 	unfinished bool
 	doubted    int // tasks that its queue counts and no run is known to have; queued has at most one that is looked for
 	functions  int
@@ -132,6 +135,7 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 	}
 	m.Forget(snap.Hosts, d.functions.MaxDuration) // also the drained: what runs there goes on
 	d.gather()
+	d.openTeams(snap)
 	return d
 }
 
@@ -184,10 +188,10 @@ func (d *decider) gather() {
 		if !running.Runs() {
 			continue
 		}
-		w := found[running.Stage]
+		w := found[running.Stage()]
 		if w == nil {
-			w = d.newWork(m.Stages[running.Stage])
-			found[running.Stage] = w
+			w = d.newWork(m.Stages[running.Stage()])
+			found[running.Stage()] = w
 		}
 		w.running[running.Venue]++
 		if running.Venue == fact.Pool {
@@ -309,6 +313,7 @@ func (d *decider) row(i int) string { return fmt.Sprintf("%d.%d.%d", d.plan.Term
 
 // finish writes the rows of grants and placements, and remembers them.
 func (d *decider) finish() {
+	d.plan.Teams = d.teamRows()
 	for _, w := range d.works {
 		st := w.stage
 		st.Slots, st.Functions = w.slots, w.functions

@@ -47,11 +47,13 @@ func (d *decider) shareHosts() {
 			}
 		}
 		claim.Kept = kept
+		d.claimFor(w, &claim)
 		claims[i] = claim
 	}
-	for i, given := range share.Hosts(d.hosts, claims) {
+	for i, given := range share.Teams(d.hosts, claims, d.sharing()) {
 		w := d.works[i]
-		w.slots, w.placed, w.limited = given.Total, given.On, given.Limited
+		w.slots, w.placed, w.limited, w.bound = given.Total, given.On, given.Limited, given.Bound
+		d.took(w, claims[i])
 	}
 }
 
@@ -228,6 +230,8 @@ func (d *decider) slotsReason(w *work) string {
 			d.goReason(w))
 	case w.idle:
 		return "no task waits or runs, and others need the room"
+	case w.bound != share.Unbounded:
+		return work + "; " + d.boundReason(w)
 	case len(d.hosts) == 0 && d.drained > 0:
 		return work + ", but every host is drained"
 	case len(d.hosts) == 0:
@@ -308,7 +312,7 @@ func stays(slots int) string {
 func (d *decider) awaitRoom() {
 	held := map[string][]share.Holding{} // by host
 	for key, running := range d.memory.Attempts {
-		st := d.memory.Stages[running.Stage]
+		st := d.memory.Stages[running.Stage()]
 		if running.Venue != fact.Pool || !running.Runs() || st == nil {
 			continue
 		}

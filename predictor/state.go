@@ -312,6 +312,10 @@ type (
 	GPUProcess = plan.GPUProcess
 	// Policy is the configuration of the autoscaler.
 	Policy = plan.Policy
+	// Team is what one team may have.
+	Team = plan.Team
+	// TeamRow is how a team stands at a tick.
+	TeamRow = plan.TeamRow
 	// Plan is what every venue holds from now on.
 	Plan = plan.Plan
 	// Grant is the room of one stage at one venue.

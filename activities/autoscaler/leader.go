@@ -65,6 +65,8 @@ type Options struct {
 	Client client.Client
 	// Namespace is the Client's; empty means "default".
 	Namespace string
+	// Teams are those that are declared now; nil for none.
+	Teams func() []predictor.Team
 	// Policy is the configuration; the zero Policy means predictor.DefaultPolicy.
 	Policy predictor.Policy
 	// Functions is what the function venue offers.
@@ -126,6 +128,9 @@ func New(options Options) (*Leader, error) {
 	}
 	if options.Following == nil {
 		options.Following = func(string) {}
+	}
+	if options.Teams == nil {
+		options.Teams = func() []predictor.Team { return nil }
 	}
 	if options.Stages == nil {
 		options.Stages = func() []predictor.StageID { return nil }

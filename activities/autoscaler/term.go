@@ -117,7 +117,7 @@ func (t *term) tick(ctx context.Context, regular bool) error {
 	var plan predictor.Plan
 	plan, t.state = predictor.Decide(t.state, predictor.Snapshot{
 		Term: t.plan.term, Now: t.leader.options.Now(), Hosts: t.hosts, Functions: t.leader.options.Functions,
-		Policy: t.leader.options.Policy,
+		Policy: t.leader.options.Policy, Teams: t.leader.options.Teams(),
 	})
 	t.unsent = append(t.unsent, plan.Decisions...)
 	changed := compare(t.plan.inForce, plan)

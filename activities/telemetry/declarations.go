@@ -48,6 +48,11 @@ const (
 	grantedSlots       = "spillway_slots"
 	grantCPU           = "spillway_grant_cpu_cores"
 	grantMemory        = "spillway_grant_memory_bytes"
+	teamSlots          = "spillway_team_slots"
+	teamMostSlots      = "spillway_team_most_slots"
+	teamWaiting        = "spillway_team_waiting_tasks"
+	teamSpent          = "spillway_team_spent_today_dollars"
+	teamMostSpent      = "spillway_team_most_per_day_dollars"
 	decisionsTotal     = "spillway_decisions_total"
 	runsTotal          = "spillway_runs_total"
 	runSeconds         = "spillway_run_seconds"
@@ -162,11 +167,28 @@ func attemptSeries() []Declaration {
 
 // planSeries is what the plan in force says.
 func planSeries() []Declaration {
-	venue := []string{"app", "stage", "venue"}
+	venue, team := []string{"app", "stage", "venue"}, []string{"team"}
 	return []Declaration{
 		{Name: grantedSlots, Kind: Gauge, Unit: "slots", Help: "Slots that the plan in force grants.", Labels: venue},
 		{Name: grantCPU, Kind: Gauge, Unit: coresUnit, Help: "CPU of one slot in the plan in force.", Labels: venue},
 		{Name: grantMemory, Kind: Gauge, Unit: bytesUnit, Help: "Memory of one slot in the plan in force.", Labels: venue},
+		{
+			Name: teamSlots, Kind: Gauge, Unit: "slots", Help: "Slots of the pool that a team has in the plan in force.",
+			Labels: team,
+		},
+		{
+			Name: teamMostSlots, Kind: Gauge, Unit: "slots", Help: "Slots of the pool that a team may have; 0 is no bound.",
+			Labels: team,
+		},
+		{Name: teamWaiting, Kind: Gauge, Unit: tasksUnit, Help: "Tasks of a team that wait in queues.", Labels: team},
+		{
+			Name: teamSpent, Kind: Gauge, Unit: dollarsUnit,
+			Help: "What the attempts of a team cost that ended on this day in UTC.", Labels: team,
+		},
+		{
+			Name: teamMostSpent, Kind: Gauge, Unit: dollarsUnit,
+			Help: "What the attempts of a team may cost on one day in UTC; 0 is no bound.", Labels: team,
+		},
 		{
 			Name: decisionsTotal, Kind: Counter, Unit: "decisions", Help: "Changed rows of plans.",
 			Labels: []string{"app", "stage", "venue", "what"},

@@ -59,6 +59,7 @@ type Metrics struct {
 	reused, saved                     *prometheus.CounterVec   // app, stage
 	backlog                           *prometheus.GaugeVec     // app, stage
 	slots, grantCPU, grantMemory      *prometheus.GaugeVec     // app, stage, venue
+	teams                             teamGauges
 	decisions                         *prometheus.CounterVec   // app, stage, venue, what
 	runs                              *prometheus.CounterVec   // state
 	runSeconds, runCost               *prometheus.HistogramVec // pipeline, state
@@ -145,6 +146,10 @@ func (m *Metrics) keepCounters(all declared) {
 
 func (m *Metrics) keepGauges(all declared) {
 	m.peak, m.backlog = all.gauges[attemptPeak], all.gauges[backlogTasks]
+	m.teams = teamGauges{
+		all.gauges[teamSlots], all.gauges[teamMostSlots], all.gauges[teamWaiting], all.gauges[teamSpent],
+		all.gauges[teamMostSpent],
+	}
 	m.slots, m.grantCPU, m.grantMemory = all.gauges[grantedSlots], all.gauges[grantCPU], all.gauges[grantMemory]
 	m.price, m.hostCPU, m.hostMemory, m.gpus = all.gauges[hostPrice], all.gauges[hostCPU], all.gauges[hostMemory],
 		all.gauges[hostGPUs]

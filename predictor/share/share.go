@@ -2,9 +2,9 @@ package share
 
 import (
 	"cmp"
-	"container/heap"
 	"math"
 
+	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -29,6 +29,15 @@ type Claim struct {
 	// Wall is how long a task takes, and Slack how long the stage has until its earliest deadline, +Inf without one; in
 	// seconds.
 	Wall, Slack float64
+	// Team is the place of its team among those that share the hosts.
+	Team int
+	// Next is what tasks that begin in one further slot cost at most until slots are given anew. Lone says that nobody
+	// knows: then it is all that is left of the team's money.
+	Next quantity.Money
+	Lone bool
+	// Holds says that it has a slot whose [Turn] is not over, Since when its last turn began, 0 for never.
+	Holds bool
+	Since fact.Instant
 }
 
 // Needed is how many slots the stage could use now.
@@ -39,8 +48,9 @@ type Slots struct {
 	// Total is how many slots, and On how many on each host, in the order of the hosts.
 	Total int
 	On    []int
-	// Limited says that it could use more than there is room for.
+	// Limited says that it could use more than there is room for, Bound that it could use more than its team may have.
 	Limited bool
+	Bound   Bound
 }
 
 // Hosts gives the room of the hosts to the stages.
@@ -54,34 +64,7 @@ type Slots struct {
 // by stages that needed it lately, in their order. Attempts on hosts that are gone hold nothing: their tasks come back.
 // Without any host nobody has a slot, and without one that has its GPUs, or can run it at all, a stage has none: there
 // its tasks could never run.
-func Hosts(hosts []plan.Host, claims []Claim) []Slots {
-	rooms := make([]*room, len(hosts))
-	for i, host := range hosts {
-		rooms[i] = &room{Host: host, index: i, left: host.Capacity, devices: newDevices(host)}
-	}
-	stages := make([]*stage, len(claims))
-	for i, claim := range claims {
-		stages[i] = &stage{Claim: claim, Slots: Slots{On: make([]int, len(hosts))}, order: i, most: make([]int, len(hosts))}
-		for at, host := range hosts {
-			if !claim.Unfit[host.ID] {
-				stages[i].most[at] = host.Has(claim.Size)
-			}
-		}
-	}
-	holdDevices(rooms, claims)
-	for _, s := range stages {
-		s.begin(rooms)
-	}
-	shareNeeded(rooms, stages)
-	given := make([]Slots, len(stages))
-	for i, s := range stages {
-		for host := s.roomiest(rooms, false); s.Total < s.Kept && host != nil; host = s.roomiest(rooms, false) {
-			s.place(host, s.Size, true)
-		}
-		given[i] = s.Slots
-	}
-	return given
-}
+func Hosts(hosts []plan.Host, claims []Claim) []Slots { return Teams(hosts, claims, nil) }
 
 // Finish is how many seconds so many slots take for tasks of wall seconds each:
 //
@@ -134,6 +117,8 @@ func holdDevices(rooms []*room, claims []Claim) {
 type stage struct {
 	Claim
 	Slots
+	team   *team
+	runsOn []*room // the hosts on which its attempts run, where its team is bounded
 	order  int
 	most   []int           // how many slots the GPUs of each host have room for, whoever has them now
 	growth []quantity.Size // by how much what runs may yet grow on each host: no further slot of the stage takes that
@@ -159,32 +144,6 @@ func (s *stage) begin(rooms []*room) {
 	}
 	if s.Total == 0 {
 		s.place(s.roomiest(rooms, true), s.Size, true)
-	}
-}
-
-// shareNeeded gives the slots that are needed now, one at a time to whoever needs it most.
-func shareNeeded(rooms []*room, stages []*stage) {
-	waiting := make(needs, 0, len(stages))
-	for _, s := range stages {
-		if s.Total < s.Needed() {
-			waiting = append(waiting, s)
-		}
-	}
-	heap.Init(&waiting)
-	for len(waiting) > 0 {
-		s := waiting[0]
-		host := s.roomiest(rooms, false)
-		if host == nil {
-			s.Limited = true
-			heap.Pop(&waiting)
-			continue
-		}
-		s.place(host, s.Size, true)
-		if s.Total >= s.Needed() {
-			heap.Pop(&waiting)
-			continue
-		}
-		heap.Fix(&waiting, 0)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/external"
 	"github.com/spillway-ml/spillway/cmd/internal/secrets"
+	"github.com/spillway-ml/spillway/cmd/internal/teams"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -48,6 +49,8 @@ type Config struct {
 	NoMetrics bool
 	// Policy is the configuration of the autoscaler; Policy.Static is --predictor=off.
 	Policy predictor.Policy
+	// Teams are those that an operator has declared; nil for none.
+	Teams *teams.File
 	// HostPrice is what holding the whole pool of this host costs, per hour; with NoPool what a CPU of any host does.
 	HostPrice quantity.Money
 	// GPUPrice is what a GPU of a class costs besides, per hour; nil has GPUs cost nothing.

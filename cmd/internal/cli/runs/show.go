@@ -20,6 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 func showCommand(t *tool.Tool) *cobra.Command {
@@ -183,12 +184,34 @@ func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool, tria
 	if err != nil && !gone(err) {
 		return err
 	}
+	waits, err := teamWaits(ctx, s, model.Run)
+	if err != nil {
+		return err
+	}
 	style, _ := t.StyleOf(t.Out)
-	for _, line := range slices.Concat(display.Summary(model, style), trainingLines(trainings),
+	for _, line := range slices.Concat(display.Summary(model, style), waits, trainingLines(trainings),
 		display.Tunings(tunings, trials, style), display.Decisions(model)) {
 		t.Say("%s\n", display.Own(line))
 	}
 	return nil
+}
+
+// teamWaits says what the tasks of a run that goes on wait for where its team may have no more now.
+func teamWaits(ctx context.Context, s *session.Session, run ledger.RunView) ([]string, error) {
+	if run.State != predictor.RunRunning {
+		return nil, nil
+	}
+	teams, err := s.Client.Teams(ctx)
+	if err != nil && !untold(err) {
+		return nil, err
+	}
+	for _, team := range teams {
+		if team.Name == run.Team && team.Why != "" {
+			return []string{fmt.Sprintf("  team      %s: %s of its runs: %s", display.CleanLine(predictor.TeamName(run.Team)),
+				words.Waiting(team.Waiting), display.CleanLine(team.Why))}, nil
+		}
+	}
+	return nil, nil
 }
 
 // untold reports whether nobody can say how the tunings of a run went: the engine is of an earlier version, or the
