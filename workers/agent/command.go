@@ -151,8 +151,13 @@ func (r *running) launch(
 	ctx context.Context, task wire.Task, c wire.Command, workspace *command.Workspace,
 ) (*launched, error) {
 	a := r.agent
+	var told []byte
+	if r.gang != nil {
+		told = r.gang.told
+	}
 	program, err := workspace.Program(command.Launch{
-		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(),
+		Gang: told,
+		Run:  task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(),
 		Devices: a.gpus.visible(r.gpus), Grows: r.borrows, Extra: a.children.extra,
 		Trainings: a.past(task.Stage), TimeToLoss: a.timeToLoss(r.held().DeviceClass),
 		Traceparent: wire.AttemptTraceparent(task.Run, task.Traceparent, task.ID, r.try.Number, r.try.PoolOnly),
@@ -224,11 +229,22 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 		timeout = timer.C
 	}
 	done := ctx.Done()
+	watching, enough := context.WithCancel(ctx)
+	defer enough()
+	broken := r.gang.watch(watching)
 	for {
 		select {
 		case <-l.exited:
 			f.exit = statusOf(l.program.Command.ProcessState)
+			if f.stopped == "" && r.gang != nil && len(r.gang.hosts) > 1 && (f.exit.code != 0 || f.exit.signal != 0) {
+				f.verdict(broken)
+			}
 			return f
+		case g := <-broken:
+			if f.stopped == "" {
+				f.broke(g)
+				endAll(ctx, l.group)
+			}
 		case <-samples.C:
 			r.sample()
 			looks.again()

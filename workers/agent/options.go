@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"time"
 
@@ -96,6 +97,10 @@ type Options struct {
 	// InHand is told which attempts the host has in hand each time that these have changed, so that others can give them
 	// back when it is lost; an error is logged, and they are told again. Nil is not told.
 	InHand func(ctx context.Context, instance string, taken []slot.Taken) error
+	// Gangs is asked for hosts that run an attempt together, and TrainingAddress is an IP address of this host at which
+	// processes of the others reach its own, in the clear; nil or empty leaves the host out of all gangs.
+	Gangs           Gangs
+	TrainingAddress string
 	// Held is told about once a minute for how long the host was held, whoever used it; nil is not told. Calls do not
 	// overlap; an error is logged, and the same is told again before what comes next.
 	Held func(context.Context, predictor.HostHeld) error
@@ -129,6 +134,9 @@ func (o *Options) complete() error {
 	allowed, err := spawn.AllowedCPUs()
 	if err != nil {
 		return err
+	}
+	if o.TrainingAddress != "" && net.ParseIP(o.TrainingAddress) == nil {
+		return fmt.Errorf("the training address %q is no IP address", o.TrainingAddress)
 	}
 	if o.Now == nil {
 		o.Now = time.Now

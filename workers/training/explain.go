@@ -226,6 +226,9 @@ func (c choice) reasonOfReplicas(b *strings.Builder, job Job) {
 	if c.trials == 0 || c.best.exchanges() > 0 {
 		fmt.Fprintf(b, "; what they exchange is priced at %s of it", brief(c.best.exchanges()))
 	}
+	if c.best.hosts > 1 {
+		fmt.Fprintf(b, " as measured between %d hosts", c.best.hosts)
+	}
 	if c.best.sharding != "" && c.best.sharding != exec.ShardNone && job.Sharding == "" {
 		fmt.Fprintf(b, "; they divide the %s, as their memory would not do otherwise", c.best.sharding)
 	}

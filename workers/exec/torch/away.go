@@ -14,19 +14,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
-
-// Host is a host of a gang, as the first of them sees it.
-type Host struct {
-	// Name is the host's, for people.
-	Name string
-	// Address is where ranks on other hosts reach those of this one: an IP address of an interface of it.
-	Address string
-	// Dial connects to what serves runners there: see [Executor.Serve]. Nil for the first host, which is this process's.
-	Dial func(ctx context.Context) (net.Conn, error)
-}
 
 // hello is the first line of a connection to another host, which says what it is for. One of its fields is set.
 type hello struct {
@@ -55,8 +46,8 @@ type told struct {
 	Error string `json:"error,omitempty"`
 	Bytes int64  `json:"bytes,omitempty"`
 	// Devices are those of the host, in answer to Hold, and Memory what it can give, in bytes; 0 where that is not known.
-	Devices []exec.Device `json:"devices,omitempty"`
-	Memory  int64         `json:"memory,omitempty"`
+	Devices []exec.Device  `json:"devices,omitempty"`
+	Memory  quantity.Bytes `json:"memory,omitempty"`
 }
 
 // awayProcess is the process of a runner on another host: it ends with the connection to it.
@@ -78,22 +69,27 @@ func (p *awayProcess) collect() string {
 	return "on host " + p.host + ": " + p.ended
 }
 
+var _ exec.Ganger = (*Executor)(nil)
+
 // errGang is about a device of a host that is not there.
 var errGang = errors.New("there is no such host in the gang")
 
+// away is another host of the gang.
+type away exec.Host
+
 // hostOf is the host of a device; nil where that is this process's.
-func (e *Executor) hostOf(device exec.Device) (*Host, error) {
+func (e *Executor) hostOf(device exec.Device) (*away, error) {
 	switch {
 	case device.Host == 0:
 		return nil, nil //nolint:nilnil // this process's own is no host of another
-	case device.Host < 0 || device.Host >= len(e.options.Hosts) || e.options.Hosts[device.Host].Dial == nil:
+	case device.Host < 0 || device.Host >= len(e.hosts) || e.hosts[device.Host].Dial == nil:
 		return nil, fmt.Errorf("device %s is on host %d: %w", device.ID, device.Host, errGang)
 	}
-	return &e.options.Hosts[device.Host], nil
+	return &e.hosts[device.Host], nil
 }
 
 // greet connects to a host and says what for.
-func (h *Host) greet(ctx context.Context, what hello) (net.Conn, error) {
+func (h *away) greet(ctx context.Context, what hello) (net.Conn, error) {
 	conn, err := h.Dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reach host %s of the gang: %w", h.Name, err)
@@ -121,7 +117,7 @@ func answered(reader *bufio.Reader) (t told, err error) {
 }
 
 // startAway starts a runner on another host.
-func (e *Executor) startAway(ctx context.Context, host *Host, device exec.Device, shared *arena) (*runner, error) {
+func (e *Executor) startAway(ctx context.Context, host *away, device exec.Device, shared *arena) (*runner, error) {
 	start := &startAway{Threads: device.Threads, CPUs: device.CPUs}
 	if shared != nil {
 		start.Session, start.Parts = shared.session, shared.parts
@@ -140,19 +136,15 @@ func (e *Executor) startAway(ctx context.Context, host *Host, device exec.Device
 	return r, nil
 }
 
-// Found is what a host of a gang has.
-type Found struct {
-	// Devices are its own, with the number of the host.
-	Devices []exec.Device
-	// Memory is what it can give, in bytes; 0 where that is not known.
-	Memory int64
-}
-
-// Hold has all other hosts of the gang serve until it is let go, or the connection to one of them ends, and returns
-// what they have, by their number. The context ends with the cause when a host is lost.
-func (e *Executor) Hold(ctx context.Context) (held context.Context, found []Found, release func(), err error) {
+// Hold implements [exec.Ganger].
+func (e *Executor) Hold(
+	ctx context.Context, hosts []exec.Host,
+) (held context.Context, found []exec.HostHas, release func(), err error) {
+	for _, host := range hosts {
+		e.hosts = append(e.hosts, away(host))
+	}
 	held, cancel := context.WithCancelCause(ctx)
-	found = make([]Found, max(len(e.options.Hosts), 1))
+	found = make([]exec.HostHas, len(hosts))
 	var conns []net.Conn
 	release = func() {
 		cancel(nil)
@@ -160,8 +152,8 @@ func (e *Executor) Hold(ctx context.Context) (held context.Context, found []Foun
 			_ = conn.Close()
 		}
 	}
-	for i := 1; i < len(e.options.Hosts); i++ {
-		host := &e.options.Hosts[i]
+	for i := 1; i < len(e.hosts); i++ {
+		host := &e.hosts[i]
 		conn, err := host.greet(ctx, hello{Hold: true})
 		if err != nil {
 			release()
@@ -225,7 +217,7 @@ func (s *stage) importAway(ctx context.Context, paths []string) error {
 }
 
 // get brings a file that a runner has exported.
-func (h *Host) get(ctx context.Context, name, path string) (err error) {
+func (h *away) get(ctx context.Context, name, path string) (err error) {
 	conn, err := h.greet(ctx, hello{Get: name})
 	if err != nil {
 		return err
@@ -252,7 +244,7 @@ func (h *Host) get(ctx context.Context, name, path string) (err error) {
 }
 
 // put brings a file to where a runner imports it.
-func (h *Host) put(ctx context.Context, path, name string) (err error) {
+func (h *away) put(ctx context.Context, path, name string) (err error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return err

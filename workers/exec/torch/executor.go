@@ -22,6 +22,7 @@ import (
 type Executor struct {
 	options Options
 	forks   forks
+	hosts   []away // of the gang that trains, this process's first; nil without one. Hold sets it
 }
 
 var (

@@ -42,24 +42,23 @@ func gang(t *testing.T, function, data string) (first *torch.Executor, kill func
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context())) // it serves until the end
 	served := make(chan error, 1)
 	go func() {
-		served <- second.Serve(ctx, torch.ServeOptions{
+		served <- second.Serve(ctx, spillway.ServeOptions{
 			Listener: listener, Address: "127.0.0.1", Directory: t.TempDir(), Patience: time.Minute,
 			Devices: []spillway.Device{{ID: "cpu-0", Threads: 1}},
 		})
 	}()
 	first, err = torch.New(torch.Options{
 		Python: python, Model: "testdata/training.py:" + function, Data: data, Repeats: 1,
-		Hosts: []torch.Host{{Name: "one", Address: "127.0.0.1"}, {
-			Name: "two", Address: "127.0.0.1",
-			Dial: func(ctx context.Context) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
-			},
-		}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, found, release, err := first.Hold(t.Context())
+	_, found, release, err := first.Hold(t.Context(), []spillway.Host{{Name: "one", Address: "127.0.0.1"}, {
+		Name: "two", Address: "127.0.0.1",
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
+		},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

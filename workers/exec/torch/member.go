@@ -19,35 +19,15 @@ import (
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
 
-// ServeOptions say what a host of a gang serves. All fields are required but Memory.
-type ServeOptions struct {
-	// Listener takes the connections of the first host: whoever connects runs code here, so it lets nobody else in.
-	Listener net.Listener
-	// Address is where ranks of other hosts reach those of this one.
-	Address string
-	// Devices are those of this host; Memory is what it can give, in bytes, 0 where that is not known.
-	Devices []exec.Device
-	Memory  int64
-	// Directory is an empty one for files on their way.
-	Directory string
-	// Patience is how long the first host may take until it connects.
-	Patience time.Duration
-}
-
-// ErrLeft says that the first host of a gang has gone without a word.
-var ErrLeft = errors.New("the first host of the gang has gone")
-
-// Serve starts runners of this executor's model for the first host of a gang until that lets go, which is the end: nil,
-// or ErrLeft where it never came. The files of the model and the data are those of this executor, whatever their paths
-// are there.
-func (e *Executor) Serve(ctx context.Context, o ServeOptions) error {
+// Serve implements [exec.Ganger].
+func (e *Executor) Serve(ctx context.Context, o exec.ServeOptions) error {
 	name, err := interfaceOf(o.Address)
 	if err != nil {
 		return fmt.Errorf("serve a gang: %w", err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	m := &member{executor: e, options: o, network: name, end: cancel, arenas: map[string]*os.File{}}
-	m.first = time.AfterFunc(o.Patience, func() { cancel(fmt.Errorf("%w: it did not connect for %s", ErrLeft, o.Patience)) })
+	m.first = time.AfterFunc(o.Patience, func() { cancel(fmt.Errorf("%w: it did not connect for %s", exec.ErrLeft, o.Patience)) })
 	stop := context.AfterFunc(ctx, func() { _ = o.Listener.Close() })
 	defer stop()
 	var serving sync.WaitGroup
@@ -76,7 +56,7 @@ var errReleased = errors.New("the first host of the gang has let go")
 // member serves the first host of a gang.
 type member struct {
 	executor *Executor
-	options  ServeOptions
+	options  exec.ServeOptions
 	network  string // the name of the interface with the address
 	end      context.CancelCauseFunc
 	first    *time.Timer // ends it where nobody comes

@@ -54,8 +54,8 @@ type rank struct {
 // nameOf is what a device is called in errors, with its host where that is another.
 func (e *Executor) nameOf(device exec.Device) string {
 	name := cmp.Or(device.ID, deviceName(device))
-	if device.Host > 0 && device.Host < len(e.options.Hosts) {
-		name += " of " + e.options.Hosts[device.Host].Name
+	if device.Host > 0 && device.Host < len(e.hosts) {
+		name += " of " + e.hosts[device.Host].Name
 	}
 	return name
 }
@@ -317,7 +317,7 @@ func (e *Executor) meetingOf(layout exec.Layout) (address, network string, err e
 	if !isAway(layout) {
 		return loopback, "", nil
 	}
-	address = e.options.Hosts[0].Address
+	address = e.hosts[0].Address
 	network, err = interfaceOf(address)
 	return address, network, err
 }

@@ -61,7 +61,7 @@ type runner struct {
 	out     reading // answers
 	printed *spawn.Tail
 	logger  *slog.Logger
-	away    *Host         // where it runs; nil for this host
+	away    *away         // where it runs; nil for this host
 	release func() bool   // of the context
 	booted  chan answer   // says that it is ready
 	gone    chan struct{} // closed when the process has ended and why is set

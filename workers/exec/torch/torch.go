@@ -52,9 +52,6 @@ type Options struct {
 	Repeats int
 	// Threads is how many CPU threads one operation may use, from 1; 0 leaves it to PyTorch.
 	Threads int
-	// Hosts are those of the gang that trains, this process's first; nil trains on this one alone. Probe does not look at
-	// them.
-	Hosts []Host
 	// Logger gets what the model prints, at debug level; nil discards it.
 	Logger *slog.Logger
 }

@@ -195,7 +195,7 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 		Temporal: f.temporal, NATS: f.nats, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: prices.host, GPUPrice: prices.gpu, Prices: prices.catalogue, PoolCPUs: pool,
-		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
+		TrainingAddress: f.trainingAddress, PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
 		KeepBytes: f.keepBytes, KeepHours: f.keepHours, Ledger: ledger,
 		Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
 		StageUser: user,
