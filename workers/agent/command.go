@@ -12,6 +12,7 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command"
 	"github.com/spillway-ml/spillway/workers/enforce"
@@ -232,17 +233,28 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 	watching, enough := context.WithCancel(ctx)
 	defer enough()
 	broken := r.gang.watch(watching)
+	var gone gang.Gang
+	var over <-chan time.Time
 	for {
 		select {
 		case <-l.exited:
 			f.exit = statusOf(l.program.Command.ProcessState)
-			if f.stopped == "" && r.gang != nil && len(r.gang.hosts) > 1 && (f.exit.code != 0 || f.exit.signal != 0) {
+			if f.stopped == "" && over == nil && r.gang.failed(f.exit) {
 				f.verdict(broken)
 			}
 			return f
 		case g := <-broken:
-			if f.stopped == "" {
+			switch {
+			case f.stopped != "":
+			case g.Lost:
 				f.broke(g)
+				endAll(ctx, l.group)
+			default: // it knows more of why, and may have ended well
+				gone, over = g, time.After(brokenGrace)
+			}
+		case <-over:
+			if f.stopped == "" {
+				f.broke(gone)
 				endAll(ctx, l.group)
 			}
 		case <-samples.C:

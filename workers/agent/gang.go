@@ -49,6 +49,8 @@ const (
 	// verdictWait is how long a program on several hosts that has failed is held to have, until it is known whether a host
 	// was lost: as long as a lease and some more.
 	verdictWait = 8 * time.Second
+	// brokenGrace is how long a program may go on whose gang is over on another host, as that sees it end.
+	brokenGrace = 10 * time.Second
 )
 
 // gangOrder is what the other hosts of a gang run.
@@ -516,6 +518,11 @@ func (j *joined) watch(ctx context.Context) <-chan gang.Gang {
 		}
 	}()
 	return broken
+}
+
+// failed reports whether a program on several hosts has failed.
+func (j *joined) failed(exit *status) bool {
+	return j != nil && len(j.hosts) > 1 && (exit.code != 0 || exit.signal != 0)
 }
 
 // broke is how an attempt ends whose gang is over.

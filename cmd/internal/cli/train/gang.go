@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/gang"
@@ -84,7 +85,8 @@ func serveGang(ctx context.Context, t *tool.Tool, model modelFile, flags *trainF
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(directory)) }()
 	own := in.Hosts[in.Number]
-	view.note("host %s has %d devices for the training that host %s leads", own.Name, len(devices), in.Hosts[0].Name)
+	view.note("host %s has %s for the training that host %s leads", own.Name, display.Count(len(devices), "device"),
+		in.Hosts[0].Name)
 	return serving.Serve(ctx, exec.ServeOptions{
 		Listener: in.Listener, Address: own.Address, Devices: devices, Directory: directory, Patience: gangPatience,
 	})
