@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -130,6 +131,9 @@ func New(options Options) (*Agent, error) {
 		Root: filepath.Join(options.StateDir, "workspaces"), Cache: filepath.Join(options.StateDir, "command-cache"),
 		Store:    options.Store,
 		MaxBytes: options.WorkspaceBytes, User: options.User,
+	}
+	if own, err := os.Executable(); err == nil {
+		a.commands.Own = own
 	}
 	a.base.CPU, a.base.Memory = min(a.base.CPU, enforcer.Limit().CPU), min(a.base.Memory, enforcer.Limit().Memory)
 	a.gpus = newGPUs(options.GPUs, options.OfferGPUs, a.logger)

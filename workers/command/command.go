@@ -59,6 +59,9 @@ type Options struct {
 	// user's, and the directory that holds it is not, so that this process meets no links there. A user other than this
 	// process's runs nothing in place and no container.
 	User *spawn.User
+	// Own is the path of this process's program. It is started in place of a program of the same name that a command names
+	// by a path which this host does not have: `spillway train` names itself where it was started. Empty replaces none.
+	Own string
 	// Lookup finds the host's environment variables; nil means os.LookupEnv. A program gets few of them.
 	Lookup func(name string) (value string, set bool)
 }

@@ -122,7 +122,13 @@ func (w *Workspace) Program(launch Launch) (*Program, error) {
 		return w.containerProgram(launch)
 	}
 	variables := w.variables(launch)
-	path, err := find(w.command.Arguments[0], variables["PATH"], w.Directory())
+	named := w.command.Arguments[0]
+	path, err := find(named, variables["PATH"], w.Directory())
+	if own := w.options.Own; err != nil && own != "" && filepath.IsAbs(named) && filepath.Base(named) == filepath.Base(own) {
+		if _, missing := os.Stat(named); errors.Is(missing, fs.ErrNotExist) {
+			path, err = own, executable(own, variables["PATH"])
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProgram, err)
 	}
