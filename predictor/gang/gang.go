@@ -71,9 +71,13 @@ const (
 	Asked   Phase = "asked"
 	Held    Phase = "held"
 	Refused Phase = "refused"
-	Ended   Phase = "ended" // what it ran is over
-	Gone    Phase = "gone"  // the host gives up what it ran, as one that is stopped does
+	Ended   Phase = "ended"  // what it ran is over
+	Killed  Phase = "killed" // what it ran took more memory than it held, and was killed
+	Gone    Phase = "gone"   // the host gives up what it ran, as one that is stopped does
 )
+
+// ends reports whether a host holds nothing any more.
+func (p Phase) ends() bool { return p == Refused || p == Ended || p == Killed || p == Gone }
 
 // Member is a host of a gang.
 type Member struct {
@@ -101,10 +105,12 @@ type Gang struct {
 	Until time.Time `json:"until,omitzero"`
 	// Turns counts those that were in vain.
 	Turns int `json:"turns,omitempty"`
-	// Formed says that all hold their room and run. Broken is why it is over since, and Lost says that a host is.
+	// Formed says that all hold their room and run. Broken is why it is over since, Lost says that a host is, and Killed
+	// that one held too little memory for what it ran.
 	Formed bool   `json:"formed,omitempty"`
 	Broken string `json:"broken,omitempty"`
 	Lost   bool   `json:"lost,omitempty"`
+	Killed bool   `json:"killed,omitempty"`
 	// Waits is what it waits for, for people; empty once it is formed.
 	Waits string `json:"waits,omitempty"`
 	// Secret is what its hosts know each other by, where the first is answered; it is never kept.
@@ -193,12 +199,12 @@ func (s State) Take(host, instance string, told []Told) State {
 				continue
 			}
 			m := &g.Members[at]
-			ends := one.Phase == Ended || one.Phase == Refused || one.Phase == Gone
+			ends := one.Phase.ends()
 			switch {
 			case g.Formed && ends && g.Broken == "" && at > 0:
 				m.Phase, m.Why = one.Phase, one.Why
 				g.Broken = "on host " + host + ": " + cmp.Or(one.Why, "what ran there has ended")
-				g.Lost = one.Phase == Gone
+				g.Lost, g.Killed = one.Phase == Gone, one.Phase == Killed
 			case !g.Formed && one.Phase != Asked:
 				m.Phase, m.Address, m.PerHour, m.Why = one.Phase, one.Address, one.PerHour, one.Why
 			}
@@ -237,7 +243,7 @@ func (s State) Decide(hosts []Host, now time.Time) State {
 			g.Formed, g.Waits, g.Until = true, "", time.Time{}
 		default:
 			bad := slices.IndexFunc(g.Members, func(m Member) bool {
-				return m.Phase == Refused || m.Phase == Ended || m.Phase == Gone || !lives(m.Host, m.Instance)
+				return m.Phase.ends() || !lives(m.Host, m.Instance)
 			})
 			if bad < 0 && now.Before(g.Until) {
 				forming = true

@@ -239,8 +239,12 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 		select {
 		case <-l.exited:
 			f.exit = statusOf(l.program.Command.ProcessState)
-			if f.stopped == "" && over == nil && r.gang.failed(f.exit) {
+			switch {
+			case f.stopped != "" || !r.gang.failed(f.exit):
+			case over == nil:
 				f.verdict(broken)
+			case gone.Killed && f.kills == 0:
+				f.broke(gone)
 			}
 			return f
 		case g := <-broken:

@@ -228,8 +228,7 @@ func (g *gangs) hold(ctx context.Context, m *membership, w gang.Wanted) {
 		return
 	case w = <-m.start:
 	}
-	why := g.runMember(ctx, w, listener, devices)
-	m.say(gang.Ended, why)
+	m.say(g.runMember(ctx, w, listener, devices))
 }
 
 // holdFirst holds the room of the first host until its attempt takes it.
@@ -270,28 +269,30 @@ func (a *Agent) hourly(size quantity.Size) quantity.Money {
 }
 
 // runMember runs the program of a gang on a host that is not its first, and says how it ended.
-func (g *gangs) runMember(ctx context.Context, w gang.Wanted, listener *net.TCPListener, devices *gpuHold) string {
+func (g *gangs) runMember(
+	ctx context.Context, w gang.Wanted, listener *net.TCPListener, devices *gpuHold,
+) (ended gang.Phase, why string) {
 	a := g.agent
 	var order gangOrder
 	if err := json.Unmarshal(w.Order, &order); err != nil {
-		return fmt.Sprintf("what is to run does not decode: %v", err)
+		return gang.Ended, fmt.Sprintf("what is to run does not decode: %v", err)
 	}
 	if a.declared == nil {
-		return slot.ErrUndeclared.Error()
+		return gang.Ended, slot.ErrUndeclared.Error()
 	}
 	err := a.declared(ctx, slot.Order{Workflow: order.Workflow, Task: order.Task, Command: order.Command})
 	if err != nil {
-		return err.Error()
+		return gang.Ended, err.Error()
 	}
 	told, err := toldOf(w)
 	if err != nil {
-		return err.Error()
+		return gang.Ended, err.Error()
 	}
 	commands := a.commands
 	commands.Assist = a.assist(ctx, w.Size)
 	workspace, err := command.Prepare(ctx, commands, order.Command, activities.Ref{})
 	if err != nil {
-		return err.Error()
+		return gang.Ended, err.Error()
 	}
 	defer func() {
 		if err := workspace.Remove(context.WithoutCancel(ctx)); err != nil {
@@ -300,14 +301,14 @@ func (g *gangs) runMember(ctx context.Context, w gang.Wanted, listener *net.TCPL
 	}()
 	socket, err := listener.File()
 	if err != nil {
-		return err.Error()
+		return gang.Ended, err.Error()
 	}
 	program, err := workspace.Program(command.Launch{
 		Run: order.Task.Run, Stage: order.Task.Stage.Name, Task: order.Task.ID, Attempt: order.Attempt, Grant: w.Size,
 		Devices: a.gpus.visible(devices), Extra: a.children.extra, Gang: told, Listener: socket,
 	})
 	if err != nil {
-		return errors.Join(err, socket.Close()).Error()
+		return gang.Ended, errors.Join(err, socket.Close()).Error()
 	}
 	return g.execute(ctx, w, order, workspace, program)
 }
@@ -328,11 +329,11 @@ func toldOf(w gang.Wanted) ([]byte, error) {
 // execute runs the program of a member to its end, or that of ctx.
 func (g *gangs) execute(
 	ctx context.Context, w gang.Wanted, order gangOrder, workspace *command.Workspace, program *command.Program,
-) string {
+) (ended gang.Phase, why string) {
 	a := g.agent
 	group, err := a.children.group(ctx, w.Size)
 	if err != nil {
-		return errors.Join(err, program.Discard()).Error()
+		return gang.Ended, errors.Join(err, program.Discard()).Error()
 	}
 	defer removeGroup(ctx, group)
 	lines := a.output(wire.LogSource{
@@ -346,14 +347,14 @@ func (g *gangs) execute(
 	var forwarded *pipes
 	if a.children.user != nil {
 		if forwarded, err = newPipes(program.Command, a.children.user); err != nil {
-			return errors.Join(err, program.Discard()).Error()
+			return gang.Ended, errors.Join(err, program.Discard()).Error()
 		}
 	}
 	err = program.Start(func(cmd *exec.Cmd) error { return a.children.start(cmd, group.Start) })
 	forwarded.started()
 	if err != nil {
 		forwarded.close()
-		return err.Error()
+		return gang.Ended, err.Error()
 	}
 	a.logger.InfoContext(ctx, "this host is in a gang", "gang", w.ID, "number", w.Number, "size", w.Size.String())
 	stop := context.AfterFunc(ctx, func() { endAll(ctx, group) })
@@ -379,9 +380,9 @@ func (g *gangs) execute(
 	}
 	switch status := statusOf(program.Command.ProcessState); {
 	case look == nil && usage.OutOfMemory > 0:
-		return fmt.Sprintf("it took more than its %s of memory and was killed", w.Size.Memory)
+		return gang.Killed, fmt.Sprintf("it took more than its %s of memory and was killed", w.Size.Memory)
 	default:
-		return status.words
+		return gang.Ended, status.words
 	}
 }
 
@@ -531,6 +532,10 @@ func (f *finish) broke(g gang.Gang) {
 		f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseVenue, "the gang is over: "+g.Broken
 		return
 	}
+	if g.Killed {
+		f.kills++ // as if it had been here: each host holds as much
+		return
+	}
 	f.stopped, f.reason = predictor.Failed, "the gang is over: "+g.Broken
 }
 
@@ -540,7 +545,7 @@ func (f *finish) verdict(broken <-chan gang.Gang) {
 	defer timer.Stop()
 	select {
 	case g := <-broken:
-		if g.Lost {
+		if g.Lost || g.Killed {
 			f.broke(g)
 		}
 	case <-timer.C:
