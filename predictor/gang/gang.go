@@ -73,11 +73,14 @@ const (
 	Refused Phase = "refused"
 	Ended   Phase = "ended"  // what it ran is over
 	Killed  Phase = "killed" // what it ran took more memory than it held, and was killed
+	Left    Phase = "left"   // what it ran has ended well: the gang goes on without the host
 	Gone    Phase = "gone"   // the host gives up what it ran, as one that is stopped does
 )
 
 // ends reports whether a host holds nothing any more.
-func (p Phase) ends() bool { return p == Refused || p == Ended || p == Killed || p == Gone }
+func (p Phase) ends() bool {
+	return p == Refused || p == Ended || p == Killed || p == Left || p == Gone
+}
 
 // Member is a host of a gang.
 type Member struct {
@@ -201,6 +204,8 @@ func (s State) Take(host, instance string, told []Told) State {
 			m := &g.Members[at]
 			ends := one.Phase.ends()
 			switch {
+			case g.Formed && one.Phase == Left && at > 0:
+				m.Phase = Left
 			case g.Formed && ends && g.Broken == "" && at > 0:
 				m.Phase, m.Why = one.Phase, one.Why
 				g.Broken = "on host " + host + ": " + cmp.Or(one.Why, "what ran there has ended")
@@ -234,7 +239,7 @@ func (s State) Decide(hosts []Host, now time.Time) State {
 		switch {
 		case g.Formed:
 			for _, m := range g.Members[1:] {
-				if g.Broken == "" && !lives(m.Host, m.Instance) {
+				if g.Broken == "" && m.Phase != Left && !lives(m.Host, m.Instance) {
 					g.Broken, g.Lost = "host "+m.Host+" is lost", true
 				}
 			}
@@ -351,7 +356,7 @@ type Wanted struct {
 func (s State) Of(host, instance string, now time.Time) (all []Wanted) {
 	for _, g := range s.Gangs {
 		at := slices.IndexFunc(g.Members, func(m Member) bool { return m.Host == host && m.Instance == instance })
-		if at < 0 || g.Broken != "" {
+		if at < 0 || g.Broken != "" || g.Members[at].Phase == Left {
 			continue
 		}
 		w := Wanted{ID: g.ID, Number: at, Size: g.Size, Start: g.Formed}

@@ -84,6 +84,10 @@ func TestAGangThatLosesAHostBreaks(t *testing.T) {
 	if g, _ := ended.Find("g"); g.Broken != "on host b: exit status 3" || g.Lost {
 		t.Errorf("what ran on a host has ended, and the gang is %+v", g)
 	}
+	left := s.Take("b", "b-1", []gang.Told{{ID: "g", Phase: gang.Left}}).Decide(hosts[:1], epoch)
+	if g, _ := left.Find("g"); g.Broken != "" || len(left.Of("b", "b-1", epoch)) != 0 || len(left.Of("a", "a-1", epoch)) != 1 {
+		t.Errorf("what ran on a host has ended well, and the gang is %+v", g)
+	}
 	if _, there := s.Decide(hosts[1:], epoch).Find("g"); there {
 		t.Error("a gang is there whose first host is lost")
 	}

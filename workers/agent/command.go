@@ -249,7 +249,7 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 			return f
 		case g := <-broken:
 			switch {
-			case f.stopped != "":
+			case f.stopped != "" || g.Broken == "":
 			case g.Lost:
 				f.broke(g)
 				endAll(ctx, l.group)

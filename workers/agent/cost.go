@@ -51,10 +51,7 @@ var errUnaffordable = errors.New("the run's money does not allow to wait for the
 func (r *running) perLook() quantity.Money {
 	a := r.agent
 	own := ledger.PoolCost(predictor.Host{PricePerHour: a.perHour(), Capacity: a.capacity()}, r.held(), a.sampleEvery)
-	if r.gang == nil {
-		return own
-	}
-	return own + r.gang.hourly.Prorated(quantity.Fraction{Of: int64(a.sampleEvery), In: int64(time.Hour)})
+	return own + r.gang.perLook(a.sampleEvery)
 }
 
 // affords reports whether the run's money allows the attempt to go on until the next look.

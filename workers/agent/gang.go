@@ -379,6 +379,8 @@ func (g *gangs) execute(
 		a.logger.WarnContext(ctx, "the end of an attempt's output is lost", "gang", w.ID, "error", err)
 	}
 	switch status := statusOf(program.Command.ProcessState); {
+	case status.code == 0 && status.signal == 0:
+		return gang.Left, status.words
 	case look == nil && usage.OutOfMemory > 0:
 		return gang.Killed, fmt.Sprintf("it took more than its %s of memory and was killed", w.Size.Memory)
 	default:
@@ -388,15 +390,15 @@ func (g *gangs) execute(
 
 // joined is the gang of an attempt whose first host this is.
 type joined struct {
-	of     *gangs
-	ask    gang.Ask
-	hosts  []gang.Member
-	told   []byte
-	hourly quantity.Money // of the other hosts
-	since  time.Time
+	of    *gangs
+	ask   gang.Ask
+	hosts []gang.Member
+	told  []byte
 
-	mu    sync.Mutex
-	until time.Time // when the others held nothing any more; zero while they do
+	mu     sync.Mutex
+	hourly quantity.Money // of the other hosts that hold their room now
+	since  time.Time      // when it became so
+	spent  quantity.Money // before that
 }
 
 // gangOf is what a command asks for; most is 1 where it is none.
@@ -454,9 +456,7 @@ func (r *running) join(ctx context.Context, task wire.Task, c wire.Command, leas
 func (r *running) joinedTo(g gang.Gang, ask gang.Ask, room *reservation, devices *gpuHold) (*joined, error) {
 	j := &joined{of: &r.agent.gangs, ask: ask, hosts: g.Members, since: r.agent.now()}
 	r.room, r.gpus = room, devices
-	for _, m := range g.Members[1:] {
-		j.hourly += m.PerHour
-	}
+	j.hold(g.Members, j.since)
 	var err error
 	if len(g.Members) > 1 {
 		j.told, err = toldOf(gang.Wanted{Hosts: g.Members, Secret: g.Secret})
@@ -479,10 +479,28 @@ func (j *joined) end(ctx context.Context, now time.Time) {
 	if j == nil {
 		return
 	}
-	j.mu.Lock()
-	j.until = cmp.Or(j.until, now)
-	j.mu.Unlock()
+	j.hold(nil, now)
 	j.of.overSoon(ctx, j.ask)
+}
+
+// hold notes which members hold their room from now on, the first included, and reports whether some other does.
+func (j *joined) hold(members []gang.Member, now time.Time) (others bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.spent, j.since = j.spentAt(now), now
+	j.hourly = 0
+	for i, m := range members {
+		if i > 0 && m.Phase == gang.Held {
+			j.hourly += m.PerHour
+			others = true
+		}
+	}
+	return others
+}
+
+// spentAt is what the other hosts cost until now; the caller holds mu.
+func (j *joined) spentAt(now time.Time) quantity.Money {
+	return j.spent + j.hourly.Prorated(quantity.Fraction{Of: int64(max(now.Sub(j.since), 0)), In: int64(time.Hour)})
 }
 
 // cost is what the other hosts cost until now.
@@ -492,13 +510,21 @@ func (j *joined) cost(now time.Time) quantity.Money {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !j.until.IsZero() {
-		now = j.until
-	}
-	return j.hourly.Prorated(quantity.Fraction{Of: int64(max(now.Sub(j.since), 0)), In: int64(time.Hour)})
+	return j.spentAt(now)
 }
 
-// watch tells why the gang is over, once it is; it ends with ctx.
+// perLook is what the other hosts cost in so long.
+func (j *joined) perLook(every time.Duration) quantity.Money {
+	if j == nil {
+		return 0
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.hourly.Prorated(quantity.Fraction{Of: int64(every), In: int64(time.Hour)})
+}
+
+// watch tells why the gang is over, once it is, and nothing of why where the others have all ended well; it ends with
+// ctx.
 func (j *joined) watch(ctx context.Context) <-chan gang.Gang {
 	broken := make(chan gang.Gang, 1)
 	if j == nil || len(j.hosts) < 2 {
@@ -514,6 +540,9 @@ func (j *joined) watch(ctx context.Context) <-chan gang.Gang {
 				return
 			case !g.Formed: // whoever decides has forgotten it
 				broken <- gang.Gang{Broken: "the gang was given up, as this host was not heard of for too long", Lost: true}
+				return
+			case !j.hold(g.Members, j.of.agent.now()):
+				broken <- gang.Gang{}
 				return
 			}
 		}

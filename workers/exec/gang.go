@@ -30,10 +30,11 @@ type HostHas struct {
 // Ganger is a [Distributor] whose parts may be on several hosts: layouts with devices of another [Device.Host].
 type Ganger interface {
 	Distributor
-	// Hold has the other hosts of a gang serve, whose first is this process's, until they are let go of by release, and
-	// returns what they have by their number; of the first, nothing. The context ends with ctx, with release, and with the
-	// cause when a host is lost. It is called once, before anything is loaded.
-	Hold(ctx context.Context, hosts []Host) (held context.Context, found []HostHas, release func(), err error)
+	// Hold has the other hosts of a gang serve, whose first is this process's, and returns what they have by their number;
+	// of the first, nothing. Release lets go of the hosts with these numbers, on which nothing is loaded any more, and of
+	// all where none is named. The context ends with ctx, when all are let go of, and with the cause when one is lost. It
+	// is called once, before anything is loaded.
+	Hold(ctx context.Context, hosts []Host) (held context.Context, found []HostHas, release func(numbers ...int), err error)
 	// Serve starts processes of the executor's model for the first host of a gang until that lets go, which is the end:
 	// nil, or ErrLeft where it never came. The files of the model and the data are those of this executor, whatever their
 	// paths are there.

@@ -198,6 +198,13 @@ func (c choice) reason(job Job) string {
 		}
 		fmt.Fprintf(&b, "; %d of them compute activations again, %s", n, why)
 	}
+	if c.best.hosts > 1 {
+		names := make([]string, min(c.best.hosts, len(job.Hosts)))
+		for i := range names {
+			names[i] = job.Hosts[i].Name
+		}
+		fmt.Fprintf(&b, "; the ranks are on %s", strings.Join(names, ", "))
+	}
 	if job.Replicas == AutoReplicas && c.best.count() == 1 {
 		c.reasonAgainstReplicas(&b)
 	}
@@ -227,7 +234,7 @@ func (c choice) reasonOfReplicas(b *strings.Builder, job Job) {
 		fmt.Fprintf(b, "; what they exchange is priced at %s of it", brief(c.best.exchanges()))
 	}
 	if c.best.hosts > 1 {
-		fmt.Fprintf(b, " as measured between %d hosts", c.best.hosts)
+		b.WriteString(" as measured between hosts")
 	}
 	if c.best.sharding != "" && c.best.sharding != exec.ShardNone && job.Sharding == "" {
 		fmt.Fprintf(b, "; they divide the %s, as their memory would not do otherwise", c.best.sharding)

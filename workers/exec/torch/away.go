@@ -2,6 +2,7 @@ package torch
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -139,46 +141,78 @@ func (e *Executor) startAway(ctx context.Context, host *away, device exec.Device
 // Hold implements [exec.Ganger].
 func (e *Executor) Hold(
 	ctx context.Context, hosts []exec.Host,
-) (held context.Context, found []exec.HostHas, release func(), err error) {
+) (held context.Context, found []exec.HostHas, release func(numbers ...int), err error) {
 	for _, host := range hosts {
 		e.hosts = append(e.hosts, away(host))
 	}
 	held, cancel := context.WithCancelCause(ctx)
 	found = make([]exec.HostHas, len(hosts))
-	var conns []net.Conn
-	release = func() {
-		cancel(nil)
-		for _, conn := range conns {
-			_ = conn.Close()
+	holds := make([]*holding, len(hosts))
+	release = func(numbers ...int) {
+		if len(numbers) == 0 {
+			cancel(nil)
+		}
+		for i, h := range holds {
+			if h != nil && (len(numbers) == 0 || slices.Contains(numbers, i)) {
+				h.release()
+			}
 		}
 	}
 	for i := 1; i < len(e.hosts); i++ {
-		host := &e.hosts[i]
-		conn, err := host.greet(ctx, hello{Hold: true})
-		if err != nil {
+		if holds[i], found[i], err = e.hosts[i].hold(ctx, i); err != nil {
 			release()
 			return nil, nil, nil, err
 		}
-		conns = append(conns, conn)
-		reader := bufio.NewReader(conn)
-		_ = conn.SetReadDeadline(time.Now().Add(holdWait))
-		t, err := answered(reader)
-		if err != nil {
-			release()
-			return nil, nil, nil, fmt.Errorf("ask host %s of the gang what it has: %w", host.Name, err)
-		}
-		_ = conn.SetReadDeadline(time.Time{})
-		for _, device := range t.Devices {
-			device.Host = i
-			found[i].Devices = append(found[i].Devices, device)
-		}
-		found[i].Memory = t.Memory
 		go func() {
-			_, err := reader.ReadByte() // nothing comes
-			cancel(fmt.Errorf("host %s of the gang is lost: %w", host.Name, err))
+			if err := holds[i].await(); err != nil {
+				cancel(fmt.Errorf("host %s of the gang is lost: %w", e.hosts[i].Name, err))
+			}
 		}()
 	}
 	return held, found, release, nil
+}
+
+// holding keeps a host serving for as long as its connection lives.
+type holding struct {
+	conn     net.Conn
+	reader   *bufio.Reader
+	released atomic.Bool
+}
+
+// hold has a host serve, and says what it has.
+func (h *away) hold(ctx context.Context, number int) (*holding, exec.HostHas, error) {
+	conn, err := h.greet(ctx, hello{Hold: true})
+	if err != nil {
+		return nil, exec.HostHas{}, err
+	}
+	held := &holding{conn: conn, reader: bufio.NewReader(conn)}
+	_ = conn.SetReadDeadline(time.Now().Add(holdWait))
+	t, err := answered(held.reader)
+	if err != nil {
+		return nil, exec.HostHas{}, errors.Join(fmt.Errorf("ask host %s of the gang what it has: %w", h.Name, err),
+			conn.Close())
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	has := exec.HostHas{Memory: t.Memory}
+	for _, device := range t.Devices {
+		device.Host = number
+		has.Devices = append(has.Devices, device)
+	}
+	return held, has, nil
+}
+
+// await returns when the host does not serve any more: nil where it was let go of.
+func (h *holding) await() error {
+	_, err := h.reader.ReadByte() // nothing comes
+	if h.released.Load() {
+		return nil
+	}
+	return cmp.Or(err, errors.New("it said something"))
+}
+
+func (h *holding) release() {
+	h.released.Store(true)
+	_ = h.conn.Close()
 }
 
 // holdWait is how long a host may take to say what it has.

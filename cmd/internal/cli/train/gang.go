@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/gang"
 	"github.com/spillway-ml/spillway/workers/training"
@@ -22,17 +24,17 @@ const gangPatience = 5 * time.Minute
 // errOneHost is about an executor that trains on one host alone.
 var errOneHost = errors.New("what trains this model trains on one host; leave --hosts out")
 
-// inGang has the other hosts of a gang serve this training, and tells the job what they have, until release. Without a
-// gang nothing changes.
+// inGang has the other hosts of a gang serve this training, and tells the job what they have, until release. Planned
+// gives those back that the plan does not use. Without a gang nothing changes.
 func inGang(
 	ctx context.Context, in *gang.Gang, flags *trainFlags, job *training.Job,
-) (held context.Context, release func(), err error) {
+) (held context.Context, planned training.Observer, release func(numbers ...int), err error) {
 	if in == nil {
-		return ctx, func() {}, nil
+		return ctx, planned, func(...int) {}, nil
 	}
 	executor, can := job.Executor.(exec.Ganger)
 	if !can {
-		return nil, nil, errOneHost
+		return nil, planned, nil, errOneHost
 	}
 	hosts := make([]exec.Host, len(in.Hosts))
 	for i, host := range in.Hosts {
@@ -43,13 +45,20 @@ func inGang(
 	}
 	held, found, release, err := executor.Hold(ctx, hosts)
 	if err != nil {
-		return nil, nil, err
+		return nil, planned, nil, err
 	}
 	for i, host := range in.Hosts {
 		job.Hosts = append(job.Hosts, training.Host{Name: host.Name, Devices: found[i].Devices})
 	}
 	job.EveryHost = flags.hosts != autoHosts
-	return held, release, nil
+	planned.Planned = func(plan predictor.Training) {
+		for i, host := range in.Hosts {
+			if i > 0 && !slices.ContainsFunc(plan.Hosts, func(h predictor.TrainingHost) bool { return h.Name == host.Name }) {
+				release(i)
+			}
+		}
+	}
+	return held, planned, release, nil
 }
 
 // serveGang serves the training of the first host of a gang, as another of its hosts, until that is over.

@@ -98,12 +98,12 @@ func trainJob(
 	job.Stop = ctx.Done()
 	running, done := inGoodOrder(ctx, t)
 	defer done()
-	running, release, err := inGang(running, hosts, flags, &job)
+	running, planned, release, err := inGang(running, hosts, flags, &job)
 	if err != nil {
 		return end, err
 	}
 	defer release()
-	result, err := training.Run(running, job, observer)
+	result, err := training.Run(running, job, training.InTurn(planned, observer))
 	if err != nil {
 		return end, stopped(ctx, view, flags, err)
 	}
