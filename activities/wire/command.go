@@ -40,8 +40,8 @@ type Command struct {
 	// in common are taken to be alike. Whoever sends the code has read them in it (workers/command/imports).
 	Program string   `json:"program,omitempty"`
 	Imports []string `json:"imports,omitzero"`
-	// Hosts is on how many hosts at once the program runs, each of which holds the attempt's size: on the first as ever, on
-	// the others beside it and for as long as there, and GangEnvironment tells each of the others. 0 and 1 is one host.
+	// Hosts is on how many hosts at once the program runs, each of which holds the attempt's size: on the first as ever,
+	// on the others beside it and for as long as there, and GangEnvironment tells each of the others. 0 and 1 is one host.
 	// With LeastHosts fewer will do, as many as have room. Their outputs are those of the first.
 	Hosts      int `json:"hosts,omitempty"`
 	LeastHosts int `json:"least_hosts,omitempty"`

@@ -1,8 +1,8 @@
 // Package gang decides which hosts train together: a gang has room on all of its hosts, or on none.
 //
-// One gang forms at a time, in the order in which they asked, so that no two wait for each other. Its hosts are asked to
-// hold room until a deadline; when all do, it is formed, and when one does not, all give back what they hold and another
-// gang has its turn. Nothing is held for longer than [HoldFor] by a gang that is not formed.
+// One gang forms at a time, in the order in which they asked, so that no two wait for each other. Its hosts are asked
+// to hold room until a deadline; when all do, it is formed, and when one does not, all give back what they hold and
+// another gang has its turn. Nothing is held for longer than [HoldFor] by a gang that is not formed.
 //
 // All functions take a state and return another one; none looks at a clock.
 package gang
@@ -21,9 +21,9 @@ const (
 	// HoldFor is how long hosts hold room for a gang that is not formed: longer than it takes to be told and to answer,
 	// and than short attempts take to end.
 	HoldFor = 10 * time.Second
-	// Pause is how long a gang waits whose turn was in vain, doubled each time up to LongestPause.
+	// Pause is how long a gang waits whose turn was in vain, doubled each time up to longestPause.
 	Pause        = time.Second
-	LongestPause = 15 * time.Second
+	longestPause = 15 * time.Second
 	// SilentFor is how long the first host may not ask for its gang any more until it is no gang.
 	SilentFor = 15 * time.Second
 	// MostHosts bounds the hosts of a gang, and MostOrder what it runs, in bytes.
@@ -219,7 +219,8 @@ func (s State) Take(host, instance string, told []Told) State {
 }
 
 // Decide brings gangs on by what hosts there are: those that nobody asks for any more go, those that lost a host break,
-// one whose turn is over in vain gives back, one of which all hold is formed, and where none forms the next has its turn.
+// one whose turn is over in vain gives back, one of which all hold is formed, and where none forms the next has its
+// turn.
 func (s State) Decide(hosts []Host, now time.Time) State {
 	s = s.clone()
 	there := make(map[string]Host, len(hosts))
@@ -235,41 +236,38 @@ func (s State) Decide(hosts []Host, now time.Time) State {
 	})
 	forming := false
 	for i := range s.Gangs {
-		g := &s.Gangs[i]
-		switch {
-		case g.Formed:
-			for _, m := range g.Members[1:] {
-				if g.Broken == "" && m.Phase != Left && !lives(m.Host, m.Instance) {
-					g.Broken, g.Lost = "host "+m.Host+" is lost", true
-				}
-			}
-		case len(g.Members) == 0:
-		case !slices.ContainsFunc(g.Members, func(m Member) bool { return m.Phase != Held }):
-			g.Formed, g.Waits, g.Until = true, "", time.Time{}
-		default:
-			bad := slices.IndexFunc(g.Members, func(m Member) bool {
-				return m.Phase.ends() || !lives(m.Host, m.Instance)
-			})
-			if bad < 0 && now.Before(g.Until) {
-				forming = true
-				continue
-			}
-			g.vain(bad, now)
-		}
-	}
-	if forming {
-		return s
+		forming = s.Gangs[i].advance(lives, now) || forming
 	}
 	for i := range s.Gangs {
-		g := &s.Gangs[i]
-		if g.Formed || len(g.Members) > 0 || now.Before(g.Until) {
-			continue
-		}
-		if g.ask(there, hosts, now) {
-			break
+		if g := &s.Gangs[i]; !forming && !g.Formed && len(g.Members) == 0 && !now.Before(g.Until) {
+			forming = g.ask(there, hosts, now)
 		}
 	}
 	return s
+}
+
+// advance brings on a gang that has had its turn, and reports whether that goes on.
+func (g *Gang) advance(lives func(host, instance string) bool, now time.Time) (forming bool) {
+	switch {
+	case g.Formed:
+		for _, m := range g.Members[1:] {
+			if g.Broken == "" && m.Phase != Left && !lives(m.Host, m.Instance) {
+				g.Broken, g.Lost = "host "+m.Host+" is lost", true
+			}
+		}
+	case len(g.Members) == 0:
+	case !slices.ContainsFunc(g.Members, func(m Member) bool { return m.Phase != Held }):
+		g.Formed, g.Waits, g.Until = true, "", time.Time{}
+	default:
+		bad := slices.IndexFunc(g.Members, func(m Member) bool {
+			return m.Phase.ends() || !lives(m.Host, m.Instance)
+		})
+		if bad < 0 && now.Before(g.Until) {
+			return true
+		}
+		g.vain(bad, now)
+	}
+	return false
 }
 
 // vain ends the turn of a gang that did not get all of its room.
@@ -279,7 +277,7 @@ func (g *Gang) vain(bad int, now time.Time) {
 		g.Waits = "host " + g.Members[bad].Host + " has no room now: " + cmp.Or(g.Members[bad].Why, "it is lost")
 	}
 	g.Members = nil
-	g.Until = now.Add(min(Pause<<min(g.Turns, 10), LongestPause))
+	g.Until = now.Add(min(Pause<<min(g.Turns, 10), longestPause))
 	g.Turns++
 }
 

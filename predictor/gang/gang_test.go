@@ -43,7 +43,7 @@ func TestAGangHasTheHostsWithRoom(t *testing.T) {
 		hosts []gang.Host
 		want  []string
 	}{
-		{"two that are wanted are the first and the one with the most room", ask("g", "a", 2, 2, 2), three, []string{"a", "c"}},
+		{"two that are wanted have the most room", ask("g", "a", 2, 2, 2), three, []string{"a", "c"}},
 		{"as many as there are have room now", ask("g", "a", 1, 64, 2), three, []string{"a", "c"}},
 		{"three that are wanted wait for room on one", ask("g", "a", 3, 3, 2), three, []string{"a", "c", "b"}},
 		{"more than there are wait", ask("g", "a", 4, 4, 2), three, nil},
@@ -85,7 +85,8 @@ func TestAGangThatLosesAHostBreaks(t *testing.T) {
 		t.Errorf("what ran on a host has ended, and the gang is %+v", g)
 	}
 	left := s.Take("b", "b-1", []gang.Told{{ID: "g", Phase: gang.Left}}).Decide(hosts[:1], epoch)
-	if g, _ := left.Find("g"); g.Broken != "" || len(left.Of("b", "b-1", epoch)) != 0 || len(left.Of("a", "a-1", epoch)) != 1 {
+	if g, _ := left.Find("g"); g.Broken != "" || len(left.Of("b", "b-1", epoch)) != 0 ||
+		len(left.Of("a", "a-1", epoch)) != 1 {
 		t.Errorf("what ran on a host has ended well, and the gang is %+v", g)
 	}
 	if _, there := s.Decide(hosts[1:], epoch).Find("g"); there {

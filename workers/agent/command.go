@@ -12,7 +12,6 @@ import (
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
-	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command"
 	"github.com/spillway-ml/spillway/workers/enforce"
@@ -232,33 +231,19 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 	done := ctx.Done()
 	watching, enough := context.WithCancel(ctx)
 	defer enough()
-	broken := r.gang.watch(watching)
-	var gone gang.Gang
-	var over <-chan time.Time
+	together := watched{of: r.gang, broken: r.gang.watch(watching)}
 	for {
 		select {
 		case <-l.exited:
 			f.exit = statusOf(l.program.Command.ProcessState)
-			switch {
-			case f.stopped != "" || !r.gang.failed(f.exit):
-			case over == nil:
-				f.verdict(broken)
-			case gone.Killed && f.kills == 0:
-				f.broke(gone)
-			}
+			together.ended(&f)
 			return f
-		case g := <-broken:
-			switch {
-			case f.stopped != "" || g.Broken == "":
-			case g.Lost:
-				f.broke(g)
+		case g := <-together.broken:
+			if together.breaks(&f, g) {
 				endAll(ctx, l.group)
-			default: // it knows more of why, and may have ended well
-				gone, over = g, time.After(brokenGrace)
 			}
-		case <-over:
-			if f.stopped == "" {
-				f.broke(gone)
+		case <-together.over:
+			if together.breaks(&f, together.gone) {
 				endAll(ctx, l.group)
 			}
 		case <-samples.C:

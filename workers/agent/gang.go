@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -548,6 +547,38 @@ func (j *joined) watch(ctx context.Context) <-chan gang.Gang {
 		}
 	}()
 	return broken
+}
+
+// watched is how the gang of a program is watched that runs.
+type watched struct {
+	of     *joined
+	broken <-chan gang.Gang
+	gone   gang.Gang        // once it is over by what ran on another host
+	over   <-chan time.Time // when the program has had its time since
+}
+
+// breaks takes in that the gang is over, and reports whether the program is to be ended for it.
+func (w *watched) breaks(f *finish, g gang.Gang) bool {
+	switch {
+	case f.stopped != "" || g.Broken == "":
+		return false
+	case !g.Lost && w.over == nil: // it knows more of why, and may have ended well
+		w.gone, w.over = g, time.After(brokenGrace)
+		return false
+	}
+	f.broke(g)
+	return true
+}
+
+// ended finds out whether a program that has failed did for what was on another host.
+func (w *watched) ended(f *finish) {
+	switch {
+	case f.stopped != "" || !w.of.failed(f.exit):
+	case w.over == nil:
+		f.verdict(w.broken)
+	case w.gone.Killed && f.kills == 0:
+		f.broke(w.gone)
+	}
 }
 
 // failed reports whether a program on several hosts has failed.

@@ -135,8 +135,8 @@ func (o *Options) complete() error {
 	if err != nil {
 		return err
 	}
-	if o.TrainingAddress != "" && net.ParseIP(o.TrainingAddress) == nil {
-		return fmt.Errorf("the training address %q is no IP address", o.TrainingAddress)
+	if err := checkTrainingAddress(o.TrainingAddress); err != nil {
+		return err
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -186,5 +186,21 @@ func (o *Options) complete() error {
 		o.Output = func(wire.LogSource) activities.Output { return discarded{} }
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return nil
+}
+
+// checkTrainingAddress refuses an address that this host does not have; empty is none.
+func checkTrainingAddress(address string) error {
+	if address == "" {
+		return nil
+	}
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(address)})
+	if err == nil {
+		err = listener.Close()
+	}
+	if err != nil || net.ParseIP(address) == nil {
+		return fmt.Errorf("listen at the training address %s: %w; give an IP address that a network interface of this "+
+			"machine has", address, err)
+	}
 	return nil
 }

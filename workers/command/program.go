@@ -124,7 +124,8 @@ func (w *Workspace) Program(launch Launch) (*Program, error) {
 	variables := w.variables(launch)
 	named := w.command.Arguments[0]
 	path, err := find(named, variables["PATH"], w.Directory())
-	if own := w.options.Own; err != nil && own != "" && filepath.IsAbs(named) && filepath.Base(named) == filepath.Base(own) {
+	if own := w.options.Own; err != nil && own != "" && filepath.IsAbs(named) &&
+		filepath.Base(named) == filepath.Base(own) {
 		if _, missing := os.Stat(named); errors.Is(missing, fs.ErrNotExist) {
 			path, err = own, executable(own, variables["PATH"])
 		}

@@ -34,7 +34,8 @@ type Ganger interface {
 	// of the first, nothing. Release lets go of the hosts with these numbers, on which nothing is loaded any more, and of
 	// all where none is named. The context ends with ctx, when all are let go of, and with the cause when one is lost. It
 	// is called once, before anything is loaded.
-	Hold(ctx context.Context, hosts []Host) (held context.Context, found []HostHas, release func(numbers ...int), err error)
+	Hold(ctx context.Context, hosts []Host) (
+		held context.Context, found []HostHas, release func(numbers ...int), err error)
 	// Serve starts processes of the executor's model for the first host of a gang until that lets go, which is the end:
 	// nil, or ErrLeft where it never came. The files of the model and the data are those of this executor, whatever their
 	// paths are there.

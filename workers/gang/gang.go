@@ -130,7 +130,7 @@ func mutual(secret string) (*tls.Config, error) {
 	mac := hmac.New(sha256.New, []byte(secret))
 	_, _ = io.WriteString(mac, "spillway gang") // a hash takes everything
 	key := ed25519.NewKeyFromSeed(mac.Sum(nil))
-	own := key.Public().(ed25519.PublicKey) //nolint:errcheck,forcetypeassert // that of such a key is one
+	own := key.Public().(ed25519.PublicKey) //nolint:forcetypeassert // that of such a key is one
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "gang"},
 		NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),

@@ -14,7 +14,7 @@ func TestNobodyElseIsLetIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it ends with the test
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

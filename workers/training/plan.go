@@ -117,8 +117,8 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	if s.model.validates { // the first replica looks at the validation data, by messages of one host
 		left := slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.groups[0].spans != nil })
 		if len(left) == 0 {
-			return planned{}, refused("parts on several hosts are not evaluated with validation data; train replicas, or leave " +
-				"the validation data out")
+			return planned{}, refused("parts on several hosts are not evaluated with validation data; train " +
+				"replicas, or leave the validation data out")
 		}
 		ways = left
 	}

@@ -253,7 +253,8 @@ func (s *setup) exchanging(ctx context.Context, job Job, w way) error {
 		s.exchange = found
 	}
 	if job.Logger != nil {
-		job.Logger.DebugContext(ctx, "what replicas exchange was measured", "ranks", found.Ranks, "hosts", max(w.hosts, 1), "all_reduce_seconds",
+		job.Logger.DebugContext(ctx, "what replicas exchange was measured", "ranks", found.Ranks, "hosts",
+			max(w.hosts, 1), "all_reduce_seconds",
 			found.AllReduce.Fixed, "bytes_per_second", inverse(found.AllReduce.EachByte), "step_seconds", found.Step, "hidden",
 			found.Hidden, "process_bytes", int64(found.Process))
 	}
@@ -319,7 +320,7 @@ func (s setup) besideFewer(ctx context.Context, job Job, devices deviceSet, c *c
 		return nil
 	}
 	one := job
-	one.Replicas, one.Partitions = fewer, k
+	one.Replicas, one.Partitions, one.Hosts = fewer, k, nil
 	ways, err := one.ways(deviceSet{all: devices.all, seen: devices.seen}) // of a thread each, as they were measured
 	if err != nil {
 		return err
@@ -399,7 +400,7 @@ func replicated(l exec.Layout, job Job, w way, sharding exec.Sharding) exec.Layo
 // alone is the plan without the replicas that nobody asked for, where they cannot be loaded.
 func (p planned) alone(job Job) (planned, error) {
 	c := p.choice
-	c.fitting = slices.DeleteFunc(slices.Clone(c.fitting), func(c candidate) bool { return c.count() > 1 })
+	c.fitting = slices.DeleteFunc(slices.Clone(c.fitting), func(c candidate) bool { return c.count() > 1 || c.hosts > 1 })
 	if len(c.fitting) == 0 {
 		return p, errors.New("nothing fits without replicas")
 	}

@@ -27,7 +27,8 @@ type hello struct {
 	Start *startAway `json:"start,omitempty"`
 	// Hold keeps the host serving for as long as the connection lives; the answer describes the host.
 	Hold bool `json:"hold,omitempty"`
-	// Get asks for a file that a runner has exported, by what it was called, and Put brings one to import of so many bytes.
+	// Get asks for a file that a runner has exported, by what it was called, and Put brings one to import of so many
+	// bytes.
 	Get string `json:"get,omitempty"`
 	Put string `json:"put,omitempty"`
 	// Bytes is the size of what follows Put.

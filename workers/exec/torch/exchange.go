@@ -72,8 +72,8 @@ func (e *Executor) exchange(ctx context.Context, devices []exec.Device) (exec.Ex
 	}
 	answers := make([]exchanged, len(devices))
 	if err := p.together(ctx, "exchange", map[string]any{
-		"host": host, "interface": network, "port": port, "timeout": usualTimeout.Seconds(), "backend": p.backend(layout), "devices": names,
-		"threads": threads,
+		"host": host, "interface": network, "port": port, "timeout": usualTimeout.Seconds(), "backend": p.backend(layout),
+		"devices": names, "threads": threads,
 	}, func(i int) any { return &answers[i] }); err != nil {
 		return exec.Exchange{}, err
 	}

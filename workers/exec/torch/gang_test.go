@@ -35,7 +35,7 @@ func gang(t *testing.T, function, data string) (first *torch.Executor, kill func
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed by what serves
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestReplicasOnTwoHostsLearnAsOnOne(t *testing.T) {
 	}
 }
 
-// TestPartsOnTwoHostsLearnAsOneProcess has the parts of each replica on different hosts, and measures what a link takes.
+// TestPartsOnTwoHostsLearnAsOneProcess has the parts of a replica on different hosts, and measures what a link takes.
 func TestPartsOnTwoHostsLearnAsOneProcess(t *testing.T) {
 	t.Parallel()
 	e, _ := gang(t, "mlp", "points")

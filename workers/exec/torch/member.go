@@ -27,7 +27,9 @@ func (e *Executor) Serve(ctx context.Context, o exec.ServeOptions) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	m := &member{executor: e, options: o, network: name, end: cancel, arenas: map[string]*os.File{}}
-	m.first = time.AfterFunc(o.Patience, func() { cancel(fmt.Errorf("%w: it did not connect for %s", exec.ErrLeft, o.Patience)) })
+	m.first = time.AfterFunc(o.Patience, func() {
+		cancel(fmt.Errorf("%w: it did not connect for %s", exec.ErrLeft, o.Patience))
+	})
 	stop := context.AfterFunc(ctx, func() { _ = o.Listener.Close() })
 	defer stop()
 	var serving sync.WaitGroup
