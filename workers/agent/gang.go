@@ -47,7 +47,7 @@ const (
 	busyEvery   = 300 * time.Millisecond
 	// verdictWait is how long a program on several hosts that has failed is held to have, until it is known whether a host
 	// was lost: as long as a lease and some more.
-	verdictWait = 8 * time.Second
+	verdictWait = 20 * time.Second
 	// brokenGrace is how long a program may go on whose gang is over on another host, as that sees it end.
 	brokenGrace = 10 * time.Second
 )
