@@ -106,9 +106,9 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	//nolint:contextcheck // what an attempt prints is sent until that is closed
 	j.Ports.Output = func(source wire.LogSource) activities.Output { return output.Attempt(source) }
 	j.Ports.Declared, j.Ports.Results, j.Ports.Superseded = ask.Declared, ask, ask.Superseded
-	j.Ports.Gangs = ask
 	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, loop.Lease, true
 	j.Ports.Builds = &builds{ask: ask, stored: build.NewStore(o.StateDir, nil), most: mostBuilds}
+	j.Ports.Gangs = ask
 	return j, nil
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
-	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/workers/agent"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
@@ -31,9 +30,6 @@ const (
 	supersededPath = join.AskPrefix + "superseded"
 	attemptsPath   = join.AskPrefix + "attempts"
 	artifactsPath  = join.AskPrefix + "artifacts"
-	askGangPath    = join.AskPrefix + "gangs/ask"
-	overGangPath   = join.AskPrefix + "gangs/over"
-	reportGangPath = join.AskPrefix + "gangs/report"
 )
 
 // MaxAsked bounds the body of what a host asks, but for artifacts: a result that is not an artifact itself takes 2 MiB.
@@ -55,13 +51,13 @@ type Serving struct {
 	Superseded func(older []activities.Ref, made time.Time)
 	// InHand is told which attempts a host has in hand, each with its token as it was given to the host.
 	InHand func(host, instance string, taken []slot.Taken)
-	// Gangs decides which hosts run an attempt together.
-	Gangs agent.Gangs
 	// Builds has the programs of stages.
 	Builds *build.Store
 	// Artifacts answers for artifacts, boards and the parameter server: a relay.Handler.
 	Artifacts http.Handler
 	Logger    *slog.Logger
+	// Gangs decides which hosts run an attempt together.
+	Gangs agent.Gangs
 }
 
 // verdict is the answer about a command.
@@ -133,84 +129,10 @@ func (s Serving) Handler() http.Handler {
 		s.InHand(told.Host, told.Instance, told.Attempts)
 		s.write(w, r, struct{}{})
 	})
-	s.gangs(mux)
 	mux.HandleFunc("GET "+join.BuildPrefix+"{build}", s.build)
 	mux.Handle(artifactsPath+"/", http.StripPrefix(artifactsPath, s.Artifacts))
+	s.gangs(mux)
 	return mux
-}
-
-// overGang is what a host says of a gang whose first it is.
-type overGang struct {
-	ID   string `json:"id"`
-	Host string `json:"host"`
-}
-
-// gangs answers for those that run an attempt together. A host speaks for itself alone.
-func (s Serving) gangs(mux *http.ServeMux) {
-	own := func(w http.ResponseWriter, r *http.Request, host string) bool {
-		of := access.HostOfCaller(r.Context())
-		if of != "" && of != host {
-			http.Error(w, fmt.Sprintf("host %s speaks for itself, and not for %.80q", of, host), http.StatusForbidden)
-		}
-		return of == "" || of == host
-	}
-	mux.HandleFunc("POST "+askGangPath, func(w http.ResponseWriter, r *http.Request) {
-		var ask gang.Ask
-		if !decode(w, r, &ask) || !own(w, r, ask.Host) {
-			return
-		}
-		if err := ask.Validate(); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		found, err := s.Gangs.Ask(r.Context(), ask)
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		found.Order = nil // which the host has
-		s.write(w, r, found)
-	})
-	mux.HandleFunc("POST "+overGangPath, func(w http.ResponseWriter, r *http.Request) {
-		var over overGang
-		if !decode(w, r, &over) || !own(w, r, over.Host) {
-			return
-		}
-		if err := s.Gangs.Over(r.Context(), over.ID, over.Host); err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		s.write(w, r, struct{}{})
-	})
-	mux.HandleFunc("POST "+reportGangPath, func(w http.ResponseWriter, r *http.Request) {
-		var report gang.Report
-		if !decode(w, r, &report) || !own(w, r, report.Host) {
-			return
-		}
-		wanted, err := s.Gangs.Report(r.Context(), report)
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		s.write(w, r, wanted)
-	})
-}
-
-// Ask implements agent.Gangs.
-func (a *asker) Ask(ctx context.Context, ask gang.Ask) (found gang.Gang, err error) {
-	err = a.post(ctx, askGangPath, ask, &found)
-	return found, err
-}
-
-// Over implements agent.Gangs.
-func (a *asker) Over(ctx context.Context, id, host string) error {
-	return a.post(ctx, overGangPath, overGang{id, host}, nil)
-}
-
-// Report implements agent.Gangs.
-func (a *asker) Report(ctx context.Context, report gang.Report) (wanted []gang.Wanted, err error) {
-	err = a.post(ctx, reportGangPath, report, &wanted)
-	return wanted, err
 }
 
 // build answers with the program of a build, where it is one for the platform that is asked for. A host that asks for
