@@ -22,6 +22,7 @@ type running struct {
 	// What follows stays as it is once its processes start.
 	agent    *Agent
 	try      *slot.Attempt
+	gang     *joined // of a program on several hosts; else nil
 	room     *reservation
 	admitted quantity.Size  // the grant it began with
 	expected quantity.Bytes // the most memory that nine of ten like it use; 0 where that is not known
@@ -31,7 +32,6 @@ type running struct {
 	recalled chan struct{}  // what it is lent is asked for
 	need     device.Need    // of the host's GPUs
 	gpus     *gpuHold       // that it has
-	gang     *joined        // of a program on several hosts; else nil
 
 	// Only who supervises it looks at these.
 	planned bool              // it has told of a split training

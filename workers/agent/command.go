@@ -156,11 +156,11 @@ func (r *running) launch(
 		told = r.gang.told
 	}
 	program, err := workspace.Program(command.Launch{
-		Gang: told,
-		Run:  task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(),
+		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(),
 		Devices: a.gpus.visible(r.gpus), Grows: r.borrows, Extra: a.children.extra,
 		Trainings: a.past(task.Stage), TimeToLoss: a.timeToLoss(r.held().DeviceClass),
 		Traceparent: wire.AttemptTraceparent(task.Run, task.Traceparent, task.ID, r.try.Number, r.try.PoolOnly),
+		Gang:        told,
 	})
 	if err != nil {
 		return nil, err

@@ -97,10 +97,6 @@ type Options struct {
 	// InHand is told which attempts the host has in hand each time that these have changed, so that others can give them
 	// back when it is lost; an error is logged, and they are told again. Nil is not told.
 	InHand func(ctx context.Context, instance string, taken []slot.Taken) error
-	// Gangs is asked for hosts that run an attempt together, and TrainingAddress is an IP address of this host at which
-	// processes of the others reach its own, in the clear; nil or empty leaves the host out of all gangs.
-	Gangs           Gangs
-	TrainingAddress string
 	// Held is told about once a minute for how long the host was held, whoever used it; nil is not told. Calls do not
 	// overlap; an error is logged, and the same is told again before what comes next.
 	Held func(context.Context, predictor.HostHeld) error
@@ -118,6 +114,10 @@ type Options struct {
 	Now func() time.Time
 	// Logger takes the agent's log, and the stages' output at debug level; nil discards both.
 	Logger *slog.Logger
+	// Gangs is asked for hosts that run an attempt together, and TrainingAddress is an IP address of this host at which
+	// processes of the others reach its own, in the clear; nil or empty leaves the host out of all gangs.
+	Gangs           Gangs
+	TrainingAddress string
 
 	uptime func() time.Duration // by which a lease lasts; nil is sinceBoot
 }

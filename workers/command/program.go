@@ -55,12 +55,12 @@ type Launch struct {
 	TimeToLoss time.Duration
 	// Traceparent is the trace context below which the program's own spans belong; empty tells it none.
 	Traceparent string
+	// Extra are variables of the operator; those of the command win over them.
+	Extra map[string]string
 	// Gang is what the program is told of the gang that it is in, a secret, as package workers/gang writes it; nil for
 	// none. Listener is a socket that listens for the others, nil on the first host; the program's start closes it.
 	Gang     []byte
 	Listener *os.File
-	// Extra are variables of the operator; those of the command win over them.
-	Extra map[string]string
 }
 
 // Program is the program of an attempt, not yet started.

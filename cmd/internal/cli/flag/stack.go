@@ -195,11 +195,10 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 		Temporal: f.temporal, NATS: f.nats, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: prices.host, GPUPrice: prices.gpu, Prices: prices.catalogue, PoolCPUs: pool,
-		TrainingAddress: f.trainingAddress,
-		PoolMemory:      f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
+		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
 		KeepBytes: f.keepBytes, KeepHours: f.keepHours, Ledger: ledger,
 		Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
-		StageUser: user,
+		StageUser: user, TrainingAddress: f.trainingAddress,
 		Functions: engine.FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.Prices[pricing.PerGiBSecond].Times(f.priceFactor),
 			PerRequest:  function.Prices[pricing.PerRequest].Times(f.priceFactor),
