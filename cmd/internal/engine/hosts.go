@@ -104,7 +104,6 @@ func (f *front) giveBack(name string, taken []slot.Taken, reason string) {
 // hostsHandler answers what hosts elsewhere ask.
 func (f *front) hostsHandler() http.Handler {
 	return host.Serving{
-		Gangs: f.gangs,
 		Declared: f.declared, Results: f.results, Superseded: f.space.Superseded, Builds: f.builds,
 		InHand: func(name, instance string, taken []slot.Taken) {
 			own := ownTasks(f.servers.own.Keys(), name, taken)

@@ -3,11 +3,13 @@ package host
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/predictor/gang"
+	"github.com/spillway-ml/spillway/workers/agent"
 )
 
 // What hosts ask of the gangs that they are in.
@@ -23,8 +25,11 @@ type overGang struct {
 	Host string `json:"host"`
 }
 
-// gangs answers for those that run an attempt together. A host speaks for itself alone.
-func (s Serving) gangs(mux *http.ServeMux) {
+// WithGangs answers hosts which of them run an attempt together, and has rest answer all else. A host speaks for itself
+// alone.
+func WithGangs(gangs agent.Gangs, rest http.Handler, logger *slog.Logger) http.Handler {
+	s, mux := Serving{Logger: logger}, http.NewServeMux()
+	mux.Handle("/", rest)
 	own := func(w http.ResponseWriter, r *http.Request, host string) bool {
 		of := access.HostOfCaller(r.Context())
 		if of != "" && of != host {
@@ -41,7 +46,7 @@ func (s Serving) gangs(mux *http.ServeMux) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		found, err := s.Gangs.Ask(r.Context(), ask)
+		found, err := gangs.Ask(r.Context(), ask)
 		if err != nil {
 			s.fail(w, r, err)
 			return
@@ -54,7 +59,7 @@ func (s Serving) gangs(mux *http.ServeMux) {
 		if !decode(w, r, &over) || !own(w, r, over.Host) {
 			return
 		}
-		if err := s.Gangs.Over(r.Context(), over.ID, over.Host); err != nil {
+		if err := gangs.Over(r.Context(), over.ID, over.Host); err != nil {
 			s.fail(w, r, err)
 			return
 		}
@@ -65,13 +70,14 @@ func (s Serving) gangs(mux *http.ServeMux) {
 		if !decode(w, r, &report) || !own(w, r, report.Host) {
 			return
 		}
-		wanted, err := s.Gangs.Report(r.Context(), report)
+		wanted, err := gangs.Report(r.Context(), report)
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
 		s.write(w, r, wanted)
 	})
+	return mux
 }
 
 // Ask implements agent.Gangs.

@@ -19,7 +19,6 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
-	"github.com/spillway-ml/spillway/workers/agent"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
 
@@ -56,8 +55,6 @@ type Serving struct {
 	// Artifacts answers for artifacts, boards and the parameter server: a relay.Handler.
 	Artifacts http.Handler
 	Logger    *slog.Logger
-	// Gangs decides which hosts run an attempt together.
-	Gangs agent.Gangs
 }
 
 // verdict is the answer about a command.
@@ -131,7 +128,6 @@ func (s Serving) Handler() http.Handler {
 	})
 	mux.HandleFunc("GET "+join.BuildPrefix+"{build}", s.build)
 	mux.Handle(artifactsPath+"/", http.StripPrefix(artifactsPath, s.Artifacts))
-	s.gangs(mux)
 	return mux
 }
 
