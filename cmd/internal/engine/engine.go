@@ -6,7 +6,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -115,7 +114,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	}
 	server := web.New(web.Options{
 		Engine: e, Keys: e.servers.own.Keys(), Tokens: e.tokens, Names: e.names(), HostOf: e.hosts.Of,
-		Hosts: host.WithGangs(e.gangs, e.hostsHandler(), e.logger),
+		Hosts: e.hostsHandler(),
 		Page:  web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed,
 		Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
 		ArtifactsMax: e.config.ArtifactsMax, ArtifactsUsage: func() (quantity.Bytes, error) {
