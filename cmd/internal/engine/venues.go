@@ -69,7 +69,7 @@ func (v *venues) startPool() error {
 	}, host.Ports{
 		Gangs:    v.gangs,
 		Temporal: v.temporal, Store: v.store, ArtifactsURL: v.store.local, ServerURL: v.store.server, Builds: v.builds,
-		Declared: v.declared, Results: v.results, Superseded: v.space.Superseded, Plans: v.plans, Leases: v.leases,
+		Declared: v.declared, Results: v.results, Superseded: v.superseded, Plans: v.plans, Leases: v.leases,
 		Recorder: v.recorder, Output: v.openOutput, Told: v.observer.metrics.SetGPUs,
 	}, v.logger)
 	if err != nil {
