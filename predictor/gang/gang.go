@@ -12,6 +12,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -45,6 +47,22 @@ type Ask struct {
 	Size quantity.Size `json:"size"`
 	// Order is what the other hosts run, for their agents.
 	Order json.RawMessage `json:"order,omitempty"`
+	// Given is the attempt as the engine has given it to the first host: what other hosts are shown to run of is made of
+	// it.
+	Given []byte `json:"given,omitempty"`
+}
+
+// ID names an attempt.
+func ID(run, task string, attempt int) string { return fmt.Sprintf("%s/%s/%d", run, task, attempt) }
+
+// AttemptOf is the reverse of ID; attempt is 0 of what is none.
+func AttemptOf(id string) (run, task string, attempt int) {
+	first, last := strings.IndexByte(id, '/'), strings.LastIndexByte(id, '/')
+	if first < 0 || last <= first {
+		return "", "", 0
+	}
+	attempt, _ = strconv.Atoi(id[last+1:]) // 0 is none
+	return id[:first], id[first+1 : last], attempt
 }
 
 // Validate refuses what cannot be asked.
@@ -118,6 +136,18 @@ type Gang struct {
 	Waits string `json:"waits,omitempty"`
 	// Secret is what its hosts know each other by, where the first is answered; it is never kept.
 	Secret string `json:"secret,omitempty"`
+	// Proof shows that its first host was given the attempt, and what the others cost; like Secret.
+	Proof string `json:"proof,omitempty"`
+}
+
+// Others is what it costs that the other hosts hold their room for an hour.
+func (g Gang) Others() (perHour quantity.Money) {
+	for i, m := range g.Members {
+		if i > 0 {
+			perHour += m.PerHour
+		}
+	}
+	return perHour
 }
 
 // State is all gangs, in the order in which they were asked for. The zero value has none.
@@ -348,6 +378,9 @@ type Wanted struct {
 	// Secret is what the hosts of the gang know each other by, Hosts their names and addresses; once it is formed.
 	Secret string   `json:"secret,omitempty"`
 	Hosts  []Member `json:"hosts,omitempty"`
+	// Proof shows that the host was asked to run a part of the attempt, which Given is, as the engine keeps it.
+	Proof string `json:"proof,omitempty"`
+	Given []byte `json:"-"`
 }
 
 // Of is all that a host is to hold or run now: whatever else it holds it gives back.
@@ -359,7 +392,7 @@ func (s State) Of(host, instance string, now time.Time) (all []Wanted) {
 		}
 		w := Wanted{ID: g.ID, Number: at, Size: g.Size, Start: g.Formed}
 		if g.Formed {
-			w.Order, w.Hosts = g.Order, g.Members
+			w.Order, w.Hosts, w.Given = g.Order, g.Members, g.Given
 		} else {
 			w.For = max(g.Until.Sub(now), 0)
 		}

@@ -283,6 +283,8 @@ func (g *gangs) runMember(
 	if err != nil {
 		return gang.Ended, err.Error()
 	}
+	a.journal.Proofs.Put(order.Task.Run, order.Task.ID, order.Attempt, w.Proof)
+	defer a.journal.Proofs.Drop(order.Task.Run, order.Task.ID, order.Attempt)
 	told, err := toldOf(w)
 	if err != nil {
 		return gang.Ended, err.Error()
@@ -420,7 +422,10 @@ func (r *running) join(ctx context.Context, task wire.Task, c wire.Command, leas
 		return nil, fmt.Errorf("encode what the hosts of a gang run: %w", err)
 	}
 	ask := gang.Ask{
-		ID: fmt.Sprintf("%s/%s/%d", task.Run, task.ID, r.try.Number), Host: a.id, Instance: a.currentInstance(),
+		ID: gang.ID(task.Run, task.ID, r.try.Number), Host: a.id, Instance: a.currentInstance(),
+		Given: wire.Given{ // which a server elsewhere replaces by what it knows
+			Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, PoolOnly: r.try.PoolOnly, At: a.now(),
+		}.Encode(),
 		Least: least, Most: min(most, gang.MostHosts), Size: r.grant, Order: order,
 	}
 	if err := ask.Validate(); err != nil {
@@ -455,6 +460,9 @@ func (r *running) join(ctx context.Context, task wire.Task, c wire.Command, leas
 func (r *running) joinedTo(g gang.Gang, ask gang.Ask, room *reservation, devices *gpuHold) (*joined, error) {
 	j := &joined{of: &r.agent.gangs, ask: ask, hosts: g.Members, since: r.agent.now()}
 	r.room, r.gpus = room, devices
+	if len(g.Members) > 1 {
+		r.agent.journal.Proofs.Put(r.try.Task.Run, r.try.Task.ID, r.try.Number, g.Proof)
+	}
 	j.hold(g.Members, j.since)
 	var err error
 	if len(g.Members) > 1 {

@@ -31,6 +31,7 @@ func openVenues(ctx context.Context, r *reports) (*venues, error) {
 	v := &venues{reports: r}
 	v.gangs = gangs.New(gangs.Options{
 		Documents: new(gangs.Own), Hosts: v.leases.Hosts, Secret: v.servers.own.Keys().GangSecret, Now: time.Now,
+		Prove: proveGang(v.servers.own.Keys()),
 	})
 	if !v.config.NoPool {
 		if err := v.startPool(); err != nil {

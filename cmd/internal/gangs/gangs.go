@@ -12,6 +12,7 @@ import (
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/gang"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // document is the name of the one that has all gangs: one at a time forms, so there is one order of them.
@@ -30,6 +31,9 @@ type Options struct {
 	Hosts func(ctx context.Context) ([]predictor.Host, error)
 	// Secret is what the hosts of a gang know each other by, by its ID.
 	Secret func(id string) string
+	// Prove returns what shows a host's own words of an attempt to be of one that it was given, or as a member runs a part
+	// of; given is a [wire.Given]. Others is what the other hosts cost per hour.
+	Prove func(host string, given []byte, member bool, others quantity.Money) string
 	// Now is the clock of the servers.
 	Now func() time.Time
 }
@@ -112,6 +116,7 @@ func (g *Gangs) Ask(ctx context.Context, ask gang.Ask) (gang.Gang, error) {
 	}
 	if found.Formed {
 		found.Secret = g.options.Secret(ask.ID)
+		found.Proof = g.options.Prove(ask.Host, found.Given, false, found.Others())
 	}
 	return found, nil
 }
@@ -134,6 +139,7 @@ func (g *Gangs) Report(ctx context.Context, report gang.Report) ([]gang.Wanted, 
 	for i := range wanted {
 		if wanted[i].Start {
 			wanted[i].Secret = g.options.Secret(wanted[i].ID)
+			wanted[i].Proof = g.options.Prove(report.Host, wanted[i].Given, true, 0)
 		}
 	}
 	return wanted, nil

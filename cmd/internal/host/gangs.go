@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/workers/agent"
@@ -26,8 +27,10 @@ type overGang struct {
 }
 
 // WithGangs answers hosts which of them run an attempt together, and has rest answer all else. A host speaks for itself
-// alone.
-func WithGangs(gangs agent.Gangs, rest http.Handler, logger *slog.Logger) http.Handler {
+// alone, and asks for attempts that it was given; given is [Serving.Given].
+func WithGangs(
+	gangs agent.Gangs, given func(host, proof string) (*wire.Given, error), rest http.Handler, logger *slog.Logger,
+) http.Handler {
 	s, mux := Serving{Logger: logger}, http.NewServeMux()
 	mux.Handle("/", rest)
 	own := func(w http.ResponseWriter, r *http.Request, host string) bool {
@@ -46,12 +49,23 @@ func WithGangs(gangs agent.Gangs, rest http.Handler, logger *slog.Logger) http.H
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+		attempt, err := given(ask.Host, r.Header.Get(wire.ProofHeader))
+		if err == nil && attempt != nil && gang.ID(attempt.Run, attempt.Task, attempt.Attempt) != ask.ID {
+			err = fmt.Errorf("%.200q is not the attempt that it was given", ask.ID)
+		}
+		if err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		if ask.Given = nil; attempt != nil {
+			ask.Given = attempt.Encode()
+		}
 		found, err := gangs.Ask(r.Context(), ask)
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
-		found.Order = nil // which the host has
+		found.Order, found.Given = nil, nil // which the host has
 		s.write(w, r, found)
 	})
 	mux.HandleFunc("POST "+overGangPath, func(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +96,8 @@ func WithGangs(gangs agent.Gangs, rest http.Handler, logger *slog.Logger) http.H
 
 // Ask implements agent.Gangs.
 func (a *asker) Ask(ctx context.Context, ask gang.Ask) (found gang.Gang, err error) {
-	err = a.post(ctx, askGangPath, ask, &found)
+	run, task, attempt := gang.AttemptOf(ask.ID)
+	err = a.prove(ctx, a.proofs.Given(run, task, attempt), askGangPath, ask, &found)
 	return found, err
 }
 
