@@ -568,7 +568,10 @@ type watched struct {
 // breaks takes in that the gang is over, and reports whether the program is to be ended for it.
 func (w *watched) breaks(f *finish, g gang.Gang) bool {
 	switch {
-	case f.stopped != "" || g.Broken == "":
+	case g.Broken == "": // what happens from now on is this host's
+		w.of = nil
+		return false
+	case f.stopped != "":
 		return false
 	case !g.Lost && w.over == nil: // it knows more of why, and may have ended well
 		w.gone, w.over = g, time.After(brokenGrace)
