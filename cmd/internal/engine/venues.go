@@ -5,10 +5,12 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/gangs"
 	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/function"
 	"github.com/spillway-ml/spillway/workers/spill"
@@ -30,8 +32,8 @@ type venues struct {
 func openVenues(ctx context.Context, r *reports) (*venues, error) {
 	v := &venues{reports: r}
 	v.gangs = gangs.New(gangs.Options{
-		Documents: new(gangs.Own), Hosts: v.leases.Hosts, Secret: v.servers.own.Keys().GangSecret, Now: time.Now,
-		Prove: proveGang(v.servers.own.Keys()),
+		Documents: documents.Of[gang.State](v.shared, "gangs", nil), Hosts: v.leases.Hosts,
+		Secret: v.servers.own.Keys().GangSecret, Prove: proveGang(v.servers.own.Keys()), Now: time.Now,
 	})
 	if !v.config.NoPool {
 		if err := v.startPool(); err != nil {

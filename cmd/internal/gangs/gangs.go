@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -18,15 +19,10 @@ import (
 // document is the name of the one that has all gangs: one at a time forms, so there is one order of them.
 const document = "all"
 
-// Documents keeps the state: a [documents.Set], or one of this process alone. Change is compare-and-set.
-type Documents interface {
-	Get(name string) (state gang.State, known bool)
-	Change(ctx context.Context, name string, next func(now gang.State, known bool) (gang.State, error)) error
-}
-
 // Options configures a [Gangs]. All fields are required.
 type Options struct {
-	Documents Documents
+	// Documents keep the state.
+	Documents *documents.Set[gang.State]
 	// Hosts returns the hosts that have a lease.
 	Hosts func(ctx context.Context) ([]predictor.Host, error)
 	// Secret is what the hosts of a gang know each other by, by its ID.
@@ -143,29 +139,4 @@ func (g *Gangs) Report(ctx context.Context, report gang.Report) ([]gang.Wanted, 
 		}
 	}
 	return wanted, nil
-}
-
-// Own keeps the state in this process, for a server that shares it with no other. The zero value is empty.
-type Own struct {
-	mu    sync.Mutex
-	state gang.State // guarded by mu
-	known bool       // guarded by mu
-}
-
-// Get returns the state.
-func (o *Own) Get(string) (gang.State, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.state, o.known
-}
-
-// Change replaces the state.
-func (o *Own) Change(_ context.Context, _ string, next func(gang.State, bool) (gang.State, error)) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	then, err := next(o.state, o.known)
-	if err == nil {
-		o.state, o.known = then, true
-	}
-	return err
 }
