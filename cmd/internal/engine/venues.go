@@ -73,7 +73,7 @@ func (v *venues) startPool() error {
 		Gangs:    v.gangs,
 		Temporal: v.temporal, Store: v.store, ArtifactsURL: v.store.local, ServerURL: v.store.server, Builds: v.builds,
 		Declared: v.declared, Secrets: v.taskSecrets, Results: v.results, Superseded: v.supersededHere, Plans: v.plans,
-		Leases: v.leases,
+		Leases:   v.leases,
 		Recorder: v.recorder, Output: v.openOutput, Told: v.observer.metrics.SetGPUs,
 	}, v.logger)
 	if err != nil {
