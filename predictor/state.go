@@ -226,6 +226,8 @@ type (
 	Training = fact.Training
 	// TrainingPart is one part of a split.
 	TrainingPart = fact.TrainingPart
+	// TrainingHost is a host on which ranks of a training run.
+	TrainingHost = fact.TrainingHost
 	// TrainingAlternative is a plan that was considered.
 	TrainingAlternative = fact.TrainingAlternative
 )

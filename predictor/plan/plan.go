@@ -54,6 +54,9 @@ type Host struct {
 	Drained bool `json:"drained,omitempty"`
 	// Lacks are the builds of which the host cannot run stages, by its own word; nil where it can run all.
 	Lacks []Lack `json:"lacks,omitempty"`
+	// TrainingAddress is the IP address at which processes of other hosts reach its own in a gang; empty where it takes no
+	// part in any.
+	TrainingAddress string `json:"training_address,omitempty"`
 	// Enforcement names how sizes are enforced: "none", later "cgroup v2" or "cgroup v1".
 	Enforcement string `json:"enforcement"`
 	// At is when the agent wrote this.

@@ -59,6 +59,9 @@ type Config struct {
 	Prices pricing.Catalogue
 	// PoolCPUs are the CPU numbers of the pool; never empty but with NoPool.
 	PoolCPUs []int
+	// TrainingAddress is an IP address of this host at which processes of other hosts reach its own in a gang, in the
+	// clear; empty leaves it out of all gangs.
+	TrainingAddress string
 	// PoolMemory is the memory of the pool; 0 means 80% of what is available when the engine starts.
 	PoolMemory quantity.Bytes
 	// Artifacts is where artifacts are kept: InFiles, or a location as s3store.Parse reads it. Empty is where the state

@@ -116,6 +116,7 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, cmp.Or(o.Answer.Lease, join.UsualLease), true
 	j.relayed.Go(func() { j.followServers(life, ask, o.Servers) })
 	j.Ports.Builds = &builds{ask: ask, stored: build.NewStore(o.StateDir, nil), most: mostBuilds}
+	j.Ports.Gangs = ask
 	return j, nil
 }
 

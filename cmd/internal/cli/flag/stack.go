@@ -220,7 +220,7 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
 		KeepBytes: f.keepBytes, KeepHours: f.keepHours, Ledger: ledger, Teams: declared,
 		Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
-		StageUser: user,
+		StageUser: user, TrainingAddress: f.trainingAddress,
 		Functions: engine.FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.Prices[pricing.PerGiBSecond].Times(f.priceFactor),
 			PerRequest:  function.Prices[pricing.PerRequest].Times(f.priceFactor),

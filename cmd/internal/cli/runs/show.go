@@ -242,6 +242,9 @@ func trainingLines(trainings []ledger.TrainingView) (lines []string) {
 		if len(training.Parts) == 1 {
 			parts = "1 part"
 		}
+		if on := display.TrainingHosts(training); on != "" {
+			parts = fmt.Sprintf("%d replicas of %s %s", max(training.Replicas, 1), parts, display.CleanLine(on))
+		}
 		lines = append(lines, fmt.Sprintf("  training  %s: %s, %s, step %d/%d; a step takes %s; the fullest part holds %s",
 			display.CleanLine(stage), parts, display.CleanLine(training.Schedule),
 			training.Steps, training.TotalSteps, besides(training.PredictedStepSeconds, training.StepSeconds, stepTime),
