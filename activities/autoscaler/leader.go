@@ -73,12 +73,21 @@ type Options struct {
 	Leading func(leads bool)
 	// Failed is told each time that a term or a campaign ends although the process goes on; nil ignores it.
 	Failed func()
+	// Ticked is told after every tick what it took; nil ignores it. It must not block.
+	Ticked func(took Took)
 	// TickEvery is how often the leader decides without being asked; 0 means every second.
 	TickEvery time.Duration
 	// Now is the clock by which it is decided; nil means time.Now. It may be set back and forward while the leader leads.
 	Now func() time.Time
 	// Logger takes one line per decision; nil discards.
 	Logger *slog.Logger
+}
+
+// Took is how long one tick took. Parts that it did not have are 0.
+type Took struct {
+	// Hosts is the time until it was known which hosts have a lease, Decide that of the decision, Post the time until the
+	// plan was in force. Whole is all of it.
+	Hosts, Decide, Post, Whole time.Duration
 }
 
 // Leader can lead the loop. One Leader serves one process; the lease decides when it leads.
@@ -113,6 +122,9 @@ func New(options Options) (*Leader, error) {
 	}
 	if options.Failed == nil {
 		options.Failed = func() {}
+	}
+	if options.Ticked == nil {
+		options.Ticked = func(Took) {}
 	}
 	if options.Leading == nil {
 		options.Leading = func(bool) {}

@@ -104,21 +104,33 @@ func (t *term) decide(ctx context.Context, messages <-chan read) error {
 // tick decides once. Only a regular tick asks for the hosts and posts plans in which nothing but predictions changed.
 // It returns an error only when the term is over.
 func (t *term) tick(ctx context.Context, regular bool) error {
+	var took Took
+	began := time.Now()
+	defer func() {
+		took.Whole = time.Since(began)
+		t.leader.options.Ticked(took)
+	}()
 	if regular {
 		t.refreshHosts(ctx)
+		took.Hosts = time.Since(began)
 	}
 	if t.renewal.left() <= 0 {
 		return ErrLeaseExpired
 	}
 	var plan predictor.Plan
+	deciding := time.Now()
 	plan, t.state = predictor.Decide(t.state, predictor.Snapshot{
 		Term: t.plan.term, Now: t.leader.options.Now(), Hosts: t.hosts, Functions: t.leader.options.Functions,
 		Policy: t.leader.options.Policy,
 	})
+	took.Decide = time.Since(deciding)
 	t.unsent = append(t.unsent, plan.Decisions...)
 	changed := compare(t.plan.inForce, plan)
 	if changed == holdings || changed == sizings && regular {
-		if err := t.post(ctx, plan); err != nil {
+		posting := time.Now()
+		err := t.post(ctx, plan)
+		took.Post = time.Since(posting)
+		if err != nil {
 			return err
 		}
 	}

@@ -142,7 +142,10 @@ func (f *front) startLeader(ctx context.Context) error {
 		Extent: func(ctx context.Context) (first, last uint64, err error) { return loop.Extent(ctx, f.stream) },
 		Policy: f.config.Policy, Functions: f.functions, Leading: f.observer.leading,
 		Failed: f.observer.metrics.CountLeaderFailure,
-		Now:    f.config.Clock, Logger: f.logger,
+		Ticked: func(took autoscaler.Took) {
+			f.observer.metrics.Ticked(took.Hosts, took.Decide, took.Post, took.Whole)
+		},
+		Now: f.config.Clock, Logger: f.logger,
 	})
 	if err != nil {
 		return err
