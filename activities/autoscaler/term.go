@@ -14,8 +14,10 @@ const (
 	// debounce is how long the leader waits after a message that asks for a decision: a Map schedules its tasks one hint
 	// after another.
 	debounce = 10 * time.Millisecond
-	// leastGap keeps decisions to 20 a second, however many messages ask for one.
+	// leastGap keeps decisions to 20 a second, however many messages ask for one, and mostBusy keeps them to this part of
+	// the time: with thousands of stages a tick takes longer than the gap, and what happened is to be folded meanwhile.
 	leastGap = 50 * time.Millisecond
+	mostBusy = 0.5
 	// callWait bounds one call to NATS within a term, so that the leader sees in time that it fell silent.
 	callWait = 2 * time.Second
 	// checkpointEvery and checkpointAfter say when the state is saved: after this time, or after this many messages.
@@ -66,8 +68,14 @@ func (t *term) decide(ctx context.Context, messages <-chan read) error {
 	save := time.NewTicker(checkpointEvery)
 	defer save.Stop()
 	var soon <-chan time.Time // set while a message waits for its decision
-	last := time.Now()
-	if err := t.tick(ctx, true); err != nil {
+	last, took := time.Now(), time.Duration(0)
+	tick := func(regular bool) error {
+		soon, last = nil, time.Now()
+		err := t.tick(ctx, regular)
+		took = time.Since(last)
+		return err
+	}
+	if err := tick(true); err != nil {
 		return err
 	}
 	for {
@@ -76,7 +84,7 @@ func (t *term) decide(ctx context.Context, messages <-chan read) error {
 			return context.Cause(ctx)
 		case next := <-messages:
 			if t.fold(next) && soon == nil {
-				soon = time.After(max(debounce, leastGap-time.Since(last)))
+				soon = time.After(max(debounce, gap(took)-time.Since(last)))
 			}
 			if t.sequence >= t.saved+checkpointAfter {
 				if err := t.save(ctx); err != nil {
@@ -84,13 +92,11 @@ func (t *term) decide(ctx context.Context, messages <-chan read) error {
 				}
 			}
 		case <-soon:
-			soon, last = nil, time.Now()
-			if err := t.tick(ctx, false); err != nil {
+			if err := tick(false); err != nil {
 				return err
 			}
 		case <-regular.C:
-			soon, last = nil, time.Now()
-			if err := t.tick(ctx, true); err != nil {
+			if err := tick(true); err != nil {
 				return err
 			}
 		case <-save.C:
@@ -99,6 +105,11 @@ func (t *term) decide(ctx context.Context, messages <-chan read) error {
 			}
 		}
 	}
+}
+
+// gap is how long after the begin of a tick, which took so long, the next may begin that is asked for.
+func gap(took time.Duration) time.Duration {
+	return max(leastGap, time.Duration(float64(took)/mostBusy))
 }
 
 // tick decides once. Only a regular tick asks for the hosts and posts plans in which nothing but predictions changed.
