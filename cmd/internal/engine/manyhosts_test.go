@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -141,7 +142,9 @@ func newLoad(t *testing.T, server *testEngine, arguments []string, stages int) *
 func (l *load) join(hosts int) error {
 	trust := l.token.Trust("127.0.0.1")
 	for i := range hosts {
-		host, err := l.joinOne(fmt.Sprintf("host-%04d", i), trust)
+		// Each has an address of its own: of one, the port takes no more connections than some fifty hosts have.
+		own := &net.Dialer{Timeout: time.Minute, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(i/250), byte(i%250+1))}}
+		host, err := l.joinOne(fmt.Sprintf("host-%04d", i), trust, own)
 		if err != nil {
 			return err
 		}
@@ -150,8 +153,8 @@ func (l *load) join(hosts int) error {
 	return nil
 }
 
-func (l *load) joinOne(name string, trust *tls.Config) (*playedHost, error) {
-	answer, status, said := joinAs(l.t, l.base, trust, l.token.Secret, join.Request{
+func (l *load) joinOne(name string, trust *tls.Config, from *net.Dialer) (*playedHost, error) {
+	answer, status, said := joinFrom(l.t, from, l.base, trust, l.token.Secret, join.Request{
 		Host: name, Instance: "i", Version: "test", Platform: "linux/amd64", At: time.Now(),
 	})
 	if status != http.StatusOK {
@@ -163,7 +166,7 @@ func (l *load) joinOne(name string, trust *tls.Config) (*playedHost, error) {
 	}
 	own.NextProtos = []string{join.Protocol}
 	connection, err := nats.Connect(answer.NATS[0], nats.UserInfo(answer.NATSUser, answer.Token),
-		nats.CustomInboxPrefix("_INBOX_host_"+name), nats.TLSHandshakeFirst(), nats.Secure(own), nats.Timeout(time.Minute),
+		nats.SetCustomDialer(from), nats.CustomInboxPrefix("_INBOX_host_"+name), nats.TLSHandshakeFirst(), nats.Secure(own), nats.Timeout(time.Minute),
 		nats.MaxReconnects(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		return nil, fmt.Errorf("connect %s to NATS: %w", name, err)
