@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.temporal.io/sdk/client"
 
+	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -29,6 +30,15 @@ type PlanStore interface {
 	Current(ctx context.Context) (predictor.Plan, uint64, error)
 	// Replace puts plan in force if the one in force still has the given revision, and returns the new revision.
 	Replace(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error)
+}
+
+// HostPlanStore is where what each host obeys of the plan in force is. A store of plans may be one.
+type HostPlanStore interface {
+	// HostPlans returns the revisions of what there is, by host.
+	HostPlans(ctx context.Context) (map[string]uint64, error)
+	// ReplaceHostPlans replaces what these hosts obey where that still has the revision that each says, and sets it to
+	// the new one.
+	ReplaceHostPlans(ctx context.Context, plans []loop.HostPlan) error
 }
 
 const (
@@ -48,6 +58,8 @@ type Options struct {
 	LeaseJetStream jetstream.JetStream
 	// Plans has the plan in force.
 	Plans PlanStore
+	// HostPlans has what each host obeys of it; nil where hosts read all of it.
+	HostPlans HostPlanStore
 	// Follow calls handle with every message of the loop's stream from sequence from on, in order, until ctx ends or
 	// handle fails, and when it was stored. A message that cannot be read is the zero Message.
 	Follow func(ctx context.Context, from uint64,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -35,6 +36,7 @@ type term struct {
 	windows *windows
 	journal *journal
 	stages  *rotation
+	parts   hostPlans
 	leads   bool // a plan of this term's own decision is in force
 
 	state    predictor.State
@@ -56,6 +58,7 @@ func newTerm(l *Leader, plan *planWriter, renewal *renewal, outside ports) *term
 		windows: newWindows(outside.window, log),
 		journal: newJournal(l.options.JetStream, log),
 		stages:  newRotation(l.options.Stages),
+		parts:   hostPlans{store: l.options.HostPlans},
 	}
 	t.stages.setActive(plan.inForce.Grants, time.Now())
 	return t
@@ -121,6 +124,7 @@ func (t *term) tick(ctx context.Context, regular bool) error {
 		took.Whole = time.Since(began)
 		t.leader.options.Ticked(took)
 	}()
+	before := t.hosts
 	if regular {
 		t.refreshHosts(ctx)
 		took.Hosts = time.Since(began)
@@ -148,7 +152,24 @@ func (t *term) tick(ctx context.Context, regular bool) error {
 	if changed == unchanged {
 		t.obey(ctx, plan)
 	}
+	if regular && (t.parts.behind() || !sameHosts(before, t.hosts)) {
+		t.tellHosts(ctx, t.plan.inForce)
+	}
 	return nil
+}
+
+// tellHosts writes what each host obeys of the plan in force. What cannot be written is with the next regular tick.
+func (t *term) tellHosts(ctx context.Context, plan predictor.Plan) {
+	ctx, cancel := context.WithTimeout(ctx, callWait)
+	defer cancel()
+	if err := t.parts.write(ctx, plan, t.hosts); err != nil {
+		t.log.WarnContext(ctx, "hosts do not all have the plan yet", "tick", plan.Tick, "error", err)
+	}
+}
+
+// sameHosts reports whether these are the same hosts, however they stand.
+func sameHosts(a, b []predictor.Host) bool {
+	return slices.EqualFunc(a, b, func(x, y predictor.Host) bool { return x.ID == y.ID })
 }
 
 // post puts plan in force. When that fails for now, the next tick compares with what is in force and posts again.
@@ -165,6 +186,7 @@ func (t *term) post(ctx context.Context, plan predictor.Plan) error {
 		t.log.WarnContext(ctx, "plan is not in force yet", "tick", plan.Tick, "error", err)
 		return nil
 	}
+	t.tellHosts(ctx, plan)
 	t.obey(ctx, plan)
 	t.stages.setActive(plan.Grants, time.Now())
 	return nil

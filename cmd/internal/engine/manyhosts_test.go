@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/predictor"
@@ -176,8 +177,12 @@ func (l *load) joinOne(name string, trust *tls.Config, from *net.Dialer) (*playe
 		return nil, err
 	}
 	h := &playedHost{load: l, name: name, connection: connection, running: map[predictor.StageID][]*playedTask{}}
-	if h.plans, err = loop.NewPlans(l.life, stream, nil); err != nil {
+	plans, err := loop.NewPlans(l.life, stream, nil)
+	if err != nil {
 		return nil, fmt.Errorf("plans of %s: %w", name, err)
+	}
+	if h.plans = plans; answer.OwnPlan {
+		h.plans = plans.Of(name)
 	}
 	if h.leases, err = loop.NewLeases(l.life, stream, nil); err != nil {
 		return nil, fmt.Errorf("leases of %s: %w", name, err)
@@ -259,7 +264,7 @@ type playedHost struct {
 	load       *load
 	name       string
 	connection *nats.Conn
-	plans      *loop.Plans
+	plans      activities.Plans
 	leases     *loop.Leases
 	recorder   *loop.Recorder
 
