@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,10 +53,11 @@ func TestManyHosts(t *testing.T) {
 	if grid == "" {
 		grid = "10x100,10x1000,10x10000,100x100,100x1000,100x10000,1000x100,1000x1000,1000x10000"
 	}
-	fmt.Printf("%6s %7s | %-34s | %-17s | %9s %9s | %8s %9s | %8s %9s | %s\n", "", "", "tick p50/p99 ms", "CPU of the server",
-		"memory", "its peak", "sent", "", "received", "", "")
-	fmt.Printf("%6s %7s | %10s %7s %7s %7s | %8s %8s | %9s %9s | %8s %9s | %8s %9s | %s\n", "hosts", "stages", "all",
-		"hosts", "decide", "post", "cores", "ticks/s", "MiB", "MiB", "msg/s", "KiB/s", "msg/s", "KiB/s", "plan")
+	fmt.Printf("%6s %7s | %-40s | %-17s | %-19s | %-18s | %-18s | %-28s | %s\n", "", "", "tick: p50/p99 ms", "the server",
+		"its memory, MiB", "hosts send", "hosts receive", "plan: KiB, to hosts, ms late", "")
+	fmt.Printf("%6s %7s | %9s %8s %8s %8s    | %8s %8s | %9s %9s | %8s %9s | %8s %9s | %6s %6s %12s | %s\n", "hosts",
+		"stages", "all", "hosts", "decide", "post", "cores", "ticks/s", "now", "peak", "msg/s", "KiB/s", "msg/s", "KiB/s",
+		"whole", "sent", "p50/p99", "attempts")
 	for _, cell := range strings.Split(grid, ",") {
 		var hosts, stages int
 		if _, err := fmt.Sscanf(cell, "%dx%d", &hosts, &stages); err != nil {
@@ -75,23 +77,30 @@ func measureHosts(t *testing.T, hosts, stages int) {
 	load.begin()
 	time.Sleep(settleTime)
 	pid := server.command.Process.Pid
+	load.delays() // of those that begin
 	before, ticks, busy := load.traffic(), server.ticks(), processorTime(t, pid)
 	began := time.Now()
 	time.Sleep(measureTime)
 	took := time.Since(began).Seconds()
 	after, later, used := load.traffic(), server.ticks(), processorTime(t, pid)-busy
 	quantile := func(part string, q float64) float64 { return later[part].minus(ticks[part]).quantile(q) * 1000 }
+	delays := load.delays()
+	delayed := func(q float64) float64 {
+		if len(delays) == 0 {
+			return 0
+		}
+		return float64(delays[int(q*float64(len(delays)-1))].Milliseconds())
+	}
 	rate := func(after, before uint64) float64 { return float64(after-before) / took }
 	fmt.Printf("%6d %7d | %4.0f/%-5.0f %3.0f/%-4.0f %3.0f/%-4.0f %3.0f/%-4.0f | %8.2f %8.1f | %9.0f %9.0f | "+
-		"%8.0f %9.0f | %8.0f %9.0f | %d KiB, %d plans, newest %s old, %d attempts\n",
+		"%8.0f %9.0f | %8.0f %9.0f | %6d %6d %5.0f/%-6.0f | %5d\n",
 		len(load.hosts), stages, quantile("all", .5), quantile("all", .99), quantile("hosts", .5), quantile("hosts", .99),
 		quantile("decide", .5), quantile("decide", .99), quantile("post", .5), quantile("post", .99), used.Seconds()/took,
 		(later["all"].count()-ticks["all"].count())/took,
 		float64(resident(t, pid))/float64(quantity.MiB), float64(peak(t, pid))/float64(quantity.MiB),
 		rate(after.OutMsgs, before.OutMsgs), rate(after.OutBytes, before.OutBytes)/1024,
 		rate(after.InMsgs, before.InMsgs), rate(after.InBytes, before.InBytes)/1024,
-		server.planSize()/1024, load.plans.Load(), time.Since(time.Unix(0, load.newest.Load())).Round(time.Millisecond),
-		load.running())
+		server.planSize()/1024, len(delays), delayed(.5), delayed(.99), load.running())
 	if failed := load.failed.Load(); failed > 0 {
 		t.Errorf("%d leases were not taken; the last: %v", failed, load.failure.Load())
 	}
@@ -112,8 +121,11 @@ type load struct {
 	working sync.WaitGroup
 	hosts   []*playedHost
 
-	newest, plans, failed, task atomic.Int64
-	failure                     atomic.Value
+	failed, task atomic.Int64
+	failure      atomic.Value
+
+	mu    sync.Mutex
+	delay []time.Duration // from when a plan was decided until a host has it; guarded by mu
 }
 
 func newLoad(t *testing.T, server *testEngine, arguments []string, stages int) *load {
@@ -224,6 +236,16 @@ func (l *load) schedule(stage predictor.StageID, tasks int) {
 	})
 }
 
+// delays are those since it was asked last, the least first.
+func (l *load) delays() []time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delays := l.delay
+	l.delay = nil
+	slices.Sort(delays)
+	return delays
+}
+
 // traffic is what all hosts have sent and received.
 func (l *load) traffic() (sum nats.Statistics) {
 	for _, host := range l.hosts {
@@ -296,8 +318,10 @@ func (h *playedHost) obey(plan predictor.Plan) {
 			size[grant.Stage] = grant.Size
 		}
 	}
-	h.load.plans.Add(1)
-	h.load.newest.Store(plan.At.UnixNano())
+	late := time.Since(plan.At)
+	h.load.mu.Lock()
+	h.load.delay = append(h.load.delay, late)
+	h.load.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.wanted, h.size = wanted, size
