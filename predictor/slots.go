@@ -59,6 +59,9 @@ func (d *decider) shareHosts() {
 
 // unfitHosts are the hosts that cannot run a stage; nil where all can.
 func (d *decider) unfitHosts(stage fact.StageID) (hosts map[string]bool) {
+	if !d.lacking {
+		return nil
+	}
 	for _, host := range d.hosts {
 		if _, lacks := host.LackOf(stage); lacks {
 			if hosts == nil {
@@ -91,7 +94,7 @@ func (d *decider) roomFor(w *work) quantity.Size {
 	room := w.size
 	if s := w.stage.Sizing; s.Grows() && s.Expected.Guess {
 		high := s.Expected.At(largestNeed(w.stage, s).Values()).High
-		most := d.hosts.LargestFor(w.size).Memory
+		most := d.largestFor(w.size).Memory
 		room.Memory = max(room.Memory, min(quantity.Bytes(min(high, float64(fact.MaxPeakMemory))), most))
 	}
 	return room

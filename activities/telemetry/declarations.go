@@ -73,6 +73,7 @@ const (
 	leaderFailures     = "spillway_leader_failures_total"
 	planTerm           = "spillway_plan_term"
 	planTick           = "spillway_plan_tick"
+	tickSeconds        = "spillway_tick_seconds"
 	droppedMessages    = "spillway_dropped_messages_total"
 	unreadableMessages = "spillway_unreadable_messages_total"
 	deviceUtilisation  = "DCGM_FI_DEV_GPU_UTIL"
@@ -278,6 +279,12 @@ func loopSeries() []Declaration {
 		{Name: planTerm, Kind: Gauge, Unit: oneUnit, Help: "Term of the plan in force."},
 		{Name: planTick, Kind: Gauge, Unit: oneUnit, Help: "Tick of the plan in force within its term."},
 		{
+			Name: tickSeconds, Kind: Histogram, Unit: secondsUnit,
+			Help: "Time of one tick of the leader, by part: until the hosts are known, the decision, until the plan is in " +
+				"force, and all of it.",
+			Labels: []string{"part"}, Buckets: tickBuckets(),
+		},
+		{
 			Name: droppedMessages, Kind: Counter, Unit: messagesUnit,
 			Help: "Hints and samples that were not sent because the connection or the buffer did not take them.",
 		},
@@ -285,6 +292,13 @@ func loopSeries() []Declaration {
 			Name: unreadableMessages, Kind: Counter, Unit: messagesUnit,
 			Help: "Messages of the loop's stream that this build cannot read.",
 		},
+	}
+}
+
+// tickBuckets goes from 100 µs, of a laptop at rest, to 50 s, at which a lease is long over.
+func tickBuckets() []float64 {
+	return []float64{
+		.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 50,
 	}
 }
 

@@ -70,6 +70,7 @@ type Metrics struct {
 	utilisation, used, free, graphics *prometheus.GaugeVec     // see hostSeries
 	watts, uncorrected                *prometheus.GaugeVec     // the same
 	leader, term, tick                prometheus.Gauge
+	ticks                             *prometheus.HistogramVec // part
 	eventsWaiting, startLimit         prometheus.Gauge
 	droppedMessages, unreadMessages   prometheus.Counter
 	leaderFailures                    prometheus.Counter
@@ -166,6 +167,10 @@ func (m *Metrics) keepHistograms(all declared) {
 	m.fetch, m.publish = all.histograms[attemptFetch], all.histograms[attemptPublish]
 	m.memoryGranted, m.relativeError = all.histograms[memoryGranted], all.histograms[relativeError]
 	m.runSeconds, m.runCost = all.histograms[runSeconds], all.histograms[runCost]
+	m.ticks = all.histograms[tickSeconds]
+	for _, part := range []string{"hosts", "decide", "post", "all"} {
+		m.ticks.WithLabelValues(part)
+	}
 }
 
 // Handler serves the series in the formats of Prometheus: text, OpenMetrics, or protocol buffers, which carry native
@@ -198,6 +203,15 @@ func (m *Metrics) CountDropped() { m.droppedMessages.Inc() }
 
 // CountLeaderFailure counts one term or campaign that this process had to end.
 func (m *Metrics) CountLeaderFailure() { m.leaderFailures.Inc() }
+
+// Ticked counts one tick of the leader, by what its parts took; one that it did not have is 0 and is not counted.
+func (m *Metrics) Ticked(hosts, decide, post, whole time.Duration) {
+	for part, took := range map[string]time.Duration{"hosts": hosts, "decide": decide, "post": post, "all": whole} {
+		if took > 0 {
+			m.ticks.WithLabelValues(part).Observe(took.Seconds())
+		}
+	}
+}
 
 // SetLeader says whether this process leads the loop.
 func (m *Metrics) SetLeader(leads bool) {

@@ -81,7 +81,7 @@ func Teams(hosts []plan.Host, claims []Claim, teams []Team) []Slots {
 			if host == nil {
 				break
 			}
-			s.place(host, s.Size, true)
+			s.place(d.rooms, host, s.Size, true)
 			s.team.takes(s)
 		}
 		given[i] = s.Slots
@@ -91,17 +91,17 @@ func Teams(hosts []plan.Host, claims []Claim, teams []Team) []Slots {
 
 // dealing is how far the hosts are shared.
 type dealing struct {
-	rooms  []*room
+	rooms  *rooms
 	stages []*stage
 	teams  []*team
 }
 
 // deal lays out what there is to share and who wants it.
 func deal(hosts []plan.Host, claims []Claim, teams []Team) *dealing {
-	d := &dealing{rooms: make([]*room, len(hosts)), stages: make([]*stage, len(claims))}
+	d := &dealing{rooms: newRooms(hosts), stages: make([]*stage, len(claims))}
+	on := make([]int, len(hosts)*len(claims)) // of all stages
 	var whole quantity.Size
-	for i, host := range hosts {
-		d.rooms[i] = &room{Host: host, index: i, left: host.Capacity, devices: newDevices(host)}
+	for _, host := range hosts {
 		whole = whole.Plus(host.Capacity)
 	}
 	for _, one := range teams {
@@ -112,19 +112,23 @@ func deal(hosts []plan.Host, claims []Claim, teams []Team) *dealing {
 	}
 	for i, claim := range claims {
 		s := &stage{
-			Claim: claim, Slots: Slots{On: make([]int, len(hosts))}, order: i, most: make([]int, len(hosts)), team: d.teams[0],
+			Claim: claim, Slots: Slots{On: on[i*len(hosts) : (i+1)*len(hosts)]}, order: i, team: d.teams[0],
 		}
 		if len(teams) > 0 {
 			s.team = d.teams[claim.Team]
 		}
+		d.stages[i] = s
+		if claim.Size.WholeGPUs() == 0 && len(claim.Unfit) == 0 {
+			continue
+		}
+		s.most = make([]int, len(hosts))
 		for at, host := range hosts {
 			if !claim.Unfit[host.ID] {
 				s.most[at] = host.Has(claim.Size)
 			}
 		}
-		d.stages[i] = s
 	}
-	holdDevices(d.rooms, claims)
+	holdDevices(d.rooms.all, claims)
 	return d
 }
 
@@ -228,8 +232,8 @@ func (d *dealing) entitle(hosts []plan.Host, claims []Claim, teams []Team) {
 	ideal := deal(hosts, rested, teams)
 	ideal.shareNeeded()
 	short := slices.ContainsFunc(ideal.stages, func(s *stage) bool {
-		return s.Limited && slices.ContainsFunc(ideal.rooms, func(host *room) bool {
-			return s.most[host.index] > 0 && fits(s.Size, host.Capacity)
+		return s.Limited && slices.ContainsFunc(ideal.rooms.all, func(host *room) bool {
+			return s.can(host) && fits(s.Size, host.Capacity)
 		})
 	})
 	if !short {
@@ -241,18 +245,18 @@ func (d *dealing) entitle(hosts []plan.Host, claims []Claim, teams []Team) {
 }
 
 // hold takes what runs off the room there is, whether or not its slots are kept.
-func (s *stage) hold(rooms []*room) {
+func (s *stage) hold(rooms *rooms) {
 	held := s.Size
 	if !s.Held.IsZero() {
 		held = s.Held
-		s.growth = make([]quantity.Size, len(rooms))
+		s.growth = map[int]quantity.Size{}
 	}
-	for _, host := range rooms {
+	for _, host := range rooms.all {
 		if s.Claim.On[host.ID] > 0 {
 			s.runsOn = append(s.runsOn, host)
 		}
 		for range s.Claim.On[host.ID] {
-			host.left = host.left.Minus(held)
+			rooms.take(host, held)
 			if s.growth != nil {
 				s.growth[host.index] = s.growth[host.index].Plus(s.Size.Minus(held))
 			}
@@ -286,7 +290,7 @@ func (d *dealing) keep() {
 			s.team.slots++ // as soon as one that runs has ended
 		case s.Bound == Unbounded && !s.stays():
 			if host := s.roomiest(d.rooms, true); host != nil {
-				s.place(host, s.Size, true)
+				s.place(d.rooms, host, s.Size, true)
 				s.team.takes(s)
 			}
 		}
@@ -334,7 +338,7 @@ func (d *dealing) shareNeeded() {
 			heap.Pop(&t.wants)
 			continue
 		}
-		s.place(host, s.Size, true)
+		s.place(d.rooms, host, s.Size, true)
 		t.takes(s)
 		if s.Total >= s.Needed() {
 			heap.Pop(&t.wants)

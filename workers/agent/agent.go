@@ -385,6 +385,15 @@ func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 	for _, class := range plan.TimesToLoss {
 		toLoss[class.DeviceClass] = class.Mean
 	}
+	// A plan of this host alone tells of no stage that is placed here no more.
+	for stage := range wanted {
+		if sizing, known := a.sizings[stage]; known && sizings[stage].Stage != stage {
+			sizings[stage] = sizing
+		}
+		if past, known := a.trainings[stage]; known && trainings[stage] == nil {
+			trainings[stage] = past
+		}
+	}
 	before := a.sizings
 	a.sizings, a.trainings, a.toLoss, a.kinds = sizings, trainings, toLoss, plan.Kinds
 	a.mu.Unlock()

@@ -146,7 +146,7 @@ func (f *front) startLeader(ctx context.Context) error {
 	}
 	f.leader, err = autoscaler.New(autoscaler.Options{
 		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Namespace: f.servers.Namespace(),
-		Plans: f.plans, Hosts: f.livingHosts, Stages: f.apps.stages,
+		Plans: f.plans, HostPlans: f.plans, Hosts: f.livingHosts, Stages: f.apps.stages,
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, time.Time, wire.Message) error) error {
 			return loop.Follow(ctx, f.stream, from, &loop.FollowOptions{Logger: f.logger}, func(line loop.Line) error {
 				return handle(line.Sequence, line.Stored, line.Message)
@@ -156,7 +156,10 @@ func (f *front) startLeader(ctx context.Context) error {
 		Policy: f.config.Policy, Teams: f.config.Teams.Bounds, Functions: f.functions, Leading: f.leading,
 		Server: f.self.ID, Following: func(string) { f.observer.following() },
 		Failed: f.observer.metrics.CountLeaderFailure,
-		Now:    f.config.Clock, Logger: f.logger,
+		Ticked: func(took autoscaler.Took) {
+			f.observer.metrics.Ticked(took.Hosts, took.Decide, took.Post, took.Whole)
+		},
+		Now: f.config.Clock, Logger: f.logger,
 	})
 	if err != nil {
 		return err

@@ -96,8 +96,12 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if j.Ports.Plans, err = loop.NewPlans(ctx, stream, o.Logger); err != nil {
+	plans, err := loop.NewPlans(ctx, stream, o.Logger)
+	if err != nil {
 		return nil, err
+	}
+	if j.Ports.Plans = plans; o.Answer.OwnPlan {
+		j.Ports.Plans = plans.Of(o.Answer.Host)
 	}
 	if j.Ports.Leases, err = loop.NewLeases(ctx, stream, o.Logger); err != nil {
 		return nil, err

@@ -240,6 +240,25 @@ export interface Host {
   at: string;
 }
 
+/** A machine that has joined, or that has a lease; what is not known of it is left out. */
+export interface ListedHost {
+  name: string;
+  state: 'up' | 'joined' | 'lost' | 'stopped';
+  /** It is the engine's own. */
+  own?: boolean;
+  /** It takes no new work. */
+  drained?: boolean;
+  version?: string;
+  platform?: string;
+  capacity: Size;
+  used: Size;
+  joined?: string;
+  /** When it had a lease last. */
+  seen?: string;
+  /** Those that have slots there, as app/stage. */
+  stages: string[] | null;
+}
+
 /** A GPU of a host, or an instance of one (MIG); -1 where the driver does not tell. */
 export interface GPU {
   uuid: string;
@@ -814,6 +833,9 @@ export function decisions(run = ''): Promise<Decision[]> {
   return get<{ decisions: Decision[] }>(`${path}?limit=${mostDecisions}`).then((answer) => answer.decisions);
 }
 
+export const hosts = () => get<{ hosts: ListedHost[] | null }>('hosts').then((answer) => answer.hosts ?? []);
+export const drain = (host: string, drained: boolean) =>
+  post<unknown>(`hosts/${encodeURIComponent(host)}/${drained ? 'drain' : 'undrain'}`, {});
 export const stack = () => get<Stack>('stack');
 export const plan = () => get<Plan>('plan');
 export const prices = () => get<{ prices: Price[] | null }>('prices').then((answer) => answer.prices ?? []);
