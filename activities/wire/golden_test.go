@@ -23,7 +23,7 @@ import (
 // golden file; TestEveryFieldOfAMessageIsInItsGoldenFile holds this up.
 var (
 	at    = time.Date(2026, 3, 4, 5, 6, 7, 890_000_000, time.UTC)
-	stage = predictor.StageID{App: "digits", Build: "f9310f35b488", Name: "score"}
+	stage = predictor.StageID{App: "digits", Build: "f9310f35b488", Name: "score", Team: "vision"}
 	size  = quantity.Size{
 		CPU: 1500, Memory: 96 * quantity.MiB, GPU: 250, GPUMemory: 2 * quantity.GiB,
 		DeviceClass: "h200",
@@ -110,7 +110,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 			Run: "digits-1", Pipeline: "digits", App: "digits", Build: "f9310f35b488", Goal: goal, Input: []byte(`{"shards":6}`),
 			InputBytes: 12, Features: map[string]float64{"shards": 6}, Stages: []string{"load", "score"},
 			Event: "1", At: at,
-			EventAt: at.Add(-time.Second), RetryOf: "digits-0", Traceparent: traceparent,
+			EventAt: at.Add(-time.Second), RetryOf: "digits-0", Traceparent: traceparent, Team: "vision",
 		}},
 		wire.KindReused: {Event: predictor.Reused{
 			Run: "digits-1", Stage: stage, Tasks: 2, From: "digits-0", Saved: 5_542_794, Wall: 2 * time.Second, At: at,
@@ -238,7 +238,7 @@ func plainMessages() map[string]any {
 				HostPerHour: quantity.USD / 5, HostCapacity: size, FunctionPerGiBSecond: 16_666_667,
 				FunctionPerRequest: 200_000,
 			},
-			Attributes: true,
+			Attributes: true, Team: "vision",
 		},
 		"reserve":  &wire.Reserve{Task: "score-17", Least: 1_000, Want: 2_000, Waits: true, Unlimited: true},
 		"reserved": &wire.Reserved{Unlimited: true, Amount: 2_000, Budget: quantity.USD, Spent: 77_664},

@@ -200,8 +200,8 @@ func configCheckCommand(t *tool.Tool) *cobra.Command {
 		Long: `Name every mistake in the configuration file and the environment with its line: keys that there are
 not, variables that are nearly those of settings, values that are wrong, settings that do not go
 together. Then try what the settings name: directories and files and who may read them,
-certificates, ports, and the servers at the addresses, with what the engine will ask of them. What is
-made for that is removed again; nothing else changes.
+certificates, ports, and the servers at the addresses, with what the engine will ask of them. What
+is made for that is removed again; nothing else changes.
 
 The exit code is 1 when anything is wrong or failed.`,
 		Example: `  spillway config check spillway.yaml
