@@ -64,7 +64,7 @@ func (b *builds) fetch(ctx context.Context, app, digest string) (path string, er
 	ctx, cancel := context.WithTimeout(ctx, fetchWait)
 	defer cancel()
 	query := url.Values{"platform": {Platform}}
-	answer, err := b.ask.send(ctx, http.MethodGet, join.BuildPrefix+app+"@"+digest+"?"+query.Encode(), nil)
+	answer, err := b.ask.send(ctx, http.MethodGet, join.BuildPrefix+app+"@"+digest+"?"+query.Encode(), nil, "")
 	if refused, is := errors.AsType[*refusedError](err); is && refused.status == http.StatusConflict &&
 		refused.platform != "" {
 		return "", &build.PlatformError{App: app, Build: digest, Of: refused.platform, Here: Platform}

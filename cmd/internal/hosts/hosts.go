@@ -34,6 +34,8 @@ type member struct {
 	// Seen is when it joined last; Registry.seen knows more.
 	Seen    time.Time `json:"seen,omitzero"`
 	Drained bool      `json:"drained,omitempty"`
+	// Proves says that it shows of each attempt of which it tells that it was given it, as it has said when it joined.
+	Proves bool `json:"proves,omitempty"`
 }
 
 // Options configures a Registry. All fields are required.
@@ -48,8 +50,8 @@ type Options struct {
 	Version string
 	// Living returns the hosts that have a lease now.
 	Living func(context.Context) ([]predictor.Host, error)
-	// Admit lets a host into NATS until release is called.
-	Admit  func(host string) (release func(), err error)
+	// Admit lets a host into NATS until release is called. Proves says that it shows what it was given.
+	Admit  func(host string, proves bool) (release func(), err error)
 	Now    func() time.Time
 	Logger *slog.Logger
 }
@@ -82,8 +84,10 @@ const kind = "host"
 
 // changed takes in that a host has joined, was drained or removed, at this server or another.
 func (r *Registry) changed(name string, before, now *member) {
-	if before != nil && before.Membership != "" && (now == nil || now.Membership != before.Membership) {
-		r.letOut(name) // who came with the token of before goes
+	// Who came with the token of before goes, and so do the rights that it had.
+	if before != nil && before.Membership != "" &&
+		(now == nil || now.Membership != before.Membership || now.Proves != before.Proves) {
+		r.letOut(name)
 	}
 	if now == nil {
 		r.mu.Lock()
@@ -95,13 +99,13 @@ func (r *Registry) changed(name string, before, now *member) {
 	if now.Membership == "" || join.CheckName(name) != nil { // nobody has such a name
 		return
 	}
-	if err := r.letIn(name); err != nil {
+	if err := r.letIn(name, now.Proves); err != nil {
 		r.options.Logger.Error("a host that has joined is not let into NATS here", "host", name, "error", err)
 	}
 }
 
 // letIn lets a host into NATS, unless it is in.
-func (r *Registry) letIn(name string) error {
+func (r *Registry) letIn(name string, proves bool) error {
 	r.letting.Lock()
 	defer r.letting.Unlock()
 	r.mu.Lock()
@@ -110,7 +114,7 @@ func (r *Registry) letIn(name string) error {
 	if in {
 		return nil
 	}
-	release, err := r.options.Admit(name)
+	release, err := r.options.Admit(name, proves)
 	if err != nil {
 		return err
 	}
@@ -144,6 +148,13 @@ func (r *Registry) Of(token string) (host string, known bool) {
 func (r *Registry) IsHost(host, token string) bool {
 	of, known := r.Of(token)
 	return known && of == host
+}
+
+// Proves says whether a host shows of each attempt of which it tells that it was given it: one of a version before does
+// not.
+func (r *Registry) Proves(host string) bool {
+	m, known := r.members.Get(host)
+	return known && m.Proves
 }
 
 // Mark says of each of the hosts that have a lease now whether it is drained, and remembers that it was seen, and with
@@ -197,26 +208,36 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 		return "", err
 	}
 	alive := slices.ContainsFunc(living, func(h predictor.Host) bool { return h.ID == request.Host })
-	now, membership := r.options.Now(), rand.Text()
+	now, fresh, membership := r.options.Now(), rand.Text(), ""
 	err = r.members.Change(ctx, request.Host, func(next member, known bool) (member, error) {
 		if shown.token && !r.options.Keys.IsHostToken(request.Host, next.Membership, bearer) { // it was removed meanwhile
 			return next, stranger()
 		}
 		itself := known && next.Instance == request.Instance
-		if err := admit(request, r.options, alive && !itself, now); err != nil {
+		// Only its own token vouches for what it says of its former self.
+		follows := known && shown.token && request.Former != "" && request.Former == next.Instance
+		if next.Proves && !request.Proves && shown.token {
+			return next, older(request)
+		}
+		if err := admit(request, r.options, alive && !itself && !follows, now); err != nil {
 			return next, err
 		}
 		next.Name, next.Instance, next.Version, next.Platform = request.Host, request.Instance, request.Version,
 			request.Platform
-		next.Capacity, next.Seen = request.Capacity, now
+		next.Capacity, next.Seen, next.Proves = request.Capacity, now, request.Proves
 		if !shown.token {
-			next.Membership, next.Joined = membership, now
+			next.Joined = now
+		}
+		// One that cannot tell that the instance before it has ended may be on a copy of that one's directory: it has the
+		// token alone from now on, and the other, if it lives, is cut off.
+		if !shown.token || !itself && !follows {
+			next.Membership = fresh
 		}
 		membership = next.Membership
 		return next, nil
 	})
 	if err == nil {
-		err = r.letIn(request.Host)
+		err = r.letIn(request.Host, request.Proves)
 	}
 	if err != nil {
 		r.options.Logger.WarnContext(ctx, "a host may not join", "host", request.Host, "from", from, "error", err)
@@ -227,7 +248,16 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 	r.mu.Unlock()
 	r.options.Logger.InfoContext(ctx, "a host has joined", "host", request.Host, "from", from, "version", request.Version,
 		"platform", request.Platform, "anew", !shown.token)
+	r.warnOfUnproven(ctx, request)
 	return r.options.Keys.HostToken(request.Host, membership), nil
+}
+
+// warnOfUnproven tells of a host whose agent is of a version before proofs.
+func (r *Registry) warnOfUnproven(ctx context.Context, request join.Request) {
+	if !request.Proves {
+		r.options.Logger.WarnContext(ctx, "the host's agent is of a version that does not show which attempts it was given: "+
+			"what it tells of others is believed; bring it to this version", "host", request.Host, "version", request.Version)
+	}
 }
 
 // Drain has a host take no new work, or take some again.
