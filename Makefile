@@ -23,7 +23,7 @@ EVAL := cmd/spillway-eval
 CHECK := deploy/check
 # What is kept in S3 is tried on a server of it in a third, so that the server is in no product binary.
 S3CHECK := cmd/s3check
-# Several hosts are a fourth, which needs root.
+# Several hosts, and the servers that exist where they are used, are a fourth, which needs root.
 HOSTSCHECK := cmd/hostscheck
 
 # Two models of the tests are meant to be wrong.
@@ -65,7 +65,10 @@ test: ## Run all tests.
 	cd $(S3CHECK) && go test -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: test-hosts
-test-hosts: ## Run pipelines on a server and two agents, each on a host of its own (network namespaces), and on one machine. Minutes, as root.
+test-hosts: ## Run pipelines on several hosts (network namespaces), on Temporal, PostgreSQL, NATS and S3 that exist, and break one after another. Ten minutes, as root.
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		! { ls /usr/lib/postgresql/*/bin/initdb && command -v ip; } >/dev/null 2>&1; then \
+		apt-get update -qq && RUNLEVEL=1 apt-get install -y -qq --no-install-recommends postgresql iproute2; fi
 	cd $(HOSTSCHECK) && go test -count=1 -v -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: security

@@ -41,6 +41,8 @@ type Attempt struct {
 	Resume Ref
 	// Trained is told how a split training goes; nil ignores it.
 	Trained func(predictor.Training)
+	// Secrets are those that the stage names, by their names.
+	Secrets map[string]string
 	// Past is how earlier split trainings of the stage went, newest first.
 	Past []predictor.Training
 	// TimeToLoss is how long attempts like this one go on in the mean before they are lost with their host; 0 where nobody
@@ -119,6 +121,22 @@ func FromContext(ctx context.Context) (*Attempt, error) {
 		return attempt, nil
 	}
 	return nil, ErrNoAttempt
+}
+
+// ErrNoSecret says that the stage names no such secret.
+var ErrNoSecret = errors.New("the stage names no such secret: add it to Secrets of its Hints")
+
+// Secret returns a secret that the stage of the attempt in ctx names. The error wraps ErrNoAttempt or ErrNoSecret.
+func Secret(ctx context.Context, name string) (string, error) {
+	attempt, err := FromContext(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read secret %q: %w", name, err)
+	}
+	value, named := attempt.Secrets[name]
+	if !named {
+		return "", fmt.Errorf("read secret %q: %w", name, ErrNoSecret)
+	}
+	return value, nil
 }
 
 // Log returns the logger of the attempt in ctx; outside an attempt it discards.

@@ -34,6 +34,10 @@ func ProgressOf(ctx context.Context, done, of int, metrics map[string]float64) {
 	activities.ProgressOf(ctx, done, of, metrics)
 }
 
+// Secret returns a secret that the stage names in its Hints. It is for this attempt: write it nowhere. What an attempt
+// prints, or fails with, is told without it, as far as it is printed as it is.
+func Secret(ctx context.Context, name string) (string, error) { return activities.Secret(ctx, name) }
+
 // Log returns the logger of the running attempt.
 func Log(ctx context.Context) *slog.Logger { return activities.Log(ctx) }
 

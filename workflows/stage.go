@@ -58,7 +58,14 @@ type Hints struct {
 	CacheVersion string
 	// CacheFor is how old a result of another run may be; 0 means as old as results are kept, which is 30 days.
 	CacheFor time.Duration
+	// Secrets are the names of what the operator of the server has for the stage, such as openai-api-key. Its attempts
+	// read them with Secret, and its programs in variables (OPENAI_API_KEY); nothing else is given them. A server that
+	// lacks one refuses the app. At most 16.
+	Secrets []string
 }
+
+// mostSecrets bounds the secrets of a stage.
+const mostSecrets = 16
 
 // check returns what is wrong with the hints.
 func (h Hints) check() error {
@@ -66,6 +73,12 @@ func (h Hints) check() error {
 		return fmt.Errorf("it has a negative hint: %+v", h)
 	}
 	if err := h.gpus().Check(); err != nil {
+		return err
+	}
+	if len(h.Secrets) > mostSecrets {
+		return fmt.Errorf("it names %d secrets; name at most %d", len(h.Secrets), mostSecrets)
+	}
+	if err := wire.CheckSecrets(h.Secrets); err != nil {
 		return err
 	}
 	return runs.CheckCacheVersion(h.CacheVersion)
@@ -111,6 +124,7 @@ func (s Stage[In, Out]) Describe() wire.Stage {
 		Cache:        s.hints.Cache,
 		CacheVersion: s.hints.CacheVersion,
 		CacheFor:     s.hints.CacheFor,
+		Secrets:      s.hints.Secrets,
 	}
 }
 

@@ -8,13 +8,27 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// What a stream and a bucket that have no bound of their own get on servers of somebody else, whose disk they could
-// fill otherwise. Full, they refuse what comes, and the publisher is told: events that were acknowledged never go for
-// others.
+// What a stream and a bucket that have no bound of their own get on servers of somebody else, whose disk and memory they
+// could fill otherwise. Full, they refuse what comes, and the publisher is told: events that were acknowledged never go
+// for others. Servers set the whole bound aside, and have a quarter of the machine's memory for what is in memory, of
+// which the engine has leases alone: some kilobytes for each host.
 const (
 	boundOfStream = 4 << 30
 	boundOfBucket = 256 << 20
+	boundInMemory = 32 << 20
 )
+
+// bounded gives a bucket a bound that has none.
+func bounded(config jetstream.KeyValueConfig) jetstream.KeyValueConfig {
+	switch {
+	case config.MaxBytes > 0:
+	case config.Storage == jetstream.MemoryStorage:
+		config.MaxBytes = boundInMemory
+	default:
+		config.MaxBytes = boundOfBucket
+	}
+	return config
+}
 
 // Shared returns js so that streams and buckets are made for servers that somebody else runs: with as many replicas as
 // given, at least 1, and each with a bound of bytes. Those that are there are used as they are as far as that works
@@ -36,7 +50,7 @@ func (s *shared) CreateStream(ctx context.Context, config jetstream.StreamConfig
 		config.MaxBytes, config.Discard = boundOfStream, jetstream.DiscardNew
 	}
 	stream, err := s.JetStream.CreateStream(ctx, config)
-	return stream, s.explain(config.Name, config.MaxBytes, err)
+	return stream, s.explain(config, err)
 }
 
 // CreateOrUpdateStream makes a stream, or has the one that is there be as wanted where it must.
@@ -55,19 +69,17 @@ func (s *shared) CreateOrUpdateStream(
 		return stream, err
 	}
 	stream, err = s.UpdateStream(ctx, settled)
-	return stream, s.explain(config.Name, settled.MaxBytes, err)
+	return stream, s.explain(settled, err)
 }
 
 // CreateKeyValue makes a bucket.
 func (s *shared) CreateKeyValue(
 	ctx context.Context, config jetstream.KeyValueConfig,
 ) (jetstream.KeyValue, error) {
+	config = bounded(config)
 	config.Replicas = s.replicas
-	if config.MaxBytes <= 0 {
-		config.MaxBytes = boundOfBucket
-	}
 	bucket, err := s.JetStream.CreateKeyValue(ctx, config)
-	return bucket, s.explain(bucketPrefix+config.Bucket, config.MaxBytes, err)
+	return bucket, s.explain(ofBucket(config), err)
 }
 
 // CreateOrUpdateKeyValue makes a bucket, or has the one that is there be as wanted where it must.
@@ -88,7 +100,7 @@ func (s *shared) CreateOrUpdateKeyValue(
 	}
 	if changed {
 		if _, err := s.UpdateStream(ctx, settled); err != nil {
-			return nil, s.explain(wanted.Name, settled.MaxBytes, err)
+			return nil, s.explain(settled, err)
 		}
 	}
 	return s.KeyValue(ctx, config.Bucket)
@@ -104,7 +116,7 @@ const (
 )
 
 // explain says what to do where a stream could not be made or changed.
-func (s *shared) explain(stream string, size int64, err error) error {
+func (s *shared) explain(stream jetstream.StreamConfig, err error) error {
 	refused, is := errors.AsType[*jetstream.APIError](err)
 	if !is {
 		return err
@@ -113,9 +125,13 @@ func (s *shared) explain(stream string, size int64, err error) error {
 	case codeReplicasUnsupported:
 		return fmt.Errorf("%w: these servers are no cluster: leave --nats-replicas out, or give the URL of a cluster", err)
 	case codeNoPeers, codeInsufficient, codeStorageExceeded:
-		return fmt.Errorf("%w: stream %s takes at most %d MiB on each of %d servers; give their JetStream more room "+
-			"(max_file_store) or the account more, ask for fewer --nats-replicas, or make the stream smaller beforehand with "+
-			"`nats stream add %s --max-bytes`", err, stream, size>>20, s.replicas, stream)
+		kind, of := "disk", "max_file_store"
+		if stream.Storage == jetstream.MemoryStorage {
+			kind, of = "memory", "max_memory_store"
+		}
+		return fmt.Errorf("%w: stream %s takes at most %d MiB of %s on each of %d servers; give their JetStream more (%s) or "+
+			"the account more, ask for fewer --nats-replicas, or make the stream smaller beforehand with "+
+			"`nats stream add %s --max-bytes`", err, stream.Name, stream.MaxBytes>>20, kind, s.replicas, of, stream.Name)
 	}
 	return err
 }

@@ -51,6 +51,26 @@ func TestSharedServersGetReplicasAndBounds(t *testing.T) {
 	}
 }
 
+// TestWhatIsInMemoryHasRoomInAQuarterOfASmallMachine: servers of NATS set the whole bound of each aside.
+func TestWhatIsInMemoryHasRoomInAQuarterOfASmallMachine(t *testing.T) {
+	t.Parallel()
+	bound := func(storage jetstream.StorageType) int64 {
+		js := streams.Shared(natstest.Start(t).Connect(), 1)
+		config := jetstream.KeyValueConfig{Bucket: "LEASES", Storage: storage}
+		if _, err := js.CreateOrUpdateKeyValue(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		made, err := js.Stream(t.Context(), "KV_LEASES")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.CachedInfo().Config.MaxBytes
+	}
+	if memory, disk := bound(jetstream.MemoryStorage), bound(jetstream.FileStorage); memory > 64<<20 || disk != 256<<20 {
+		t.Errorf("the bounds are %d bytes of memory and %d of the disk, want at most 64 MiB and 256 MiB", memory, disk)
+	}
+}
+
 func TestOneServerHasNoReplicasAndSaysSo(t *testing.T) {
 	t.Parallel()
 	js := streams.Shared(natstest.Start(t).Connect(), 3)

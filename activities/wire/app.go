@@ -54,6 +54,8 @@ type Stage struct {
 	// NoCache says that no run takes what other runs have made, also where it asks for it. Runs of version 0 take it
 	// unless this is set.
 	NoCache bool `json:"no_cache,omitempty"`
+	// Secrets are the names of what the server's operator has for the stage, and what its attempts alone are given.
+	Secrets []string `json:"secrets,omitempty"`
 }
 
 // Binding says which events start a pipeline.

@@ -108,6 +108,8 @@ type StartAttempt struct {
 	Input   json.RawMessage `json:"input"`
 	Grant   quantity.Size   `json:"grant"`
 	Resume  activities.Ref  `json:"resume"`
+	// Secrets are those of the stage, by their names. They are in nothing that is kept.
+	Secrets map[string]string `json:"secrets,omitempty"`
 	// Past is how earlier split trainings of the stage went, newest first; functions are told of none.
 	Past []predictor.Training `json:"past,omitempty"`
 	// TimeToLoss is how long attempts like this one go on in the mean before they are lost with their host; 0 where nobody

@@ -40,7 +40,7 @@ var (
 		Timeout: time.Minute, PoolOnly: true, Command: true, Recommends: true, Traceparent: traceparent, Budgeted: true,
 		Reserved: 7, Batches: true, Asks: true,
 		CacheVersion: "2", Resume: ref, Tells: true,
-		Stretch: &predictor.Stretch{From: 1, Before: 1, To: 3, Most: 27},
+		Stretch: &predictor.Stretch{From: 1, Before: 1, To: 3, Most: 27}, Secrets: true,
 	}
 	training = predictor.Training{
 		Model: "3b2a", ModelBytes: 4 * quantity.MiB,
@@ -63,6 +63,7 @@ var (
 	start = wire.StartAttempt{
 		Task: task, Attempt: 2, Input: json.RawMessage(`{"shard":17}`), Grant: size, Resume: ref,
 		Past: []predictor.Training{training}, TimeToLoss: 36 * time.Hour, Bound: time.Minute,
+		Secrets: map[string]string{"openai-api-key": "sk-1"},
 	}
 	progress = wire.Progress{
 		Step: 3, Of: 50, Metrics: map[string]float64{"loss": 0.25}, NotFinite: []string{"val_loss"},
@@ -222,6 +223,7 @@ func plainMessages() map[string]any {
 				Name: "score", Declared: size, MaxAttempts: 3, Timeout: time.Minute, PoolOnly: true, Command: true,
 				Recommends: true,
 				Cache:      true, CacheVersion: "2", CacheFor: time.Hour, NoCache: true,
+				Secrets: []string{"openai-api-key"},
 			}},
 		},
 		"command": &command,

@@ -67,6 +67,8 @@ type Task struct {
 	Resume activities.Ref `json:"resume,omitzero"`
 	// Tells asks for Checkpoint, Metrics and Took in the Result.
 	Tells bool `json:"tells,omitempty"`
+	// Secrets says that the stage names secrets, for which whoever runs the task asks. It is no right to any.
+	Secrets bool `json:"secrets,omitempty"`
 	// Stretch is which part of a training the task does; it asks for Prospect in the Result.
 	Stretch *predictor.Stretch `json:"stretch,omitempty"`
 }

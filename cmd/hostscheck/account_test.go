@@ -73,44 +73,64 @@ func openStream(tb testing.TB, from *host, urls string, options ...nats.Option) 
 	return js
 }
 
-// records are all Records that the loop's stream holds of some runs, in its order.
+// records are all Records that the loop's stream holds of some runs, in its order. Where a cluster elects meanwhile, it
+// is read again from its beginning.
 func records(tb testing.TB, js jetstream.JetStream, runs []string) (found []predictor.Record) {
 	tb.Helper()
-	var stream jetstream.Stream
 	var err error
-	until(tb, "the loop's stream is there", func() bool {
-		ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Second)
-		defer cancel()
-		stream, err = js.Stream(ctx, wire.LoopStream)
+	took := until(tb, "the loop's stream is read to its end", func() bool {
+		found, err = readRecords(tb.Context(), js, runs)
+		if err != nil {
+			tb.Logf("read the loop's stream: %v", err)
+			time.Sleep(time.Second)
+		}
 		return err == nil
 	})
-	consumer, err := stream.OrderedConsumer(tb.Context(), jetstream.OrderedConsumerConfig{
+	if took > time.Minute {
+		tb.Logf("reading the loop's stream took %s", tenths(took))
+	}
+	return found
+}
+
+func readRecords(ctx context.Context, js jetstream.JetStream, runs []string) (found []predictor.Record, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	stream, err := js.Stream(ctx, wire.LoopStream)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{wire.LoopSubject(wire.KindRecord)},
 	})
 	if err != nil {
-		tb.Fatal(err)
+		return nil, err
 	}
+	messages, err := consumer.Messages() // Next of the consumer would make another one each time
+	if err != nil {
+		return nil, err
+	}
+	defer messages.Stop()
 	left := consumer.CachedInfo().NumPending
 	for left > 0 {
-		message, err := consumer.Next(jetstream.FetchMaxWait(patience))
+		message, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			tb.Fatalf("read the loop's stream, %d Records before its end: %v", left, err)
+			return nil, fmt.Errorf("%d Records before its end: %w", left, err)
 		}
 		meta, err := message.Metadata()
 		if err != nil {
-			tb.Fatal(err)
+			return nil, err
 		}
 		left = meta.NumPending
 		decoded, err := wire.DecodeMessage(message.Data())
 		if err != nil {
-			tb.Fatal(err)
+			return nil, err
 		}
 		record, is := decoded.Event.(predictor.Record)
 		if is && slices.Contains(runs, record.Run) {
 			found = append(found, record)
 		}
 	}
-	return found
+	return found, nil
 }
 
 // account is what some runs came to.

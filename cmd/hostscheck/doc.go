@@ -1,3 +1,3 @@
-// Package hostscheck runs Spillway on several hosts, each a network namespace. It is a module of its own, which takes
-// minutes and root.
+// Package hostscheck runs Spillway on several hosts, on servers that exist, and through what can befall them. It is a
+// module of its own, so that those servers are in no product binary.
 package hostscheck

@@ -95,7 +95,13 @@ func refuse(t *testing.T, why string) {
 	}
 }
 
-// build builds programs of the module in dir into bin.
+// buildServers builds programs of others, which are the same at every commit, into bin.
+func buildServers(t *testing.T, dir string, packages ...string) {
+	t.Helper()
+	build(t, dir, append([]string{"-buildvcs=false"}, packages...)...)
+}
+
+// build builds programs of the module in dir into bin; flags of `go build` may stand before them.
 func build(t *testing.T, dir string, packages ...string) {
 	t.Helper()
 	if err := os.MkdirAll(bin, 0o755); err != nil { //nolint:gosec // PostgreSQL's user passes
@@ -107,5 +113,5 @@ func build(t *testing.T, dir string, packages ...string) {
 	if text, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", packages, err, text)
 	}
-	t.Logf("built %s in %s", strings.Join(packages, ", "), time.Since(began).Round(time.Second))
+	t.Logf("built %s in %s", strings.Join(packages, " "), time.Since(began).Round(time.Second))
 }

@@ -169,7 +169,7 @@ type network struct {
 	t     testing.TB
 	hub   string // the namespace in which they meet
 	dir   string
-	hosts int
+	hosts []*host
 }
 
 // host is one of them.
@@ -180,6 +180,7 @@ type host struct {
 	namespace string
 	address   string
 	dir       string
+	known     string // the file of hosts that it knows by name; empty for that of the machine
 }
 
 var networks int
@@ -208,11 +209,11 @@ func (n *network) do(errs ...error) {
 // host adds a host, whose directory is empty. At the end everything that runs there is killed.
 func (n *network) host(name string) *host {
 	n.t.Helper()
-	n.hosts++
 	h := &host{
-		t: n.t, network: n, name: name, namespace: n.hub + "-" + name, address: subnet + strconv.Itoa(n.hosts),
+		t: n.t, network: n, name: name, namespace: n.hub + "-" + name, address: subnet + strconv.Itoa(len(n.hosts)+1),
 		dir: filepath.Join(n.dir, name),
 	}
+	n.hosts = append(n.hosts, h)
 	n.do(os.Mkdir(h.dir, 0o755), ip("netns", "add", h.namespace)) //nolint:gosec // PostgreSQL is another user
 	n.t.Cleanup(func() { n.do(killAll(h.namespace), ip("netns", "del", h.namespace)) })
 	n.do(
@@ -225,7 +226,24 @@ func (n *network) host(name string) *host {
 	return h
 }
 
-// within calls do in the host's namespace. What do starts and opens stays there.
+// plug pulls the host's cable, or plugs it in again.
+func (h *host) plug(in bool) {
+	h.t.Helper()
+	state := "down"
+	if in {
+		state = "up"
+	}
+	h.network.do(ip("-n", h.network.hub, "link", "set", h.name, state))
+}
+
+// killAll ends the host as the loss of its power does, but for what is on its disk.
+func (h *host) killAll() {
+	h.t.Helper()
+	h.network.do(killAll(h.namespace))
+}
+
+// within calls do in the host's namespace, in which the machine has the host's name. What do starts and opens stays
+// there.
 func (h *host) within(do func() error) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -237,11 +255,32 @@ func (h *host) within(do func() error) error {
 		}
 		err = errors.Join(unix.Setns(int(file.Fd()), unix.CLONE_NEWNET), file.Close())
 		if err == nil {
+			err = errors.Join(unix.Unshare(unix.CLONE_NEWUTS), unix.Sethostname([]byte(h.name)))
+		}
+		if err == nil && h.known != "" {
+			err = lookUp(h.known)
+		}
+		if err == nil {
 			err = do()
 		}
 		ended <- err
 	}()
 	return <-ended
+}
+
+// lookUp has what this thread starts look names up in a file.
+func lookUp(file string) error {
+	const everywhere = unix.MS_REC | unix.MS_SLAVE // what is mounted later is seen here, and not the reverse
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	return errors.Join(unix.Mount("", "/", "", everywhere, ""), unix.Mount(file, "/etc/hosts", "", unix.MS_BIND, ""))
+}
+
+// know has the host know others by name: lines of an address and a name, as in /etc/hosts.
+func (h *host) know(lines string) {
+	h.t.Helper()
+	h.known = h.write("hosts", []byte("127.0.0.1 localhost\n"+lines), 0o644)
 }
 
 // dial connects from the host. Addresses are numbers.

@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen. It decides nothing.
-const patience = 3 * time.Minute
+const patience = 6 * time.Minute
 
 // look is between two looks at something that is waited for.
 const look = 25 * time.Millisecond
@@ -35,15 +35,21 @@ func until(tb testing.TB, what string, holds func() bool) (took time.Duration) {
 
 // program is what a host runs.
 type program struct {
-	path      string
-	arguments []string
+	path        string
+	arguments   []string
+	environment []string            // beside PATH and HOME
+	user        *syscall.Credential // nil for that of the test
+	input       *os.File            // nil for none
 }
 
 func (h *host) command(p program) *exec.Cmd {
 	command := exec.Command(p.path, p.arguments...)
 	command.Dir = h.dir
-	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir}
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir}, p.environment...)
+	if p.input != nil {
+		command.Stdin = p.input
+	}
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: p.user, Setpgid: true}
 	return command
 }
 
@@ -108,7 +114,7 @@ func (h *host) start(name string, p program) *process {
 	}()
 	h.t.Cleanup(func() {
 		if h.t.Failed() {
-			h.t.Logf("%s on %s printed, at last:\n%s", name, h.name, tail(s.printed(), 30))
+			h.t.Logf("%s on %s printed, at last:\n%s", name, h.name, tail(s.printed(), 12))
 		}
 	})
 	return s
@@ -128,9 +134,14 @@ func (s *process) printed() string {
 	return string(text)
 }
 
+// tail is the end of what a process printed, without the ends of long lines, which are stacks of Temporal's.
 func tail(text string, lines int) string {
-	all := strings.SplitAfter(text, "\n")
-	return strings.Join(all[max(len(all)-lines-1, 0):], "")
+	all := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	all = all[max(len(all)-lines, 0):]
+	for i, line := range all {
+		all[i] = line[:min(len(line), 400)]
+	}
+	return strings.Join(all, "\n")
 }
 
 // says waits until it has printed a text, and fails the test where it ends before.
@@ -168,4 +179,19 @@ func (s *process) end(signal syscall.Signal) error {
 		s.host.t.Fatalf("%s has not ended %s after signal %s\n%s", filepath.Base(s.log), patience, signal, s.printed())
 		return nil
 	}
+}
+
+// answers waits until something listens on the host.
+func (s *process) answers(port string) {
+	s.host.t.Helper()
+	until(s.host.t, filepath.Base(s.log)+" answers at "+port, func() bool {
+		if s.hasEnded() {
+			s.host.t.Fatalf("%s has ended: %v\n%s", filepath.Base(s.log), s.err, s.printed())
+		}
+		connection, err := s.host.dial(s.host.t.Context(), "tcp", s.host.address+":"+port)
+		if err != nil {
+			return false
+		}
+		return connection.Close() == nil
+	})
 }

@@ -30,6 +30,7 @@ type stack struct {
 	host    *host
 	state   string
 	process *process
+	begin   func() *process
 	client  *http.Client
 }
 
@@ -43,19 +44,28 @@ func buildProducts(t *testing.T) {
 	build(t, "../..", "./cmd/spillway", "./cmd/digits", "./cmd/internal/chaos/app")
 }
 
-// serve starts an engine on a host, by verb: dev, or server.
-func (h *host) serve(verb string, flags ...string) *stack {
+// serve starts an engine on a host, whose state is in a directory, and waits until it is ready.
+func (h *host) serve(p program, state string, environment []string) *stack {
 	h.t.Helper()
-	s := &stack{t: h.t, host: h, state: filepath.Join(h.dir, "state")}
-	s.process = h.start(verb, spillway(append([]string{
-		verb, "--state", s.state, "--no-ui", "--no-burst", "--app", filepath.Join(bin, "digits"),
-		"--app", filepath.Join(bin, "app"),
-	}, flags...)...))
+	s := &stack{t: h.t, host: h, state: state}
+	p.environment = environment
+	s.begin = func() *process { return h.start(p.arguments[0], p) }
 	s.client = &http.Client{
 		Transport: &http.Transport{DialContext: h.dial, DisableKeepAlives: true}, Timeout: 20 * time.Second,
 	}
+	s.process = s.begin()
 	s.process.says(" is ready\n")
 	return s
+}
+
+// serveAlone starts an engine that has Temporal and NATS in its process, by verb: dev, or server.
+func (h *host) serveAlone(verb string, flags ...string) *stack {
+	h.t.Helper()
+	state := filepath.Join(h.dir, "state")
+	return h.serve(spillway(append([]string{
+		verb, "--state", state, "--no-ui", "--no-burst", "--app", filepath.Join(bin, "digits"),
+		"--app", filepath.Join(bin, "app"),
+	}, flags...)...), state, nil)
 }
 
 // tell runs a command on the engine's host, and returns what it printed. It must succeed.
@@ -148,16 +158,36 @@ func (s *stack) succeeds(id string) (view ledger.RunView) {
 	return view
 }
 
+// agent is one of a host that joins an engine.
+type agent struct {
+	*process
+
+	host  *host
+	state string
+	begin func(joins bool) *process
+}
+
 // join starts an agent on a host, which has nothing but the program, and waits until it has joined.
-func (s *stack) join(h *host, flags ...string) *process {
+func (s *stack) join(h *host, flags ...string) *agent {
 	s.t.Helper()
+	a := &agent{host: h, state: filepath.Join(h.dir, "state")}
 	token := h.write("token", []byte(s.tell("hosts", "token")), 0o600)
-	agent := h.start("agent", spillway(append([]string{
-		"agent", "--state", filepath.Join(h.dir, "state"), "--name", h.name,
-		"--join", "https://" + net.JoinHostPort(s.host.address, port), "--token-file", token,
-	}, flags...)...))
-	agent.says("has joined")
-	return agent
+	a.begin = func(joins bool) *process {
+		arguments := []string{"agent", "--state", a.state, "--name", h.name}
+		if joins {
+			arguments = append(arguments, "--join", "https://"+net.JoinHostPort(s.host.address, port), "--token-file", token)
+		}
+		return h.start("agent", spillway(append(arguments, flags...)...))
+	}
+	a.process = a.begin(true)
+	a.says("has joined")
+	return a
+}
+
+// again starts an agent again, with what it has from before, and waits until it has joined.
+func (a *agent) again() {
+	a.process = a.begin(false)
+	a.says("has joined")
 }
 
 // up waits until the engine has hosts that are up: as many as are named.
@@ -194,7 +224,10 @@ func (s *stack) chain(id string) (run string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	input := fmt.Sprintf(`{"salt": %q}`, id)
+	input := saltInput(id)
 	s.tell("run", s.host.write("rungs.yaml", file, 0o600), "--id", id, "--input", input, "--json", "--quiet")
 	return s.trigger("rungs", id, input)
 }
+
+// saltInput has a run take no result of another.
+func saltInput(id string) string { return fmt.Sprintf(`{"salt": %q}`, id) }

@@ -63,7 +63,7 @@ func serve(m *testing.M, dir string) (code int, err error) {
 	if err := listener.Close(); err != nil {
 		return 1, err
 	}
-	server := exec.Command(program, filepath.Join(dir, "stored"), port)
+	server := exec.Command(program, filepath.Join(dir, "stored"), "127.0.0.1:"+port)
 	server.Env = []string{"ROOT_ACCESS_KEY=" + accessKey, "ROOT_SECRET_KEY=" + secretKey, "HOME=" + dir}
 	server.Stderr = os.Stderr
 	stop, err := server.StdinPipe() // its end is that of the gateway, also when this process is killed

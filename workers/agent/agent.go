@@ -58,6 +58,7 @@ type Agent struct {
 	recorder    activities.Recorder
 	keeper      slot.Keeper
 	declared    slot.Declared
+	secrets     slot.Secrets
 	superseded  func(proof string, older []activities.Ref, made time.Time)
 	plans       activities.Plans
 	output      func(wire.LogSource) activities.Output
@@ -104,6 +105,7 @@ func New(options Options) (*Agent, error) {
 		id: options.Host, instance: options.Instance, client: options.Client, started: options.Started,
 		base: options.Capacity, cpus: slices.Clone(options.CPUs), price: options.PricePerHour, gpuPrice: options.GPUPrice,
 		recorder: options.Recorder, keeper: options.Results, declared: options.Declared,
+		secrets:    options.Secrets,
 		superseded: options.Superseded, plans: options.Plans,
 		output: options.Output, inventory: options.Inventory, held: options.Held,
 		fence: newFence(options.Lease, options.uptime), remote: options.Elsewhere,

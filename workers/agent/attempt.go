@@ -30,6 +30,8 @@ type running struct {
 	recalled chan struct{}  // what it is lent is asked for
 	need     device.Need    // of the host's GPUs
 	gpus     *gpuHold       // that it has
+	secrets  map[string]string
+	mask     *wire.Mask // of these
 
 	// Only who supervises it looks at these.
 	planned bool              // it has told of a split training
@@ -185,10 +187,17 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	}
 	r.mu.Unlock()
 	defer func() { r.stopMeter(a.now()) }()
-	if task.Command {
+	refused, obtained := r.obtainSecrets(ctx, task)
+	switch {
+	case !obtained:
+		f = refused
+	case task.Command:
 		f = r.asCommand(ctx, task, input, &account)
-	} else {
+	default:
 		f = r.inChild(ctx, task, input, &account)
+	}
+	if f.answer != nil {
+		r.mask.Failure(f.answer.Error)
 	}
 	a.gpus.settle(context.WithoutCancel(ctx), r.gpus)
 	a.gpus.usage(r.gpus, &account.usage)
@@ -222,7 +231,7 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 	account.began = began
 	kills := memoryKills()
 	r.lines = a.output(r.source())
-	c.output.attach(r.lines)
+	c.output.attach(r.lines, r.mask)
 	f = r.supervise(ctx, c, task, input)
 	now := a.now()
 	if f.answer != nil && f.exit == nil {

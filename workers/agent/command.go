@@ -87,6 +87,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	r.detach()
 	removeGroup(ctx, l.group)
 	reported := <-l.reported
+	l.output.flush()
 	f.tail, f.refused, f.command, f.container = l.output.text(), reported.OutOfMemory, true, c.Image != ""
 	f.final = reported.Final
 	if f.container && f.stopped == "" && (f.exit.code != 0 || f.exit.signal != 0) {
@@ -153,7 +154,7 @@ func (r *running) launch(
 	a := r.agent
 	program, err := workspace.Program(command.Launch{
 		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(),
-		Devices: a.gpus.visible(r.gpus), Grows: r.borrows, Extra: a.children.extra,
+		Devices: a.gpus.visible(r.gpus), Grows: r.borrows, Extra: a.children.extra, Secrets: r.secrets,
 		Trainings: a.past(task.Stage), TimeToLoss: a.timeToLoss(r.held().DeviceClass),
 		Traceparent: wire.AttemptTraceparent(task.Run, task.Traceparent, task.ID, r.try.Number, r.try.PoolOnly),
 	})
@@ -170,7 +171,7 @@ func (r *running) launch(
 		exited: make(chan struct{}), reported: make(chan command.Reported, 1),
 	}
 	r.lines = l.lines
-	l.output.attach(l.lines)
+	l.output.attach(l.lines, r.mask)
 	program.Command.Stdout, program.Command.Stderr = &l.output.out, &l.output.err
 	program.Command.WaitDelay = exitGrace
 	if a.children.user == nil {

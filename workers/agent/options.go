@@ -60,6 +60,8 @@ type Options struct {
 	// Declared says whether a host may run a command: nil when its stage was declared as one that runs it. Nil refuses
 	// every command.
 	Declared slot.Declared
+	// Secrets has what stages name as secrets; nil gives them none.
+	Secrets slot.Secrets
 	// WorkspaceBytes is how much the files of one command may take; 0 means half of the disk that is free now.
 	WorkspaceBytes quantity.Bytes
 	// Environment is added to the environment of children, which else is PATH, HOME, TMPDIR, LANG and TZ of this process

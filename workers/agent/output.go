@@ -49,10 +49,16 @@ func (o *output) reset() {
 	o.err.tail.Reset()
 }
 
-// attach sends what comes from now on to an attempt.
-func (o *output) attach(to activities.Output) {
-	o.out.attach(to.Stdout())
-	o.err.attach(to.Stderr())
+// attach sends what comes from now on to an attempt, and keeps none of the secrets that mask has.
+func (o *output) attach(to activities.Output, mask *wire.Mask) {
+	o.out.attach(to.Stdout(), mask)
+	o.err.attach(to.Stderr(), mask)
+}
+
+// flush passes on what was held back.
+func (o *output) flush() {
+	o.out.flush()
+	o.err.flush()
 }
 
 // drain waits until all that the attempt wrote has come, which the child marks, and detaches it.
@@ -65,7 +71,7 @@ func (o *output) drain() {
 		case <-timer.C:
 			timer.Reset(0)
 		}
-		s.attach(nil)
+		s.attach(nil, nil)
 	}
 }
 
@@ -82,14 +88,17 @@ type stream struct {
 	ended chan struct{}
 
 	mu   sync.Mutex
-	sink io.Writer // nil while no attempt runs
-	rest []byte    // what may be the beginning of a mark
+	sink io.Writer  // nil while no attempt runs
+	rest []byte     // what may be the beginning of a mark
+	mask *wire.Mask // of the attempt's secrets
+	held []byte     // what may be the beginning of one
 }
 
-func (s *stream) attach(sink io.Writer) {
+func (s *stream) attach(sink io.Writer, mask *wire.Mask) {
+	s.flush()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sink, s.rest = sink, nil
+	s.sink, s.rest, s.mask = sink, nil, mask
 	select {
 	case <-s.ended: // the mark of an attempt that nobody waited for
 	default:
@@ -120,7 +129,24 @@ func (s *stream) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
+// flush passes on what was held back: no more comes that would make a secret of it.
+func (s *stream) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tell(s.held)
+	s.held = nil
+}
+
 func (s *stream) pass(text []byte) {
+	if s.mask != nil {
+		text, s.held = s.mask.Cut(append(s.held, text...))
+		s.held = bytes.Clone(s.held)
+	}
+	s.tell(text)
+}
+
+// tell hands on what nothing is to be taken out of any more.
+func (s *stream) tell(text []byte) {
 	if len(text) == 0 {
 		return
 	}

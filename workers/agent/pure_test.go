@@ -726,7 +726,7 @@ func TestMarksOfEndsAreFoundHoweverTheyCome(t *testing.T) {
 	for size := 1; size <= len(text); size++ {
 		var sink strings.Builder
 		o := newOutput(slog.New(slog.DiscardHandler))
-		o.out.attach(&sink)
+		o.out.attach(&sink, nil)
 		ends := 0
 		for at := 0; at < len(text); at += size {
 			if _, err := o.out.Write([]byte(text[at:min(at+size, len(text))])); err != nil {

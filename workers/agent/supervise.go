@@ -89,7 +89,8 @@ func unstarted(ctx context.Context, err error, output string) (f finish) {
 func (r *running) supervise(ctx context.Context, c *child, task wire.Task, input json.RawMessage) (f finish) {
 	err := c.send(wire.ToChild{Server: r.agent.children.server, Start: &wire.StartAttempt{
 		Task: task, Attempt: r.try.Number, Input: input, Grant: r.limits(), Resume: r.try.State().Checkpoint,
-		Past: r.agent.past(task.Stage), TimeToLoss: r.agent.timeToLoss(r.held().DeviceClass),
+		Secrets: r.secrets,
+		Past:    r.agent.past(task.Stage), TimeToLoss: r.agent.timeToLoss(r.held().DeviceClass),
 	}})
 	if err != nil {
 		endAll(ctx, c.group)
@@ -203,6 +204,7 @@ func gone(ctx context.Context, c *child, f finish) finish {
 		f.failed = c.broken
 	}
 	f.exit = statusOf(c.process.ProcessState)
+	c.output.flush()
 	f.tail = c.output.text()
 	return f
 }

@@ -47,8 +47,9 @@ func (s Stages) execute(
 	var latest latest
 	attempt := &activities.Attempt{
 		Run: start.Task.Run, Stage: start.Task.Stage.Name, Task: start.Task.ID, Number: start.Attempt, Venue: venue,
-		Store: store, Resume: start.Resume, Past: start.Past, TimeToLoss: start.TimeToLoss,
-		Timeout: start.Task.Timeout,
+		Store: store, Resume: start.Resume, Past: start.Past, Secrets: start.Secrets,
+		TimeToLoss: start.TimeToLoss,
+		Timeout:    start.Task.Timeout,
 		Traceparent: wire.AttemptTraceparent(start.Task.Run, start.Task.Traceparent, start.Task.ID, start.Attempt,
 			start.Task.PoolOnly),
 		Logger: logger.With("run", start.Task.Run, "stage", start.Task.Stage.Name, "task", start.Task.ID),

@@ -55,6 +55,8 @@ type Launch struct {
 	TimeToLoss time.Duration
 	// Traceparent is the trace context below which the program's own spans belong; empty tells it none.
 	Traceparent string
+	// Secrets are those of the stage, by their names; each is a variable (wire.SecretVariable).
+	Secrets map[string]string
 	// Extra are variables of the operator; those of the command win over them.
 	Extra map[string]string
 }
@@ -208,6 +210,9 @@ func (w *Workspace) common(launch Launch) map[string]string {
 	}
 	maps.Copy(values, launch.Extra)
 	maps.Copy(values, w.command.Environment)
+	for name, value := range launch.Secrets {
+		values[wire.SecretVariable(name)] = value
+	}
 	if launch.Traceparent != "" {
 		values[wire.TraceEnvironment] = launch.Traceparent
 	}

@@ -106,6 +106,7 @@ func (a *attempt) launch() command.Launch {
 	}
 	return command.Launch{
 		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: a.start.Attempt, Grant: grant, Extra: extra,
+		Secrets:   a.start.Secrets,
 		Trainings: a.start.Past, TimeToLoss: a.start.TimeToLoss,
 		Traceparent: wire.AttemptTraceparent(task.Run, task.Traceparent, task.ID, a.start.Attempt, task.PoolOnly),
 	}

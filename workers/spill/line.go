@@ -238,6 +238,7 @@ func (w *Worker) land(stage predictor.StageID, at *line, f *flight, c call) {
 		}
 		mine := c
 		mine.queue, mine.begun, mine.within, mine.lasts = m.call.queue, m.call.begun, m.call.within, m.call.lasts
+		mine.mask = m.call.mask
 		mine.answer.Log = printedBy(c.answer.Log, i, f.members)
 		if i > 0 {
 			mine.answer.Init = 0

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	random "math/rand/v2"
 	"path/filepath"
@@ -68,6 +69,8 @@ type Options struct {
 	// Declared says whether a function may run a command: nil when its stage was declared as one that runs it. Nil refuses
 	// every command.
 	Declared slot.Declared
+	// Secrets has what stages name as secrets; nil gives them none.
+	Secrets slot.Secrets
 	// Drain is how long invokes may go on when the worker is told to end; 0 means 10 seconds.
 	Drain time.Duration
 	// Output opens what takes the output of an attempt; nil discards it.
@@ -92,6 +95,7 @@ type Worker struct {
 	plans     activities.Plans
 	venue     predictor.FunctionVenue
 	declared  slot.Declared
+	secrets   slot.Secrets
 	local     bool
 	drain     time.Duration
 	board     *slot.Board
@@ -134,7 +138,8 @@ func New(options Options) (*Worker, error) {
 	w := &Worker{
 		host: options.Host, instance: rand.Text(), client: options.Client, started: options.Started, logger: options.Logger,
 		functions: options.Functions, recorder: options.Recorder, keeper: options.Results, plans: options.Plans,
-		venue: options.Venue, declared: options.Declared, local: options.Local, drain: options.Drain,
+		venue: options.Venue, declared: options.Declared, secrets: options.Secrets,
+		local: options.Local, drain: options.Drain,
 		output: options.Output, now: options.Now, granted: make(map[predictor.StageID]granted),
 		lines: make(map[predictor.StageID]*line),
 	}
@@ -233,6 +238,7 @@ type call struct {
 	limit   time.Duration
 	highest quantity.Money
 	part    part
+	mask    *wire.Mask // of the attempt's secrets
 }
 
 // part is an attempt's part in its invoke.
@@ -272,6 +278,7 @@ func (w *Worker) handle(ctx context.Context, task wire.Task, input json.RawMessa
 	if ending.Outcome == "" {
 		c.class = class(w.venue, row, try.Need())
 		ending, answer = w.call(ctx, try, &c, input, predicted)
+		ending.Message = c.mask.Text(ending.Message)
 	}
 	w.print(ctx, try, c, answer.Printed)
 	if c.ended.IsZero() {
@@ -315,7 +322,7 @@ func (w *Worker) print(ctx context.Context, try *slot.Attempt, c call, all []wir
 		if part.Error {
 			to = lines.Stderr()
 		}
-		_, _ = to.Write(part.Text) // it never fails
+		_, _ = io.WriteString(to, c.mask.Text(string(part.Text))) // it never fails
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), outputTimeout)
 	defer cancel()
@@ -341,9 +348,19 @@ func (w *Worker) call(
 	}
 	left, isBounded := try.Left()
 	c.within = bound(w.venue, c.class, c.timeout, left, isBounded)
+	secrets, err := slot.Obtain(ctx, w.secrets, task, try.Number)
+	switch {
+	case errors.Is(err, slot.ErrNoSecret):
+		return slot.Ending{Outcome: predictor.Failed, Permanent: true, Message: err.Error()}, wire.Answer{}
+	case err != nil:
+		return slot.Ending{Outcome: predictor.Lost, Message: err.Error()}, wire.Answer{}
+	}
+	// They go with the invoke, which the venue does not keep, and not into the function's variables, which everybody reads
+	// who may look at its configuration.
+	c.mask = wire.NewMask(secrets)
 	start := wire.StartAttempt{
 		Task: task, Attempt: try.Number, Input: input, Grant: size.OfClass(c.class), Resume: try.State().Checkpoint,
-		Bound: c.within,
+		Bound: c.within, Secrets: secrets,
 	}
 	payload, err := json.Marshal(wire.Invoke{Version: wire.Version, Start: start})
 	if err != nil {

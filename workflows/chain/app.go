@@ -62,6 +62,7 @@ func (s *stage) described() wire.Stage {
 		Name: s.Name, Declared: quantity.Size{CPU: s.CPU, Memory: s.Memory}.WithGPUs(s.GPU), Timeout: s.Timeout,
 		MaxAttempts: cmp.Or(s.MaxAttempts, runs.DefaultMaxAttempts), Command: true,
 		Cache: s.Cache, CacheVersion: s.CacheVersion, CacheFor: s.CacheFor, NoCache: s.NoCache,
+		Secrets: s.Secrets,
 	}
 }
 

@@ -84,6 +84,8 @@ type stage struct {
 	CacheFor     time.Duration `json:"cache_for_ns,omitempty"`
 	// NoCache says that the file refuses, by cache: false: results of other runs are not taken for --cache either.
 	NoCache bool `json:"no_cache,omitempty"`
+	// Secrets are names of what the operator has.
+	Secrets []string `json:"secrets,omitempty"`
 }
 
 // file is a reference to what is put at a path; a path with a slash at its end is a directory.

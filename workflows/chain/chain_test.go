@@ -159,8 +159,9 @@ func TestAStageOfAChainIsAProgramThatAHostRuns(t *testing.T) {
 		t.Errorf("description (-want +got):\n%s", diff)
 	}
 	plain := mustParse(t, one("cache: false")).Stages()[0].Describe()
-	if want := (wire.Stage{Name: "a", MaxAttempts: 3, Command: true, NoCache: true}); plain != want {
-		t.Errorf("without hints: %+v, want %+v", plain, want)
+	want = wire.Stage{Name: "a", MaxAttempts: 3, Command: true, NoCache: true}
+	if diff := cmp.Diff(want, plain); diff != "" {
+		t.Errorf("without hints (-want +got):\n%s", diff)
 	}
 	if _, err := stages[0].Call(t.Context(), nil); !errors.Is(err, runs.ErrHostRuns) ||
 		!strings.Contains(err.Error(), "stage a") {

@@ -30,13 +30,14 @@
 // # Keys of a stage
 //
 // run is the program: a list of arguments, or text for `sh -e -c`, which ends at the first line that fails. directory
-// is where below the code it starts, image the container image that it runs in, environment what is set for it. cpu (2,
-// 0.5, 500m) and memory (512MiB, 1.5GiB, 2GB) are what an attempt is given until its use is known; gpu (1, or {count:
-// 2, class: h100, memory: 40GiB}, the memory of each) gives it whole GPUs for itself. timeout bounds one attempt,
-// attempts is how often it may fail (3), grace is the time between SIGTERM and SIGKILL (10s). cache: true is for
-// programs whose outputs depend on nothing but the program, its code and its files, and that are run for them alone: a
-// run then takes what another run made with the same ones instead of running it again. cache: {version: "2", for: 24h}
-// takes only results of the same version, and none that are older.
+// is where below the code it starts, image the container image that it runs in, environment what is set for it; secrets
+// (secrets: [openai-api-key]) are what the operator of the server has under these names, in variables of the program
+// (OPENAI_API_KEY) and nowhere else. cpu (2, 0.5, 500m) and memory (512MiB, 1.5GiB, 2GB) are what an attempt is given
+// until its use is known; gpu (1, or {count: 2, class: h100, memory: 40GiB}, the memory of each) gives it whole GPUs
+// for itself. timeout bounds one attempt, attempts is how often it may fail (3), grace is the time between SIGTERM and
+// SIGKILL (10s). cache: true is for programs whose outputs depend on nothing but the program, its code and its files,
+// and that are run for them alone: a run then takes what another run made with the same ones instead of running it
+// again. cache: {version: "2", for: 24h} takes only results of the same version, and none that are older.
 //
 // files are put into the working directory: `inputs.NAME`, `STAGE.OUTPUT`, or a variable of for_each that stands for an
 // output. Files of a stage that fans out go into a directory, written with a slash at its end, under the number of

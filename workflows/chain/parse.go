@@ -207,6 +207,29 @@ func (c *chainReader) environment(node *yaml.Node, stage int) map[string]string 
 	return environment
 }
 
+// mostSecrets bounds the secrets of a stage.
+const mostSecrets = 16
+
+// secrets reads the names of a stage's secrets. Each is a variable of its program, which its environment says in vain.
+func (c *chainReader) secrets(node *yaml.Node) (names []string) {
+	var of []*yaml.Node
+	for _, item := range c.items(node) {
+		name, ok := c.text(item, "secret", "openai-api-key")
+		if !ok {
+			continue
+		}
+		if err := wire.CheckSecrets(append(slices.Clone(names), name)); err != nil {
+			c.report(at(item), "%v", err)
+			continue
+		}
+		names, of = append(names, name), append(of, item)
+	}
+	if len(names) > mostSecrets {
+		c.report(at(of[mostSecrets]), "the stage names %d secrets; name at most %d", len(names), mostSecrets)
+	}
+	return names
+}
+
 // values notes the values that a text names.
 func (c *chainReader) values(node *yaml.Node, text string, stage int) {
 	pieces, mistakes := split(text)

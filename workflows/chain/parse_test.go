@@ -621,6 +621,30 @@ func TestBindingsAreCheckedByTheirOwner(t *testing.T) {
 	}
 }
 
+func TestAStageNamesSecretsAndNeverTheirValues(t *testing.T) {
+	t.Parallel()
+	parsed := mustParse(t, one("secrets: [openai-api-key, db]"))
+	if got, want := parsed.App().Stages[0].Secrets, []string{"openai-api-key", "db"}; !cmp.Equal(got, want) {
+		t.Errorf("the stage names %q, want %q", got, want)
+	}
+	if parsed.Digest() == mustParse(t, one()).Digest() {
+		t.Error("a chain with secrets is the build of one without")
+	}
+	var again chain.Chain
+	if err := json.Unmarshal(encoded(t, parsed), &again); err != nil || again.Digest() != parsed.Digest() {
+		t.Errorf("it comes back as build %s (%v), want %s", again.Digest(), err, parsed.Digest())
+	}
+	for text, want := range map[string]string{
+		"[OPENAI_API_KEY]": "use a lower-case word", "[path]": "PATH", "[a-b, a_b]": "both the variable A_B",
+		"{openai: sk-1}": "secret is a mapping", "[" + strings.Repeat("a, ", 16) + "b]": "both",
+		"[a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q]": "at most 16",
+	} {
+		if problems := problemsOf(t, one("secrets: "+text), chain.Checks{}); !strings.Contains(problems, want) {
+			t.Errorf("secrets: %s: %q, want %q", text, problems, want)
+		}
+	}
+}
+
 func TestAStageMayDeclareACache(t *testing.T) {
 	t.Parallel()
 	none := mustParse(t, one()).Digest()
@@ -637,7 +661,7 @@ func TestAStageMayDeclareACache(t *testing.T) {
 		parsed := mustParse(t, one("cache: "+c.cache))
 		got := parsed.App().Stages[0]
 		got = wire.Stage{Cache: got.Cache, CacheVersion: got.CacheVersion, CacheFor: got.CacheFor, NoCache: got.NoCache}
-		if got != c.want || parsed.Digest() == none {
+		if !cmp.Equal(got, c.want) || parsed.Digest() == none {
 			t.Errorf("cache: %s: got %+v of build %s, want %+v; without a cache the build is %s", c.cache, got, parsed.Digest(),
 				c.want, none)
 		}

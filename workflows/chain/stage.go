@@ -96,6 +96,7 @@ func (c *chainReader) stage(name string, node *yaml.Node, index int) {
 			}
 		},
 		"environment": func(n *yaml.Node) { s.Environment = c.environment(n, index) },
+		"secrets":     func(n *yaml.Node) { s.Secrets = c.secrets(n) },
 	})
 	if !hasRun && resolve(node).Kind == yaml.MappingNode {
 		c.report(c.names[name], "stage %s has no run; give the program to run, such as run: python train.py", name)

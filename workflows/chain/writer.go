@@ -281,6 +281,7 @@ func (w *writer) stage(s *stage) func(path string) *yaml.Node {
 		entryOf{"cache", w.cache(s)},
 		entryOf{"directory", w.given(s.Directory)},
 		entryOf{"environment", w.environment(s.Environment)},
+		entryOf{"secrets", w.texts(s.Secrets)},
 	)
 }
 

@@ -302,7 +302,7 @@ func (r *run) schedule(ctx workflow.Context, c call, poolOnly bool) (result wire
 		PoolOnly: poolOnly, Recommends: c.stage.Recommends,
 		Command: c.stage.Command, Batches: !c.stage.Command, CacheVersion: c.stage.CacheVersion,
 		Traceparent: r.options.Traceparent, Resume: c.resume, Tells: c.tells,
-		Stretch: c.stretch,
+		Stretch: c.stretch, Secrets: len(c.stage.Secrets) > 0,
 	}
 	if own := strings.TrimSuffix(c.id, PoolSuffix); r.version >= versionAccount {
 		reserved := r.reserved(own)

@@ -35,6 +35,9 @@ type event struct {
 	header   nats.Header
 	body     []byte
 	at       time.Time // when it was published; the zero time before
+	// stale says that it comes again, and is older than runs are remembered: nobody knows any more whether it has started
+	// its own.
+	stale bool
 }
 
 // newEvent names the event. The ID is that of the header wire.IDHeader (a replay keeps its first ID this way), else

@@ -222,6 +222,7 @@ func (t *Trigger) handle(ctx context.Context, w *feed, message jetstream.Msg) {
 	}
 	e := newEvent(metadata.Stream, metadata.Sequence.Stream, message.Subject(), message.Headers(), message.Data())
 	e.at = metadata.Timestamp
+	e.stale = isStale(metadata.NumDelivered, time.Since(e.at), t.remembered)
 	switch {
 	case ctx.Err() != nil:
 		err = ctx.Err()
@@ -251,6 +252,12 @@ func (t *Trigger) handle(ctx context.Context, w *feed, message jetstream.Msg) {
 	}
 }
 
+// isStale reports whether an event that is delivered for the so many'th time may have started a run that nobody knows
+// of any more: runs are remembered for so long after their end, 0 for ever.
+func isStale(deliveries uint64, age, remembered time.Duration) bool {
+	return remembered > 0 && deliveries > 1 && age > remembered
+}
+
 // handleBound carries out the decision about an event that a binding has read. An error means: later again.
 func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 	now := t.snapshot()
@@ -277,6 +284,16 @@ func (t *Trigger) handleBound(ctx context.Context, w *feed, e event) error {
 	case startRun:
 	}
 	run := decision.start.Run
+	if e.stale {
+		switch exists, _, err := t.starter.Find(ctx, run); {
+		case err != nil:
+			return err
+		case !exists:
+			return t.deadLetter(ctx, w.key, bound.Binding.Pipeline, e, fmt.Sprintf("the event comes again %s after it was "+
+				"published, and may have started run %s before: runs are known for %s after their end; look whether its work was "+
+				"done, and replay it if it was not", time.Since(e.at).Round(time.Second), run, t.remembered))
+		}
+	}
 	w.gate.begin(run)
 	started, err := t.start(ctx, w.key, decision.start)
 	w.gate.handOver(run)

@@ -52,6 +52,9 @@ type Options struct {
 	// AckWait is how long an event may be in hand without a sign of life before the server delivers it again; one that a
 	// killed process had in hand is taken by the next at once. Default 30 s; at least 1 s.
 	AckWait time.Duration
+	// Remembered is for how long after their end the Starter knows of runs; 0 is for ever. An event that comes again and
+	// is older becomes a dead letter, since it may have started a run that is forgotten.
+	Remembered time.Duration
 	// Hold is how long events of a pipeline that no app offers any more wait for the app to come back, before they become
 	// dead letters. Default 2 min.
 	Hold time.Duration
@@ -74,10 +77,12 @@ type Trigger struct {
 	log       *slog.Logger
 	ackWait   time.Duration
 	hold      time.Duration
-	replicas  int
-	every     time.Duration // between looks at what changed outside
-	admission *admission
-	before    uint64 // the newest event that an earlier trigger may have dealt with; set before anything is taken
+	// remembered is for how long runs are known after their end; 0 is for ever
+	remembered time.Duration
+	replicas   int
+	every      time.Duration // between looks at what changed outside
+	admission  *admission
+	before     uint64 // the newest event that an earlier trigger may have dealt with; set before anything is taken
 
 	// applying is held while what is bound changes, on the server and here; it guards the five fields below.
 	applying  sync.Mutex
@@ -142,8 +147,8 @@ func New(options Options) (*Trigger, error) {
 		several: options.Leads != nil, leads: leads, taking: taking,
 		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, check: check,
 		lost: lost, restored: restored, log: log,
-		ackWait:  cmp.Or(options.AckWait, 30*time.Second),
-		hold:     cmp.Or(options.Hold, 2*time.Minute),
+		ackWait: cmp.Or(options.AckWait, 30*time.Second),
+		hold:    cmp.Or(options.Hold, 2*time.Minute), remembered: options.Remembered,
 		replicas: cmp.Or(options.Replicas, 1),
 		every:    2 * time.Second, admission: newAdmission(),
 		table: &table{}, scheduled: map[string]Schedule{}, absent: map[string]time.Time{},

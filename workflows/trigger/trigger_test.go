@@ -248,6 +248,54 @@ func TestWhileTemporalIsAwayNothingIsLostAndNothingIsDead(t *testing.T) {
 	}
 }
 
+func TestAnEventThatMayHaveStartedAForgottenRunStartsNoOther(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		deliveries uint64
+		age        time.Duration
+		remembered time.Duration
+		want       bool
+	}{
+		"it waited for long, and comes for the first time": {1, 48 * time.Hour, 24 * time.Hour, false},
+		"it comes again soon":                              {7, time.Hour, 24 * time.Hour, false},
+		"it comes again late":                              {2, 25 * time.Hour, 24 * time.Hour, true},
+		"runs are known for ever":                          {2, 1e5 * time.Hour, 0, false},
+	} {
+		if got := isStale(row.deliveries, row.age, row.remembered); got != row.want {
+			t.Errorf("%s: stale is %v, want %v", name, got, row.want)
+		}
+	}
+
+	// Both starts are lost on their way back; of one run nobody knows any more when its event comes again.
+	s := idle(t, newJetStream(t), newMemory())
+	s.remembered = time.Nanosecond
+	if err := s.SetTargets(t.Context(), []Target{digits()}); err != nil {
+		t.Fatal(err)
+	}
+	s.run()
+	s.mem.set(func(m *memory) {
+		m.fault = func(start Start, exists bool) error {
+			if exists {
+				return nil
+			}
+			if start.Event == "forgotten" {
+				delete(m.runs, start.Run)
+			}
+			return errAway
+		}
+	})
+	s.publish("events.digits", `{}`, "Nats-Msg-Id", "forgotten")
+	s.publish("events.digits", `{}`, "Nats-Msg-Id", "known")
+	s.settled()
+	if diff := cmp.Diff([]string{"digits-known"}, s.mem.names()); diff != "" {
+		t.Errorf("runs: -want +got:\n%s", diff)
+	}
+	reasons := s.reasons()
+	if len(reasons) != 1 || !strings.Contains(reasons[0], "may have started run digits-forgotten") {
+		t.Errorf("dead letters: %q, want that of the event whose run is forgotten", reasons)
+	}
+}
+
 func TestARunThatIsRefusedBecomesADeadLetter(t *testing.T) {
 	t.Parallel()
 	s := newStack(t, digits())

@@ -2,6 +2,7 @@ package s3store
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -83,8 +84,11 @@ func (s *Store) explain(err error) error {
 			if l.Endpoint != "" {
 				where = l.Endpoint
 			}
-			return fmt.Errorf("%w: %s; look whether it is the right endpoint and can be reached from here: %w",
-				ErrUnreachable, where, err)
+			do := "look whether it is the right endpoint and can be reached from here"
+			if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
+				do = "who has signed its certificate is not known here: name the file of the authority's, as PEM, in AWS_CA_BUNDLE"
+			}
+			return fmt.Errorf("%w: %s; %s: %w", ErrUnreachable, where, do, err)
 		}
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager"
 	"github.com/aws/aws-sdk-go-v2/feature/s3/transfermanager/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -45,6 +46,9 @@ type Options struct {
 	Spool string
 	// Patience is for how long a connection may go without a byte in either direction; 0 is 30 s.
 	Patience time.Duration
+	// Client says whom TLS trusts and by which proxy requests go, as AWS's configuration has it (AWS_CA_BUNDLE); nil has
+	// what this machine has. What else it says of connections the store sets itself.
+	Client *awshttp.BuildableClient
 }
 
 // Store is a store in a bucket. Its methods are safe for concurrent use, also by several processes; only one of them
@@ -87,7 +91,7 @@ func New(l Location, options Options) (*Store, error) {
 		options.Credentials = named{options.Credentials}
 	}
 	return &Store{
-		location: l, client: newClient(l, options.Credentials, options.Patience), options: options,
+		location: l, client: newClient(l, options), options: options,
 		large: make(chan struct{}, largeAtOnce), small: make(chan struct{}, smallAtOnce),
 		spooled: make(chan struct{}, spooledAtOnce),
 		taken:   map[string]time.Time{}, doubtful: map[string]bool{},

@@ -30,9 +30,13 @@ const (
 // removes, since it is empty, for another.
 var folderRace = map[string]struct{}{"ExistingObjectIsDirectory": {}}
 
-// newClient returns a client for a location whose connections are given up when nothing moves for patience.
-func newClient(l Location, credentials aws.CredentialsProvider, patience time.Duration) *s3.Client {
-	transport := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+// newClient returns a client for a location whose connections are given up when nothing moves for o.Patience.
+func newClient(l Location, o Options) *s3.Client {
+	patience, base := o.Patience, o.Client
+	if base == nil {
+		base = awshttp.NewBuildableClient()
+	}
+	transport := base.WithTransportOptions(func(t *http.Transport) {
 		dialer := &net.Dialer{Timeout: min(dialPatience, patience), KeepAlive: 30 * time.Second}
 		t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			connection, err := dialer.DialContext(ctx, network, address)
@@ -47,7 +51,7 @@ func newClient(l Location, credentials aws.CredentialsProvider, patience time.Du
 		t.DisableCompression = true // the bytes are compared with their digest as they are
 	})
 	options := s3.Options{
-		Region: l.Region, Credentials: credentials, HTTPClient: transport,
+		Region: l.Region, Credentials: o.Credentials, HTTPClient: transport,
 		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts, o.MaxBackoff = attempts, mostBackoff
 			o.Retryables = append(slices.Clone(o.Retryables), retry.RetryableErrorCode{Codes: folderRace})

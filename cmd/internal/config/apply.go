@@ -17,10 +17,15 @@ type Sources struct {
 
 // Apply gives the settings among the flags the values that the file and the environment say, unless the command line
 // has said them, notes where each comes from, and returns what is wrong with the values. What may be several has spaces
-// between them in a variable. What the file says is checked where the environment says something else, too.
+// between them in a variable. What the file says is checked where the environment says something else, too, and what was
+// typed for a secret in place of its file.
 func (s Sources) Apply(flags *pflag.FlagSet) (mistakes []Mistake) {
 	flags.VisitAll(func(flag *pflag.Flag) {
-		if !noted(flag, settingNote) || flag.Changed && !noted(flag, originNote) {
+		if !noted(flag, settingNote) {
+			return
+		}
+		if flag.Changed && !noted(flag, originNote) {
+			mistakes = append(mistakes, typedInClear(flag)...)
 			return
 		}
 		if said, ok := s.File.said[flag.Name]; ok {
@@ -56,6 +61,27 @@ func (s Sources) Apply(flags *pflag.FlagSet) (mistakes []Mistake) {
 	return mistakes
 }
 
+// toFile is what to do with a secret in clear.
+const toFile = "write it into a file that only this user can read (mode 0600), and name that file here"
+
+// typedInClear refuses a secret that was typed where a file is wanted: a message that there is no such file would repeat
+// it, in a log among others.
+func typedInClear(flag *pflag.Flag) (mistakes []Mistake) {
+	if !IsPath(flag) {
+		return nil
+	}
+	texts := []string{flag.Value.String()}
+	if values, several := many(flag); several {
+		texts = values.GetSlice()
+	}
+	for _, text := range texts {
+		if wrong := clearSecret(flag, CommandLine, text); wrong != "" {
+			mistakes = append(mistakes, Mistake{Where: Told(flag), Setting: flag.Name, Text: wrong, Do: toFile})
+		}
+	}
+	return mistakes
+}
+
 // give sets a flag to the values, in place of what it had.
 func give(flag *pflag.Flag, from Source, said []value, mistake func(v value, text, do string) Mistake) (
 	mistakes []Mistake,
@@ -64,8 +90,7 @@ func give(flag *pflag.Flag, from Source, said []value, mistake func(v value, tex
 	var texts []string
 	for _, v := range said {
 		if text := clearSecret(flag, from, v.text); text != "" {
-			mistakes = append(mistakes, mistake(v, text,
-				"write it into a file that only this user can read (mode 0600), and name that file here"))
+			mistakes = append(mistakes, mistake(v, text, toFile))
 			continue
 		}
 		texts = append(texts, v.text)

@@ -49,6 +49,9 @@ var token = regexp.MustCompile(`^eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-
 // seed is a seed of NATS, by which a user signs: https://github.com/nats-io/nkeys#readme
 var seed = regexp.MustCompile(`^S[UAOCNX][A-Z2-7]{56}$`)
 
+// payloadKey is a key of 32 bytes as base64, which payload keys are.
+var payloadKey = regexp.MustCompile(`(^|[^A-Za-z0-9+/])[A-Za-z0-9+/]{43}=$`)
+
 // clearSecret says that a value is a secret in clear where a file is wanted, or a URL with a credential in a file,
 // which is read by more than who may use it; empty where it is neither. It never repeats the value.
 func clearSecret(flag *pflag.Flag, from Source, text string) string {
@@ -57,6 +60,9 @@ func clearSecret(flag *pflag.Flag, from Source, text string) string {
 	}
 	if token.MatchString(text) || seed.MatchString(text) {
 		return "is a token or a seed in clear"
+	}
+	if IsPath(flag) && payloadKey.MatchString(text) {
+		return "is a key in clear"
 	}
 	_, rest, isURL := strings.Cut(text, "://")
 	switch {

@@ -63,6 +63,8 @@ type Options struct {
 	NATSPort int
 	// NoUI leaves the web UI out.
 	NoUI bool
+	// UIDial is added to the connection of that UI to Temporal; nil adds nothing. It may read what is encrypted there.
+	UIDial []grpc.DialOption
 	// NoTemporal leaves Temporal out, and its web UI: another one is used.
 	NoTemporal bool
 	// NoNATS leaves NATS out: another one is used.
@@ -174,7 +176,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		return err
 	}
 	if s.ui != nil {
-		return s.ui.serve(s.temporal.address, s.keys, o.Logger)
+		return s.ui.serve(s.temporal.address, s.keys, o)
 	}
 	return nil
 }
@@ -199,8 +201,8 @@ func (s *Server) TemporalOptions() client.Options {
 
 // DialTemporal connects to Temporal's gRPC frontend with all rights, for requests as they come; the caller closes the
 // connection.
-func (s *Server) DialTemporal() (*grpc.ClientConn, error) {
-	return gate{s.keys}.dial(s.temporal.address)
+func (s *Server) DialTemporal(options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return gate{s.keys}.dial(s.temporal.address, options...)
 }
 
 // TemporalAddress is the host and port of Temporal's gRPC frontend. It answers who shows the owner's token.

@@ -59,8 +59,8 @@ func (gate) Authorize(
 	return authorization.Result{Decision: authorization.DecisionAllow}, nil
 }
 
-// dial connects to the frontend with all rights.
-func (g gate) dial(address string) (*grpc.ClientConn, error) {
+// dial connects to the frontend with all rights, and these options besides.
+func (g gate) dial(address string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	header := "Bearer " + g.keys.Token()
 	show := func(
 		ctx context.Context, method string, request, answer any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker,
@@ -73,11 +73,11 @@ func (g gate) dial(address string) (*grpc.ClientConn, error) {
 		headers.Set(authorizationHeader, header)
 		return invoke(metadata.NewOutgoingContext(ctx, headers), method, request, answer, connection, options...)
 	}
-	connection, err := grpc.NewClient(address,
+	connection, err := grpc.NewClient(address, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // it does not leave this machine
 		grpc.WithUnaryInterceptor(show),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-	)
+	}, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to temporal at %s: %w", address, err)
 	}

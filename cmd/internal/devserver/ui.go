@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -56,8 +55,8 @@ func listenUI(ctx context.Context, o Options) (*uiServer, error) {
 
 // serve serves the UI of the Temporal server at address to the owner. The guard takes the browser's Authorization
 // header away, with which a page would pass the UI's own check of forged requests; the UI's connection has the token.
-func (u *uiServer) serve(address string, keys *access.Keys, logger *slog.Logger) error {
-	conn, err := gate{keys}.dial(address)
+func (u *uiServer) serve(address string, keys *access.Keys, o Options) error {
+	conn, err := gate{keys}.dial(address, o.UIDial...)
 	if err != nil {
 		return fmt.Errorf("start the web UI: %w", err)
 	}
@@ -67,11 +66,11 @@ func (u *uiServer) serve(address string, keys *access.Keys, logger *slog.Logger)
 		return errors.Join(fmt.Errorf("start the web UI: %w", err), conn.Close())
 	}
 	guard := &access.Guard{Keys: keys}
-	u.server = access.NewServer(guard.Wrap(handler), logger)
+	u.server = access.NewServer(guard.Wrap(handler), o.Logger)
 	go func() {
 		defer close(u.done)
 		if err := u.server.Serve(u.listener); !errors.Is(err, http.ErrServerClosed) {
-			logger.Error("temporal web ui ended", "error", err)
+			o.Logger.Error("temporal web ui ended", "error", err)
 		}
 	}()
 	return nil

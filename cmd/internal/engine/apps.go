@@ -18,6 +18,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
+	"github.com/spillway-ml/spillway/cmd/internal/secrets"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workflows/chain"
@@ -33,6 +34,7 @@ type apps struct {
 	trigger *trigger.Trigger
 	client  client.Client
 	logger  *slog.Logger
+	secrets secrets.Directory
 	// before says since when things have not aged by more than that: see space.Collector.Before.
 	before func(age time.Duration) time.Time
 	// catalogue is what other servers have of it; nil where there is none.
@@ -110,6 +112,9 @@ func (a *apps) change(ctx context.Context, batch []served, gone []string) error 
 // admit refuses an app that has the name or a pipeline of another. The caller holds mu.
 func (a *apps) admit(app served) error {
 	name := app.Descriptor.Name
+	if err := checkSecrets(a.secrets, app.Descriptor); err != nil {
+		return err
+	}
 	before, had := a.current[name]
 	if !had && app.chain != nil { // a chain that is not served now keeps its name among chains, but yields it to an app
 		before, had = a.stored[name]

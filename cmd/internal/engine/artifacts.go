@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/smithy-go/logging"
 
@@ -225,7 +226,8 @@ func s3At(ctx context.Context, location *s3store.Location, spool string) (*s3sto
 	if location.Region == "" && location.Endpoint != "" {
 		location.Region = "us-east-1" // what servers that are not AWS take, unless they are told otherwise
 	}
-	return s3store.New(*location, s3store.Options{Credentials: shared.Credentials, Spool: spool})
+	client, _ := shared.HTTPClient.(*awshttp.BuildableClient) // with AWS_CA_BUNDLE, which is of no use to another kind
+	return s3store.New(*location, s3store.Options{Credentials: shared.Credentials, Spool: spool, Client: client})
 }
 
 // TryArtifacts tries what an engine does with the store at a location, which is not InFiles, and leaves nothing there.

@@ -8,6 +8,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/traces"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/external"
+	"github.com/spillway-ml/spillway/cmd/internal/secrets"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -36,6 +37,11 @@ type Config struct {
 	// Temporal and NATS are those to run on; the zero value of each starts one in this process.
 	Temporal TemporalConfig
 	NATS     NATSConfig
+	// PayloadKeys is the file of the keys with which what Temporal is given is encrypted (see payloads.ReadKeys); empty
+	// encrypts nothing.
+	PayloadKeys string
+	// Secrets has what stages name as secrets; empty has none.
+	Secrets secrets.Directory
 	// NoUI leaves Temporal's web UI out.
 	NoUI bool
 	// NoMetrics leaves the series for Prometheus out: nothing is counted, and /metrics is not there.

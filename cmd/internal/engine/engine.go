@@ -2,10 +2,14 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"time"
 
+	"go.temporal.io/sdk/converter"
+
+	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -122,10 +126,17 @@ func (e *Engine) startAPI(ctx context.Context) error {
 	if !e.config.NoMetrics {
 		metrics = e.observer.metrics.Handler()
 	}
+	codec, err := converter.NewPayloadHTTPHandler(converter.PayloadHTTPHandlerOptions{
+		PostStorageCodecs: []converter.PayloadCodec{e.servers.codec},
+		ExternalStorage:   artifact.Offload(e.store, artifact.OffloadThreshold),
+	})
+	if err != nil {
+		return fmt.Errorf("open the codec of payloads: %w", err)
+	}
 	server := web.New(web.Options{
 		Engine: e, Keys: e.servers.own.Keys(), Tokens: e.tokens, Names: e.names(), HostOf: e.hosts.Of,
 		Hosts: e.hostsHandler(),
-		Page:  web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed,
+		Page:  web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed, Codec: codec,
 		Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,
 		ArtifactsMax: e.config.ArtifactsMax, ArtifactsUsage: func() (quantity.Bytes, error) {
 			used, err := e.store.Usage(context.Background())
@@ -133,15 +144,15 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		},
 	})
 	e.started = time.Now()
-	e.working.Go(func() {
-		if err := server.Serve(e.listener); err != nil {
-			e.fail(err)
-		}
-	})
 	e.onClose("the API", server.Close)
 	if err := e.startEdge(ctx, server); err != nil {
 		return err
 	}
+	e.working.Go(func() { // its addresses are known by now
+		if err := server.Serve(e.listener); err != nil {
+			e.fail(err)
+		}
+	})
 	file := web.StackFile{HTTP: e.addresses.HTTP, PID: os.Getpid(), Version: e.config.Version, StartedAt: e.started}
 	if err := file.Write(e.config.StateDir); err != nil {
 		return err

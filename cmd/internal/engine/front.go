@@ -68,7 +68,8 @@ func (f *front) startApps(ctx context.Context) error {
 	})
 	f.apps = &apps{
 		chains: f.chains, workers: workers, client: f.temporal, logger: f.logger, life: serving,
-		before: f.space.Ago, catalogue: f.catalogue, leads: f.lead.leads, retention: f.servers.Retention(),
+		secrets: f.config.Secrets, before: f.space.Ago, catalogue: f.catalogue, leads: f.lead.leads,
+		retention: f.servers.Retention(),
 		current: map[string]served{}, stored: map[string]served{}, used: map[string]time.Time{},
 	}
 	f.trigger, err = trigger.New(trigger.Options{
@@ -76,7 +77,8 @@ func (f *front) startApps(ctx context.Context) error {
 			Window: f.config.Policy.Window, Prices: f.prices(), Attributes: f.attributes,
 		}),
 		Scheduler: trigger.NewTemporalScheduler(f.temporal, engineQueue), Logger: f.logger, Wanted: f.apps.wanted,
-		Check: f.apps.check, Lost: func(streams []string) { f.alert(alerting.StreamsLost(streams, f.config.Clock())) },
+		Remembered: f.servers.Retention(),
+		Check:      f.apps.check, Lost: func(streams []string) { f.alert(alerting.StreamsLost(streams, f.config.Clock())) },
 		Restored: func(keys []string) { f.alert(alerting.BindingsRestored(keys, f.config.Clock())) },
 		Leads:    f.lead.leads, Taking: f.observer.taking,
 	})

@@ -26,6 +26,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
+	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
 	"github.com/spillway-ml/spillway/predictor"
@@ -46,12 +47,21 @@ var patience = func() time.Duration {
 // asEngine makes this test binary the spillway command, so that tests can kill a whole engine.
 const asEngine = "SPILLWAY_TEST_AS_ENGINE"
 
+// asConcealed makes it one that others cannot look into, as the spillway command is.
+const asConcealed = "SPILLWAY_TEST_CONCEALED"
+
 func TestMain(m *testing.M) {
 	natstest.Main()
 	if dir := os.Getenv(asTemporal); dir != "" {
 		os.Exit(serveTemporal(dir))
 	}
 	if os.Getenv(asEngine) != "" {
+		if os.Getenv(asConcealed) != "" {
+			if err := secrecy.Conceal(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
 		if dir := heapDir(); dir != "" {
 			go writeHeaps(dir)
 		}
@@ -146,7 +156,9 @@ type testEngine struct {
 	token   string // that its owner shows; empty at an engine from before there were any
 	shared  bool   // it is that of many tests
 	server  bool   // it is `spillway server`, without a pool
-	env     []string
+	// environment is added to that of this process; concealed has the engine keep its secrets as the spillway command does.
+	environment []string
+	concealed   bool
 }
 
 // output is what the engine has printed so far.
@@ -226,7 +238,10 @@ func (e *testEngine) launch(program, app string, flags ...string) {
 	}
 	arguments = append(arguments, flags...)
 	e.command = exec.Command(program, arguments...)
-	e.command.Env = append(append(os.Environ(), asEngine+"=1"), e.env...)
+	e.command.Env = append(append(os.Environ(), asEngine+"=1"), e.environment...)
+	if e.concealed {
+		e.command.Env = append(e.command.Env, asConcealed+"=1")
+	}
 	if e.temp != "" {
 		e.command.Env = append(e.command.Env, "TMPDIR="+e.temp)
 	}

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 func TestWhatTheLeaderDoesIsDoneWhileItLeadsOnly(t *testing.T) {
@@ -67,6 +71,71 @@ func TestWorkThatReturnsIsDoneForItsTerm(t *testing.T) {
 			synctest.Wait()
 			if calls != step.calls {
 				t.Errorf("term %d: %d calls, want %d", step.term, calls, step.calls)
+			}
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// handedPlans are plans as a test hands them on.
+type handedPlans chan predictor.Plan
+
+func (p handedPlans) Watch(ctx context.Context, obey func(predictor.Plan)) error {
+	for {
+		select {
+		case plan := <-p:
+			obey(plan)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// TestFunctionsAreInvokedByTheServerWhosePlanIsInForce has a plan seen before and after its server is told that it
+// leads, and then that of another.
+func TestFunctionsAreInvokedByTheServerWhosePlanIsInForce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var lead leadership
+		plans := make(handedPlans)
+		var obeyed []string
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = ownPlans{plans, &lead}.Watch(ctx, func(plan predictor.Plan) {
+				venues := ""
+				for _, grant := range plan.Grants {
+					venues += string(grant.Venue) + " "
+				}
+				obeyed = append(obeyed, venues)
+			})
+		}()
+		plan := func(term uint64) predictor.Plan {
+			return predictor.Plan{
+				Term: term, Grants: []predictor.Grant{{Venue: predictor.Pool, Slots: 1}, {Venue: predictor.Function, Slots: 2}},
+			}
+		}
+		const pool, both = "pool ", "pool function "
+		for _, step := range []struct {
+			name string
+			do   func()
+			want []string
+		}{
+			{"a plan before it leads", func() { plans <- plan(4) }, []string{pool}},
+			{"it leads in its term", func() { lead.set(4) }, []string{both}},
+			{"the next plan", func() { plans <- plan(4) }, []string{both}},
+			{"it leads no more, and nobody else does", func() { lead.set(0) }, []string{both}},
+			{"another leads", func() { plans <- plan(5) }, []string{pool}},
+			{"it leads again, and has not decided yet", func() { lead.set(6) }, []string{pool}},
+			{"its own plan", func() { plans <- plan(6) }, []string{both}},
+		} {
+			obeyed = nil
+			step.do()
+			synctest.Wait()
+			if diff := cmp.Diff(step.want, obeyed); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", step.name, diff)
 			}
 		}
 		cancel()

@@ -165,13 +165,13 @@ func (e *Engine) startEdge(ctx context.Context, api http.Handler) error {
 		temporal.Close()
 		return port.Close(ctx)
 	})
+	e.addresses.TLS = e.tlsURL(port.Address())
+	e.self.Address = strings.TrimPrefix(e.addresses.TLS, "https://")
 	e.working.Go(func() {
 		if err := port.Serve(); err != nil {
 			e.fail(err)
 		}
 	})
-	e.addresses.TLS = e.tlsURL(port.Address())
-	e.self.Address = strings.TrimPrefix(e.addresses.TLS, "https://")
 	return nil
 }
 

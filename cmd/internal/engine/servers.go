@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/external"
+	"github.com/spillway-ml/spillway/cmd/internal/payloads"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
 
@@ -22,7 +24,7 @@ type temporalServer interface {
 	// TemporalOptions lack a logger, and what the engine's data needs.
 	TemporalOptions() client.Options
 	// DialTemporal connects with all rights that the engine has; the caller closes the connection.
-	DialTemporal() (*grpc.ClientConn, error)
+	DialTemporal(options ...grpc.DialOption) (*grpc.ClientConn, error)
 	Namespace() string
 	// Retention is for how long closed runs are kept: the horizon of what is known of them, and of which event has started
 	// its run.
@@ -52,6 +54,9 @@ type servers struct {
 	natsServer
 
 	own    *devserver.Server
+	keys   *payloads.Keys    // nil for none
+	codec  *payloads.Codec   // what Temporal is given goes through it
+	coded  []grpc.DialOption // has a connection do so
 	checks []func(context.Context) error
 	closes []func() error // in the order of opening
 }
@@ -64,9 +69,12 @@ func openServers(ctx context.Context, config *Config) (_ *servers, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
+	if err := s.readKeys(config); err != nil {
+		return nil, err
+	}
 	options := devserver.Options{
 		Dir: config.StateDir, TemporalPort: config.Ports.Temporal, UIPort: config.Ports.UI, NATSPort: config.Ports.NATS,
-		NoUI: config.NoUI, Logger: config.Logger,
+		NoUI: config.NoUI, UIDial: s.coded, Logger: config.Logger,
 		// What a killed engine has left must not make anybody show a token at a port that is not this engine's.
 		BeforeLock: func() error { return web.RemoveStackFile(config.StateDir) },
 	}
@@ -97,7 +105,38 @@ func openServers(ctx context.Context, config *Config) (_ *servers, err error) {
 	if s.natsServer == nil {
 		s.natsServer = s.own
 	}
-	return s, nil
+	return s, s.useKeys(config)
+}
+
+// readKeys reads the keys of payloads, before anything is started: what is wrong with them is said at once.
+func (s *servers) readKeys(config *Config) (err error) {
+	var keys *payloads.Keys
+	if config.PayloadKeys != "" {
+		if keys, err = payloads.ReadKeys(config.PayloadKeys); err != nil {
+			return fmt.Errorf("read the payload keys: %w", err)
+		}
+	}
+	s.keys, s.codec = keys, payloads.New(keys, config.Logger)
+	s.coded, err = s.codec.DialOptions()
+	return err
+}
+
+// useKeys notes in the state directory, which is this engine's by then, which keys are used.
+func (s *servers) useKeys(config *Config) error {
+	return payloads.Use(config.StateDir, s.keys, s.Retention(), config.Clock())
+}
+
+// TemporalOptions implements temporalServer. What is sent by them is encrypted where there are keys.
+func (s *servers) TemporalOptions() client.Options {
+	options := s.temporalServer.TemporalOptions()
+	options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, s.coded...)
+	return options
+}
+
+// DialTemporal implements temporalServer, likewise: what lies behind the proxies of builds and hosts is encrypted, and
+// they need no key.
+func (s *servers) DialTemporal(options ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return s.temporalServer.DialTemporal(append(slices.Clone(options), s.coded...)...)
 }
 
 func (s *servers) add(check func(context.Context) error, end func() error) {

@@ -43,8 +43,8 @@ func openVenues(ctx context.Context, r *reports) (*venues, error) {
 		Recorder: v.recorder, Started: v.recorder.Started,
 		// Elsewhere a process outlives its parent: see package spawn.
 		Local:   v.local != nil && runtime.GOOS == "linux",
-		Results: v.results, Plans: ownPlans{v.plans, &v.lead}, Venue: v.functions, Declared: v.declared, Output: v.openOutput,
-		Now: v.config.HostClock, Logger: v.logger,
+		Results: v.results, Plans: ownPlans{v.plans, &v.lead}, Venue: v.functions, Declared: v.declared,
+		Secrets: v.taskSecrets, Output: v.openOutput, Now: v.config.HostClock, Logger: v.logger,
 	})
 	if err != nil {
 		return nil, err
@@ -62,7 +62,8 @@ func (v *venues) startPool() error {
 		Now: config.HostClock,
 	}, host.Ports{
 		Temporal: v.temporal, Store: v.store, ArtifactsURL: v.store.local, ServerURL: v.store.server, Builds: v.builds,
-		Declared: v.declared, Results: v.results, Superseded: v.superseded, Plans: v.plans, Leases: v.leases,
+		Declared: v.declared, Secrets: v.taskSecrets, Results: v.results, Superseded: v.supersededHere, Plans: v.plans,
+		Leases: v.leases,
 		Recorder: v.recorder, Output: v.openOutput, Told: v.observer.metrics.SetGPUs,
 	}, v.logger)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"regexp"
@@ -229,8 +230,10 @@ func (n *NATS) ConnectNATS(name string) (*nats.Conn, error) {
 // explain says what to do about an error of a first connection.
 func (n *NATS) explain(err error) error {
 	hint := explainTLS("nats", err)
+	var network *net.OpError // a TLS alert of the server is one, too, and is not that nobody answers
+	unreached := errors.As(err, &network) && network.Op == "dial"
 	switch {
-	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):
+	case unreached, errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):
 		hint = "look whether it runs there, and at --nats-url"
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		hint = "it does not let this engine in: give what it knows it by with --nats-credentials"

@@ -237,17 +237,17 @@ func (t *Temporal) TemporalOptions() client.Options {
 }
 
 // DialTemporal connects for requests as they come, with all rights that the engine has; the caller closes the
-// connection.
-func (t *Temporal) DialTemporal() (*grpc.ClientConn, error) {
+// connection. The options are added to its own.
+func (t *Temporal) DialTemporal(options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	transport := insecure.NewCredentials()
 	if t.tls != nil {
 		transport = credentials.NewTLS(t.tls)
 	}
-	connection, err := grpc.NewClient(t.config.Address,
+	connection, err := grpc.NewClient(t.config.Address, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
 		grpc.WithUnaryInterceptor(t.show),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-	)
+	}, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Temporal at %s: %w", t.config.Address, err)
 	}

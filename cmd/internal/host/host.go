@@ -61,6 +61,8 @@ type Ports struct {
 	Builds activities.Builds
 	// Declared says whether a host may run a command.
 	Declared slot.Declared
+	// Secrets has what stages name as secrets; nil gives them none.
+	Secrets slot.Secrets
 	// Results keeps results for later runs.
 	Results slot.Keeper
 	// Superseded is told of checkpoints that newer ones of an attempt have replaced for good, with the attempt's proof; it
@@ -115,6 +117,7 @@ func New(offer Offer, ports Ports, logger *slog.Logger) (*Host, error) {
 		Client: ports.Temporal, ArtifactsURL: ports.ArtifactsURL, ServerURL: ports.ServerURL,
 		User: offer.StageUser, Builds: executable{ports.Builds, offer.StageUser},
 		Store: ports.Store, Superseded: ports.Superseded, Proofs: ports.Proofs, Declared: ports.Declared,
+		Secrets: ports.Secrets,
 		Results: ports.Results,
 		Plans:   ports.Plans,
 		Output:  ports.Output,

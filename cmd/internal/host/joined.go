@@ -92,7 +92,7 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	if err := j.dialTemporal(ctx, o, store); err != nil {
 		return nil, err
 	}
-	stream, err := j.dialNATS(o)
+	stream, err := j.dialNATS(life, o)
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +131,28 @@ func (j *Joined) Close(ctx context.Context) (err error) {
 	j.end()
 	j.relayed.Wait()
 	return err
+}
+
+// answerEvery is how often a server is asked whether it is there, and answerWait how long it may take to say so: a lease
+// that is not renewed for four seconds ends what runs on the host, and the next server has to be reached before.
+const (
+	answerEvery = time.Second
+	answerWait  = 1500 * time.Millisecond
+)
+
+// keepAnswered goes on at another server when the one that is connected to does not answer any more, until ctx ends.
+func (j *Joined) keepAnswered(ctx context.Context, connection *nats.Conn, logger *slog.Logger) {
+	for wait.For(ctx, answerEvery) {
+		if !connection.IsConnected() || connection.FlushTimeout(answerWait) == nil || !connection.IsConnected() {
+			continue
+		}
+		if address, avoided := j.reach.avoid(); avoided && ctx.Err() == nil {
+			logger.WarnContext(ctx, "a server does not answer; go on at another", "server", address)
+			if err := connection.ForceReconnect(); err != nil {
+				logger.DebugContext(ctx, "reconnect to NATS", "error", err)
+			}
+		}
+	}
 }
 
 // serversEvery is how often a host asks which servers there are: one that comes is known to it within that time.
@@ -267,7 +289,7 @@ func (j *Joined) dialTemporal(ctx context.Context, o JoinedOptions, store activi
 func InboxPrefix(host string) string { return "_INBOX_host_" + host }
 
 // dialNATS connects to NATS with the rights of a host.
-func (j *Joined) dialNATS(o JoinedOptions) (jetstream.JetStream, error) {
+func (j *Joined) dialNATS(life context.Context, o JoinedOptions) (jetstream.JetStream, error) {
 	at := o.Answer.NATS
 	if len(at) == 0 {
 		return nil, errors.New("the server did not say where NATS is")
@@ -307,6 +329,7 @@ func (j *Joined) dialNATS(o JoinedOptions) (jetstream.JetStream, error) {
 		return nil, fmt.Errorf("connect to NATS at %s: %w", at[0], err)
 	}
 	j.onClose(func(context.Context) error { connection.Close(); return nil })
+	j.relayed.Go(func() { j.keepAnswered(life, connection, o.Logger) })
 	stream, err := jetstream.New(connection)
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)

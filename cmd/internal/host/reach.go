@@ -23,12 +23,29 @@ type reach struct {
 	trust func(name string) (*tls.Config, error) // a nil configuration is a connection without TLS
 
 	mu        sync.Mutex
-	addresses []string // guarded by mu: hosts and ports, in the order in which they are tried; never empty
+	addresses []string                  // guarded by mu: hosts and ports, in the order in which they are tried; never empty
+	open      map[*reachConnection]bool // guarded by mu
+}
+
+// reachConnection is one that the way has made; what speaks TLS is above it.
+type reachConnection struct {
+	net.Conn
+
+	reach   *reach
+	address string
+}
+
+// Close closes it.
+func (c *reachConnection) Close() error {
+	c.reach.mu.Lock()
+	delete(c.reach.open, c)
+	c.reach.mu.Unlock()
+	return c.Conn.Close()
 }
 
 // newReach returns the way to the servers that an answer names, the one that has answered first.
 func newReach(answer join.Answer) *reach {
-	r := &reach{trust: func(name string) (*tls.Config, error) { return trustIn(answer, name) }}
+	r := &reach{open: map[*reachConnection]bool{}, trust: func(name string) (*tls.Config, error) { return trustIn(answer, name) }}
 	r.addresses = slices.Compact(slices.Concat([]string{answer.Temporal}, slices.DeleteFunc(
 		slices.Clone(answer.Servers), func(at string) bool { return at == answer.Temporal })))
 	return r
@@ -68,6 +85,26 @@ func (r *reach) prefer(address string) {
 	}
 }
 
+// avoid ends all connections to the server that is tried first, and has it tried last from now on: it does not answer
+// any more, which its other connections would find out much later. A server that is the only one is left as it is;
+// avoided says whether it was not.
+func (r *reach) avoid() (address string, avoided bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	address = r.addresses[0]
+	if len(r.addresses) == 1 {
+		return address, false
+	}
+	r.addresses = append(slices.Clone(r.addresses[1:]), address)
+	for connection := range r.open {
+		if connection.address == address {
+			delete(r.open, connection)
+			_ = connection.Conn.Close() // whoever uses it is told by that
+		}
+	}
+	return address, true
+}
+
 // dial connects to the first server that answers; protocols are those that are offered to it (ALPN).
 func (r *reach) dial(ctx context.Context, protocols ...string) (net.Conn, error) {
 	var errs []error
@@ -96,11 +133,23 @@ func (r *reach) dialOne(ctx context.Context, address string, protocols []string)
 	}
 	ctx, cancel := context.WithTimeout(ctx, tryWait)
 	defer cancel()
+	plain, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	connection := &reachConnection{plain, r, address}
+	r.mu.Lock()
+	r.open[connection] = true
+	r.mu.Unlock()
 	if trust == nil {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		return connection, nil
 	}
 	trust.NextProtos = protocols
-	return (&tls.Dialer{Config: trust}).DialContext(ctx, "tcp", address)
+	secure := tls.Client(connection, trust)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, connection.Close())
+	}
+	return secure, nil
 }
 
 // natsDialer is the way as the client of NATS wants it: it has shaken hands already.

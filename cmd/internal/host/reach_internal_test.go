@@ -32,6 +32,9 @@ func TestTheServersThatAHostKnows(t *testing.T) {
 	for range 40 {
 		r.know([]string{net.JoinHostPort("x", strings.Repeat("1", len(r.all())))})
 	}
+	if address, avoided := newReach(join.Answer{Temporal: "a:1"}).avoid(); avoided {
+		t.Errorf("%s is the only server, and is avoided", address)
+	}
 	if n := len(r.all()); n > 16 {
 		t.Errorf("%d servers are remembered", n)
 	}
@@ -67,6 +70,20 @@ func TestTheNextServerIsTriedWhereOneIsGone(t *testing.T) {
 	if got := dial(); got != at {
 		t.Errorf("both listen: connected to %s, want the first", got)
 	}
+	held, err := r.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if address, avoided := r.avoid(); address != at || !avoided {
+		t.Errorf("avoided %s: %v, want the first", address, avoided)
+	}
+	if _, err := held.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection to a server that is avoided goes on")
+	}
+	if got := dial(); got != beside {
+		t.Errorf("the first is avoided: connected to %s, want the second", got)
+	}
+	r.prefer(at)
 	if err := one.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -332,7 +332,7 @@ func (a *asker) prove(ctx context.Context, proof, path string, question, answer 
 func (a *asker) get(ctx context.Context, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	response, err := a.send(ctx, http.MethodGet, path, nil)
+	response, err := a.send(ctx, http.MethodGet, path, nil, "")
 	if err != nil {
 		return err
 	}

@@ -84,10 +84,9 @@ const kind = "host"
 
 // changed takes in that a host has joined, was drained or removed, at this server or another.
 func (r *Registry) changed(name string, before, now *member) {
-	// Who came with the token of before goes, and so do the rights that it had.
 	if before != nil && before.Membership != "" &&
 		(now == nil || now.Membership != before.Membership || now.Proves != before.Proves) {
-		r.letOut(name)
+		r.letOut(name) // who came with the token of before goes, and so do the rights that it had
 	}
 	if now == nil {
 		r.mu.Lock()

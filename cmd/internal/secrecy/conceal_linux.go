@@ -17,6 +17,11 @@ func conceal(names []string) error {
 	if err != nil {
 		err = fmt.Errorf("take secrets out of /proc/self/environ: %w", err)
 	}
+	// One byte is no core file, and for a core_pattern that is a program the sign that nothing is wanted, in this process
+	// and in those that it starts (core(5), fs/coredump.c): their memory has the secrets that they were given.
+	if limited := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); limited != nil {
+		err = errors.Join(err, fmt.Errorf("leave no core files: %w", limited))
+	}
 	if denied := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); denied != nil {
 		err = errors.Join(err, fmt.Errorf("keep others out of this process: %w", denied))
 	}

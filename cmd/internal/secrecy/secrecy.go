@@ -24,7 +24,8 @@ var secrets = []string{
 }
 
 // Conceal takes the secrets, and the values of more variables, out of what the process was started with, and makes it a
-// process that others of its user cannot look into. The process itself still finds its variables, until Forget. Call it
+// process that others of its user cannot look into, and that leaves no core file, as those do not that it starts. The
+// process itself still finds its variables, until Forget. Call it
 // first of all: what was read from the environment before is overwritten. Root sees everything all the same. Elsewhere
 // than on Linux it does nothing.
 func Conceal(more ...string) error {

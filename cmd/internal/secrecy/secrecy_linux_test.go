@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,7 +42,7 @@ func engine(how string) error {
 	if os.Getenv("AWS_SECRET_ACCESS_KEY") != canary || os.Getenv("OTEL_EXPORTER_OTLP_HEADERS") != header {
 		return errors.New("the engine lost its own secrets")
 	}
-	stage := exec.Command("sh", "-c", "cat /proc/$PPID/environ; cat /proc/$PPID/maps; true")
+	stage := exec.Command("sh", "-c", "cat /proc/$PPID/environ; cat /proc/$PPID/maps; grep core /proc/self/limits; true")
 	stage.Env = []string{"PATH=" + os.Getenv("PATH")}
 	stage.Stdout, stage.Stderr = os.Stdout, os.Stderr
 	if err := stage.Run(); err != nil {
@@ -72,6 +73,9 @@ func runEngine(t *testing.T, program, how string, user *syscall.Credential) stri
 	return string(found)
 }
 
+// coreless is how the kernel tells that a process leaves no core file.
+var coreless = regexp.MustCompile(`Max core file size +1 +1 `)
+
 // TestAttackAStageFindsNoSecretInItsEngine looks for the engine's secrets through /proc, as the engine's own user.
 func TestAttackAStageFindsNoSecretInItsEngine(t *testing.T) {
 	t.Parallel()
@@ -87,6 +91,9 @@ func TestAttackAStageFindsNoSecretInItsEngine(t *testing.T) {
 		found := runEngine(t, path, "concealed", user)
 		if strings.Contains(found, "canary") {
 			t.Errorf("%s: the stage finds a secret", name)
+		}
+		if !coreless.MatchString(found) {
+			t.Errorf("%s: the stage may leave a core file: %s", name, found)
 		}
 		if (user != nil || os.Getuid() != 0) && strings.Contains(found, "[stack]") {
 			t.Errorf("%s: the stage may look into the engine's memory", name)

@@ -81,7 +81,7 @@ func served(t *testing.T) (*web.Server, *webtest.Engine, described, string) {
 	}
 	server := web.New(web.Options{
 		Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed, Artifacts: store, Tokens: accesstest.Tokens(t),
-		Metrics: http.NotFoundHandler(),
+		Metrics: http.NotFoundHandler(), Codec: http.NotFoundHandler(),
 	})
 	status, text := ask(t, server, "GET", "/api/v1/openapi.json", "", nil)
 	if status != http.StatusOK {

@@ -108,7 +108,8 @@ func (t route) refusing(statuses ...int) route {
 // routes is the table.
 func (s *Server) routes(options Options) []route {
 	routes := slices.Concat(s.stackRoutes(options), s.runRoutes(), s.accountRoutes(), s.eventRoutes(),
-		s.appRoutes(options), s.spaceRoutes(), s.hostRoutes(), s.tokenRoutes())
+		s.appRoutes(options), s.spaceRoutes(), s.hostRoutes(), s.tokenRoutes(),
+		codecRoutes(options.Codec))
 	return append(routes, asking(s, "GET", "/api/v1/openapi.json", "Describes this API.", s.openAPI).atAnyTime())
 }
 

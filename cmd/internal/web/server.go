@@ -50,6 +50,8 @@ type Options struct {
 	// Hosts answers what hosts elsewhere ask, below join.AskPrefix and join.BuildPrefix; nil leaves it out. It is no part
 	// of the documented API.
 	Hosts http.Handler
+	// Codec encrypts and decrypts payloads of Temporal, as its SDK's handler of HTTP does; nil leaves it out.
+	Codec http.Handler
 	// Metrics answers GET /metrics; nil leaves it out.
 	Metrics http.Handler
 	// Page is what browsers are shown; nil leaves it out.

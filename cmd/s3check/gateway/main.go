@@ -1,9 +1,11 @@
 // Gateway serves S3 from a directory, which is what the tests of this module store artifacts in: a real server of
 // another maker, in a process of its own because it changes its working directory and can be killed.
 //
-//	gateway DIR PORT
+//	gateway DIR HOST:PORT [CERTIFICATE KEY]
 //
-// The credentials are in ROOT_ACCESS_KEY and ROOT_SECRET_KEY. It ends with its standard input.
+// With the files of a certificate and of its key, as PEM, it speaks TLS. The credentials are in ROOT_ACCESS_KEY and
+// ROOT_SECRET_KEY; USERS names a directory whose users.json has further users, who may do what is theirs. It ends with
+// its standard input.
 package main
 
 import (
@@ -26,8 +28,8 @@ func main() {
 }
 
 func serve() error {
-	if len(os.Args) != 3 {
-		return errors.New("usage: gateway DIR PORT")
+	if len(os.Args) != 3 && len(os.Args) != 5 {
+		return errors.New("usage: gateway DIR HOST:PORT [CERTIFICATE KEY]")
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
@@ -47,11 +49,15 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	err = embedgw.RunVersityGW(ctx, backend, &embedgw.Config{
+	config := &embedgw.Config{
 		RootUserAccess: os.Getenv("ROOT_ACCESS_KEY"), RootUserSecret: os.Getenv("ROOT_SECRET_KEY"),
-		Region: "us-east-1", Ports: []string{"127.0.0.1:" + os.Args[2]}, Quiet: true, KeepAlive: true,
-		MaxConnections: 1 << 12, MaxRequests: 1 << 12, MultipartMaxParts: 10000,
-	})
+		Region: "us-east-1", Ports: []string{os.Args[2]}, Quiet: true, KeepAlive: true,
+		MaxConnections: 1 << 12, MaxRequests: 1 << 12, MultipartMaxParts: 10000, IAMDir: os.Getenv("USERS"),
+	}
+	if len(os.Args) == 5 {
+		config.CertFile, config.KeyFile = os.Args[3], os.Args[4]
+	}
+	err = embedgw.RunVersityGW(ctx, backend, config)
 	if ctx.Err() == nil { // else it has waited in vain for connections that nobody uses any more
 		return err
 	}

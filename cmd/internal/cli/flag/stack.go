@@ -62,6 +62,8 @@ type Stack struct {
 	keepBytes    quantity.Bytes
 	keepHours    time.Duration
 	ledger       string
+	payloadKeys  string
+	secretsDir   string
 	webhooks     []string
 	temporal     engine.TemporalConfig
 	nats         engine.NATSConfig
@@ -88,6 +90,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 		engine.UsualUI))
 	f.Set.Var(port{&f.ports.NATS}, "nats-port", fmt.Sprintf("port of NATS (default %d, or a free one)", engine.UsualNATS))
 	f.addServers()
+	f.addSecrets()
 	addListen(&f.listen, f.Set)
 	f.Set.BoolVar(&f.noUI, "no-ui", false, "leave Temporal's web UI out")
 	f.Set.BoolVar(&f.noMetrics, "no-metrics", false, "leave the series for Prometheus out")
@@ -191,10 +194,18 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 		return engine.Config{}, err
 	}
 	clocks, _ := environment(clocksEnvironment)
+	keys, err := f.payloadKeysFile()
+	if err != nil {
+		return engine.Config{}, err
+	}
+	secrets, err := f.secretsDirectory()
+	if err != nil {
+		return engine.Config{}, err
+	}
 	runner, _ := environment(engine.RunnerVariable)
 	return engine.Config{
-		StateDir: stateDir, Version: version, AppsAsBefore: f.AppsAsBefore, Ports: f.ports, Listen: f.listen, NoPool: f.NoPool, NoUI: f.noUI,
-		Temporal: f.temporal, NATS: f.nats, NoMetrics: f.noMetrics,
+		StateDir: stateDir, Version: version, AppsAsBefore: f.AppsAsBefore, Ports: f.ports, Listen: f.listen, NoPool: f.NoPool,
+		NoUI: f.noUI, Temporal: f.temporal, NATS: f.nats, PayloadKeys: keys, Secrets: secrets, NoMetrics: f.noMetrics,
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: prices.host, GPUPrice: prices.gpu, Prices: prices.catalogue, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,

@@ -11,9 +11,13 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/config"
 	"github.com/spillway-ml/spillway/cmd/internal/config/certificate"
+	"github.com/spillway-ml/spillway/cmd/internal/external"
+	"github.com/spillway-ml/spillway/cmd/internal/payloads"
+	"github.com/spillway-ml/spillway/cmd/internal/secrets"
 )
 
 const (
@@ -39,7 +43,45 @@ func tryFiles(all *told, state string) []finding {
 			}
 		}
 	})
+	findings = append(findings, tryPayloadKeys(all, state)...)
+	findings = append(findings, trySecrets(all)...)
 	return append(findings, tryCertificates(all)...)
+}
+
+// trySecrets says which secrets stages may name, and which of them cannot be used.
+func trySecrets(all *told) []finding {
+	const setting = "secrets-dir"
+	dir := all.value(setting)
+	if dir == "" {
+		return nil
+	}
+	names, err := secrets.Directory(dir).List()
+	if err != nil {
+		return []finding{{
+			setting, failed, oneLine(err), "write each secret into a file of its own: (umask 077; cat > " + dir + "/NAME)",
+		}}
+	}
+	return []finding{{setting, fine, display.Count(len(names), "secret") + ": " + strings.Join(names, ", "), ""}}
+}
+
+// tryPayloadKeys says what each payload key is for, and which one is missing. The state directory knows which were used.
+func tryPayloadKeys(all *told, state string) (findings []finding) {
+	const setting = "payload-keys-file"
+	var keys *payloads.Keys
+	if file := all.value(setting); file != "" {
+		var err error
+		if keys, err = payloads.ReadKeys(file); err != nil {
+			return nil // which was told before
+		}
+	}
+	lines, err := payloads.Describe(state, keys, external.UsualRetention, time.Now())
+	if err != nil {
+		return []finding{{setting, failed, err.Error(), fault.AdviceOf(err)}}
+	}
+	for _, line := range lines {
+		findings = append(findings, finding{setting, fine, line, ""})
+	}
+	return findings
 }
 
 // tryState looks at the state directory as the engine would: where it can be written, and who else may.
@@ -77,7 +119,7 @@ func tryConfigFile(all *told) (findings []finding) {
 
 // isSecretFile reports whether what a setting names is a secret, by its name.
 func isSecretFile(setting string) bool {
-	for _, end := range []string{"-key", "-key-file", "-credentials", "-url-file", "-token-file", "-secret-file"} {
+	for _, end := range []string{"-key", "-key-file", "-keys-file", "-credentials", "-url-file", "-token-file", "-secret-file"} {
 		if strings.HasSuffix(setting, end) {
 			return true
 		}

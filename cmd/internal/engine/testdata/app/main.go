@@ -349,7 +349,29 @@ func main() {
 		}
 		return len(futures), nil
 	}))
+	if confides != "" {
+		confide := spillway.NewStage("confide", tell).With(spillway.Hints{Secrets: []string{confides}, MaxAttempts: 2})
+		stages, pipelines = append(stages, confide), append(pipelines, one("confide", confide))
+	}
 	app.Main(app.Options{Name: "testapp", Pipelines: pipelines, Stages: stages})
+}
+
+// confides is set with -ldflags "-X main.confides=NAME": the secret of a stage that is there then.
+var confides string
+
+// tell says its secret, fails with it, and returns its digest.
+func tell(ctx context.Context, _ shard) (string, error) {
+	secret, err := spillway.Secret(ctx, confides)
+	if err != nil {
+		return "", err
+	}
+	fmt.Println("the key is", secret)
+	spillway.Log(ctx).Info("logs in", "key", secret)
+	attempt, err := activities.FromContext(ctx)
+	if err == nil && attempt.Number == 1 {
+		return "", fmt.Errorf("no login with %s", secret)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(secret))), err
 }
 
 // wideStages is set with -ldflags "-X main.wideStages=1000".
