@@ -90,9 +90,9 @@ KILLS := 200
 SEED := 1
 
 .PHONY: upgrade-check
-upgrade-check: ## Start runs with the engine of an earlier commit, kill it half-way and finish them with this one: make upgrade-check FROM=COMMIT
+upgrade-check: ## Start runs with the engine of an earlier commit, kill it half-way and finish them with this one; upgrade a server and its agent from it, and go back: make upgrade-check FROM=COMMIT
 	SPILLWAY_UPGRADE_FROM=$(or $(FROM),$(error name the earlier commit: make upgrade-check FROM=COMMIT)) \
-		go test -count=1 -v -timeout 30m -run TestRunsThatAnEarlierEngineBeganFinish ./cmd/internal/engine
+		go test -count=1 -v -timeout 30m -run 'TestRunsThatAnEarlierEngineBeganFinish|TestServersAndAgentsOneVersionApart' ./cmd/internal/engine
 
 .PHONY: chaos
 chaos: build ## Kill the engine and its processes at seeded moments, fill its disk, skew its clocks, and check what is left: make chaos KILLS=200 SEED=1
@@ -116,6 +116,12 @@ measure-space: ## Train on a disk of a gigabyte until 720 checkpoints are stored
 .PHONY: measure-ledger
 measure-ledger: ## Take the figures of the ledger, logs and collections: how a year grows, what bills of many runs take. Minutes, on an otherwise idle machine.
 	SPILLWAY_MEASURE=1 go test -count=1 -v -timeout 30m -run '(Is|Are)Measured$$|TestMeasure' ./activities/ledgerstore ./activities/logs ./cmd/internal/space
+
+HOSTS_GRID :=
+
+.PHONY: measure-hosts
+measure-hosts: ## Play up to 1,000 hosts and 10,000 stages to a real server, and tell what ticks, memory and traffic come to: make measure-hosts HOSTS_GRID=100x1000 (default 9 sizes). Ten minutes, on an otherwise idle machine.
+	SPILLWAY_MEASURE=1 SPILLWAY_HOSTS_GRID=$(HOSTS_GRID) go test -count=1 -v -timeout 60m -run 'TestManyHosts$$' ./cmd/internal/engine
 
 .PHONY: measure-sizes
 measure-sizes: ## Take the figures of sizes: how close they are, how fast they change, what is left behind. Minutes, on an otherwise idle machine.

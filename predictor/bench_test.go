@@ -54,6 +54,33 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
+// BenchmarkDecideOnManyHosts has each stage want more than it has, and a quarter of all attempts end and begin between
+// two ticks.
+func BenchmarkDecideOnManyHosts(b *testing.B) {
+	for _, size := range []struct{ hosts, stages int }{{10, 100}, {100, 1000}, {1000, 1000}, {1000, 10_000}} {
+		b.Run(fmt.Sprintf("hosts=%d/stages=%d", size.hosts, size.stages), func(b *testing.B) {
+			state := busyState(size.stages)
+			snap := laptop(1, 4)
+			one := snap.Hosts[0]
+			snap.Hosts = nil
+			for i := range size.hosts {
+				one.ID = fmt.Sprintf("host-%04d", i)
+				snap.Hosts = append(snap.Hosts, one)
+			}
+			b.ReportAllocs()
+			placed := 0
+			for b.Loop() {
+				var plan predictor.Plan
+				plan, state = predictor.Decide(state, snap)
+				placed = len(plan.Placements)
+			}
+			if placed == 0 {
+				b.Fatal("nothing is placed")
+			}
+		})
+	}
+}
+
 // BenchmarkDecideForDeadlines has runs of two stages with deadlines, each of which tells of an attempt in every second,
 // with four ticks in it.
 func BenchmarkDecideForDeadlines(b *testing.B) {

@@ -13,6 +13,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/memory"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/share"
 	"github.com/spillway-ml/spillway/predictor/venue"
 	"github.com/spillway-ml/spillway/predictor/words"
 )
@@ -58,13 +59,17 @@ type decider struct {
 	memory    *memory.State
 	now       fact.Instant
 	policy    plan.Policy
-	functions venue.Functions // with as many slots as it is taken to have
-	full      bool            // it lately refused functions, and is taken to have less than it offers
-	hosts     plan.Hosts      // by ID, without those that are drained
-	drained   int             // how many are
-	works     []*work         // by stage
+	functions venue.Functions                  // with as many slots as it is taken to have
+	full      bool                             // it lately refused functions, and is taken to have less than it offers
+	hosts     plan.Hosts                       // by ID, without those that are drained
+	largest   map[quantity.Size]quantity.Size  // see largestFor
+	perCore   map[quantity.Size]quantity.Money // see corePrice
+	lacking   bool                             // a host cannot run some build
+	drained   int                              // how many are
+	works     []*work                          // by stage
 	committed map[string]quantity.Money
 	holders   map[holder][]string // the GPUs of attempts, by UUID
+	teams     []*teamWork         // by name; nil where none was declared
 	capacity  quantity.Size       // of all hosts
 	claimed   quantity.Milli      // by the tasks of all stages: see pool
 	pooled    bool                // both are known
@@ -95,8 +100,9 @@ type work struct {
 	placed     []int // per host
 	withheld   bool  // functions end tasks before the pool has room for one
 	idle       bool
-	idling     idling // of a stage without work
-	limited    bool   // it could use more slots than there is room for
+	idling     idling      // of a stage without work
+	limited    bool        // it could use more slots than there is room for
+	bound      share.Bound // or than its team may have
 	unfinished bool
 	doubted    int // tasks that its queue counts and no run is known to have; queued has at most one that is looked for
 	functions  int
@@ -119,6 +125,7 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 		memory: m, now: fact.At(snap.Now), policy: plan.SanePolicy(snap.Policy),
 		functions: snap.Functions.Sane(plan.MaxSlots),
 		committed: map[string]quantity.Money{}, holders: map[holder][]string{},
+		largest: map[quantity.Size]quantity.Size{}, perCore: map[quantity.Size]quantity.Money{},
 	}
 	m.Begin(snap.Term, d.now)
 	m.Pass(d.now)
@@ -132,6 +139,7 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 	}
 	m.Forget(snap.Hosts, d.functions.MaxDuration) // also the drained: what runs there goes on
 	d.gather()
+	d.openTeams(snap)
 	return d
 }
 
@@ -143,6 +151,7 @@ func (d *decider) openHosts(hosts []plan.Host) {
 	slices.SortStableFunc(d.hosts, func(a, b plan.Host) int { return strings.Compare(a.ID, b.ID) })
 	d.hosts = slices.CompactFunc(d.hosts, func(a, b plan.Host) bool { return a.ID == b.ID })
 	for _, host := range d.hosts {
+		d.lacking = d.lacking || len(host.Lacks) > 0
 		for _, gpu := range host.GPUs {
 			if who := gpu.Holder; who != nil {
 				holder := holder{memory.AttemptKey(who.Run, who.Task, who.Attempt), host.ID}
@@ -153,6 +162,23 @@ func (d *decider) openHosts(hosts []plan.Host) {
 	all := len(d.hosts)
 	d.hosts = slices.DeleteFunc(d.hosts, func(h plan.Host) bool { return h.Drained })
 	d.drained = all - len(d.hosts)
+}
+
+// largestFor is [plan.Hosts.LargestFor], which hangs on the GPUs of what is asked for alone: a thousand hosts are looked
+// through once for each kind of GPU, and not five times for each stage.
+func (d *decider) largestFor(asked quantity.Size) quantity.Size {
+	devices := devicesOf(asked)
+	largest, known := d.largest[devices]
+	if !known {
+		largest = d.hosts.LargestFor(devices)
+		d.largest[devices] = largest
+	}
+	return largest
+}
+
+// devicesOf is the part of a size that says which hosts have what it asks for.
+func devicesOf(asked quantity.Size) quantity.Size {
+	return quantity.Size{GPU: asked.GPU, GPUMemory: asked.GPUMemory, DeviceClass: asked.DeviceClass}
 }
 
 // holder is an attempt that has GPUs of a host, as the host tells.
@@ -184,10 +210,10 @@ func (d *decider) gather() {
 		if !running.Runs() {
 			continue
 		}
-		w := found[running.Stage]
+		w := found[running.Stage()]
 		if w == nil {
-			w = d.newWork(m.Stages[running.Stage])
-			found[running.Stage] = w
+			w = d.newWork(m.Stages[running.Stage()])
+			found[running.Stage()] = w
 		}
 		w.running[running.Venue]++
 		if running.Venue == fact.Pool {
@@ -309,6 +335,7 @@ func (d *decider) row(i int) string { return fmt.Sprintf("%d.%d.%d", d.plan.Term
 
 // finish writes the rows of grants and placements, and remembers them.
 func (d *decider) finish() {
+	d.plan.Teams = d.teamRows()
 	for _, w := range d.works {
 		st := w.stage
 		st.Slots, st.Functions = w.slots, w.functions

@@ -271,7 +271,7 @@ func (d *decider) courseLimit(c outlook.Course, w *work) int {
 func (d *decider) attemptsOf(id fact.StageID) []memory.Attempt {
 	var found []memory.Attempt
 	for _, running := range d.memory.Attempts {
-		if running.Stage == id && running.Runs() {
+		if running.Stage() == id && running.Runs() {
 			found = append(found, running)
 		}
 	}

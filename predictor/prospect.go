@@ -130,7 +130,7 @@ func (d *decider) others(r *memory.Run) (others []*work) {
 
 // shares are how many cores a slot of a stage may have: as many as it has, and others that its speed is known with.
 func (d *decider) shares(w *work) []quantity.Milli {
-	speed, most := w.stage.Model.Speed(), d.hosts.LargestFor(w.size).CPU
+	speed, most := w.stage.Model.Speed(), d.largestFor(w.size).CPU
 	shares := []quantity.Milli{w.size.CPU}
 	for cores := quantity.Core / 4; speed.Known() && cores <= most && cores.Cores() <= max(1, speed.Far); cores *= 2 {
 		shares = append(shares, cores)

@@ -137,7 +137,7 @@ func (d *decider) sizing(w *work) size.Sizing {
 
 // slotOf is the size of one slot at the largest input seen lately.
 func (d *decider) slotOf(st *memory.Stage, s size.Sizing) quantity.Size {
-	capacity := d.hosts.LargestFor(s.Base)
+	capacity := d.largestFor(s.Base)
 	if capacity.IsZero() {
 		return s.Base
 	}
@@ -274,7 +274,7 @@ func (d *decider) liveSize(st *memory.Stage, s size.Sizing) quantity.Size {
 	if st.Model.HeldBack() > 0 {
 		advised.CPU = max(advised.CPU, s.Base.CPU)
 	}
-	advised = advised.AtMost(d.hosts.LargestFor(s.Base))
+	advised = advised.AtMost(d.largestFor(s.Base))
 	if told := st.Live.Told; !told.IsZero() && !size.Moved(told, advised) {
 		return told
 	}
@@ -319,7 +319,7 @@ func (d *decider) settled(st *memory.Stage, next size.Sizing, slot quantity.Size
 	}
 	next = next.Limited(kept)
 	sized := d.slotOf(st, next)
-	keptSlot := size.LargerOf(sized, st.Slot).AtMost(d.hosts.LargestFor(next.Base))
+	keptSlot := size.LargerOf(sized, st.Slot).AtMost(d.largestFor(next.Base))
 	keptSlot.GPUMemory = sized.GPUMemory // that of whole GPUs keeps nobody out
 	if !kept.Spare(need, among) && !size.Moved(keptSlot, slot) {
 		st.Settling = memory.Settling{}
@@ -380,7 +380,7 @@ func (d *decider) probes(st *memory.Stage, terms ...usage.Term) (largest usage.F
 // learned makes it anew.
 func (d *decider) first(st *memory.Stage) size.Sizing {
 	known := st.Model
-	capacity := d.hosts.LargestFor(st.Declared)
+	capacity := d.largestFor(st.Declared)
 	if st.Declared != known.FirstDeclared || known.First.Base.IsZero() ||
 		(known.Memory.Known() < usage.Enough && st.Input > known.FirstInput) {
 		first := size.FirstSizing(st.ID, st.Declared, st.Input, d.hosts.FreestFor(st.Declared), capacity)
@@ -416,7 +416,7 @@ func (d *decider) guessed(st *memory.Stage, first size.Sizing) size.Sizing {
 			return first
 		}
 	}
-	largest := d.hosts.LargestFor(first.Base)
+	largest := d.largestFor(first.Base)
 	s := first.Guessed(d.prior(st), known.Experience(),
 		quantity.Bytes(known.Memory.Largest(usage.InputBytes)), grown, min(d.policy.MinMemory, largest.Memory))
 	s.Base = s.Base.AtMost(largest)

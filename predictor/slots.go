@@ -47,16 +47,21 @@ func (d *decider) shareHosts() {
 			}
 		}
 		claim.Kept = kept
+		d.claimFor(w, &claim)
 		claims[i] = claim
 	}
-	for i, given := range share.Hosts(d.hosts, claims) {
+	for i, given := range share.Teams(d.hosts, claims, d.sharing()) {
 		w := d.works[i]
-		w.slots, w.placed, w.limited = given.Total, given.On, given.Limited
+		w.slots, w.placed, w.limited, w.bound = given.Total, given.On, given.Limited, given.Bound
+		d.took(w, claims[i])
 	}
 }
 
 // unfitHosts are the hosts that cannot run a stage; nil where all can.
 func (d *decider) unfitHosts(stage fact.StageID) (hosts map[string]bool) {
+	if !d.lacking {
+		return nil
+	}
 	for _, host := range d.hosts {
 		if _, lacks := host.LackOf(stage); lacks {
 			if hosts == nil {
@@ -89,7 +94,7 @@ func (d *decider) roomFor(w *work) quantity.Size {
 	room := w.size
 	if s := w.stage.Sizing; s.Grows() && s.Expected.Guess {
 		high := s.Expected.At(largestNeed(w.stage, s).Values()).High
-		most := d.hosts.LargestFor(w.size).Memory
+		most := d.largestFor(w.size).Memory
 		room.Memory = max(room.Memory, min(quantity.Bytes(min(high, float64(fact.MaxPeakMemory))), most))
 	}
 	return room
@@ -228,6 +233,8 @@ func (d *decider) slotsReason(w *work) string {
 			d.goReason(w))
 	case w.idle:
 		return "no task waits or runs, and others need the room"
+	case w.bound != share.Unbounded:
+		return work + "; " + d.boundReason(w)
 	case len(d.hosts) == 0 && d.drained > 0:
 		return work + ", but every host is drained"
 	case len(d.hosts) == 0:
@@ -308,7 +315,7 @@ func stays(slots int) string {
 func (d *decider) awaitRoom() {
 	held := map[string][]share.Holding{} // by host
 	for key, running := range d.memory.Attempts {
-		st := d.memory.Stages[running.Stage]
+		st := d.memory.Stages[running.Stage()]
 		if running.Venue != fact.Pool || !running.Runs() || st == nil {
 			continue
 		}

@@ -52,6 +52,12 @@ func (d *decider) spill() {
 			continue
 		}
 		limit := d.limit(o.Class, slots, cores)
+		if limit = d.payable(w, o, limit); limit == 0 && w.queued[0] > 0 {
+			if why := d.unpaid(w, o); why != "" {
+				d.setFunctions(w, o, spill.Choice{Reason: why})
+				continue
+			}
+		}
 		b := d.backlog(w, o, limit)
 		if slices.ContainsFunc(b.Runs, func(run spill.Waiting) bool { return run.Limited }) {
 			b.Scatter = d.scatter(w, o)
@@ -63,6 +69,7 @@ func (d *decider) spill() {
 		slots -= w.functions
 		cores -= busy(o.Class) * quantity.Milli(w.functions)
 		d.reserve(w, o)
+		d.pays(w, o)
 	}
 	slices.SortStableFunc(d.plan.Decisions[first:], func(a, b plan.Decision) int {
 		return fact.CompareStages(a.Stage, b.Stage)
@@ -123,16 +130,21 @@ func (d *decider) limit(class quantity.Bytes, slots int, cores quantity.Milli) i
 // commit adds up what functions that run now may still cost each run.
 func (d *decider) commit() {
 	for _, running := range d.memory.Attempts {
-		st := d.memory.Stages[running.Stage]
+		st := d.memory.Stages[running.Stage()]
 		if running.Venue != fact.Function || !running.Runs() || st == nil || st.Class == 0 {
 			continue
 		}
-		atPool, there := st.Model.Times(fact.Pool, 0), st.Model.Times(fact.Function, size.ClassCores(st.Class))
-		longest := max(there.Largest(),
-			atPool.Largest()*spill.Demand{Speed: st.Model.Speed(), Cores: atPool.Reference()}.Slowdown(st.Class))
 		d.committed[running.Run] = min(fact.MaxCost, d.committed[running.Run]+
-			min(fact.MaxCost, d.functions.Price(st.Class, spill.Span(longest))))
+			min(fact.MaxCost, d.functions.Price(st.Class, spill.Span(longestAtFunction(st)))))
 	}
+}
+
+// longestAtFunction is how many seconds the longest attempt of a stage takes at a function, by those that ran there and
+// those at the pool.
+func longestAtFunction(st *memory.Stage) float64 {
+	atPool, there := st.Model.Times(fact.Pool, 0), st.Model.Times(fact.Function, size.ClassCores(st.Class))
+	return max(there.Largest(),
+		atPool.Largest()*spill.Demand{Speed: st.Model.Speed(), Cores: atPool.Reference()}.Slowdown(st.Class))
 }
 
 // reserve takes the upper price of what was chosen off the budgets of the stage's runs, so that their next stage does

@@ -226,6 +226,8 @@ type (
 	Training = fact.Training
 	// TrainingPart is one part of a split.
 	TrainingPart = fact.TrainingPart
+	// TrainingHost is a host on which ranks of a training run.
+	TrainingHost = fact.TrainingHost
 	// TrainingAlternative is a plan that was considered.
 	TrainingAlternative = fact.TrainingAlternative
 )
@@ -312,6 +314,10 @@ type (
 	GPUProcess = plan.GPUProcess
 	// Policy is the configuration of the autoscaler.
 	Policy = plan.Policy
+	// Team is what one team may have.
+	Team = plan.Team
+	// TeamRow is how a team stands at a tick.
+	TeamRow = plan.TeamRow
 	// Plan is what every venue holds from now on.
 	Plan = plan.Plan
 	// Grant is the room of one stage at one venue.

@@ -39,7 +39,7 @@ const keepCPU = fact.Instant(time.Minute)
 func (d *decider) cores(w *work) size.CPU {
 	st := w.stage
 	c := size.CPU{
-		Speed: st.Model.Speed(), HeldBack: st.Model.HeldBack(), Most: d.hosts.LargestFor(st.Sizing.Base).CPU,
+		Speed: st.Model.Speed(), HeldBack: st.Model.HeldBack(), Most: d.largestFor(st.Sizing.Base).CPU,
 		Tasks: float64(w.demand()), Threaded: st.Model.Program != "" && st.Model.Program != fact.GoProgram,
 	}
 	if len(st.Model.Rates.Values) >= size.EnoughRates {
@@ -128,14 +128,7 @@ const deadlineReserve = 0.9
 // haste is what a second of an attempt is worth to those runs of a stage that pay most for it (see [size.Worth]), and
 // how many seconds the runs have that have a deadline, the next one first.
 func (d *decider) haste(st *memory.Stage) (worth float64, due []float64) {
-	price := quantity.Money(0)
-	for _, host := range d.hosts.Having(st.Slot) {
-		if host.Capacity.GPU > 0 && st.Slot.GPU == 0 {
-			continue // its price is that of its GPUs
-		}
-		price = max(price, host.PricePerHour/max(1, quantity.Money(host.Capacity.CPU/quantity.Core)))
-	}
-	runs := 0
+	price, runs := d.corePrice(st.Slot), 0
 	for _, part := range st.Shares {
 		if !part.Run.Known || !part.Works() {
 			continue
@@ -151,6 +144,23 @@ func (d *decider) haste(st *memory.Stage) (worth float64, due []float64) {
 		worth = size.Worth(d.policy.ValueOfTime, price, "")
 	}
 	return worth, due
+}
+
+// corePrice is what an hour of a core costs on the dearest host that has the GPUs of a slot.
+func (d *decider) corePrice(slot quantity.Size) quantity.Money {
+	devices := devicesOf(slot)
+	price, known := d.perCore[devices]
+	if known {
+		return price
+	}
+	for _, host := range d.hosts.Having(devices) {
+		if host.Capacity.GPU > 0 && slot.GPU == 0 {
+			continue // its price is that of its GPUs
+		}
+		price = max(price, host.PricePerHour/max(1, quantity.Money(host.Capacity.CPU/quantity.Core)))
+	}
+	d.perCore[devices] = price
+	return price
 }
 
 // claim is how many cores the tasks of a stage would hold together.
@@ -198,7 +208,7 @@ func (d *decider) ownHour(w *work) float64 {
 			worth = max(worth, d.hour(part))
 		}
 	}
-	capacity, slot := d.hosts.Largest(), w.stage.Slot
+	capacity, slot := d.largestFor(quantity.Size{}), w.stage.Slot
 	at := slices.IndexFunc(d.hosts, func(h plan.Host) bool { return h.Capacity == capacity })
 	if at < 0 || capacity.Memory <= 0 || capacity.CPU <= 0 {
 		return worth

@@ -259,6 +259,9 @@ func (k *Keys) proofOf(host string, text []byte) []byte {
 // have no credentials of the store.
 func (k *Keys) ArtifactsToken() string { return k.token("artifacts") }
 
+// GangSecret is what the hosts of a gang know each other by, and nobody else.
+func (k *Keys) GangSecret(id string) string { return k.token("gang " + id) }
+
 // FunctionSecret is the secret access key with which calls to the local function host are signed.
 func (k *Keys) FunctionSecret() string { return k.token("functions") }
 

@@ -106,9 +106,15 @@ var (
 	ErrTokens = errors.New("there are as many tokens as there may be: revoke one")
 )
 
+// defaultTeam is what people call the team whose name is empty.
+const defaultTeam = "default"
+
 // CheckTeam says why a team cannot have a name; nil where it can. Empty is that of the default team.
 func CheckTeam(name string) error {
-	if name == "" || teamName.MatchString(name) {
+	switch {
+	case name == defaultTeam:
+		return fmt.Errorf("%w: leave it out for the team %q", ErrTeamName, name)
+	case name == "" || teamName.MatchString(name):
 		return nil
 	}
 	return fmt.Errorf("%w: %.80q has other characters than lower-case letters, digits and dashes, or more than 40",

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.temporal.io/sdk/client"
 
+	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -30,6 +31,15 @@ type PlanStore interface {
 	Current(ctx context.Context) (predictor.Plan, uint64, error)
 	// Replace puts plan in force if the one in force still has the given revision, and returns the new revision.
 	Replace(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error)
+}
+
+// HostPlanStore is where what each host obeys of the plan in force is. A store of plans may be one.
+type HostPlanStore interface {
+	// HostPlans returns the revisions of what there is, by host.
+	HostPlans(ctx context.Context) (map[string]uint64, error)
+	// ReplaceHostPlans replaces what these hosts obey where that still has the revision that each says, and sets it to
+	// the new one.
+	ReplaceHostPlans(ctx context.Context, plans []loop.HostPlan) error
 }
 
 const (
@@ -49,6 +59,8 @@ type Options struct {
 	LeaseJetStream jetstream.JetStream
 	// Plans has the plan in force.
 	Plans PlanStore
+	// HostPlans has what each host obeys of it; nil where hosts read all of it.
+	HostPlans HostPlanStore
 	// Follow calls handle with every message of the loop's stream from sequence from on, in order, until ctx ends or
 	// handle fails, and when it was stored. A message that cannot be read is the zero Message.
 	Follow func(ctx context.Context, from uint64,
@@ -65,6 +77,8 @@ type Options struct {
 	Client client.Client
 	// Namespace is the Client's; empty means "default".
 	Namespace string
+	// Teams are those that are declared now; nil for none.
+	Teams func() []predictor.Team
 	// Policy is the configuration; the zero Policy means predictor.DefaultPolicy.
 	Policy predictor.Policy
 	// Functions is what the function venue offers.
@@ -79,12 +93,21 @@ type Options struct {
 	Following func(server string)
 	// Failed is told each time that a term or a campaign ends although the process goes on; nil ignores it.
 	Failed func()
+	// Ticked is told after every tick what it took; nil ignores it. It must not block.
+	Ticked func(took Took)
 	// TickEvery is how often the leader decides without being asked; 0 means every second.
 	TickEvery time.Duration
 	// Now is the clock by which it is decided; nil means time.Now. It may be set back and forward while the leader leads.
 	Now func() time.Time
 	// Logger takes one line per decision; nil discards.
 	Logger *slog.Logger
+}
+
+// Took is how long one tick took. Parts that it did not have are 0.
+type Took struct {
+	// Hosts is the time until it was known which hosts have a lease, Decide that of the decision, Post the time until the
+	// plan was in force. Whole is all of it.
+	Hosts, Decide, Post, Whole time.Duration
 }
 
 // Leader can lead the loop. One Leader serves one process; the lease decides when it leads.
@@ -121,11 +144,17 @@ func New(options Options) (*Leader, error) {
 	if options.Failed == nil {
 		options.Failed = func() {}
 	}
+	if options.Ticked == nil {
+		options.Ticked = func(Took) {}
+	}
 	if options.Leading == nil {
 		options.Leading = func(uint64) {}
 	}
 	if options.Following == nil {
 		options.Following = func(string) {}
+	}
+	if options.Teams == nil {
+		options.Teams = func() []predictor.Team { return nil }
 	}
 	if options.Stages == nil {
 		options.Stages = func() []predictor.StageID { return nil }

@@ -192,3 +192,14 @@ func TestTheJournalStoresDecisionsInOrderAndAfterItsTerm(t *testing.T) {
 		t.Errorf("%d decisions wait, want at most %d", len(j.waiting), journalLimit)
 	}
 }
+
+func TestALeaderDecidesForHalfOfItsTimeAtMost(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]time.Duration{
+		0: leastGap, time.Millisecond: leastGap, leastGap / 2: leastGap, leastGap: 2 * leastGap, time.Second: 2 * time.Second,
+	} {
+		if got := gap(took); got != want {
+			t.Errorf("after a tick of %s: got %s, want %s", took, got, want)
+		}
+	}
+}

@@ -180,7 +180,7 @@ func compare(last, next predictor.Plan) change {
 		!slices.Equal(last.Windows, next.Windows):
 		return holdings
 	case !slices.Equal(last.Sizings, next.Sizings), !slices.EqualFunc(last.Trainings, next.Trainings, samePast),
-		!slices.Equal(last.TimesToLoss, next.TimesToLoss):
+		!slices.Equal(last.TimesToLoss, next.TimesToLoss), !slices.Equal(last.Teams, next.Teams):
 		return sizings
 	default:
 		return unchanged

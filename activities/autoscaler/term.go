@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -15,8 +16,10 @@ const (
 	// debounce is how long the leader waits after a message that asks for a decision: a Map schedules its tasks one hint
 	// after another.
 	debounce = 10 * time.Millisecond
-	// leastGap keeps decisions to 20 a second, however many messages ask for one.
+	// leastGap keeps decisions to 20 a second, however many messages ask for one, and mostBusy keeps them to this part of
+	// the time: with thousands of stages a tick takes longer than the gap, and what happened is to be folded meanwhile.
 	leastGap = 50 * time.Millisecond
+	mostBusy = 0.5
 	// callWait bounds one call to NATS within a term, so that the leader sees in time that it fell silent.
 	callWait = 2 * time.Second
 	// checkpointEvery and checkpointAfter say when the state is saved: after this time, or after this many messages.
@@ -34,6 +37,7 @@ type term struct {
 	windows *windows
 	journal *journal
 	stages  *rotation
+	parts   hostPlans
 	leads   bool // a plan of this term's own decision is in force
 
 	state    predictor.State
@@ -55,6 +59,7 @@ func newTerm(l *Leader, plan *planWriter, renewal *renewal, outside ports) *term
 		windows: newWindows(outside.window, log),
 		journal: newJournal(l.options.JetStream, log),
 		stages:  newRotation(l.options.Stages),
+		parts:   hostPlans{store: l.options.HostPlans},
 	}
 	t.stages.setActive(plan.inForce.Grants, time.Now())
 	return t
@@ -67,8 +72,14 @@ func (t *term) decide(ctx context.Context, messages <-chan read) error {
 	save := time.NewTicker(checkpointEvery)
 	defer save.Stop()
 	var soon <-chan time.Time // set while a message waits for its decision
-	last := time.Now()
-	if err := t.tick(ctx, true); err != nil {
+	last, took := time.Now(), time.Duration(0)
+	tick := func(regular bool) error {
+		soon, last = nil, time.Now()
+		err := t.tick(ctx, regular)
+		took = time.Since(last)
+		return err
+	}
+	if err := tick(true); err != nil {
 		return err
 	}
 	for {
@@ -77,7 +88,7 @@ func (t *term) decide(ctx context.Context, messages <-chan read) error {
 			return context.Cause(ctx)
 		case next := <-messages:
 			if t.fold(next) && soon == nil {
-				soon = time.After(max(debounce, leastGap-time.Since(last)))
+				soon = time.After(max(debounce, gap(took)-time.Since(last)))
 			}
 			if t.sequence >= t.saved+checkpointAfter {
 				if err := t.save(ctx); err != nil {
@@ -85,13 +96,11 @@ func (t *term) decide(ctx context.Context, messages <-chan read) error {
 				}
 			}
 		case <-soon:
-			soon, last = nil, time.Now()
-			if err := t.tick(ctx, false); err != nil {
+			if err := tick(false); err != nil {
 				return err
 			}
 		case <-regular.C:
-			soon, last = nil, time.Now()
-			if err := t.tick(ctx, true); err != nil {
+			if err := tick(true); err != nil {
 				return err
 			}
 		case <-save.C:
@@ -102,11 +111,24 @@ func (t *term) decide(ctx context.Context, messages <-chan read) error {
 	}
 }
 
+// gap is how long after the begin of a tick, which took so long, the next may begin that is asked for.
+func gap(took time.Duration) time.Duration {
+	return max(leastGap, time.Duration(float64(took)/mostBusy))
+}
+
 // tick decides once. Only a regular tick asks for the hosts and posts plans in which nothing but predictions changed.
 // It returns an error only when the term is over.
 func (t *term) tick(ctx context.Context, regular bool) error {
+	var took Took
+	began := time.Now()
+	defer func() {
+		took.Whole = time.Since(began)
+		t.leader.options.Ticked(took)
+	}()
+	before := t.hosts
 	if regular {
 		t.refreshHosts(ctx)
+		took.Hosts = time.Since(began)
 	}
 	if t.renewal.left() <= 0 {
 		return ErrLeaseExpired
@@ -115,21 +137,43 @@ func (t *term) tick(ctx context.Context, regular bool) error {
 		return fmt.Errorf("%w: %d", ErrSuperseded, higher)
 	}
 	var plan predictor.Plan
+	deciding := time.Now()
 	plan, t.state = predictor.Decide(t.state, predictor.Snapshot{
 		Term: t.plan.term, Now: t.leader.options.Now(), Hosts: t.hosts, Functions: t.leader.options.Functions,
-		Policy: t.leader.options.Policy,
+		Policy: t.leader.options.Policy, Teams: t.leader.options.Teams(),
 	})
+	took.Decide = time.Since(deciding)
 	t.unsent = append(t.unsent, plan.Decisions...)
 	changed := compare(t.plan.inForce, plan)
 	if changed == holdings || changed == sizings && regular {
-		if err := t.post(ctx, plan); err != nil {
+		posting := time.Now()
+		err := t.post(ctx, plan)
+		took.Post = time.Since(posting)
+		if err != nil {
 			return err
 		}
 	}
 	if changed == unchanged {
 		t.obey(ctx, plan)
 	}
+	if regular && (t.parts.behind() || !sameHosts(before, t.hosts)) {
+		t.tellHosts(ctx, t.plan.inForce)
+	}
 	return nil
+}
+
+// tellHosts writes what each host obeys of the plan in force. What cannot be written is with the next regular tick.
+func (t *term) tellHosts(ctx context.Context, plan predictor.Plan) {
+	ctx, cancel := context.WithTimeout(ctx, callWait)
+	defer cancel()
+	if err := t.parts.write(ctx, plan, t.hosts); err != nil {
+		t.log.WarnContext(ctx, "hosts do not all have the plan yet", "tick", plan.Tick, "error", err)
+	}
+}
+
+// sameHosts reports whether these are the same hosts, however they stand.
+func sameHosts(a, b []predictor.Host) bool {
+	return slices.EqualFunc(a, b, func(x, y predictor.Host) bool { return x.ID == y.ID })
 }
 
 // post puts plan in force. When that fails for now, the next tick compares with what is in force and posts again.
@@ -146,6 +190,7 @@ func (t *term) post(ctx context.Context, plan predictor.Plan) error {
 		t.log.WarnContext(ctx, "plan is not in force yet", "tick", plan.Tick, "error", err)
 		return nil
 	}
+	t.tellHosts(ctx, plan)
 	t.obey(ctx, plan)
 	t.stages.setActive(plan.Grants, time.Now())
 	return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 )
@@ -29,6 +30,7 @@ type Request struct {
 // names are the columns that name the lines of a bill.
 var names = map[ledger.Dimension]string{
 	ledger.ByRun: "run", ledger.ByPipeline: "pipeline", ledger.ByStage: "stage", ledger.ByHost: "host",
+	ledger.ByTeam:  "stage", // which says the team, too: see predictor.StageID.Charged
 	ledger.ByVenue: "CASE WHEN owned = 0 THEN '' ELSE venue END",
 }
 
@@ -211,6 +213,14 @@ func filter(query ledger.BillQuery, values []any) (condition string, all []any) 
 	if query.Pipeline != "" {
 		values = append(values, query.Pipeline)
 		condition += " AND pipeline = $" + strconv.Itoa(len(values))
+	}
+	switch query.Team {
+	case "":
+	case predictor.DefaultTeam:
+		condition += " AND owned = 1 AND stage NOT LIKE '%~%'"
+	default: // names of teams have no character that is one of LIKE's
+		values = append(values, "%~"+query.Team)
+		condition += " AND stage LIKE $" + strconv.Itoa(len(values))
 	}
 	return condition, values
 }

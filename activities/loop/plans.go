@@ -26,6 +26,7 @@ var ErrReplaced = errors.New("plan was replaced by another")
 type Plans struct {
 	js     jetstream.JetStream
 	bucket jetstream.KeyValue
+	key    string // of what Watch hands out
 	logger *slog.Logger
 }
 
@@ -43,7 +44,7 @@ func NewPlans(ctx context.Context, js jetstream.JetStream, logger *slog.Logger) 
 	if err != nil {
 		return nil, fmt.Errorf("open bucket %s: %w", wire.PlanBucket, err)
 	}
-	return &Plans{js: js, bucket: bucket, logger: cmp.Or(logger, slog.New(slog.DiscardHandler))}, nil
+	return &Plans{js: js, bucket: bucket, key: wire.PlanKey, logger: cmp.Or(logger, slog.New(slog.DiscardHandler))}, nil
 }
 
 // Watch calls obey with the plan in force and then with every newer one, one at a time, until ctx ends; it then returns
@@ -56,7 +57,7 @@ func (p *Plans) Watch(ctx context.Context, obey func(predictor.Plan)) error {
 	newest := func() jetstream.OrderedConsumerConfig {
 		return jetstream.OrderedConsumerConfig{
 			DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
-			FilterSubjects: []string{bucketSubject(wire.PlanBucket, wire.PlanKey)},
+			FilterSubjects: []string{bucketSubject(wire.PlanBucket, p.key)},
 		}
 	}
 	err := tail(ctx, p.js, bucketStream(wire.PlanBucket), newest, func(raw jetstream.Msg) error {

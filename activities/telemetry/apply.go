@@ -88,6 +88,7 @@ func (m *Metrics) ApplyPlan(plan predictor.Plan) {
 	m.inForce = predictor.Plan{Term: plan.Term, Tick: plan.Tick}
 	m.term.Set(float64(plan.Term))
 	m.tick.Set(float64(plan.Tick))
+	m.teams.apply(plan.Teams)
 	slots, sizes := map[grantLabels]int{}, map[grantLabels]quantity.Size{}
 	for _, grant := range plan.Grants {
 		row := grantLabels{m.known(grant.Stage), predictor.Venue(venueLabel(grant.Venue))}

@@ -48,6 +48,11 @@ const (
 	grantedSlots       = "spillway_slots"
 	grantCPU           = "spillway_grant_cpu_cores"
 	grantMemory        = "spillway_grant_memory_bytes"
+	teamSlots          = "spillway_team_slots"
+	teamMostSlots      = "spillway_team_most_slots"
+	teamWaiting        = "spillway_team_waiting_tasks"
+	teamSpent          = "spillway_team_spent_today_dollars"
+	teamMostSpent      = "spillway_team_most_per_day_dollars"
 	decisionsTotal     = "spillway_decisions_total"
 	runsTotal          = "spillway_runs_total"
 	runSeconds         = "spillway_run_seconds"
@@ -68,6 +73,7 @@ const (
 	leaderFailures     = "spillway_leader_failures_total"
 	planTerm           = "spillway_plan_term"
 	planTick           = "spillway_plan_tick"
+	tickSeconds        = "spillway_tick_seconds"
 	droppedMessages    = "spillway_dropped_messages_total"
 	unreadableMessages = "spillway_unreadable_messages_total"
 	deviceUtilisation  = "DCGM_FI_DEV_GPU_UTIL"
@@ -162,11 +168,28 @@ func attemptSeries() []Declaration {
 
 // planSeries is what the plan in force says.
 func planSeries() []Declaration {
-	venue := []string{"app", "stage", "venue"}
+	venue, team := []string{"app", "stage", "venue"}, []string{"team"}
 	return []Declaration{
 		{Name: grantedSlots, Kind: Gauge, Unit: "slots", Help: "Slots that the plan in force grants.", Labels: venue},
 		{Name: grantCPU, Kind: Gauge, Unit: coresUnit, Help: "CPU of one slot in the plan in force.", Labels: venue},
 		{Name: grantMemory, Kind: Gauge, Unit: bytesUnit, Help: "Memory of one slot in the plan in force.", Labels: venue},
+		{
+			Name: teamSlots, Kind: Gauge, Unit: "slots", Help: "Slots of the pool that a team has in the plan in force.",
+			Labels: team,
+		},
+		{
+			Name: teamMostSlots, Kind: Gauge, Unit: "slots", Help: "Slots of the pool that a team may have; 0 is no bound.",
+			Labels: team,
+		},
+		{Name: teamWaiting, Kind: Gauge, Unit: tasksUnit, Help: "Tasks of a team that wait in queues.", Labels: team},
+		{
+			Name: teamSpent, Kind: Gauge, Unit: dollarsUnit,
+			Help: "What the attempts of a team cost that ended on this day in UTC.", Labels: team,
+		},
+		{
+			Name: teamMostSpent, Kind: Gauge, Unit: dollarsUnit,
+			Help: "What the attempts of a team may cost on one day in UTC; 0 is no bound.", Labels: team,
+		},
 		{
 			Name: decisionsTotal, Kind: Counter, Unit: "decisions", Help: "Changed rows of plans.",
 			Labels: []string{"app", "stage", "venue", "what"},
@@ -256,6 +279,12 @@ func loopSeries() []Declaration {
 		{Name: planTerm, Kind: Gauge, Unit: oneUnit, Help: "Term of the plan in force."},
 		{Name: planTick, Kind: Gauge, Unit: oneUnit, Help: "Tick of the plan in force within its term."},
 		{
+			Name: tickSeconds, Kind: Histogram, Unit: secondsUnit,
+			Help: "Time of one tick of the leader, by part: until the hosts are known, the decision, until the plan is in " +
+				"force, and all of it.",
+			Labels: []string{"part"}, Buckets: tickBuckets(),
+		},
+		{
 			Name: droppedMessages, Kind: Counter, Unit: messagesUnit,
 			Help: "Hints and samples that were not sent because the connection or the buffer did not take them.",
 		},
@@ -263,6 +292,13 @@ func loopSeries() []Declaration {
 			Name: unreadableMessages, Kind: Counter, Unit: messagesUnit,
 			Help: "Messages of the loop's stream that this build cannot read.",
 		},
+	}
+}
+
+// tickBuckets goes from 100 µs, of a laptop at rest, to 50 s, at which a lease is long over.
+func tickBuckets() []float64 {
+	return []float64{
+		.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 50,
 	}
 }
 

@@ -51,6 +51,7 @@ func everything() *telemetry.Metrics {
 		Busy: 0.5, EngineActive: 0.25,
 		Used: 3 * quantity.GiB, Free: quantity.GiB,
 	})
+	metrics.ApplyPlan(predictor.Plan{Term: 1, Tick: 1, Teams: []predictor.TeamRow{{Held: 1}}})
 	return metrics
 }
 

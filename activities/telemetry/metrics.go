@@ -59,6 +59,7 @@ type Metrics struct {
 	reused, saved                     *prometheus.CounterVec   // app, stage
 	backlog                           *prometheus.GaugeVec     // app, stage
 	slots, grantCPU, grantMemory      *prometheus.GaugeVec     // app, stage, venue
+	teams                             teamGauges
 	decisions                         *prometheus.CounterVec   // app, stage, venue, what
 	runs                              *prometheus.CounterVec   // state
 	runSeconds, runCost               *prometheus.HistogramVec // pipeline, state
@@ -69,6 +70,7 @@ type Metrics struct {
 	utilisation, used, free, graphics *prometheus.GaugeVec     // see hostSeries
 	watts, uncorrected                *prometheus.GaugeVec     // the same
 	leader, term, tick                prometheus.Gauge
+	ticks                             *prometheus.HistogramVec // part
 	eventsWaiting, startLimit         prometheus.Gauge
 	droppedMessages, unreadMessages   prometheus.Counter
 	leaderFailures                    prometheus.Counter
@@ -145,6 +147,10 @@ func (m *Metrics) keepCounters(all declared) {
 
 func (m *Metrics) keepGauges(all declared) {
 	m.peak, m.backlog = all.gauges[attemptPeak], all.gauges[backlogTasks]
+	m.teams = teamGauges{
+		all.gauges[teamSlots], all.gauges[teamMostSlots], all.gauges[teamWaiting], all.gauges[teamSpent],
+		all.gauges[teamMostSpent],
+	}
 	m.slots, m.grantCPU, m.grantMemory = all.gauges[grantedSlots], all.gauges[grantCPU], all.gauges[grantMemory]
 	m.price, m.hostCPU, m.hostMemory, m.gpus = all.gauges[hostPrice], all.gauges[hostCPU], all.gauges[hostMemory],
 		all.gauges[hostGPUs]
@@ -161,6 +167,10 @@ func (m *Metrics) keepHistograms(all declared) {
 	m.fetch, m.publish = all.histograms[attemptFetch], all.histograms[attemptPublish]
 	m.memoryGranted, m.relativeError = all.histograms[memoryGranted], all.histograms[relativeError]
 	m.runSeconds, m.runCost = all.histograms[runSeconds], all.histograms[runCost]
+	m.ticks = all.histograms[tickSeconds]
+	for _, part := range []string{"hosts", "decide", "post", "all"} {
+		m.ticks.WithLabelValues(part)
+	}
 }
 
 // Handler serves the series in the formats of Prometheus: text, OpenMetrics, or protocol buffers, which carry native
@@ -193,6 +203,15 @@ func (m *Metrics) CountDropped() { m.droppedMessages.Inc() }
 
 // CountLeaderFailure counts one term or campaign that this process had to end.
 func (m *Metrics) CountLeaderFailure() { m.leaderFailures.Inc() }
+
+// Ticked counts one tick of the leader, by what its parts took; one that it did not have is 0 and is not counted.
+func (m *Metrics) Ticked(hosts, decide, post, whole time.Duration) {
+	for part, took := range map[string]time.Duration{"hosts": hosts, "decide": decide, "post": post, "all": whole} {
+		if took > 0 {
+			m.ticks.WithLabelValues(part).Observe(took.Seconds())
+		}
+	}
+}
 
 // SetLeader says whether this process leads the loop.
 func (m *Metrics) SetLeader(leads bool) {

@@ -146,7 +146,21 @@ func TestMetricsShowThePlanInForce(t *testing.T) {
 		"spillway_slots" + pool: "4", "spillway_slots" + function: "8", "spillway_grant_cpu_cores" + pool: "1.5",
 		"spillway_grant_memory_bytes" + function: "6.7108864e+07", "spillway_plan_term": "2", "spillway_plan_tick": "1",
 	})
-	metrics.ApplyPlan(predictor.Plan{Term: 2, Tick: 2, Grants: []predictor.Grant{grant("b2", predictor.Pool, 1)}})
+	metrics.ApplyPlan(predictor.Plan{
+		Term: 2, Tick: 2, Grants: []predictor.Grant{grant("b2", predictor.Pool, 1)},
+		Teams: []predictor.TeamRow{
+			{Held: 1},
+			{
+				Team: predictor.Team{Name: "vision", Slots: 4, PerDay: quantity.USD}, Held: 3, Waiting: 9, Spent: quantity.USD / 2,
+			},
+		},
+	})
+	check(t, metrics, map[string]string{
+		`spillway_team_slots{team="default"}`: "1", `spillway_team_most_slots{team="default"}`: "0",
+		`spillway_team_slots{team="vision"}`: "3", `spillway_team_most_slots{team="vision"}`: "4",
+		`spillway_team_waiting_tasks{team="vision"}`: "9", `spillway_team_spent_today_dollars{team="vision"}`: "0.5",
+		`spillway_team_most_per_day_dollars{team="vision"}`: "1",
+	})
 	check(t, metrics, map[string]string{
 		"spillway_slots" + pool: "1", "spillway_slots" + function: "0",
 		"spillway_grant_memory_bytes" + function: "0",

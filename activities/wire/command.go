@@ -40,8 +40,22 @@ type Command struct {
 	// in common are taken to be alike. Whoever sends the code has read them in it (workers/command/imports).
 	Program string   `json:"program,omitempty"`
 	Imports []string `json:"imports,omitzero"`
+	// Hosts is on how many hosts at once the program runs, each of which holds the attempt's size: on the first as ever,
+	// on the others beside it and for as long as there, and GangEnvironment tells each of the others. 0 and 1 is one host.
+	// With LeastHosts fewer will do, as many as have room. Their outputs are those of the first.
+	Hosts      int `json:"hosts,omitempty"`
+	LeastHosts int `json:"least_hosts,omitempty"`
 	// Grace is the time between SIGTERM and SIGKILL when the program is stopped; 0 means 10 seconds.
 	Grace time.Duration `json:"grace_ns,omitempty"`
+}
+
+// Gang is on how many hosts the program runs at least and at most: 1 and 1 where it is on one.
+func (c Command) Gang() (least, most int) {
+	most = max(c.Hosts, 1)
+	if c.LeastHosts > 0 {
+		return min(c.LeastHosts, most), most
+	}
+	return most, most
 }
 
 // usualGrace is the Grace of a command that does not say.
@@ -129,4 +143,8 @@ const (
 	// TimeToLossEnvironment is how long attempts like this one go on in the mean before they are lost with their host, in
 	// seconds.
 	TimeToLossEnvironment = "SPILLWAY_TIME_TO_LOSS_SECONDS"
+	// GangEnvironment is set where a program runs on several hosts at once: descriptor 5 is a pipe that has the gang as
+	// package workers/gang describes it, which is a secret, and 6 a socket that listens for the others on all hosts but
+	// the first.
+	GangEnvironment = "SPILLWAY_GANG"
 )

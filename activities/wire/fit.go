@@ -29,6 +29,8 @@ func (c Command) PoolOnly() string {
 	switch {
 	case c.InPlace != "":
 		return "it runs in place, in a directory of this host"
+	case c.Hosts > 1:
+		return "it runs on several hosts at once"
 	case c.Image != "":
 		return "it runs in the container image " + c.Image
 	case c.Requirements.Digest != "":

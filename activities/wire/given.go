@@ -29,6 +29,9 @@ const (
 	MostHostPrice = 1000 * quantity.USD
 )
 
+// gangHosts is the most hosts that a gang has.
+const gangHosts = 64
+
 // Given is an attempt as the engine has given it to a host, which may tell of it and of no other.
 type Given struct {
 	Run      string            `json:"r"`
@@ -44,6 +47,10 @@ type Given struct {
 	Input        string    `json:"i,omitempty"`
 	Command      bool      `json:"c,omitempty"`
 	CacheVersion string    `json:"v,omitempty"`
+	// Others is what the other hosts of its gang cost per hour, where it runs on several; Member says that the host is one
+	// of those, which tells what it prints and no Record.
+	Others quantity.Money `json:"o,omitempty"`
+	Member bool           `json:"m,omitempty"`
 }
 
 // Encode is the text of it that the engine seals.
@@ -154,6 +161,9 @@ func (g Given) CheckRecord(record predictor.Record, pricePerHour quantity.Money,
 	if err := g.is(record.Run, record.Stage, record.Task, record.Attempt); err != nil {
 		return err
 	}
+	if g.Member {
+		return errors.New("the host runs a part of the attempt, and the first host of its gang tells of it")
+	}
 	if record.PoolOnly != g.PoolOnly {
 		return errors.New("it is of another queue than the attempt that the host was given")
 	}
@@ -169,6 +179,7 @@ func (g Given) CheckRecord(record predictor.Record, pricePerHour quantity.Money,
 	if pricePerHour <= 0 || pricePerHour > MostHostPrice {
 		pricePerHour = MostHostPrice
 	}
+	pricePerHour += min(max(g.Others, 0), gangHosts*MostHostPrice)
 	lasted := g.lasted(now)
 	most := pricePerHour.Prorated(quantity.Fraction{Of: int64(lasted), In: int64(time.Hour)})
 	if record.Cost < 0 || record.Cost > most {

@@ -47,7 +47,7 @@ var (
 		Executor: "torch", Schedule: "1f1b", Batch: 64, MicroBatches: 8, Replicas: 2, Sharding: "optimizer",
 		Steps: 40, TotalSteps: 100,
 		PredictedStepSeconds: 0.5, StepSeconds: 0.55, FLOPs: 6e12, Bubble: 0.2,
-		Workers: 2, ExchangeSeconds: 0.05, Computed: 0.5,
+		Workers: 2, ExchangeSeconds: 0.05, Computed: 0.5, Hosts: []predictor.TrainingHost{{Name: "host-1", Ranks: 2}},
 		Parts: []predictor.TrainingPart{{
 			Device: "cuda:0", Kind: "cuda", Class: "h100", Threads: 2, Ops: 31, First: "embed", Last: "block.3.mlp",
 			Recompute:          true,
@@ -90,7 +90,7 @@ var (
 		Files:   []wire.CommandFile{{Path: "data/clean.csv", Artifact: ref, Tree: true}},
 		Outputs: []wire.CommandOutput{{Name: "model", Path: "model.pt", Optional: true}}, KeepChanged: true,
 		Program: "python3", Imports: []string{"numpy", "torch"},
-		Parameters: map[string]float64{"epochs": 3}, Grace: 10 * time.Second,
+		Parameters: map[string]float64{"epochs": 3}, Hosts: 2, LeastHosts: 1, Grace: 10 * time.Second,
 	}
 	commandResult = wire.CommandResult{
 		Exit: 3, Outputs: map[string]wire.CommandFile{"model": {Path: "model.pt", Artifact: ref, Tree: true}}, Changed: ref,

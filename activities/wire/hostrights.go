@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -24,12 +25,12 @@ const (
 // HostSubjects are the subjects of NATS on which a host that has joined may publish: it tells Records, starts, samples,
 // for how long it was held and what its attempts print, renews its lease, and reads the plan. Its name is one that is a
 // key of a bucket as it is. What it says there is checked by CheckHostTold.
-func HostSubjects(host string) []string { return append(hostSubjects(), leasePrefix+host) }
+func HostSubjects(host string) []string { return append(hostSubjects(host), leasePrefix+host) }
 
 // AnyHostSubjects are the subjects on which some host may publish.
-func AnyHostSubjects() []string { return append(hostSubjects(), leasePrefix+">") }
+func AnyHostSubjects() []string { return append(hostSubjects(">"), leasePrefix+">") }
 
-func hostSubjects() []string {
+func hostSubjects(host string) []string {
 	const api = "$JS.API."
 	plan := "$KV." + PlanBucket + "." + PlanKey
 	subjects := []string{
@@ -37,13 +38,20 @@ func hostSubjects() []string {
 		FactSubject(KindSampled), logPrefix + "*.*.*.*",
 		api + "STREAM.INFO.KV_" + HostBucket, api + "STREAM.INFO." + planStream,
 		api + "DIRECT.GET." + planStream + "." + plan,
-		api + "CONSUMER.CREATE." + planStream + ".*." + plan,
+		api + "CONSUMER.CREATE." + planStream + ".*." + plan, // which agents of the version before read
+		api + "CONSUMER.CREATE." + planStream + ".*.$KV." + PlanBucket + "." + HostPlanPrefix + host,
 	}
 	for _, call := range []string{"MSG.NEXT", "INFO", "DELETE"} {
 		subjects = append(subjects, api+"CONSUMER."+call+"."+planStream+".*")
 	}
 	return subjects
 }
+
+var plainName = regexp.MustCompile(`^[A-Za-z0-9][-_A-Za-z0-9]*(\.[-_A-Za-z0-9]+)*$`)
+
+// HasHostPlan says whether what a host obeys lies under a key of its own: that of a host whose name is a key does, so
+// that of each that has joined.
+func HasHostPlan(host string) bool { return plainName.MatchString(host) }
 
 // PlanStream is the stream below the plan's bucket: the only one that hosts may read.
 const PlanStream = planStream

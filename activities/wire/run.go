@@ -31,6 +31,8 @@ type RunOptions struct {
 	Only []string `json:"only,omitempty"`
 	// Resumes are the checkpoints from which tasks go on that the run of RetryOf had begun and not finished.
 	Resumes []Resumption `json:"resumes,omitempty"`
+	// Team is whose the run is: that of who starts it, else of who owns its pipeline; empty is the default team.
+	Team string `json:"team,omitempty"`
 	// EventAt is when the event was published, Traceparent the trace context that came with it.
 	EventAt     time.Time `json:"event_at,omitzero"`
 	Traceparent string    `json:"traceparent,omitempty"`
@@ -56,7 +58,8 @@ type Resumption struct {
 
 // IsZero reports whether the run is an ordinary one.
 func (o RunOptions) IsZero() bool {
-	return !o.Cache && !o.NoCache && o.RetryOf == "" && len(o.Only) == 0 && o.EventAt.IsZero() && o.Traceparent == ""
+	return !o.Cache && !o.NoCache && o.RetryOf == "" && len(o.Only) == 0 && o.EventAt.IsZero() && o.Traceparent == "" &&
+		o.Team == ""
 }
 
 // Reuses reports whether a run may take results of a stage from earlier runs instead of running it: those of the run

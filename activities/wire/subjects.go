@@ -58,10 +58,12 @@ const MaxTerm = 1 << 62
 
 // Key-value buckets and keys.
 const (
-	// PlanBucket holds the plan in force under PlanKey, and the term under TermKey.
-	PlanBucket = "spillway_plan"
-	PlanKey    = "current"
-	TermKey    = "term"
+	// PlanBucket holds the plan in force under PlanKey, what each host obeys of it under HostPlanPrefix and the host's
+	// name, and the term under TermKey.
+	PlanBucket     = "spillway_plan"
+	PlanKey        = "current"
+	HostPlanPrefix = "host."
+	TermKey        = "term"
 	// LeaseBucket holds, under LeaseKey, who leads the loop.
 	LeaseBucket = "spillway_lead"
 	LeaseKey    = "lease"

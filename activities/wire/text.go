@@ -37,7 +37,7 @@ func checkNames(event predictor.Event) error {
 	var names []string
 	switch e := event.(type) {
 	case predictor.RunStarted:
-		names = append([]string{e.Run, e.Pipeline, e.App, e.Build, e.RetryOf}, e.Stages...)
+		names = append([]string{e.Run, e.Pipeline, e.App, e.Build, e.RetryOf, e.Team}, e.Stages...)
 	case predictor.RunEnded:
 		names = []string{e.Run}
 	case predictor.GoalChanged:

@@ -32,6 +32,7 @@ func run() int {
 		Version:     version(),
 		Stdin:       os.Stdin,
 		Environment: os.LookupEnv,
+		Environ:     os.Environ,
 		Interrupted: interrupted,
 		OpenBrowser: cli.OpenBrowser,
 		ProbeModel:  engine.ProbeModel,

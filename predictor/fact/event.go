@@ -16,16 +16,46 @@ type StageID struct {
 	Build string `json:"build"`
 	// Name is the stage's own name.
 	Name string `json:"name"`
+	// Team is the team whose runs these tasks are of; empty is the default team. Each team has a queue of its own, since
+	// who polls a queue cannot choose among its tasks: what is given to a team would else go to another.
+	Team string `json:"team,omitempty"`
 }
 
 // Queue is the task queue that the pool and the spill worker both poll.
-func (s StageID) Queue() string { return s.App + "@" + s.Build + "/" + s.Name }
+func (s StageID) Queue() string {
+	queue := s.App + "@" + s.Build + "/" + s.Name
+	if s.Team != "" {
+		queue += teamMark + s.Team
+	}
+	return queue
+}
 
 // PoolQueue is the task queue for what functions must not run; only the pool polls it.
 func (s StageID) PoolQueue() string { return s.Queue() + ".pool" }
 
 // Model is the name under which sizes are learned: it outlives builds.
 func (s StageID) Model() string { return s.App + "/" + s.Name }
+
+// Charged is the name under which costs are kept: that of the model, and of whose tasks it runs. Who is asked what a
+// stage cost adds up those of all teams.
+func (s StageID) Charged() string {
+	if s.Team == "" {
+		return s.Model()
+	}
+	return s.Model() + teamMark + s.Team
+}
+
+// TeamOf splits a name that Charged made.
+func TeamOf(charged string) (model, team string) {
+	at := strings.LastIndex(charged, teamMark)
+	if at < 0 || strings.Contains(charged[at:], "/") { // the name of an app may be any
+		return charged, ""
+	}
+	return charged[:at], charged[at+len(teamMark):]
+}
+
+// teamMark is before the name of a team where it follows that of a stage, which has none.
+const teamMark = "~"
 
 // String is the queue's name.
 func (s StageID) String() string { return s.Queue() }
@@ -103,6 +133,8 @@ type RunStarted struct {
 	EventAt time.Time `json:"event_at,omitzero"`
 	// RetryOf is the run that this one tries again; empty for none.
 	RetryOf string `json:"retry_of,omitempty"`
+	// Team is whose the run is; empty is the default team.
+	Team string `json:"team,omitempty"`
 	// Traceparent is the trace context that came with the event, as W3C Trace Context writes it; empty for none.
 	Traceparent string    `json:"traceparent,omitempty"`
 	At          time.Time `json:"at"`
@@ -467,5 +499,6 @@ func (e Record) When() time.Time { return e.At }
 
 // CompareStages orders stages by app, name and build.
 func CompareStages(a, b StageID) int {
-	return cmp.Or(strings.Compare(a.App, b.App), strings.Compare(a.Name, b.Name), strings.Compare(a.Build, b.Build))
+	return cmp.Or(strings.Compare(a.App, b.App), strings.Compare(a.Name, b.Name), strings.Compare(a.Build, b.Build),
+		strings.Compare(a.Team, b.Team))
 }

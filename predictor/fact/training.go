@@ -56,12 +56,21 @@ type Training struct {
 	// Workers where each does its own, and all where one does the work of the others. With a step's time known and at 0
 	// nobody told.
 	Computed float64 `json:"computed,omitempty"`
+	// Hosts are those on which its ranks run, in the order of the gang; empty where they all run on the attempt's.
+	Hosts []TrainingHost `json:"hosts,omitempty"`
 	// Parts are in the order in which a sample passes them.
 	Parts []TrainingPart `json:"parts"`
 	// Alternatives are the plans that were not chosen.
 	Alternatives []TrainingAlternative `json:"alternatives,omitempty"`
 	// Reason says why this plan.
 	Reason string `json:"reason,omitempty"`
+}
+
+// TrainingHost is a host on which ranks of a training run.
+type TrainingHost struct {
+	Name string `json:"name"`
+	// Ranks is how many: one for each part of each replica.
+	Ranks int `json:"ranks"`
 }
 
 // TrainingPart is one part of a split.
@@ -155,6 +164,8 @@ func (t Training) Validate() error {
 		return fmt.Errorf("a bubble of %g: it is a part of time, from 0 to 1", t.Bubble)
 	case len(t.Parts) > maxTrainingParts:
 		return fmt.Errorf("%d parts: at most %d are understood", len(t.Parts), maxTrainingParts)
+	case len(t.Hosts) > maxTrainingParts:
+		return fmt.Errorf("%d hosts: at most %d are understood", len(t.Hosts), maxTrainingParts)
 	case len(t.Alternatives) > maxTrainingAlternatives:
 		return fmt.Errorf("%d alternatives: at most %d are understood; tell the best of them", len(t.Alternatives),
 			maxTrainingAlternatives)
@@ -168,6 +179,12 @@ func (t Training) Validate() error {
 	for i, part := range t.Parts {
 		if err := part.validate(); err != nil {
 			return fmt.Errorf("part %d: %w", i, err)
+		}
+	}
+	for i, host := range t.Hosts {
+		if host.Ranks < 0 || host.Ranks > maxTrainingWorkers || len(host.Name) > maxTrainingText {
+			return fmt.Errorf("host %d has %d ranks, or a name longer than %s: give 0 to %d", i, host.Ranks,
+				quantity.Bytes(maxTrainingText), maxTrainingWorkers)
 		}
 	}
 	for i, other := range t.Alternatives {

@@ -23,6 +23,7 @@ type account struct {
 	startedAt, endedAt, last time.Time
 	eventAt                  time.Time
 	failure, event, retryOf  string
+	team                     string
 	notice                   string // empty once the run has ended
 	input                    string // its digest; empty when it is not known
 	revision, kept           int    // how often it took in something since its end, and of which of these it is kept
@@ -157,7 +158,7 @@ func (a *account) stage(id predictor.StageID) *stage {
 	}
 	st := &stage{
 		id: id, view: StageView{Name: id.Name},
-		owner: &spend.Owner{Run: a.id, Pipeline: a.pipeline, Stage: id.Model()},
+		owner: &spend.Owner{Run: a.id, Pipeline: a.pipeline, Stage: id.Charged()},
 	}
 	a.stages = append(a.stages, st)
 	return st
@@ -367,22 +368,23 @@ func positive(d time.Duration) float64 { return max(0, d.Seconds()) }
 
 // about reports whether a decision is about this run's windows, or about a stage of its build.
 func (a *account) about(decision predictor.Decision) bool {
-	return isAbout(decision, a.id, a.app, a.build)
+	return isAbout(decision, a.id, a.app, a.build, a.team)
 }
 
 // concerned reports whether a decision is about this run, and from between its start and its end.
 func (v *RunView) concerned(decision predictor.Decision) bool {
-	return isAbout(decision, v.Run, v.App, v.Build) && !decision.At.Before(v.StartedAt) &&
+	return isAbout(decision, v.Run, v.App, v.Build, v.Team) && !decision.At.Before(v.StartedAt) &&
 		(v.State == predictor.RunRunning || !decision.At.After(v.EndedAt))
 }
 
-// isAbout reports whether a decision is about a run's windows, or about a stage of its build; app is empty while the
-// run's start was not seen.
-func isAbout(decision predictor.Decision, run, app, build string) bool {
+// isAbout reports whether a decision is about a run's windows, or about a stage of its build and team; app is empty
+// while the run's start was not seen.
+func isAbout(decision predictor.Decision, run, app, build, team string) bool {
 	if decision.Run != "" {
 		return decision.Run == run
 	}
-	return app != "" && decision.Stage.App == app && decision.Stage.Build == build
+	of := decision.Stage
+	return app != "" && of.App == app && of.Build == build && of.Team == team
 }
 
 // identity is what is known of the run but for what it took.
@@ -391,6 +393,7 @@ func (a *account) identity() RunView {
 		Run: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build, State: a.state, Goal: a.goal, StartedAt: a.startedAt,
 		EndedAt: a.endedAt,
 		Error:   a.failure, Notice: a.notice, Result: a.result, Event: a.event, EventAt: a.eventAt, RetryOf: a.retryOf,
+		Team:  a.team,
 		Input: a.input,
 	}
 }

@@ -14,6 +14,7 @@ const (
 	ByRun      Dimension = "run"
 	ByPipeline Dimension = "pipeline"
 	ByStage    Dimension = "stage" // the stages of all builds and pipelines of an app: "digits/score"
+	ByTeam     Dimension = "team"
 	ByVenue    Dimension = "venue"
 	ByHost     Dimension = "host"
 )
@@ -25,6 +26,8 @@ type BillQuery struct {
 	Since, Until time.Time
 	// Run and Pipeline keep only what is theirs.
 	Run, Pipeline string
+	// Team keeps only what that team has spent, by the name that people know it by; empty is no filter.
+	Team string
 }
 
 // Bill says who spent what. All its sums are exact: the lines' costs sum to Attempts, Idle and Total.

@@ -23,9 +23,10 @@ import (
 // attempts before version 4 not which GPUs they had, stages before version 5 not how much there was to do, decisions
 // before version 6 not what they rejected, attempts before version 7 not how the metric of their training went,
 // trainings before version 8 not how much of one a worker has computed, those before version 9 neither their replicas
-// nor how many operations a step takes, and those before version 10 not the replicas of other layouts.
+// nor how many operations a step takes, those before version 10 not the replicas of other layouts, and runs before
+// version 11 not whose they are.
 const (
-	CheckpointVersion = 10
+	CheckpointVersion = 11
 	oldestCheckpoint  = 2
 )
 
@@ -84,6 +85,7 @@ type keptRun struct {
 type savedRun struct {
 	ID, Pipeline, App, Build          string
 	Failure, Event, RetryOf, Input    string
+	Team                              string
 	Known, Settled, Frozen, Dropped   bool
 	Stopped                           bool
 	State                             predictor.RunState
@@ -194,7 +196,7 @@ func (l *Ledger) Checkpoint() *Checkpoint {
 func (a *account) keep() keptRun {
 	kept := keptRun{saved: savedRun{
 		ID: a.id, Pipeline: a.pipeline, App: a.app, Build: a.build,
-		Failure: a.failure, Event: a.event, RetryOf: a.retryOf, Input: a.input,
+		Failure: a.failure, Event: a.event, RetryOf: a.retryOf, Input: a.input, Team: a.team,
 		Known: a.known, Settled: a.settled(), Frozen: a.frozen, Dropped: a.dropped || a.settled(),
 		Stopped: a.stopped,
 		State:   a.state, Goal: a.goal, StartedAt: a.startedAt, EndedAt: a.endedAt, Last: a.last, EventAt: a.eventAt,
@@ -295,7 +297,7 @@ func (st *stage) save() savedStage {
 
 func (saved *savedStage) restore(run string) *stage {
 	st := &stage{
-		id: saved.ID, owner: &spend.Owner{Run: run, Pipeline: saved.Pipeline, Stage: saved.ID.Model()}, view: saved.View,
+		id: saved.ID, owner: &spend.Owner{Run: run, Pipeline: saved.Pipeline, Stage: saved.ID.Charged()}, view: saved.View,
 		pool: saved.Pool, function: saved.Function, again: saved.Again, announced: saved.Announced,
 		wallSum: saved.WallSum, walls: saved.Walls, predictions: saved.Predictions, expected: saved.Expected,
 		wallErrors: errorRing{saved.WallErrors, saved.NextWallError},
@@ -435,7 +437,7 @@ func Restore(r io.Reader) (*Ledger, error) {
 func (l *Ledger) adopt(saved *savedRun) error {
 	a := &account{
 		id: saved.ID, pipeline: saved.Pipeline, app: saved.App, build: saved.Build,
-		failure: saved.Failure, event: saved.Event, retryOf: saved.RetryOf, input: saved.Input,
+		failure: saved.Failure, event: saved.Event, retryOf: saved.RetryOf, input: saved.Input, team: saved.Team,
 		known: saved.Known, frozen: saved.Frozen, dropped: saved.Dropped, stale: true,
 		stopped: saved.Stopped,
 		state:   saved.State, goal: saved.Goal, startedAt: saved.StartedAt, endedAt: saved.EndedAt, last: saved.Last,

@@ -68,7 +68,7 @@ func (a *account) place() Place { return Place{StartedAt: a.startedAt, Run: a.id
 func (a *account) begin(e predictor.RunStarted) {
 	a.known, a.stale = true, true
 	a.pipeline, a.app, a.build, a.goal, a.event, a.startedAt = e.Pipeline, e.App, e.Build, e.Goal, e.Event, e.At
-	a.eventAt, a.retryOf, a.input = e.EventAt, e.RetryOf, inputDigest(e.Input)
+	a.eventAt, a.retryOf, a.team, a.input = e.EventAt, e.RetryOf, e.Team, inputDigest(e.Input)
 	for _, st := range a.stages {
 		st.owner.Pipeline = e.Pipeline
 	}

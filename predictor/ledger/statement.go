@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -87,7 +88,7 @@ func Charge(e predictor.Record) spend.Span {
 		to = min(to, a.started+int64(a.wall+a.settle))
 	}
 	s := spend.Span{
-		Owner: &spend.Owner{Run: e.Run, Pipeline: e.Pipeline, Stage: e.Stage.Model()}, Venue: e.Venue, Host: e.Host,
+		Owner: &spend.Owner{Run: e.Run, Pipeline: e.Pipeline, Stage: e.Stage.Charged()}, Venue: e.Venue, Host: e.Host,
 		From: a.admitted, To: to, Counted: a.ended,
 		Sums: spend.Sums{Attempts: 1, Held: time.Duration(to - a.admitted)},
 	}
@@ -108,7 +109,7 @@ func ChargeReused(e predictor.Reused) spend.Span {
 	return spend.Span{
 		Owner: &spend.Owner{
 			Run:   e.Run,
-			Stage: e.Stage.Model(),
+			Stage: e.Stage.Charged(),
 		}, From: at, To: at, Counted: at, Sums: spend.Sums{Reused: max(0, e.Tasks)},
 	}
 }
@@ -171,6 +172,10 @@ func (s *Statement) Add(span spend.Span) {
 	if s.query.Run != "" && owner.Run != s.query.Run || s.query.Pipeline != "" && owner.Pipeline != s.query.Pipeline {
 		return
 	}
+	if _, team := fact.TeamOf(owner.Stage); s.query.Team != "" &&
+		(span.Owner == nil || predictor.TeamName(team) != s.query.Team) {
+		return
+	}
 	s.AddSums(s.query.By.name(owner, span), span.Owner != nil, max(span.From, s.since), span.Sums)
 }
 
@@ -182,6 +187,11 @@ func (s *Statement) AddSums(name string, owned bool, from int64, sums spend.Sums
 	}
 	if sums == (spend.Sums{}) {
 		return
+	}
+	if model, team := fact.TeamOf(name); owned && s.query.By == ByStage {
+		name = model
+	} else if owned && s.query.By == ByTeam {
+		name = predictor.TeamName(team)
 	}
 	if !owned {
 		s.total.Unused = s.total.Unused.Plus(sums.Idle)
@@ -209,7 +219,7 @@ func (by Dimension) name(owner *spend.Owner, span spend.Span) string {
 			return ""
 		}
 		return string(span.Venue)
-	case ByStage:
+	case ByStage, ByTeam:
 	}
 	return owner.Stage
 }

@@ -37,6 +37,8 @@ type RunView struct {
 	EventAt time.Time `json:"event_at,omitzero"`
 	// RetryOf is the run that this one tries again; empty for none.
 	RetryOf string `json:"retry_of,omitempty"`
+	// Team is whose it is; empty is the default team.
+	Team string `json:"team,omitempty"`
 	// Input is the SHA-256 of the encoded input, in hexadecimal; empty when it is not known, as of an input of more
 	// than 1 KiB.
 	Input string `json:"input_digest,omitempty"`

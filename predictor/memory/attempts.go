@@ -9,10 +9,12 @@ import (
 
 // Attempt is one that a venue has taken and whose Record has not come.
 type Attempt struct {
-	Key   uint64       `json:"key"`
-	Stage fact.StageID `json:"stage"`
-	Run   string       `json:"run"`
-	Venue fact.Venue   `json:"venue"`
+	Key uint64 `json:"key"`
+	// In is the stage's own ID, see Stage: with a copy of it an attempt would be larger than what a map holds in its
+	// place, and each would be allocated (TestFoldingAnAttemptAllocatesNothing).
+	In    *fact.StageID `json:"stage"`
+	Run   string        `json:"run"`
+	Venue fact.Venue    `json:"venue"`
 	// Host is that of the process that supervises it, Instance names the start of that process; both are unknown of
 	// attempts at functions that an earlier build started.
 	Host     string `json:"host,omitempty"`
@@ -42,6 +44,14 @@ type Holding struct {
 	Resized bool `json:"resized,omitempty"`
 }
 
+// Stage is the stage of the attempt; the zero StageID of the zero Attempt.
+func (a Attempt) Stage() fact.StageID {
+	if a.In == nil {
+		return fact.StageID{}
+	}
+	return *a.In
+}
+
 // Runs reports whether the attempt counts as running.
 func (a Attempt) Runs() bool { return !a.Lost && !a.Replaced }
 
@@ -49,7 +59,7 @@ func (a Attempt) Runs() bool { return !a.Lost && !a.Replaced }
 // of its stage or the first of its run, and one that is yet to begin is as old as it can be.
 func (m *State) Age(running Attempt, now fact.Instant) float64 {
 	began := running.Started
-	if st := m.Stages[running.Stage]; st != nil && st.Shares[running.Run] != nil {
+	if st := m.Stages[running.Stage()]; st != nil && st.Shares[running.Run] != nil {
 		called := st.Shares[running.Run].First
 		if r := st.Shares[running.Run].Run; r.Known && r.Begun {
 			called = max(called, r.Started+r.Waited)
@@ -88,7 +98,7 @@ func (m *State) lose(key uint64, running Attempt) {
 	m.ran(running, -1)
 	running.Lost = true
 	m.Attempts[key] = running
-	if st := m.Stages[running.Stage]; st != nil {
+	if st := m.Stages[running.Stage()]; st != nil {
 		m.again(st, running.Run, queueOf(running.PoolOnly))
 	}
 }
@@ -119,7 +129,7 @@ func (m *State) attemptStarted(e fact.AttemptStarted) {
 		return
 	}
 	running := Attempt{
-		Key: key, Stage: e.Stage, Run: e.Run, Venue: e.Venue, Host: cmp.Or(e.Supervisor, e.Host),
+		Key: key, In: &st.ID, Run: e.Run, Venue: e.Venue, Host: cmp.Or(e.Supervisor, e.Host),
 		Instance: instanceKey(e.Instance),
 		PoolOnly: e.PoolOnly, Started: now, Heard: m.Clock,
 	}
@@ -147,7 +157,7 @@ func (m *State) sampled(e fact.Sampled) {
 	}
 	running.Heard = m.Clock
 	m.hold(key, e.Grant)
-	st := m.Stages[running.Stage]
+	st := m.Stages[running.Stage()]
 	if st == nil {
 		return
 	}
@@ -177,7 +187,7 @@ func (m *State) sampled(e fact.Sampled) {
 
 // ran notes that one attempt more or less of a run's stage runs from now on.
 func (m *State) ran(running Attempt, by int) {
-	st := m.Stages[running.Stage]
+	st := m.Stages[running.Stage()]
 	if st == nil || st.Shares[running.Run] == nil || !running.Runs() {
 		return
 	}

@@ -261,6 +261,7 @@ func (m *State) recorded(e fact.Record) {
 	}
 	st.Model.trained(e)
 	m.charge(st, e, fact.At(e.Ended()))
+	m.paid(e.Stage.Team, fact.At(e.Ended()), min(max(0, e.Cost), fact.MaxCost))
 	if running.Replaced {
 		return // its task was taken again already
 	}

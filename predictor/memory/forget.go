@@ -69,7 +69,7 @@ func (m *State) forgetAttempts(hosts []plan.Host, longest fact.Instant) (used ma
 			patience += longest
 		}
 		switch {
-		case m.Stages[running.Stage] == nil, m.Clock-running.Heard > patience:
+		case m.Stages[running.Stage()] == nil, m.Clock-running.Heard > patience:
 			m.ran(running, -1)
 			m.over(key)
 			continue
@@ -79,7 +79,7 @@ func (m *State) forgetAttempts(hosts []plan.Host, longest fact.Instant) (used ma
 			m.lose(key, running)
 			continue
 		}
-		used[running.Stage] = true
+		used[running.Stage()] = true
 	}
 	return used
 }

@@ -65,7 +65,7 @@ func (m *State) throttled(e fact.Record) {
 	running := map[fact.StageID]int{}
 	for _, a := range m.Attempts {
 		if a.Venue == fact.Function && a.Runs() {
-			running[a.Stage]++
+			running[a.Stage()]++
 		}
 	}
 	invokes := 0

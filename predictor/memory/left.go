@@ -109,7 +109,7 @@ func (m *Model) followable(told map[string]float64) map[string]float64 {
 // Lasts is how long a running attempt takes by its own input, with the cores that it has; known is false where nothing
 // that is known of it explains the run times of its stage, or such predictions have fallen from use.
 func (m *State) Lasts(running Attempt) (lasts Lasting, known bool) {
-	st := m.Stages[running.Stage]
+	st := m.Stages[running.Stage()]
 	if st == nil || st.Model.WallFallen {
 		return Lasting{}, false
 	}

@@ -34,6 +34,7 @@ type State struct {
 	curved     int                     // points of all curves of models, or more
 	leased     map[string]fact.Instant // by host: the clock when it last had a lease
 	losses     map[string]losses       // by device class
+	spent      map[string]Days         // by team
 	// Cores is how many cores stages had whose tasks waited, one value for each run and stage; RunWidth by what factor
 	// forecasts of runs are wider than they come to (see usage.Widened), 0 before the first has been judged, and
 	// CostWidth the same of what they cost.
@@ -101,6 +102,8 @@ type Stage struct {
 	Batches bool `json:"batches,omitempty"`
 	// Unfit is why functions do not run its tasks.
 	Unfit Unfit `json:"unfit,omitzero"`
+	// Turn is the clock when it last began to hold a slot of a team that has fewer slots than stages, see share.Turn.
+	Turn fact.Instant `json:"turn,omitempty"`
 	// Looked is the clock when a slot last began to look for tasks that its queue counts and no run is known to have.
 	Looked fact.Instant `json:"looked,omitempty"`
 
@@ -238,7 +241,7 @@ func New() *State {
 		Stages: map[fact.StageID]*Stage{}, models: map[string]*Model{}, Runs: map[string]*Run{}, Pasts: map[string]*Past{},
 		Attempts: map[uint64]Attempt{}, Grants: map[uint64]Holding{}, Given: map[uint64]Given{},
 		steps: map[uint64]Progress{}, trails: map[uint64]*Trail{}, leased: map[string]fact.Instant{},
-		losses: map[string]losses{},
+		losses: map[string]losses{}, spent: map[string]Days{},
 	}
 }
 

@@ -119,7 +119,7 @@ func paceBy(logs, variances []float64) (pace Pace) {
 func (m *State) runningAt(id fact.StageID) []Attempt {
 	var found []Attempt
 	for _, running := range m.Attempts {
-		if running.Stage == id && running.Venue == fact.Pool && running.Runs() {
+		if running.Stage() == id && running.Venue == fact.Pool && running.Runs() {
 			found = append(found, running)
 		}
 	}

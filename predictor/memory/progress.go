@@ -183,7 +183,7 @@ func (p Progress) toDo(known *Model) (steps, off float64) {
 // has ended, its parts may differ besides; see firstDoubt. An attempt that is seen to come no further for longer than
 // between its steps is as slow as if the next one came now.
 func (m *State) ByProgress(running Attempt, now fact.Instant) (told Paced, known bool) {
-	st, done := m.Stages[running.Stage], m.steps[running.Key]
+	st, done := m.Stages[running.Stage()], m.steps[running.Key]
 	if st == nil {
 		return Paced{}, false
 	}

@@ -42,6 +42,8 @@ type saved struct {
 	Trails []*Trail `json:"trails,omitempty"`
 	// Begins says that runs tell whether they have begun, which those of earlier builds do not.
 	Begins bool `json:"begins,omitempty"`
+	// Spent is what teams have spent of late, by team.
+	Spent map[string]Days `json:"spent,omitempty"`
 }
 
 // SavedVersion is the version that MarshalJSON writes, and oldestVersion the oldest that UnmarshalJSON reads: what was
@@ -65,7 +67,7 @@ const (
 // MarshalJSON encodes what is remembered for a checkpoint; equal memories are equal bytes.
 func (m *State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(saved{
-		Version: SavedVersion, Begins: true,
+		Version: SavedVersion, Begins: true, Spent: m.spent,
 		Term: m.Term, Tick: m.Tick, Now: m.now, Clock: m.Clock, Grants: m.Grants, Leased: m.leased,
 		Losses: m.losses, Cores: m.Cores, RunWidth: m.RunWidth, CostWidth: m.CostWidth, Given: m.Given,
 		Full: m.Full, Steps: m.steps, Arrivals: m.arrivals.save(),
@@ -103,6 +105,7 @@ func (m *State) UnmarshalJSON(data []byte) error {
 	maps.Copy(read.steps, from.Steps)
 	maps.Copy(read.leased, from.Leased)
 	maps.Copy(read.losses, from.Losses)
+	maps.Copy(read.spent, from.Spent)
 	if err := read.recent.decode(from.Recent); err != nil {
 		return fmt.Errorf("decode state: %w", err)
 	}

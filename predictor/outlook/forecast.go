@@ -223,7 +223,7 @@ func goingOf(m *memory.State, r *memory.Run, now fact.Instant) map[fact.StageID]
 		one := Going{Age: m.Age(running, now), Input: m.Given[running.Key].Input}
 		one.Lasts, _ = m.Lasts(running)
 		one.Told, _ = m.ByProgress(running, now)
-		found[running.Stage] = append(found[running.Stage], one)
+		found[running.Stage()] = append(found[running.Stage()], one)
 	}
 	for _, of := range found {
 		slices.SortFunc(of, func(a, b Going) int {

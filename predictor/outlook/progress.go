@@ -36,7 +36,7 @@ func ProgressOf(m *memory.State, now fact.Instant, runs map[string]bool) map[str
 	for _, one := range m.Reporting() {
 		if running := one.Attempt; runs[running.Run] && one.Task != "" {
 			found[running.Run] = append(found[running.Run], Progress{
-				Stage: running.Stage.Name, Task: one.Task, Attempt: one.Number, Step: one.Step, Of: one.Of,
+				Stage: running.Stage().Name, Task: one.Task, Attempt: one.Number, Step: one.Step, Of: one.Of,
 				Left: leftOf(m, running, now), PerSecond: one.PerSecond,
 			})
 		}
@@ -58,9 +58,9 @@ func leftOf(m *memory.State, running memory.Attempt, now fact.Instant) fact.Inte
 	}
 	cores := m.Grants[running.Key].CPU.Cores()
 	if running.Venue == fact.Function {
-		cores = size.ClassCores(m.Stages[running.Stage].Class)
+		cores = size.ClassCores(m.Stages[running.Stage()].Class)
 	}
-	age, times := m.Age(running, now), m.Stages[running.Stage].Model.Times(running.Venue, cores)
+	age, times := m.Age(running, now), m.Stages[running.Stage()].Model.Times(running.Venue, cores)
 	mean, _ := times.Mean()
 	left := m.Goes(running, now, age, times, times.Residual(age, mean))
 	square := math.Log1p(told.Now.Variation * told.Now.Variation)

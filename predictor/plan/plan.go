@@ -27,6 +27,9 @@ type Snapshot struct {
 	Functions venue.Functions
 	// Policy is the configuration of the autoscaler.
 	Policy Policy
+	// Teams are those whose shares of the pool and whose bounds somebody has declared; without any, who a run belongs to
+	// decides nothing.
+	Teams []Team
 }
 
 // Host is one machine of the pool, as its agent describes it.
@@ -51,6 +54,9 @@ type Host struct {
 	Drained bool `json:"drained,omitempty"`
 	// Lacks are the builds of which the host cannot run stages, by its own word; nil where it can run all.
 	Lacks []Lack `json:"lacks,omitempty"`
+	// TrainingAddress is the IP address at which processes of other hosts reach its own in a gang; empty where it takes no
+	// part in any.
+	TrainingAddress string `json:"training_address,omitempty"`
 	// Enforcement names how sizes are enforced: "none", later "cgroup v2" or "cgroup v1".
 	Enforcement string `json:"enforcement"`
 	// At is when the agent wrote this.
@@ -199,6 +205,8 @@ type Plan struct {
 	// Kinds are those of the hosts with a valid lease, so that who cannot have its GPUs or its memory on one host knows
 	// whether another can give them; none where one host is alone.
 	Kinds []HostKind `json:"kinds,omitempty"`
+	// Teams are how those stand that were declared or have work, sorted by name; none where none was declared.
+	Teams []TeamRow `json:"teams,omitempty"`
 	// Decisions are the rows that changed in this plan, each with its reason.
 	Decisions []Decision `json:"decisions,omitempty"`
 }

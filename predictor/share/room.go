@@ -61,7 +61,9 @@ func NewRooms(hosts []plan.Host, held map[string][]Holding) Rooms {
 func (r Rooms) Wait(size quantity.Size) float64 {
 	wait := math.Inf(1)
 	for _, h := range r {
-		wait = min(wait, h.wait(size))
+		if wait = min(wait, h.wait(size)); wait == 0 {
+			break
+		}
 	}
 	return wait
 }

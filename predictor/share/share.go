@@ -2,9 +2,10 @@ package share
 
 import (
 	"cmp"
-	"container/heap"
 	"math"
+	"slices"
 
+	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/plan"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -29,6 +30,15 @@ type Claim struct {
 	// Wall is how long a task takes, and Slack how long the stage has until its earliest deadline, +Inf without one; in
 	// seconds.
 	Wall, Slack float64
+	// Team is the place of its team among those that share the hosts.
+	Team int
+	// Next is what tasks that begin in one further slot cost at most until slots are given anew. Lone says that nobody
+	// knows: then it is all that is left of the team's money.
+	Next quantity.Money
+	Lone bool
+	// Holds says that it has a slot whose [Turn] is not over, Since when its last turn began, 0 for never.
+	Holds bool
+	Since fact.Instant
 }
 
 // Needed is how many slots the stage could use now.
@@ -39,8 +49,9 @@ type Slots struct {
 	// Total is how many slots, and On how many on each host, in the order of the hosts.
 	Total int
 	On    []int
-	// Limited says that it could use more than there is room for.
+	// Limited says that it could use more than there is room for, Bound that it could use more than its team may have.
 	Limited bool
+	Bound   Bound
 }
 
 // Hosts gives the room of the hosts to the stages.
@@ -54,34 +65,7 @@ type Slots struct {
 // by stages that needed it lately, in their order. Attempts on hosts that are gone hold nothing: their tasks come back.
 // Without any host nobody has a slot, and without one that has its GPUs, or can run it at all, a stage has none: there
 // its tasks could never run.
-func Hosts(hosts []plan.Host, claims []Claim) []Slots {
-	rooms := make([]*room, len(hosts))
-	for i, host := range hosts {
-		rooms[i] = &room{Host: host, index: i, left: host.Capacity, devices: newDevices(host)}
-	}
-	stages := make([]*stage, len(claims))
-	for i, claim := range claims {
-		stages[i] = &stage{Claim: claim, Slots: Slots{On: make([]int, len(hosts))}, order: i, most: make([]int, len(hosts))}
-		for at, host := range hosts {
-			if !claim.Unfit[host.ID] {
-				stages[i].most[at] = host.Has(claim.Size)
-			}
-		}
-	}
-	holdDevices(rooms, claims)
-	for _, s := range stages {
-		s.begin(rooms)
-	}
-	shareNeeded(rooms, stages)
-	given := make([]Slots, len(stages))
-	for i, s := range stages {
-		for host := s.roomiest(rooms, false); s.Total < s.Kept && host != nil; host = s.roomiest(rooms, false) {
-			s.place(host, s.Size, true)
-		}
-		given[i] = s.Slots
-	}
-	return given
-}
+func Hosts(hosts []plan.Host, claims []Claim) []Slots { return Teams(hosts, claims, nil) }
 
 // Finish is how many seconds so many slots take for tasks of wall seconds each:
 //
@@ -104,6 +88,38 @@ type room struct {
 	index   int
 	left    quantity.Size
 	devices devices
+}
+
+// rooms are the hosts: by the order in which they were given, by name, and by what is left of them, the most first.
+type rooms struct {
+	all, order []*room
+	named      map[string]*room
+}
+
+func newRooms(hosts []plan.Host) *rooms {
+	r := &rooms{all: make([]*room, len(hosts)), named: make(map[string]*room, len(hosts))}
+	for i, host := range hosts {
+		r.all[i] = &room{Host: host, index: i, left: host.Capacity, devices: newDevices(host)}
+		r.named[host.ID] = r.all[i]
+	}
+	r.order = slices.Clone(r.all)
+	slices.SortFunc(r.order, before)
+	return r
+}
+
+// before orders hosts by the cores that are left, then the memory, the most first, then as they were given.
+func before(a, b *room) int {
+	return cmp.Or(cmp.Compare(b.left.CPU, a.left.CPU), cmp.Compare(b.left.Memory, a.left.Memory),
+		cmp.Compare(a.index, b.index))
+}
+
+// take takes room of a host.
+func (r *rooms) take(host *room, size quantity.Size) {
+	at, _ := slices.BinarySearchFunc(r.order, host, before)
+	r.order = slices.Delete(r.order, at, at+1)
+	host.left = host.left.Minus(size)
+	at, _ = slices.BinarySearchFunc(r.order, host, before)
+	r.order = slices.Insert(r.order, at, host)
 }
 
 // holdDevices makes the GPUs of running attempts theirs: first those of which that is known.
@@ -134,63 +150,43 @@ func holdDevices(rooms []*room, claims []Claim) {
 type stage struct {
 	Claim
 	Slots
+	team   *team
+	runsOn []*room // the hosts on which its attempts run, where its team is bounded
 	order  int
-	most   []int           // how many slots the GPUs of each host have room for, whoever has them now
-	growth []quantity.Size // by how much what runs may yet grow on each host: no further slot of the stage takes that
+	most   []int                 // how many slots the GPUs of each host have room for, whoever has them now; nil for any
+	growth map[int]quantity.Size // by how much what runs may yet grow on a host: no further slot of the stage takes that
 }
 
 // begin gives a stage with work what it has in any case.
-func (s *stage) begin(rooms []*room) {
+func (s *stage) begin(rooms *rooms) {
 	if s.Needed() == 0 {
 		return
 	}
 	held := s.Size
 	if !s.Held.IsZero() {
 		held = s.Held
-		s.growth = make([]quantity.Size, len(rooms))
+		s.growth = map[int]quantity.Size{}
 	}
-	for _, host := range rooms {
-		for range s.Claim.On[host.ID] {
-			s.place(host, held, false)
+	for name, running := range s.Claim.On {
+		host := rooms.named[name]
+		for range running {
+			if host == nil {
+				break
+			}
+			s.place(rooms, host, held, false)
 			if s.growth != nil {
 				s.growth[host.index] = s.growth[host.index].Plus(s.Size.Minus(held))
 			}
 		}
 	}
 	if s.Total == 0 {
-		s.place(s.roomiest(rooms, true), s.Size, true)
-	}
-}
-
-// shareNeeded gives the slots that are needed now, one at a time to whoever needs it most.
-func shareNeeded(rooms []*room, stages []*stage) {
-	waiting := make(needs, 0, len(stages))
-	for _, s := range stages {
-		if s.Total < s.Needed() {
-			waiting = append(waiting, s)
-		}
-	}
-	heap.Init(&waiting)
-	for len(waiting) > 0 {
-		s := waiting[0]
-		host := s.roomiest(rooms, false)
-		if host == nil {
-			s.Limited = true
-			heap.Pop(&waiting)
-			continue
-		}
-		s.place(host, s.Size, true)
-		if s.Total >= s.Needed() {
-			heap.Pop(&waiting)
-			continue
-		}
-		heap.Fix(&waiting, 0)
+		s.place(rooms, s.roomiest(rooms, true), s.Size, true)
 	}
 }
 
 // place gives the stage one slot on the host. Without any host the slot is granted nowhere: it is placed when one
 // joins. What runs has its GPUs already; a further slot is given some, as far as they are free.
-func (s *stage) place(host *room, size quantity.Size, further bool) {
+func (s *stage) place(rooms *rooms, host *room, size quantity.Size, further bool) {
 	if host == nil {
 		return
 	}
@@ -201,47 +197,61 @@ func (s *stage) place(host *room, size quantity.Size, further bool) {
 	}
 	s.Total++
 	s.Slots.On[host.index]++
-	host.left = host.left.Minus(size)
+	rooms.take(host, size)
 }
 
 // roomiest returns the host for the stage's next slot: one where it had more slots than it has got so far, so that
 // placements do not wander, else the one with the most cores free, then memory. When none has room it is nil, or with
 // force the one with the most of those that have such GPUs as it asks for: cores and memory become free, GPUs do not
 // grow.
-func (s *stage) roomiest(rooms []*room, force bool) *room {
-	var best *room
-	rank := func(h *room) (enough, had bool) {
-		left := h.left
-		if s.growth != nil {
-			left = left.Minus(s.growth[h.index])
-		}
-		return fits(s.Size, left) && h.devices.fit(s.Size, notHeld), s.Placed[h.ID] > s.Slots.On[h.index]
+//
+// The hosts lie in that order, so the first with room is the one, and none behind a host with too few cores has any: a
+// thousand hosts are not all looked at for each of ten thousand stages.
+func (s *stage) roomiest(rooms *rooms, force bool) *room {
+	least := s.Size.CPU
+	if s.Held.CPU > s.Size.CPU { // what runs may yet leave more than is left now
+		least = math.MinInt64
 	}
-	for _, host := range rooms {
-		if s.most[host.index] == 0 {
-			continue
-		}
-		room, had := rank(host)
-		if !room && !force {
-			continue
-		}
-		if best == nil {
-			best = host
-			continue
-		}
-		bestRoom, bestHad := rank(best)
-		order := cmp.Or(
-			trueFirst(room, bestRoom),
-			trueFirst(fits(s.Size, host.Capacity), fits(s.Size, best.Capacity)),
-			trueFirst(had, bestHad),
-			cmp.Compare(best.left.CPU, host.left.CPU),
-			cmp.Compare(best.left.Memory, host.left.Memory),
-		)
-		if order < 0 {
-			best = host
+	host := s.first(rooms, least, s.hasRoom)
+	if host == nil && force {
+		host = s.first(rooms, math.MinInt64, func(h *room) bool { return fits(s.Size, h.Capacity) })
+	}
+	if host == nil && force {
+		host = s.first(rooms, math.MinInt64, func(*room) bool { return true })
+	}
+	return host
+}
+
+// first is the first host that will do, of those where the stage can run and so many cores are left: one where it had
+// more slots than it has got so far, else any.
+func (s *stage) first(rooms *rooms, cores quantity.Milli, does func(*room) bool) (first *room) {
+	for name, slots := range s.Placed {
+		host := rooms.named[name]
+		if host != nil && slots > s.Slots.On[host.index] && s.can(host) && does(host) &&
+			(first == nil || before(host, first) < 0) {
+			first = host
 		}
 	}
-	return best
+	if first != nil {
+		return first
+	}
+	for _, host := range rooms.order {
+		if host.left.CPU < cores {
+			break
+		}
+		if s.can(host) && does(host) {
+			return host
+		}
+	}
+	return nil
+}
+
+// can reports whether the stage can run on a host at all.
+func (s *stage) can(host *room) bool { return s.most == nil || s.most[host.index] > 0 }
+
+// hasRoom reports whether a host has room for one more slot of the stage.
+func (s *stage) hasRoom(host *room) bool {
+	return fits(s.Size, host.left.Minus(s.growth[host.index])) && host.devices.fit(s.Size, notHeld)
 }
 
 // fits reports whether a host with so much left has room for a size. GPUs are given whole: whether theirs is enough
@@ -250,17 +260,6 @@ func fits(size, left quantity.Size) bool {
 	size.GPU = quantity.Milli(size.WholeGPUs()) * quantity.Core
 	size.GPUMemory, left.GPUMemory, size.DeviceClass = 0, 0, "" // the sum may be less than nothing beside a first slot
 	return size.Fits(left)
-}
-
-func trueFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	default:
-		return 1
-	}
 }
 
 // needs is a heap of stages that want another slot, the neediest first.

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -82,6 +83,7 @@ type Agent struct {
 	admission *admission
 	gpus      *gpus
 	children  *children
+	gangs     gangs
 	assists   chan struct{} // holds one for each program that prepares an attempt
 	board     *slot.Board
 	changed   chan struct{} // the inventory is out of date
@@ -133,6 +135,9 @@ func New(options Options) (*Agent, error) {
 		Store:    options.Store,
 		MaxBytes: options.WorkspaceBytes, User: options.User,
 	}
+	if own, err := os.Executable(); err == nil {
+		a.commands.Own = own
+	}
 	a.base.CPU, a.base.Memory = min(a.base.CPU, enforcer.Limit().CPU), min(a.base.Memory, enforcer.Limit().Memory)
 	a.gpus = newGPUs(options.GPUs, options.OfferGPUs, a.logger)
 	a.admission = &admission{capacity: a.base, changed: a.touch, callIn: a.callIn}
@@ -143,6 +148,7 @@ func New(options Options) (*Agent, error) {
 		maxIdle: idlePerCPU * max(len(a.cpus), 1), patience: options.ReadyTimeout, lack: a.lack,
 	}
 	a.assists = make(chan struct{}, mostAssists)
+	a.gangs.agent, a.gangs.ways, a.gangs.address = a, options.Gangs, options.TrainingAddress
 	a.board = slot.NewBoard(options.Client, a.handle, a.logger)
 	return a, nil
 }
@@ -198,9 +204,12 @@ func (a *Agent) obeyPlans(ctx context.Context, begun func()) error {
 			a.fenced(false)
 		}
 		leased, release := a.fence.guard(ctx)
+		var ganging sync.WaitGroup
+		ganging.Go(func() { a.gangs.run(leased) })
 		err := a.board.Run(leased, a.plans, a.obey, a.drain)
 		cause := context.Cause(leased)
 		release()
+		ganging.Wait()
 		if err != nil || !errors.Is(cause, slot.ErrFenced) {
 			return err
 		}
@@ -299,7 +308,7 @@ func (a *Agent) Host() predictor.Host {
 		Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
 		Free:         a.admission.free(),
 		PricePerHour: a.perHour(), CPUs: slices.Clone(a.cpus),
-		Enforcement: string(a.enforcer.Mode()), At: a.now(),
+		Enforcement: string(a.enforcer.Mode()), At: a.now(), TrainingAddress: a.gangs.offered(),
 	}
 }
 
@@ -375,6 +384,15 @@ func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 	toLoss := make(map[string]time.Duration, len(plan.TimesToLoss))
 	for _, class := range plan.TimesToLoss {
 		toLoss[class.DeviceClass] = class.Mean
+	}
+	// A plan of this host alone tells of no stage that is placed here no more.
+	for stage := range wanted {
+		if sizing, known := a.sizings[stage]; known && sizings[stage].Stage != stage {
+			sizings[stage] = sizing
+		}
+		if past, known := a.trainings[stage]; known && trainings[stage] == nil {
+			trainings[stage] = past
+		}
 	}
 	before := a.sizings
 	a.sizings, a.trainings, a.toLoss, a.kinds = sizings, trainings, toLoss, plan.Kinds

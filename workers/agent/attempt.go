@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -21,6 +22,7 @@ type running struct {
 	// What follows stays as it is once its processes start.
 	agent    *Agent
 	try      *slot.Attempt
+	gang     *joined // of a program on several hosts; else nil
 	room     *reservation
 	admitted quantity.Size  // the grant it began with
 	expected quantity.Bytes // the most memory that nine of ten like it use; 0 where that is not known
@@ -149,8 +151,12 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 		}
 		return f, account
 	}
-	room, err := a.admission.reserve(ctx, r.grant)
+	room, err := r.reserve(ctx, task, input)
 	account.queue = r.try.Queue(a.now())
+	if errors.Is(err, errNoGang) {
+		f.answer = refusal(err, true)
+		return f, account
+	}
 	if err != nil {
 		if f.stopped, f.reason = slot.Stopped(ctx); errors.Is(err, errNoGPU) {
 			f.stopped, f.cause, f.reason, f.gpuWait = predictor.Lost, predictor.CauseNoGPU, err.Error(), gpuPatience
@@ -158,8 +164,10 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 		return f, account
 	}
 	defer room.release()
+	defer func() { r.gang.end(ctx, a.now()) }()
 	who := predictor.GPUHolder{Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number}
-	if r.gpus, err = a.gpus.take(ctx, r.need, who); err != nil {
+	if r.gpus != nil { // with its gang
+	} else if r.gpus, err = a.gpus.take(ctx, r.need, who); err != nil {
 		if f.stopped, f.reason = slot.Stopped(ctx); ctx.Err() == nil {
 			f.stopped, f.cause, f.reason, f.gpuWait = predictor.Lost, predictor.CauseNoGPU, err.Error(), gpuPatience
 		}
@@ -202,6 +210,27 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	a.gpus.settle(context.WithoutCancel(ctx), r.gpus)
 	a.gpus.usage(r.gpus, &account.usage)
 	return f, account
+}
+
+// errNoGang says that a program cannot run on several hosts.
+var errNoGang = errors.New("the program cannot run on several hosts")
+
+// reserve waits for the room of the attempt, on all of its hosts where it is for several.
+func (r *running) reserve(ctx context.Context, task wire.Task, input json.RawMessage) (*reservation, error) {
+	a := r.agent
+	c, least, most := gangOf(task, input)
+	if most < 2 || least < 2 && (a.gangs.ways == nil || a.gangs.address == "") {
+		return a.admission.reserve(ctx, r.grant)
+	}
+	if a.gangs.ways == nil || a.gangs.address == "" {
+		return nil, fmt.Errorf("%w: host %s takes no part in gangs; start its agent with --training-address, an address of "+
+			"it that the others reach, or take it out of the pool", errNoGang, a.id)
+	}
+	var err error
+	if r.gang, err = r.join(ctx, task, c, least, most); err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", errNoGang, err)
+	}
+	return r.room, err
 }
 
 // inChild runs the attempt in a process of the user's build.

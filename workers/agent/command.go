@@ -152,11 +152,16 @@ func (r *running) launch(
 	ctx context.Context, task wire.Task, c wire.Command, workspace *command.Workspace,
 ) (*launched, error) {
 	a := r.agent
+	var told []byte
+	if r.gang != nil {
+		told = r.gang.told
+	}
 	program, err := workspace.Program(command.Launch{
 		Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number, Grant: r.held(),
 		Devices: a.gpus.visible(r.gpus), Grows: r.borrows, Extra: a.children.extra, Secrets: r.secrets,
 		Trainings: a.past(task.Stage), TimeToLoss: a.timeToLoss(r.held().DeviceClass),
 		Traceparent: wire.AttemptTraceparent(task.Run, task.Traceparent, task.ID, r.try.Number, r.try.PoolOnly),
+		Gang:        told,
 	})
 	if err != nil {
 		return nil, err
@@ -225,11 +230,23 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 		timeout = timer.C
 	}
 	done := ctx.Done()
+	watching, enough := context.WithCancel(ctx)
+	defer enough()
+	together := watched{of: r.gang, broken: r.gang.watch(watching)}
 	for {
 		select {
 		case <-l.exited:
 			f.exit = statusOf(l.program.Command.ProcessState)
+			together.ended(&f)
 			return f
+		case g := <-together.broken:
+			if together.breaks(&f, g) {
+				endAll(ctx, l.group)
+			}
+		case <-together.over:
+			if together.breaks(&f, together.gone) {
+				endAll(ctx, l.group)
+			}
 		case <-samples.C:
 			r.sample()
 			looks.again()

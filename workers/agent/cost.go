@@ -50,7 +50,8 @@ var errUnaffordable = errors.New("the run's money does not allow to wait for the
 // perLook is what the attempt costs from one look to the next.
 func (r *running) perLook() quantity.Money {
 	a := r.agent
-	return ledger.PoolCost(predictor.Host{PricePerHour: a.perHour(), Capacity: a.capacity()}, r.held(), a.sampleEvery)
+	own := ledger.PoolCost(predictor.Host{PricePerHour: a.perHour(), Capacity: a.capacity()}, r.held(), a.sampleEvery)
+	return own + r.gang.perLook(a.sampleEvery)
 }
 
 // affords reports whether the run's money allows the attempt to go on until the next look.
@@ -78,5 +79,5 @@ func (r *running) cost(now time.Time) quantity.Money {
 	if r.meter == nil {
 		return 0
 	}
-	return r.meter.cost(now)
+	return r.meter.cost(now) + r.gang.cost(now)
 }

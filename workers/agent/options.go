@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"time"
 
@@ -118,6 +119,10 @@ type Options struct {
 	Now func() time.Time
 	// Logger takes the agent's log, and the stages' output at debug level; nil discards both.
 	Logger *slog.Logger
+	// Gangs is asked for hosts that run an attempt together, and TrainingAddress is an IP address of this host at which
+	// processes of the others reach its own, in the clear; nil or empty leaves the host out of all gangs.
+	Gangs           Gangs
+	TrainingAddress string
 
 	uptime func() time.Duration // by which a lease lasts; nil is sinceBoot
 }
@@ -133,6 +138,9 @@ func (o *Options) complete() error {
 	}
 	allowed, err := spawn.AllowedCPUs()
 	if err != nil {
+		return err
+	}
+	if err := checkTrainingAddress(o.TrainingAddress); err != nil {
 		return err
 	}
 	if o.Now == nil {
@@ -183,5 +191,21 @@ func (o *Options) complete() error {
 		o.Output = func(wire.LogSource) activities.Output { return discarded{} }
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return nil
+}
+
+// checkTrainingAddress refuses an address that this host does not have; empty is none.
+func checkTrainingAddress(address string) error {
+	if address == "" {
+		return nil
+	}
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(address)})
+	if err == nil {
+		err = listener.Close()
+	}
+	if err != nil || net.ParseIP(address) == nil {
+		return fmt.Errorf("listen at the training address %s: %w; give an IP address that a network interface of this "+
+			"machine has", address, err)
+	}
 	return nil
 }

@@ -59,6 +59,9 @@ type Options struct {
 	// user's, and the directory that holds it is not, so that this process meets no links there. A user other than this
 	// process's runs nothing in place and no container.
 	User *spawn.User
+	// Own is the path of this process's program. It is started in place of a program of the same name that a command names
+	// by a path which this host does not have: `spillway train` names itself where it was started. Empty replaces none.
+	Own string
 	// Lookup finds the host's environment variables; nil means os.LookupEnv. A program gets few of them.
 	Lookup func(name string) (value string, set bool)
 }
@@ -169,6 +172,12 @@ func checkPlaces(c wire.Command) error {
 		return errors.New("it has Python requirements and an image; install the requirements in the image")
 	case strings.HasPrefix(c.Image, "-") || strings.ContainsAny(c.Image, " \t\n\x00"):
 		return fmt.Errorf("%q is not the name of an image", c.Image)
+	case c.Hosts < 0 || c.LeastHosts < 0 || c.LeastHosts > max(c.Hosts, 1):
+		return fmt.Errorf("it runs on %d to %d hosts; the least is from 0 to the most", c.LeastHosts, c.Hosts)
+	case c.Hosts > 1 && c.Image != "":
+		return errors.New("it runs in a container on several hosts, which see no network of theirs; run it without an image")
+	case c.Hosts > 1 && c.InPlace != "":
+		return errors.New("it runs in place on several hosts, of which one has the directory; let its files be sent along")
 	case c.Grace < 0:
 		return fmt.Errorf("the grace %s is negative", c.Grace)
 	}
@@ -179,7 +188,7 @@ func checkPlaces(c wire.Command) error {
 var reserved = []string{
 	wire.ReportEnvironment, wire.ResumeEnvironment, wire.RunEnvironment, wire.StageEnvironment, wire.TaskEnvironment,
 	wire.AttemptEnvironment,
-	wire.CPUEnvironment, wire.MemoryEnvironment,
+	wire.CPUEnvironment, wire.MemoryEnvironment, wire.GangEnvironment,
 }
 
 func checkEnvironment(environment map[string]string) error {

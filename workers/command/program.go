@@ -59,6 +59,10 @@ type Launch struct {
 	Secrets map[string]string
 	// Extra are variables of the operator; those of the command win over them.
 	Extra map[string]string
+	// Gang is what the program is told of the gang that it is in, a secret, as package workers/gang writes it; nil for
+	// none. Listener is a socket that listens for the others, nil on the first host; the program's start closes it.
+	Gang     []byte
+	Listener *os.File
 }
 
 // Program is the program of an attempt, not yet started.
@@ -120,7 +124,14 @@ func (w *Workspace) Program(launch Launch) (*Program, error) {
 		return w.containerProgram(launch)
 	}
 	variables := w.variables(launch)
-	path, err := find(w.command.Arguments[0], variables["PATH"], w.Directory())
+	named := w.command.Arguments[0]
+	path, err := find(named, variables["PATH"], w.Directory())
+	if own := w.options.Own; err != nil && own != "" && filepath.IsAbs(named) &&
+		filepath.Base(named) == filepath.Base(own) {
+		if _, missing := os.Stat(named); errors.Is(missing, fs.ErrNotExist) {
+			path, err = own, executable(own, variables["PATH"])
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrProgram, err)
 	}
@@ -140,9 +151,40 @@ func (w *Workspace) Program(launch Launch) (*Program, error) {
 	}
 	cmd := &exec.Cmd{Path: path, Args: w.command.Arguments, Env: spawn.Environment(variables), Dir: w.Directory()}
 	cmd.ExtraFiles = []*os.File{nothing, reportDescriptor - 3: theirs}
-	return &Program{
+	p := &Program{
 		Command: cmd, Reports: reports, user: w.options.User, theirs: []*os.File{nothing, theirs}, held: held,
-	}, nil
+	}
+	if launch.Gang == nil {
+		return p, nil
+	}
+	told, err := filled(launch.Gang)
+	if err != nil {
+		return nil, errors.Join(err, p.Discard())
+	}
+	cmd.ExtraFiles, p.theirs = append(cmd.ExtraFiles, told), append(p.theirs, told)
+	if launch.Listener != nil {
+		cmd.ExtraFiles, p.theirs = append(cmd.ExtraFiles, launch.Listener), append(p.theirs, launch.Listener)
+	}
+	return p, nil
+}
+
+// pipeHolds is what a pipe holds that nobody reads yet, at least.
+const pipeHolds = 64 << 10
+
+// filled is the end of a pipe from which a text is read once, and by nobody else.
+func filled(text []byte) (*os.File, error) {
+	if len(text) > pipeHolds {
+		return nil, fmt.Errorf("what the program is told of its gang is %d bytes; a pipe holds %d", len(text), pipeHolds)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	_, err = write.Write(text)
+	if err = errors.Join(err, write.Close()); err != nil {
+		return nil, errors.Join(fmt.Errorf("fill a pipe: %w", err), read.Close())
+	}
+	return read, nil
 }
 
 // openPipe opens the pipe for reports to read, and an end that writes nothing.
@@ -174,6 +216,9 @@ func (w *Workspace) variables(launch Launch) map[string]string {
 		values["CUDA_VISIBLE_DEVICES"] = strings.Join(launch.Devices, ",")
 	}
 	values[wire.ReportEnvironment] = w.pipe()
+	if launch.Gang != nil {
+		values[wire.GangEnvironment] = "1"
+	}
 	values[python.Variable] = python.Path(values[python.Variable], w.module())
 	if w.resume != "" {
 		values[wire.ResumeEnvironment] = w.resume

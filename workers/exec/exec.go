@@ -139,6 +139,8 @@ const (
 type Device struct {
 	// ID is for people: "cpu-0", "cuda:1". It is unique in a layout, unless parts share the device.
 	ID string
+	// Host is the number of the host in the gang that trains: 0 is this process's, which is the only one without a gang.
+	Host int `json:",omitempty"`
 	// Kind is CPU or CUDA; empty is CPU.
 	Kind string
 	// Index is the number of a CUDA device among those that this process sees.

@@ -11,6 +11,8 @@ import (
 type Proofs struct {
 	mu sync.Mutex
 	of map[ofTask]map[int]string // by attempt; guarded by mu
+	// first are those that others have taken the place of; guarded by mu.
+	first map[ofTask]map[int]string
 }
 
 type ofTask struct{ run, task string }
@@ -52,6 +54,42 @@ func (p *Proofs) take(run, task string, attempt int, token []byte) (proof string
 	return proof
 }
 
+// Given is the proof with which an attempt in hand has come, whatever took its place since.
+func (p *Proofs) Given(run, task string, attempt int) string {
+	if p == nil {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if first, is := p.first[ofTask{run, task}][attempt]; is {
+		return first
+	}
+	return p.of[ofTask{run, task}][attempt]
+}
+
+// Put has another proof of an attempt take the place of the one that it came with, as of one on several hosts, or of
+// which this host runs a part. Drop forgets it.
+func (p *Proofs) Put(run, task string, attempt int, proof string) {
+	if p == nil || proof == "" {
+		return
+	}
+	before := p.Given(run, task, attempt)
+	p.take(run, task, attempt, wire.WithProof(proof, nil))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	of := ofTask{run, task}
+	if p.first == nil {
+		p.first = map[ofTask]map[int]string{}
+	}
+	if p.first[of] == nil {
+		p.first[of] = map[int]string{}
+	}
+	p.first[of][attempt] = before
+}
+
+// Drop forgets what Put has put for an attempt that this host was not given.
+func (p *Proofs) Drop(run, task string, attempt int) { p.forget(run, task, attempt) }
+
 // forget forgets that of an attempt which is over.
 func (p *Proofs) forget(run, task string, attempt int) {
 	if p == nil {
@@ -60,7 +98,9 @@ func (p *Proofs) forget(run, task string, attempt int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := ofTask{run, task}
-	if delete(p.of[of], attempt); len(p.of[of]) == 0 {
-		delete(p.of, of)
+	for _, all := range []map[ofTask]map[int]string{p.of, p.first} {
+		if delete(all[of], attempt); len(all[of]) == 0 {
+			delete(all, of)
+		}
 	}
 }

@@ -82,13 +82,18 @@ func joined(devices []exec.Device, k int) []exec.Device {
 	each := len(devices) / k
 	all := make([]exec.Device, k)
 	for i := range all {
-		all[i] = exec.Device{ID: "cpu-" + strconv.Itoa(i), Kind: exec.CPU}
+		all[i] = exec.Device{ID: prefixOf(devices) + "cpu-" + strconv.Itoa(i), Kind: exec.CPU, Host: devices[0].Host}
 		for _, d := range devices[i*each : (i+1)*each] {
 			all[i].Threads += d.Threads
 			all[i].CPUs = append(all[i].CPUs, d.CPUs...)
 		}
 	}
 	return all
+}
+
+// prefixOf is what the IDs of devices of another host begin with: its name and a slash.
+func prefixOf(devices []exec.Device) string {
+	return devices[0].ID[:strings.LastIndexByte(devices[0].ID, '/')+1]
 }
 
 // cpuQuota is how many cores the cgroups around this process let it use, from the files of the system's root; +Inf

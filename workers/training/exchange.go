@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"math"
 	"regexp"
 	"slices"
@@ -198,7 +199,7 @@ func (s setup) needs(c candidate) float64 {
 	if sum == 0 {
 		return 0
 	}
-	return float64(s.count())*sum + float64(s.model.base)
+	return float64(cmp.Or(s.here, s.count()))*sum + float64(s.model.base)
 }
 
 // lacks is by how much that is more than the host can give; 0 where that is not known, and of one replica, which the

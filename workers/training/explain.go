@@ -198,6 +198,13 @@ func (c choice) reason(job Job) string {
 		}
 		fmt.Fprintf(&b, "; %d of them compute activations again, %s", n, why)
 	}
+	if c.best.hosts > 1 {
+		names := make([]string, min(c.best.hosts, len(job.Hosts)))
+		for i := range names {
+			names[i] = job.Hosts[i].Name
+		}
+		fmt.Fprintf(&b, "; the ranks are on %s", strings.Join(names, ", "))
+	}
 	if job.Replicas == AutoReplicas && c.best.count() == 1 {
 		c.reasonAgainstReplicas(&b)
 	}
@@ -225,6 +232,9 @@ func (c choice) reasonOfReplicas(b *strings.Builder, job Job) {
 	}
 	if c.trials == 0 || c.best.exchanges() > 0 {
 		fmt.Fprintf(b, "; what they exchange is priced at %s of it", brief(c.best.exchanges()))
+	}
+	if c.best.hosts > 1 {
+		b.WriteString(" as measured between hosts")
 	}
 	if c.best.sharding != "" && c.best.sharding != exec.ShardNone && job.Sharding == "" {
 		fmt.Fprintf(b, "; they divide the %s, as their memory would not do otherwise", c.best.sharding)

@@ -30,10 +30,18 @@ type deviceSet struct {
 	own bool
 	// seen is what is known of CUDA devices, by ID, once they were looked at.
 	seen map[string]exec.Surveyed
+	// spans are those of each host, where the parts of one replica are on several: as many on each.
+	spans []deviceSet
 }
 
 // of returns the devices of k parts.
-func (d deviceSet) of(k int) []exec.Device {
+func (d deviceSet) of(k int) (all []exec.Device) {
+	if d.spans != nil {
+		for _, host := range d.spans {
+			all = append(all, host.of(k/len(d.spans))...)
+		}
+		return all
+	}
 	if d.own {
 		return joined(d.all, k)
 	}

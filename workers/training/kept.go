@@ -58,6 +58,9 @@ type wishes struct {
 	Best        string `json:"best,omitempty"`
 
 	Devices []wishedDevice `json:"devices"`
+	// Hosts is how many the gang has, 0 without one, and EveryHost [Job.EveryHost].
+	Hosts     int  `json:"hosts,omitempty"`
+	EveryHost bool `json:"every_host,omitempty"`
 }
 
 // wishedDevice is a device as far as a plan depends on it: not on which of several that are alike it is.
@@ -75,7 +78,7 @@ func wishesOf(job Job, devices deviceSet) wishes {
 		Executor: job.Executor.Name(), Partitions: job.Partitions, Batch: job.Batch, MicroBatches: job.MicroBatches,
 		Schedule: job.Schedule, Precision: job.Precision, Compile: job.Compile, Optimizer: job.Optimizer,
 		Clipped: job.ClipNorm > 0, Recompute: job.Recompute, Beside: job.CheckpointEvery >= 0, DataWorkers: job.DataWorkers,
-		Best: job.Best, Replicas: job.Replicas, Sharding: job.Sharding,
+		Best: job.Best, Replicas: job.Replicas, Sharding: job.Sharding, Hosts: len(job.Hosts), EveryHost: job.EveryHost,
 	}
 	if job.Replicas == 1 {
 		w.Replicas = 0
@@ -133,7 +136,7 @@ func (p planned) kept() json.RawMessage {
 		DataWorkers: p.layout.DataWorkers,
 	}
 	among := p.devices.of(len(p.layout.Parts))
-	if at := slices.IndexFunc(p.ways, func(w way) bool { return w.replicas() == max(p.layout.Replicas, 1) }); at >= 0 {
+	if at := wayOf(p.ways, max(p.layout.Replicas, 1), len(p.training.Hosts)); at >= 0 {
 		among = p.ways[at].groups[0].of(len(p.layout.Parts))
 	}
 	for _, one := range p.layout.Parts {
@@ -168,7 +171,7 @@ func reused(job Job, devices deviceSet, from exec.Checkpoint) (planned, error) {
 		return planned{}, err
 	}
 	t, count := k.Training, len(k.Parts)
-	at := slices.IndexFunc(ways, func(w way) bool { return w.replicas() == max(t.Replicas, 1) })
+	at := wayOf(ways, max(t.Replicas, 1), len(t.Hosts))
 	if t.Model != from.Meta.Model || t.Batch != job.Batch || t.MicroBatches < 1 || t.MicroBatches > t.Batch ||
 		at < 0 || count < 1 || count > len(ways[at].groups[0].all) || count != len(t.Parts) ||
 		job.Partitions > 0 && count != job.Partitions ||
@@ -200,6 +203,7 @@ func reused(job Job, devices deviceSet, from exec.Checkpoint) (planned, error) {
 	if ways[at].replicas() > 1 {
 		p.layout = replicated(p.layout, job, ways[at], exec.Sharding(t.Sharding))
 	}
+	p.training.Hosts = job.ranksOn(p.layout)
 	return p, nil
 }
 

@@ -67,7 +67,7 @@ type planned struct {
 // by returns the plan of a choice instead.
 func (p planned) by(c choice, job Job) planned {
 	s := p.setup
-	if at := slices.IndexFunc(p.ways, func(w way) bool { return w.replicas() == c.best.count() }); at >= 0 {
+	if at := wayOf(p.ways, c.best.count(), c.best.hosts); at >= 0 {
 		s = s.of(p.ways[at], len(c.best.parts), c.best.sharding)
 	}
 	p.choice, p.training, p.layout = c, c.training(s, job), c.best.layout(s, job)
@@ -75,6 +75,7 @@ func (p planned) by(c choice, job Job) planned {
 	if c.best.count() > 1 {
 		p.replicate(job)
 	}
+	p.training.Hosts = job.ranksOn(p.layout)
 	return p
 }
 
@@ -108,7 +109,18 @@ func plan(ctx context.Context, job Job, devices deviceSet) (planned, error) {
 	}
 	s.machine.seen = devices.seen
 	if of := s.model.statistics; of != "" && job.Replicas == AutoReplicas && len(ways) > 1 {
-		ways, against = ways[:1], of+" computes statistics of the samples that pass together, which replicas would not have"
+		against = of + " computes statistics of the samples that pass together, which replicas would not have"
+		if ways, err = onThisHost(ways, against); err != nil {
+			return planned{}, err
+		}
+	}
+	if s.model.validates { // the first replica looks at the validation data, by messages of one host
+		left := slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.groups[0].spans != nil })
+		if len(left) == 0 {
+			return planned{}, refused("parts on several hosts are not evaluated with validation data; train " +
+				"replicas, or leave the validation data out")
+		}
+		ways = left
 	}
 	if err := job.checkValidation(p.model.validates, p.model.metrics); err != nil {
 		return planned{}, err

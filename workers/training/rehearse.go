@@ -350,6 +350,9 @@ func companions(devices []exec.Device, peak, base quantity.Bytes) []exec.Device 
 
 // shares reports whether parts on two devices slow each other down: CPUs of one host, or one CUDA device.
 func shares(a, b exec.Device) bool {
+	if a.Host != b.Host {
+		return false
+	}
 	if a.Kind == exec.CUDA || b.Kind == exec.CUDA {
 		return a.Kind == b.Kind && a.Index == b.Index
 	}

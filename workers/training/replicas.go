@@ -64,6 +64,8 @@ type way struct {
 	// for all ranks, where they are CPUs.
 	shared     bool
 	processors int
+	// hosts is how many of the gang's it uses; 0 is this one.
+	hosts int
 }
 
 func (w way) replicas() int { return len(w.groups) }
@@ -72,6 +74,9 @@ func (w way) replicas() int { return len(w.groups) }
 // two, as each takes a while.
 func (w way) parts(job Job) []int {
 	numbers := partNumbers(job.Partitions, len(w.groups[0].all))
+	if w.groups[0].spans != nil {
+		numbers = slices.DeleteFunc(numbers, func(k int) bool { return k%w.hosts != 0 })
+	}
 	if w.replicas() == 1 || job.Replicas != AutoReplicas || job.Partitions > 0 {
 		return numbers
 	}
@@ -110,7 +115,17 @@ func (j Job) ways(devices deviceSet) ([]way, error) {
 		}
 		all = append(all, w)
 	}
-	return all, nil
+	if len(j.Hosts) < 2 || j.Compile {
+		return all, nil
+	}
+	across, err := j.acrossHosts(devices)
+	if err != nil {
+		return nil, err
+	}
+	if j.EveryHost {
+		return across, nil
+	}
+	return append(all, across...), nil
 }
 
 // alike reports whether all replicas have devices of one class and size, so that a plan of one is that of all.
@@ -125,6 +140,13 @@ func (w way) alike() bool {
 // takes. Those of one part are what all others are measured by.
 func (s setup) of(w way, parts int, sharding exec.Sharding) setup {
 	replicas := w.replicas()
+	if s.hosts = w.hosts; s.hosts > 1 {
+		s.exchange = s.across
+	}
+	if s.hosts > 1 && replicas < 2 { // whole steps, and messages between hosts
+		s.machine.call, s.exchange.Step = 0, s.exchange.Step+s.machine.call
+		return s
+	}
 	if replicas < 2 {
 		return s
 	}
@@ -137,10 +159,13 @@ func (s setup) of(w way, parts int, sharding exec.Sharding) setup {
 	}
 	s.batch = (s.batch + replicas - 1) / replicas // the largest share
 	s.replicas, s.sharding, s.exchange = replicas, sharding, among(s.exchange, replicas, over)
-	s.beside = 0
+	s.beside, s.here = 0, 0
 	for r := range replicas {
 		if shares(ranks[0], ranks[r*parts]) {
 			s.beside++
+		}
+		if ranks[r*parts].Host == ranks[0].Host {
+			s.here++
 		}
 	}
 	s.machine.call, s.exchange.Step = 0, s.exchange.Step+s.machine.call // ranks do whole steps
@@ -181,7 +206,7 @@ func (s setup) microBatchNumbers(job Job, parts int) ([]int, error) {
 // distributed leaves those ways that the executor can train, where the plan chooses, and refuses the one that was asked
 // for where it cannot. why says what speaks against replicas; empty where nothing does.
 func distributed(ctx context.Context, job Job, ways []way) (left []way, why string, err error) {
-	if ways[len(ways)-1].replicas() < 2 {
+	if !slices.ContainsFunc(ways, func(w way) bool { return w.replicas() > 1 || w.hosts > 1 }) {
 		if job.Replicas == AutoReplicas && job.Compile {
 			return ways, "of what is compiled there are replicas only where they are asked for", nil
 		}
@@ -196,7 +221,9 @@ func distributed(ctx context.Context, job Job, ways []way) (left []way, why stri
 	case err == nil || ctx.Err() != nil || job.Replicas != AutoReplicas:
 		return ways, "", err
 	default:
-		return ways[:1], "replicas cannot be trained here", nil
+		why = "replicas cannot be trained here"
+		left, err = onThisHost(ways, why)
+		return left, why, err
 	}
 }
 
@@ -210,17 +237,43 @@ func (s *setup) exchanging(ctx context.Context, job Job, w way) error {
 		return nil
 	}
 	devices := make([]exec.Device, min(w.replicas(), mostExchanging))
-	for r := range devices {
-		devices[r] = w.groups[r].of(1)[0]
+	for r := range devices { // of more, some of each host
+		devices[r] = w.groups[r*w.replicas()/len(devices)].of(1)[0]
+	}
+	if spans := w.groups[0].spans; spans != nil {
+		devices = []exec.Device{spans[0].of(1)[0], spans[1].of(1)[0]}
 	}
 	found, err := exchanger.Exchange(ctx, devices)
 	if err != nil {
 		return err
 	}
-	if s.exchange = found; job.Logger != nil {
-		job.Logger.DebugContext(ctx, "what replicas exchange was measured", "ranks", found.Ranks, "all_reduce_seconds",
+	if w.hosts > 1 {
+		s.across = found
+	} else {
+		s.exchange = found
+	}
+	if job.Logger != nil {
+		job.Logger.DebugContext(ctx, "what replicas exchange was measured", "ranks", found.Ranks, "hosts",
+			max(w.hosts, 1), "all_reduce_seconds",
 			found.AllReduce.Fixed, "bytes_per_second", inverse(found.AllReduce.EachByte), "step_seconds", found.Step, "hidden",
 			found.Hidden, "process_bytes", int64(found.Process))
+	}
+	return nil
+}
+
+// exchangingAll measures what ranks send each other on this host and between hosts, as far as some way has them do so:
+// among those of the first such way.
+func (s *setup) exchangingAll(ctx context.Context, job Job, ways []way) error {
+	for _, between := range []bool{false, true} {
+		at := slices.IndexFunc(ways, func(w way) bool {
+			return (w.hosts > 1) == between && (w.replicas() > 1 || w.hosts > 1)
+		})
+		if at < 0 {
+			continue
+		}
+		if err := s.exchanging(ctx, job, ways[at]); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -228,26 +281,32 @@ func (s *setup) exchanging(ctx context.Context, job Job, w way) error {
 // chooseAmong prices all ways and takes one. What replicas exchange is measured where they would be worth it if they
 // exchanged nothing, or were asked for.
 func (s *setup) chooseAmong(ctx context.Context, job Job, ways []way) (choice, error) {
-	if job.replicas() > 1 {
-		if err := s.exchanging(ctx, job, ways[0]); err != nil {
+	if job.replicas() > 1 || job.EveryHost && len(job.Hosts) > 1 {
+		if err := s.exchangingAll(ctx, job, ways); err != nil {
 			return choice{}, err
 		}
 		return s.choose(ctx, job, ways)
 	}
 	c, err := s.choose(ctx, job, ways)
-	if err != nil || c.best.count() == 1 {
-		c.fitting = slices.DeleteFunc(c.fitting, func(c candidate) bool { return c.count() > 1 })
+	if err != nil || c.best.count() == 1 && c.best.hosts < 2 {
+		c.fitting = slices.DeleteFunc(c.fitting, func(c candidate) bool { return c.count() > 1 || c.hosts > 1 })
 		return c, err
 	}
-	at := slices.IndexFunc(ways, func(w way) bool { return w.replicas() == c.best.count() })
-	if err := s.exchanging(ctx, job, ways[at]); err != nil {
+	at := wayOf(ways, c.best.count(), c.best.hosts)
+	measured := []way{ways[at]}
+	if len(job.Hosts) > 1 { // between hosts it is another matter than on one
+		measured = append(measured, ways...)
+	}
+	if err := s.exchangingAll(ctx, job, measured); err != nil {
 		if ctx.Err() != nil {
 			return choice{}, context.Cause(ctx)
 		}
 		if job.Logger != nil {
 			job.Logger.WarnContext(ctx, "what replicas exchange cannot be measured, so that there are none", "error", err)
 		}
-		ways = ways[:1]
+		if ways, err = onThisHost(ways, err.Error()); err != nil {
+			return choice{}, err
+		}
 	}
 	return s.choose(ctx, job, ways)
 }
@@ -261,7 +320,7 @@ func (s setup) besideFewer(ctx context.Context, job Job, devices deviceSet, c *c
 		return nil
 	}
 	one := job
-	one.Replicas, one.Partitions = fewer, k
+	one.Replicas, one.Partitions, one.Hosts = fewer, k, nil
 	ways, err := one.ways(deviceSet{all: devices.all, seen: devices.seen}) // of a thread each, as they were measured
 	if err != nil {
 		return err
@@ -316,7 +375,7 @@ func (d deviceSet) groups(replicas, parts int) (groups []deviceSet, shared bool,
 // replicate makes the plan of one replica that of all.
 func (p *planned) replicate(job Job) {
 	replicas := p.choice.best.count()
-	at := slices.IndexFunc(p.ways, func(w way) bool { return w.replicas() == replicas })
+	at := wayOf(p.ways, replicas, p.choice.best.hosts)
 	p.layout = replicated(p.layout, job, p.ways[at], p.choice.best.sharding)
 	p.training.Batch, p.training.Replicas, p.training.Sharding = job.Batch, replicas, string(p.choice.best.sharding)
 }
@@ -341,7 +400,7 @@ func replicated(l exec.Layout, job Job, w way, sharding exec.Sharding) exec.Layo
 // alone is the plan without the replicas that nobody asked for, where they cannot be loaded.
 func (p planned) alone(job Job) (planned, error) {
 	c := p.choice
-	c.fitting = slices.DeleteFunc(slices.Clone(c.fitting), func(c candidate) bool { return c.count() > 1 })
+	c.fitting = slices.DeleteFunc(slices.Clone(c.fitting), func(c candidate) bool { return c.count() > 1 || c.hosts > 1 })
 	if len(c.fitting) == 0 {
 		return p, errors.New("nothing fits without replicas")
 	}

@@ -48,8 +48,11 @@ type setup struct {
 	// is among them; 0 is 1.
 	replicas, beside int
 	sharding         exec.Sharding
-	// exchange is what such replicas exchange, or what was measured before their number was known.
-	exchange exec.Exchange
+	// hosts is on how many hosts they are, 0 is this one; here of the replicas are on the first, 0 is all.
+	hosts, here int
+	// exchange is what such replicas exchange, or what was measured before their number was known; across is what was
+	// measured between the hosts of a gang.
+	exchange, across exec.Exchange
 	// host is what the host can give to processes, in bytes; 0 is not known.
 	host float64
 }
@@ -98,6 +101,7 @@ type candidate struct {
 	seconds      float64
 	bubble       float64
 	replicas     int // 0 is 1
+	hosts        int // 0 is 1
 	sharding     exec.Sharding
 	lacks        float64 // bytes that the host has too few for all replicas
 }
@@ -264,7 +268,7 @@ func (s setup) problem(devices []exec.Device, microBatches int) partition.Proble
 	for _, d := range devices {
 		p.Devices = append(p.Devices, partition.Device{ID: d.ID, Class: classOf(d)})
 	}
-	if s.machine.seen != nil {
+	if s.machine.seen != nil || s.hosts > 1 {
 		p.Links.Pairs = s.links(devices)
 	}
 	return p
@@ -276,7 +280,11 @@ func (s setup) links(devices []exec.Device) map[[2]string]partition.Link {
 	for _, a := range devices {
 		for _, b := range devices {
 			if a.ID != b.ID {
-				pairs[[2]string{a.ID, b.ID}] = partition.Link{BytesPerSecond: inverse(s.machine.perByte(a, b))}
+				link := partition.Link{BytesPerSecond: inverse(s.machine.perByte(a, b))}
+				if a.Host != b.Host && s.exchange.Send.EachByte > 0 {
+					link.BytesPerSecond = 1 / s.exchange.Send.EachByte
+				}
+				pairs[[2]string{a.ID, b.ID}] = link
 			}
 		}
 	}
@@ -293,6 +301,7 @@ func (s setup) price(stages [][]int, devices []exec.Device, microBatches int, by
 	}
 	made := candidate{
 		microBatches: microBatches, parts: make([]part, len(stages)), replicas: s.replicas, sharding: s.sharding,
+		hosts: s.hosts,
 	}
 	traffic, err := s.traffic(home, len(stages), microBatches)
 	if err != nil {
@@ -323,7 +332,7 @@ func (s setup) price(stages [][]int, devices []exec.Device, microBatches int, by
 
 // passing is how long bytes take from a part to the next one.
 func (s setup) passing(bytes float64, from, to exec.Device) float64 {
-	if s.count() > 1 && s.exchange.Ranks > 0 { // by torch.distributed
+	if (s.count() > 1 || from.Host != to.Host) && s.exchange.Ranks > 0 { // by torch.distributed
 		return s.exchange.Send.At(bytes)
 	}
 	return bytes * s.machine.toAndFro(from, to)

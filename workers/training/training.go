@@ -90,10 +90,23 @@ type Job struct {
 	Sharding exec.Sharding
 	// CollectiveTimeout is how long a replica or part waits for others before the attempt fails; 0 is ten minutes.
 	CollectiveTimeout time.Duration
+	// Hosts are those of the gang that trains, this process's first, whose Devices are those above; nil trains on this
+	// one alone. The others are used where that is predicted to be faster, or where the model fits no other way; EveryHost
+	// uses them whatever it costs. The executor is an [exec.Ganger] that holds them.
+	Hosts     []Host
+	EveryHost bool
 	// Logger gets what the model prints and what is done; nil discards it.
 	Logger *slog.Logger
 
 	resumed bool // Replicas are those of Resume
+}
+
+// Host is a host of a gang.
+type Host struct {
+	// Name is the host's in the pool.
+	Name string
+	// Devices are its own, with their number of the host; not looked at of the first.
+	Devices []exec.Device
 }
 
 // refusedError is about what a [Job] asks for; it matches [exec.ErrRequest].

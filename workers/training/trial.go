@@ -54,7 +54,7 @@ func (s setup) contenders(c choice, left int64) (chosen []candidate, steps int) 
 		return other.alike(c.best) || other.seconds > nearBest*c.best.seconds
 	})
 	slices.SortStableFunc(near, func(a, b candidate) int { return cmp.Compare(a.seconds, b.seconds) })
-	seen := map[[2]int]bool{c.best.shape(): true}
+	seen := map[[3]int]bool{c.best.shape(): true}
 	var others, again []candidate
 	for _, other := range near {
 		if seen[other.shape()] {
@@ -88,8 +88,8 @@ func (c candidate) alike(other candidate) bool {
 	return c.shape() == other.shape() && c.microBatches == other.microBatches
 }
 
-// shape is how many replicas of how many parts there are.
-func (c candidate) shape() [2]int { return [2]int{c.count(), len(c.parts)} }
+// shape is how many replicas of how many parts there are, on how many hosts.
+func (c candidate) shape() [3]int { return [3]int{c.count(), len(c.parts), max(c.hosts, 1)} }
 
 // trialSeconds is what a trial takes at least besides loading: its steps, one before them and one beside a checkpoint,
 // and what the disk gets.
@@ -184,7 +184,7 @@ func (c choice) after(s setup, candidates []candidate, shown []showing) choice {
 		ratio = next.best.seconds / next.priced
 	}
 	next.fitting, next.others = nil, nil
-	shortest := map[[2]int]candidate{} // of the other shapes
+	shortest := map[[3]int]candidate{} // of the other shapes
 	for _, one := range c.fitting {
 		at := slices.IndexFunc(candidates, one.alike)
 		switch {

@@ -139,6 +139,7 @@ func (i *inbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteW
 		Event: memo[string](info, EventMemo), Input: preview(in.Args, inputPreview),
 		InputBytes: sizeOf(in.Args), Features: featuresOf(in.Args),
 		EventAt: r.options.EventAt, RetryOf: r.options.RetryOf, Traceparent: r.options.Traceparent,
+		Team: r.options.Team,
 	}
 	if i.ports.Whole {
 		for _, stage := range i.ports.Stages {
@@ -301,7 +302,7 @@ func (p Ports) part(c chunk) *run {
 	r := newRun(c.Run, c.Window)
 	r.pipeline, r.app, r.build, r.tell, r.version = c.Pipeline, c.App, c.Build, p.Tell, c.Version
 	r.priorities[c.Stage.Name] = c.Priority
-	r.goal.Budget, r.options.Traceparent, r.options.Prices = c.Budget, c.Trace, c.Prices
+	r.goal.Budget, r.options.Traceparent, r.options.Prices, r.options.Team = c.Budget, c.Trace, c.Prices, c.Team
 	r.account = account.NewPart(c.Stage.Name, len(c.Inputs), c.Money)
 	return r
 }

@@ -34,6 +34,7 @@ type chunk struct {
 	Pipeline string            `json:"pipeline"`
 	App      string            `json:"app"`
 	Build    string            `json:"build"`
+	Team     string            `json:"team,omitempty"`
 	Stage    wire.Stage        `json:"stage"`
 	First    int               `json:"first"`            // number of the first task
 	Offset   int               `json:"offset"`           // the shard of the first input
@@ -257,7 +258,8 @@ func (r *run) chunkWindow(stage string) int {
 
 func (r *run) chunkOf(stage wire.Stage, first int, shards []int, inputs []json.RawMessage) chunk {
 	part := chunk{
-		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Stage: stage, First: first + shards[0],
+		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Team: r.options.Team, Stage: stage,
+		First:  first + shards[0],
 		Offset: shards[0],
 		Inputs: make([]json.RawMessage, len(shards)), Window: r.chunkWindow(stage.Name), Trace: r.options.Traceparent,
 		Version:  r.version,

@@ -414,7 +414,7 @@ func (r *run) withdraw(ctx workflow.Context, stage string, tasks int) {
 }
 
 func (r *run) stageID(stage string) predictor.StageID {
-	return predictor.StageID{App: r.app, Build: r.build, Name: stage}
+	return predictor.StageID{App: r.app, Build: r.build, Name: stage, Team: r.options.Team}
 }
 
 // inputBytes is what the size of an attempt is expected to depend on.

@@ -29,6 +29,7 @@ type tuningPart struct {
 	Pipeline string        `json:"pipeline"`
 	App      string        `json:"app"`
 	Build    string        `json:"build"`
+	Team     string        `json:"team,omitempty"`
 	Version  int           `json:"version"`
 	Trace    string        `json:"traceparent,omitempty"`
 	Number   int           `json:"number"` // of the part, from 0 on
@@ -110,8 +111,8 @@ func (r *run) tune(ctx workflow.Context, q TuneRequest) (Tuning, json.RawMessage
 	id := TuningID(workflow.GetInfo(ctx).WorkflowExecution.ID, q.Name, r.tunings[q.Name])
 	r.tunings[q.Name]++
 	part := tuningPart{
-		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Version: r.version, Trace: r.options.Traceparent,
-		First: first, Prices: r.options.Prices,
+		Run: r.id, Pipeline: r.pipeline, App: r.app, Build: r.build, Team: r.options.Team, Version: r.version,
+		Trace: r.options.Traceparent, First: first, Prices: r.options.Prices,
 	}
 	if r.version >= versionAhead {
 		q.Options.Rules = rulesAhead

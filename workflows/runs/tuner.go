@@ -68,7 +68,7 @@ func newTuner(ports Ports, part tuningPart) (*tuner, error) {
 	r := newRun(part.Run, part.Window)
 	r.pipeline, r.app, r.build, r.tell, r.version = part.Pipeline, part.App, part.Build, ports.Tell, part.Version
 	r.priorities[part.Request.Stage.Name] = part.Priority
-	r.options.Traceparent, r.options.Prices, r.find = part.Trace, part.Prices, ports.Find
+	r.options.Traceparent, r.options.Prices, r.options.Team, r.find = part.Trace, part.Prices, part.Team, ports.Find
 	left := min(part.Request.Options.Trials*part.Request.Options.Rungs()-len(jobs), partJobs)
 	r.account = account.NewPart(part.Request.Stage.Name, max(left, 1), part.Money)
 	r.purse = newPurse(part.Request.Money)

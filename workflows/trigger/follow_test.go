@@ -12,17 +12,17 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
-// candidate is a trigger of one of several servers.
-type candidate struct {
+// oneServer is a trigger of one of several servers.
+type oneServer struct {
 	*stack
 
 	leads atomic.Bool
 }
 
-// stand makes a trigger that follows what others bind, and runs only where lead says so.
-func stand(t *testing.T, js jetstream.JetStream, mem *memory, targets ...Target) *candidate {
+// serve makes a trigger that follows what others bind, and runs only where lead says so.
+func serve(t *testing.T, js jetstream.JetStream, mem *memory, targets ...Target) *oneServer {
 	t.Helper()
-	s := &candidate{stack: idle(t, js, mem)}
+	s := &oneServer{stack: idle(t, js, mem)}
 	s.Trigger.several, s.Trigger.leads = true, s.leads.Load
 	if err := s.SetTargets(t.Context(), targets); err != nil {
 		t.Fatal(err)
@@ -34,12 +34,12 @@ func stand(t *testing.T, js jetstream.JetStream, mem *memory, targets ...Target)
 	return s
 }
 
-func (s *candidate) lead() {
+func (s *oneServer) lead() {
 	s.leads.Store(true)
 	s.run()
 }
 
-func (s *candidate) standBy() {
+func (s *oneServer) standBy() {
 	s.stop()
 	s.leads.Store(false)
 }
@@ -48,12 +48,12 @@ func TestOneOfSeveralTriggersTakesEvents(t *testing.T) {
 	t.Parallel()
 	js, mem := newJetStream(t), newMemory()
 	target := digits(wire.Binding{Subject: "data.declared"})
-	first, second := stand(t, js, mem, target), stand(t, js, mem, target)
+	first, second := serve(t, js, mem, target), serve(t, js, mem, target)
 	if _, err := js.Stream(t.Context(), wire.EventStream); err == nil {
 		t.Error("a stream was made although nobody leads")
 	}
 	first.lead()
-	started := func(by *candidate, run string) {
+	started := func(by *oneServer, run string) {
 		t.Helper()
 		by.await("run "+run+" is started", func() (bool, string) { return mem.get(run).Run != "", "it is not" })
 	}
@@ -75,7 +75,7 @@ func TestOneOfSeveralTriggersTakesEvents(t *testing.T) {
 		keys, _ := mem.Keys(t.Context())
 		return slices.Equal(keys, []string{bound.Key}), "none"
 	})
-	knows := func(s *candidate) bool {
+	knows := func(s *oneServer) bool {
 		return slices.ContainsFunc(s.Bindings(), func(one Bound) bool { return one.Key == bound.Key && one.Origin == Command })
 	}
 	if !knows(first) || !knows(second) {

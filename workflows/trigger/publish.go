@@ -58,6 +58,11 @@ func (t *Trigger) Publish(
 	if err != nil {
 		return "", "", fmt.Errorf("publish event for %q: %w", target, err)
 	}
+	for _, start := range starts {
+		if err := t.permit(ctx, start.Pipeline); err != nil {
+			return "", "", err
+		}
+	}
 	start := starts[0]
 	if start.Validates {
 		checking, cancel := context.WithTimeout(ctx, doorCheckLimit)

@@ -30,6 +30,8 @@ type StarterOptions struct {
 	Window int
 	// Prices are those that runs reckon with before they know better; nil when they are not known.
 	Prices *wire.Prices
+	// TeamOf is whose a pipeline is, of which a run is started for nobody: empty is the default team. Nil knows no other.
+	TeamOf func(pipeline string) string
 	// Attributes says that the namespace has the search attributes of runs.
 	Attributes bool
 }
@@ -45,6 +47,9 @@ func NewTemporalStarter(c client.Client, options StarterOptions) Starter {
 func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
 	start.Options.Version, start.Options.Window, start.Options.Prices = min(start.Version, wire.WorkflowVersion),
 		s.options.Window, s.options.Prices
+	if start.Options.Team == "" && s.options.TeamOf != nil {
+		start.Options.Team = s.options.TeamOf(start.Pipeline)
+	}
 	started, err := s.start(ctx, start, s.options.Attributes)
 	if invalid := (*serviceerror.InvalidArgument)(nil); s.options.Attributes && errors.As(err, &invalid) {
 		// Of attributes that were just made, or were removed, a frontend may know nothing.

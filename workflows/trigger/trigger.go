@@ -35,6 +35,9 @@ type Options struct {
 	// ErrRefused says that it does not, and why; after any other nothing is known, and it is asked again. Nil takes all
 	// inputs.
 	Check func(ctx context.Context, start Start) error
+	// Permit refuses to start runs of a pipeline for who publishes an event; what comes on the stream is not asked about.
+	// Nil permits all.
+	Permit func(ctx context.Context, pipeline string) error
 	// Lost is told the names of streams that were gone, with all that was in them, once they were made anew. Nil tells
 	// nobody.
 	Lost func(streams []string)
@@ -69,6 +72,7 @@ type Trigger struct {
 	scheduler Scheduler
 	wanted    func(ctx context.Context, subject string) bool
 	check     func(ctx context.Context, start Start) error
+	permit    func(ctx context.Context, pipeline string) error
 	lost      func(streams []string)
 	restored  func(keys []string)
 	several   bool        // Options.Leads says which of several takes events
@@ -127,6 +131,10 @@ func New(options Options) (*Trigger, error) {
 	if check == nil {
 		check = func(context.Context, Start) error { return nil }
 	}
+	permit := options.Permit
+	if permit == nil {
+		permit = func(context.Context, string) error { return nil }
+	}
 	lost := options.Lost
 	if lost == nil {
 		lost = func([]string) {}
@@ -146,7 +154,7 @@ func New(options Options) (*Trigger, error) {
 	return &Trigger{
 		several: options.Leads != nil, leads: leads, taking: taking,
 		js: options.JetStream, starter: options.Starter, scheduler: options.Scheduler, wanted: wanted, check: check,
-		lost: lost, restored: restored, log: log,
+		permit: permit, lost: lost, restored: restored, log: log,
 		ackWait: cmp.Or(options.AckWait, 30*time.Second),
 		hold:    cmp.Or(options.Hold, 2*time.Minute), remembered: options.Remembered,
 		replicas: cmp.Or(options.Replicas, 1),

@@ -161,6 +161,50 @@ func TestAHostDoesItsWorkOverNATS(t *testing.T) {
 	<-done
 }
 
+// TestAHostReadsItsOwnPlanAndNoOther has a host read what it obeys, and try to read and to write what others do.
+func TestAHostReadsItsOwnPlanAndNoOther(t *testing.T) {
+	t.Parallel()
+	_, engine, host := openHost(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	leader, err := loop.NewPlans(ctx, engine, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := []loop.HostPlan{
+		{Host: hostName, Plan: predictor.Plan{Term: 1, Tick: 1}}, {Host: "gpu-2", Plan: predictor.Plan{Term: 1, Tick: 2}},
+	}
+	if err := leader.ReplaceHostPlans(ctx, written); err != nil {
+		t.Fatal(err)
+	}
+	own, err := loop.NewPlans(ctx, host, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reading, stop := context.WithCancel(ctx)
+	err = own.Of(hostName).Watch(reading, func(plan predictor.Plan) {
+		if stop(); plan.Tick != 1 {
+			t.Errorf("the host reads the plan of tick %d, want its own", plan.Tick)
+		}
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("its own plan: %v", err)
+	}
+	for _, other := range []string{"gpu-2", hostName + ".x", ">"} {
+		trying, stop := context.WithTimeout(ctx, time.Second) // nobody answers what may not be asked
+		err := own.Of(other).Watch(trying, func(predictor.Plan) { t.Errorf("the host reads the plan of %s", other) })
+		stop()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the plan of %s: %v", other, err)
+		}
+	}
+	trying, giveUp := context.WithTimeout(ctx, time.Second)
+	defer giveUp()
+	if err := own.ReplaceHostPlans(trying, written[:1]); err == nil {
+		t.Error("the host has replaced what it obeys")
+	}
+}
+
 // TestAttackAHostActsForAnother has a host that has joined try what is the engine's, another host's or a run's.
 func TestAttackAHostActsForAnother(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/settings"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/simulate"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/stack"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/teams"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/token"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/train"
@@ -113,7 +114,8 @@ the least cost. This binary holds all of it.`,
 		{"Follow and steer runs", runs.Commands(t)},
 		{"Start runs by events", events.Commands(t)},
 		{"This machine, others, your apps, your functions", slices.Concat(
-			stack.Commands(t), hosts.Commands(t), token.Commands(t), apps.Commands(t), lambda.Commands(t), price.Commands(t),
+			stack.Commands(t), hosts.Commands(t), token.Commands(t), teams.Commands(t), apps.Commands(t),
+			lambda.Commands(t), price.Commands(t),
 			[]*cobra.Command{completionCommand(t)},
 		)},
 	} {

@@ -174,7 +174,7 @@ func TestAttackOneClientHasNATSHoldMuch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if held.MaxPending > 32<<20 || held.MaxConn > 1024 {
+	if held.MaxPending > 32<<20 || held.MaxConn > 8192 {
 		t.Errorf("it holds %d bytes that a client does not read, of %d clients", held.MaxPending, held.MaxConn)
 	}
 	address, release, err := s.AdmitBuild(wire.App{Name: "app"}, "1")

@@ -113,7 +113,9 @@ func (e *Engine) Arrivals(ctx context.Context, run string) ([]predictor.Arriving
 func (o *observer) arrivals(run ledger.RunView) (all []predictor.Arriving) {
 	for _, stage := range run.Stages {
 		o.mu.Lock() // a stage takes about a millisecond: others may look between
-		arriving, followed := o.state.Arriving(predictor.StageID{App: run.App, Build: run.Build, Name: stage.Name})
+		arriving, followed := o.state.Arriving(predictor.StageID{
+			App: run.App, Build: run.Build, Name: stage.Name, Team: run.Team,
+		})
 		o.mu.Unlock()
 		if followed {
 			all = append(all, arriving)
@@ -154,7 +156,9 @@ func (e *Engine) Measured(ctx context.Context, stage string) (predictor.Measured
 
 // snapshot is what there is now.
 func (e *Engine) snapshot(hosts []predictor.Host) predictor.Snapshot {
-	return predictor.Snapshot{Now: e.now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy}
+	return predictor.Snapshot{Now: e.now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy,
+		Teams: e.config.Teams.Bounds(),
+	}
 }
 
 // Trainings returns how the split trainings of a run go, or went, beside their plans.

@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/external"
 	"github.com/spillway-ml/spillway/cmd/internal/secrets"
+	"github.com/spillway-ml/spillway/cmd/internal/teams"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -48,6 +49,8 @@ type Config struct {
 	NoMetrics bool
 	// Policy is the configuration of the autoscaler; Policy.Static is --predictor=off.
 	Policy predictor.Policy
+	// Teams are those that an operator has declared; nil for none.
+	Teams *teams.File
 	// HostPrice is what holding the whole pool of this host costs, per hour; with NoPool what a CPU of any host does.
 	HostPrice quantity.Money
 	// GPUPrice is what a GPU of a class costs besides, per hour; nil has GPUs cost nothing.
@@ -56,6 +59,9 @@ type Config struct {
 	Prices pricing.Catalogue
 	// PoolCPUs are the CPU numbers of the pool; never empty but with NoPool.
 	PoolCPUs []int
+	// TrainingAddress is an IP address of this host at which processes of other hosts reach its own in a gang, in the
+	// clear; empty leaves it out of all gangs.
+	TrainingAddress string
 	// PoolMemory is the memory of the pool; 0 means 80% of what is available when the engine starts.
 	PoolMemory quantity.Bytes
 	// Artifacts is where artifacts are kept: InFiles, or a location as s3store.Parse reads it. Empty is where the state

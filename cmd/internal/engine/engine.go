@@ -134,7 +134,7 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		return fmt.Errorf("open the codec of payloads: %w", err)
 	}
 	server := web.New(web.Options{
-		Engine: e, Keys: e.servers.own.Keys(), Tokens: e.tokens, Names: e.names(), HostOf: e.hosts.Of,
+		Engine: e, Keys: e.servers.own.Keys(), Tokens: e.tokens, Teams: e.config.Teams, Names: e.names(), HostOf: e.hosts.Of,
 		Hosts: e.hostsHandler(),
 		Page:  web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed, Codec: codec,
 		Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/telemetry"
 	loopwire "github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
@@ -28,7 +29,12 @@ func (e *Engine) Publish(ctx context.Context, event web.Event) (web.Published, e
 	if len(body) == 0 {
 		body = []byte("{}")
 	}
-	id, run, err := e.trigger.Publish(ctx, target, event.ID, body, event.Goal, loopwire.RunOptions{Cache: event.Cache})
+	id, run, err := e.trigger.Publish(ctx, target, event.ID, body, event.Goal, loopwire.RunOptions{
+		Cache: event.Cache, Team: access.TeamOf(ctx),
+	})
+	if refused, is := errors.AsType[*web.Error](err); is {
+		return web.Published{}, refused
+	}
 	if err != nil {
 		return web.Published{}, web.Invalid("", "%s", err)
 	}

@@ -62,7 +62,7 @@ func (c *cluster) startBeside(first *testEngine) *testEngine { return c.launch("
 
 func (c *cluster) launch(app string, first *testEngine) *testEngine {
 	c.t.Helper()
-	server := &testEngine{t: c.t, state: c.t.TempDir(), server: true, env: s3Environment}
+	server := &testEngine{t: c.t, state: c.t.TempDir(), server: true, environment: s3Environment}
 	flags := slices.Clone(c.shared)
 	if first != nil {
 		token, err := first.client.JoinToken(c.t.Context(), true, false)

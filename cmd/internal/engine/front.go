@@ -70,12 +70,14 @@ func (f *front) startApps(ctx context.Context) error {
 		chains: f.chains, workers: workers, client: f.temporal, logger: f.logger, life: serving,
 		secrets: f.config.Secrets, before: f.space.Ago, catalogue: f.catalogue, leads: f.lead.leads,
 		retention: f.servers.Retention(),
-		current: map[string]served{}, stored: map[string]served{}, used: map[string]time.Time{},
+		current:   map[string]served{}, stored: map[string]served{}, used: map[string]time.Time{},
 	}
 	f.trigger, err = trigger.New(trigger.Options{
 		JetStream: f.stream, Starter: trigger.NewTemporalStarter(f.temporal, trigger.StarterOptions{
 			Window: f.config.Policy.Window, Prices: f.prices(), Attributes: f.attributes,
+			TeamOf: func(pipeline string) string { team, _ := f.config.Teams.Now().Owner(pipeline); return team },
 		}),
+		Permit:    f.permit,
 		Scheduler: trigger.NewTemporalScheduler(f.temporal, engineQueue), Logger: f.logger, Wanted: f.apps.wanted,
 		Remembered: f.servers.Retention(),
 		Check:      f.apps.check, Lost: func(streams []string) { f.alert(alerting.StreamsLost(streams, f.config.Clock())) },
@@ -93,6 +95,7 @@ func (f *front) startApps(ctx context.Context) error {
 		return err
 	}
 	f.work("builds of other servers", func(ctx context.Context) error { f.apps.followOthers(ctx); return nil })
+	f.work("teams", func(ctx context.Context) error { f.config.Teams.Follow(ctx, f.logger); return nil })
 	f.work("old builds", func(ctx context.Context) error { f.apps.tidy(ctx); return nil })
 	f.work("trigger", func(ctx context.Context) error {
 		f.whileLeading(ctx, "take events", f.takeEvents)
@@ -143,17 +146,20 @@ func (f *front) startLeader(ctx context.Context) error {
 	}
 	f.leader, err = autoscaler.New(autoscaler.Options{
 		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Namespace: f.servers.Namespace(),
-		Plans: f.plans, Hosts: f.livingHosts, Stages: f.apps.stages,
+		Plans: f.plans, HostPlans: f.plans, Hosts: f.livingHosts, Stages: f.apps.stages,
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, time.Time, wire.Message) error) error {
 			return loop.Follow(ctx, f.stream, from, &loop.FollowOptions{Logger: f.logger}, func(line loop.Line) error {
 				return handle(line.Sequence, line.Stored, line.Message)
 			})
 		},
 		Extent: func(ctx context.Context) (first, last uint64, err error) { return loop.Extent(ctx, f.stream) },
-		Policy: f.config.Policy, Functions: f.functions, Leading: f.leading,
+		Policy: f.config.Policy, Teams: f.config.Teams.Bounds, Functions: f.functions, Leading: f.leading,
 		Server: f.self.ID, Following: func(string) { f.observer.following() },
 		Failed: f.observer.metrics.CountLeaderFailure,
-		Now:    f.config.Clock, Logger: f.logger,
+		Ticked: func(took autoscaler.Took) {
+			f.observer.metrics.Ticked(took.Hosts, took.Decide, took.Post, took.Whole)
+		},
+		Now: f.config.Clock, Logger: f.logger,
 	})
 	if err != nil {
 		return err

@@ -162,7 +162,9 @@ func (f *front) hostsHandler() http.Handler {
 }
 
 // supersededHere is told of checkpoints by the engine's own host, which shows no proof.
-func (v *venues) supersededHere(_ string, older []activities.Ref, made time.Time) { v.superseded(older, made) }
+func (v *venues) supersededHere(_ string, older []activities.Ref, made time.Time) {
+	v.superseded(older, made)
+}
 
 // shown is the attempt that a host shows that it was given; nil for a host of a version before proofs.
 func shown(keys *access.Keys, proves bool, name, proof string) (*wire.Given, error) {

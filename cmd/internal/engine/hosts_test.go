@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ import (
 type testAgent struct {
 	t       *testing.T
 	name    string
+	program string // empty for this one
 	state   string
 	command *exec.Cmd
 	ended   chan struct{}
@@ -33,7 +35,19 @@ type testAgent struct {
 func startServer(t *testing.T, app string) (server *testEngine, join []string) {
 	t.Helper()
 	server = &testEngine{t: t, state: t.TempDir(), server: true}
-	server.start(os.Args[0], app, "--listen", "127.0.0.1:0", "--advertise", "127.0.0.1", "--no-burst")
+	server.start(os.Args[0], app, listening("0")...)
+	return server, server.joining()
+}
+
+// listening are the flags of a server that listens at a port of this machine.
+func listening(port string) []string {
+	return []string{"--listen", "127.0.0.1:" + port, "--advertise", "127.0.0.1", "--no-burst"}
+}
+
+// joining returns the arguments with which an agent joins a server.
+func (e *testEngine) joining() []string {
+	t, server := e.t, e
+	t.Helper()
 	show := exec.CommandContext(t.Context(), os.Args[0], "hosts", "token", "--state", server.state)
 	show.Env = append(os.Environ(), asEngine+"=1")
 	token, err := show.Output()
@@ -49,7 +63,7 @@ func startServer(t *testing.T, app string) (server *testEngine, join []string) {
 		address = regexp.MustCompile(`https://127\.0\.0\.1:[0-9]+`).FindString(server.printed())
 		return address != ""
 	})
-	return server, []string{"--join", address, "--token-file", file}
+	return []string{"--join", address, "--token-file", file}
 }
 
 // newAgent is one that is not started yet.
@@ -74,7 +88,7 @@ func (a *testAgent) start(join []string) {
 	arguments := append([]string{
 		"agent", "--state", a.state, "--name", a.name, "--pool-memory", "512MiB", "--drain", "1s",
 	}, join...)
-	a.command = exec.Command(os.Args[0], arguments...)
+	a.command = exec.Command(cmp.Or(a.program, os.Args[0]), arguments...)
 	a.command.Env = append(os.Environ(), asEngine+"=1")
 	a.output, a.ended = &output{}, make(chan struct{})
 	a.command.Stdout, a.command.Stderr = a.output, a.output

@@ -224,7 +224,8 @@ func (e *Engine) Join(ctx context.Context, bearer string, way web.Way, request j
 		reached = net.JoinHostPort(strings.Trim(reached, "[]"), "443")
 	}
 	return join.Answer{
-		Host: request.Host, Token: token, API: "https://" + reached, Servers: e.serversFrom(ctx, reached),
+		OwnPlan: true,
+		Host:    request.Host, Token: token, API: "https://" + reached, Servers: e.serversFrom(ctx, reached),
 		NATS:     []string{"tls://" + reached},
 		NATSUser: join.UserPrefix + request.Host, Temporal: reached, Namespace: e.servers.Namespace(),
 		CA: e.certificate.Authority(), ResultsKey: hex.EncodeToString(e.servers.own.Keys().PublicKey()),

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -47,6 +48,14 @@ func joinAs(
 	t *testing.T, base string, trust *tls.Config, bearer string, request join.Request,
 ) (answer join.Answer, status int, said string) {
 	t.Helper()
+	return joinFrom(t, &net.Dialer{}, base, trust, bearer, request)
+}
+
+// joinFrom is joinAs from an address of one's own.
+func joinFrom(
+	t *testing.T, from *net.Dialer, base string, trust *tls.Config, bearer string, request join.Request,
+) (answer join.Answer, status int, said string) {
+	t.Helper()
 	body, err := json.Marshal(request)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +66,7 @@ func joinAs(
 	}
 	asking.Header.Set("Authorization", "Bearer "+bearer)
 	asking.Header.Set("Content-Type", "application/json")
-	transport := &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true}
+	transport := &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true, DialContext: from.DialContext}
 	got, err := (&http.Client{Transport: transport}).Do(asking)
 	if err != nil {
 		t.Fatal(err)

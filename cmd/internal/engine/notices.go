@@ -293,6 +293,7 @@ func startOf(info *workflowpb.WorkflowExecutionInfo) predictor.RunStarted {
 	}
 	started.App, started.Build, _ = loopwire.ParseWorkflowQueue(info.GetTaskQueue())
 	started.EventAt, started.RetryOf, started.Traceparent = options.EventAt, options.RetryOf, options.Traceparent
+	started.Team = options.Team
 	started.At = cmp.Or(carried.StartedAt, info.GetStartTime().AsTime()) // a run that has continued as new began before
 	return started
 }

@@ -168,7 +168,7 @@ func complete(run *ledger.RunView, info *workflow.WorkflowExecutionInfo) {
 	started := startOf(info)
 	run.Pipeline, run.App, run.Build, run.StartedAt = started.Pipeline, started.App, started.Build, started.At
 	run.Goal, run.Event = cmp.Or(run.Goal, started.Goal), started.Event
-	run.EventAt, run.RetryOf = started.EventAt, started.RetryOf
+	run.EventAt, run.RetryOf, run.Team = started.EventAt, started.RetryOf, started.Team
 }
 
 // outcome returns the result of a workflow that is over, or why it has none. Over is false for one that goes on, or of

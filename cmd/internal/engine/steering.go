@@ -174,7 +174,7 @@ func (e *Engine) Retry(ctx context.Context, run string, request web.Retry) (web.
 	if view.State == predictor.RunRunning {
 		return web.Retried{}, web.Conflict("cancel it first: spillway cancel "+run, "run %q goes on", run)
 	}
-	options := loopwire.RunOptions{RetryOf: run}
+	options := loopwire.RunOptions{RetryOf: run, Team: view.Team}
 	if request.From != "" {
 		first := slices.IndexFunc(view.Stages, func(stage ledger.StageView) bool { return stage.Name == request.From })
 		if first < 0 { // the run had not come that far
@@ -222,6 +222,9 @@ func (e *Engine) Retry(ctx context.Context, run string, request web.Retry) (web.
 		return web.Retried{}, err
 	}
 	retried.Event, retried.Run, err = e.trigger.Publish(ctx, view.Pipeline, "", input, &goal, options)
+	if refused, is := errors.AsType[*web.Error](err); is {
+		return web.Retried{}, refused
+	}
 	if err != nil {
 		return web.Retried{}, web.Conflict("", "%s", err)
 	}

@@ -118,6 +118,6 @@ func isRun(info *workflow.WorkflowExecutionInfo) bool {
 func startOfView(view ledger.RunView) predictor.RunStarted {
 	return predictor.RunStarted{
 		Run: view.Run, Pipeline: view.Pipeline, App: view.App, Build: view.Build, Goal: view.Goal, Event: view.Event,
-		EventAt: view.EventAt, RetryOf: view.RetryOf, At: view.StartedAt,
+		EventAt: view.EventAt, RetryOf: view.RetryOf, Team: view.Team, At: view.StartedAt,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -134,4 +135,60 @@ func TestRunsThatAnEarlierEngineBeganFinish(t *testing.T) {
 		t.Errorf("%d runs (%v), want %d: none lost, none doubled", len(listed), err, len(runs))
 	}
 	e.stop()
+}
+
+// TestServersAndAgentsOneVersionApartWorkTogether upgrades a server and then its agent from an earlier commit to this
+// one, and goes back, the agent first; then it tries the order that is not advised. On each step a run has to end on the
+// agent, with the state directories of the steps before.
+func TestServersAndAgentsOneVersionApartWorkTogether(t *testing.T) {
+	commit := os.Getenv(upgradeFrom)
+	if commit == "" {
+		t.Skip("builds an earlier engine: make upgrade-check FROM=COMMIT")
+	}
+	built := buildCommit(t, commit, "./cmd/spillway", "./cmd/internal/engine/testdata/app")
+	earlier, app := filepath.Join(built, "spillway"), filepath.Join(built, "app")
+	if output, err := exec.CommandContext(t.Context(), earlier, "help", "agent").CombinedOutput(); err != nil {
+		t.Skipf("commit %s has no agents: %s", commit, output)
+	}
+	server := &testEngine{t: t, state: t.TempDir(), server: true}
+	server.start(earlier, app, listening("0")...)
+	join := server.joining()
+	port := join[1][strings.LastIndexByte(join[1], ':')+1:]
+	agent := newAgent(t, "gpu-1")
+	programs := map[string]string{"earlier": earlier, "this": os.Args[0]}
+	serves, works := "earlier", ""
+	for i, step := range []struct{ server, agent string }{
+		{"earlier", "earlier"}, {"this", "earlier"}, {"this", "this"}, // as advised
+		{"this", "earlier"}, {"earlier", "earlier"}, // and back
+		{"earlier", "this"}, {"this", "this"}, // the agent first
+	} {
+		if step.server != serves {
+			server.stop()
+			server.launch(programs[step.server], "", listening(port)...)
+			serves = step.server
+		}
+		if step.agent != works {
+			if works != "" {
+				agent.signal(syscall.SIGTERM)
+				<-agent.ended
+			}
+			agent.program = programs[step.agent]
+			agent.start(join)
+			works = step.agent
+		}
+		const shards = 20
+		run := server.publish("fan", fmt.Sprintf("step-%d", i), fanInput{Shards: shards, Milliseconds: 20})
+		succeed[fanResult](server, run, upgradeLimit).check(t, shards)
+		hosts, err := server.client.Hosts(t.Context())
+		if err != nil || len(hosts) != 1 || hosts[0].State != web.HostUp {
+			t.Errorf("a server of %s commit and an agent of %s: hosts %+v, %v; want one that is up", step.server, step.agent,
+				hosts, err)
+		}
+		t.Logf("a server of %s commit and an agent of %s: the run has ended", step.server, step.agent)
+	}
+	listed, err := server.client.Runs(t.Context(), web.RunQuery{})
+	if err != nil || len(listed) != 7 {
+		t.Errorf("%d runs (%v), want 7: none lost, none doubled", len(listed), err)
+	}
+	server.stop()
 }

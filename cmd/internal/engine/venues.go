@@ -3,10 +3,14 @@ package engine
 import (
 	"context"
 	"runtime"
+	"time"
 
+	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/gangs"
 	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/function"
 	"github.com/spillway-ml/spillway/workers/spill"
@@ -17,6 +21,7 @@ type venues struct {
 	*reports
 
 	pool      *host.Host // nil without a pool
+	gangs     *gangs.Gangs
 	functions predictor.FunctionVenue
 	place     string         // of artifacts, by which functions are told from those of other engines
 	runner    runner         // what runs commands as functions; zero where none do
@@ -26,6 +31,10 @@ type venues struct {
 // openVenues starts the pool and what spills to functions.
 func openVenues(ctx context.Context, r *reports) (*venues, error) {
 	v := &venues{reports: r}
+	v.gangs = gangs.New(gangs.Options{
+		Documents: documents.Of[gang.State](v.shared, "gangs", nil), Hosts: v.leases.Hosts,
+		Secret: v.servers.own.Keys().GangSecret, Prove: proveGang(v.servers.own.Keys()), Now: time.Now,
+	})
 	if !v.config.NoPool {
 		if err := v.startPool(); err != nil {
 			return nil, err
@@ -59,11 +68,12 @@ func (v *venues) startPool() error {
 	pool, err := host.New(host.Offer{
 		Name: host.Name(), StateDir: config.StateDir, Limits: config.Limits, CPUs: config.PoolCPUs,
 		Memory: config.PoolMemory, PricePerHour: config.HostPrice, GPUPrice: config.GPUPrice, StageUser: config.StageUser,
-		Now: config.HostClock,
+		TrainingAddress: config.TrainingAddress, Now: config.HostClock,
 	}, host.Ports{
+		Gangs:    v.gangs,
 		Temporal: v.temporal, Store: v.store, ArtifactsURL: v.store.local, ServerURL: v.store.server, Builds: v.builds,
 		Declared: v.declared, Secrets: v.taskSecrets, Results: v.results, Superseded: v.supersededHere, Plans: v.plans,
-		Leases: v.leases,
+		Leases:   v.leases,
 		Recorder: v.recorder, Output: v.openOutput, Told: v.observer.metrics.SetGPUs,
 	}, v.logger)
 	if err != nil {

@@ -43,6 +43,9 @@ type Offer struct {
 	GPUPrice     func(class string) quantity.Money
 	// StageUser is as whom stages run; nil means as the user of this process.
 	StageUser *spawn.User
+	// TrainingAddress is an IP address of the machine at which processes of other hosts reach its own in a gang, in the
+	// clear; empty leaves it out of all gangs.
+	TrainingAddress string
 	// Drain is how long running attempts may go on when the agent is told to end; 0 means 10 seconds.
 	Drain time.Duration
 	// Now is the machine's clock.
@@ -75,6 +78,8 @@ type Ports struct {
 	Plans    activities.Plans
 	Leases   *loop.Leases
 	Recorder Recorder
+	// Gangs decides which hosts run an attempt together.
+	Gangs agent.Gangs
 	// Output takes what attempts print.
 	Output func(wire.LogSource) activities.Output
 	// Elsewhere says that the engine is on another machine. Lease is for how long it takes the host to be there, and
@@ -129,6 +134,7 @@ func New(offer Offer, ports Ports, logger *slog.Logger) (*Host, error) {
 		},
 		Recorder: ports.Recorder, Held: ports.Recorder.Held, Started: ports.Recorder.Started,
 		Elsewhere: ports.Elsewhere, Lease: ports.Lease, InHand: ports.InHand, Fenced: ports.Fenced,
+		Gangs: ports.Gangs, TrainingAddress: offer.TrainingAddress,
 		Drain: offer.Drain, Now: offer.Now, Logger: logger,
 	})
 	if err != nil {

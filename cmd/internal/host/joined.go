@@ -96,8 +96,12 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if j.Ports.Plans, err = loop.NewPlans(ctx, stream, o.Logger); err != nil {
+	plans, err := loop.NewPlans(ctx, stream, o.Logger)
+	if err != nil {
 		return nil, err
+	}
+	if j.Ports.Plans = plans; o.Answer.OwnPlan {
+		j.Ports.Plans = plans.Of(o.Answer.Host)
 	}
 	if j.Ports.Leases, err = loop.NewLeases(ctx, stream, o.Logger); err != nil {
 		return nil, err
@@ -116,6 +120,7 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, cmp.Or(o.Answer.Lease, join.UsualLease), true
 	j.relayed.Go(func() { j.followServers(life, ask, o.Servers) })
 	j.Ports.Builds = &builds{ask: ask, stored: build.NewStore(o.StateDir, nil), most: mostBuilds}
+	j.Ports.Gangs = ask
 	return j, nil
 }
 

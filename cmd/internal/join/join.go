@@ -73,6 +73,9 @@ type Answer struct {
 	// NATS are the URLs of NATS; NATSUser is the name to connect with. Clients offer Protocol.
 	NATS     []string `json:"nats"`
 	NATSUser string   `json:"nats_user"`
+	// OwnPlan says that what the host obeys of the plan lies under a key of its own, wire.HostPlanPrefix and its name;
+	// else it reads all of it.
+	OwnPlan bool `json:"own_plan,omitempty"`
 	// Temporal is the host and port of Temporal's frontend, over TLS, and Namespace the namespace of the stages' queues.
 	Temporal  string `json:"temporal"`
 	Namespace string `json:"namespace"`

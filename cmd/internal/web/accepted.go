@@ -52,6 +52,9 @@ func (a *accepted) has(run string, now time.Time) bool {
 // find returns a run. One that is not there because it has not started yet is told from one that never will be.
 func (s *Server) find(ctx context.Context, run string) (ledger.RunView, error) {
 	view, err := s.engine.Run(ctx, run)
+	if err == nil && !s.sees(ctx, view.Team) {
+		return ledger.RunView{}, NoRun(run)
+	}
 	refused, isRefusal := errors.AsType[*Error](err)
 	if !isRefusal || refused.Status != http.StatusNotFound || !s.accepted.has(run, time.Now()) {
 		return view, err

@@ -44,6 +44,9 @@ func (s *Server) registerChain(r *http.Request) (App, error) {
 	if err := c.Validate(chain.Checks{Binding: trigger.Check}); err != nil {
 		return App{}, Invalid(hint, "the chain cannot run: %s", firstProblem(err))
 	}
+	if err := s.ownPipeline(r, c.Name()); err != nil {
+		return App{}, err
+	}
 	return s.engine.RegisterChain(r.Context(), c)
 }
 

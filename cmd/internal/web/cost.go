@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -59,9 +61,10 @@ func (s *Server) prices(r *http.Request) (pricesAnswer, error) {
 // The parameters of GET /api/v1/cost.
 var (
 	byParameter = choice("by", "what the bill is divided by",
-		ledger.ByStage, ledger.ByPipeline, ledger.ByRun, ledger.ByVenue, ledger.ByHost).or(ledger.ByStage)
+		ledger.ByStage, ledger.ByPipeline, ledger.ByTeam, ledger.ByRun, ledger.ByVenue, ledger.ByHost).or(ledger.ByStage)
 	sinceParameter  = moment("since", "the beginning of what is billed; the beginning of all that is known when left out")
 	untilParameter  = moment("until", "the end of what is billed; now when left out")
+	teamParameter   = words("team", "keeps only what is of this team; default is who has none")
 	formatParameter = choice("format", "how the bill is written", "json", "csv").or("json")
 )
 
@@ -102,6 +105,11 @@ func (s *Server) billQuery(r *http.Request, now time.Time) (query ledger.BillQue
 		return query, err
 	}
 	query = ledger.BillQuery{By: ledger.Dimension(by), Run: r.FormValue("run"), Pipeline: r.FormValue("pipeline")}
+	if query.Team = r.FormValue("team"); query.Team != predictor.DefaultTeam {
+		if err := access.CheckTeam(query.Team); err != nil {
+			return query, Invalid("`spillway teams` lists them", "%v", err)
+		}
+	}
 	if query.Since, err = sinceParameter.moment(r, now); err != nil {
 		return query, err
 	}

@@ -60,9 +60,9 @@ type change struct {
 
 	mutex sync.Mutex
 	// the message, guarded by mutex; nil before it was encoded, empty when there is nothing to tell
-	text       []byte
-	app, build string              // of the run, guarded by mutex until text is there
-	decision   *predictor.Decision // nil for all else
+	text             []byte
+	app, build, team string              // of the run, guarded by mutex until text is there
+	decision         *predictor.Decision // nil for all else
 }
 
 // RunChanged says that the view of run is another.
@@ -207,7 +207,7 @@ func (c *change) encode(mark string, look func(run string) (ledger.RunView, erro
 		if err != nil {
 			return nil, err
 		}
-		c.app, c.build, value = view.App, view.Build, view
+		c.app, c.build, c.team, value = view.App, view.Build, view.Team, view
 	}
 	text, err := json.Marshal(value)
 	if err != nil {

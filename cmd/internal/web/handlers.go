@@ -101,7 +101,7 @@ func (s *Server) runs(r *http.Request) (answer runsAnswer, err error) {
 	if err != nil {
 		return answer, err
 	}
-	answer = runsAnswer{Runs: notNil(page.Runs), Next: page.Next.String()}
+	answer = runsAnswer{Runs: notNil(s.visible(r.Context(), page.Runs)), Next: page.Next.String()}
 	if totals {
 		all, err := s.engine.RunTotals(r.Context(), query)
 		if err != nil {
@@ -164,6 +164,11 @@ func (s *Server) publish(r *http.Request) (Published, error) {
 	}
 	if err := CheckEvent(event, stack.Pipelines()); err != nil {
 		return Published{}, err
+	}
+	if event.Pipeline != "" { // which pipelines a subject starts the engine knows, and asks the same
+		if err := s.ownPipeline(r, event.Pipeline); err != nil {
+			return Published{}, err
+		}
 	}
 	published, err := s.engine.Publish(r.Context(), event)
 	if err == nil {
@@ -257,11 +262,26 @@ func (s *Server) bind(r *http.Request) (Binding, error) {
 	if pipelines := stack.Pipelines(); !slices.Contains(pipelines, binding.Pipeline) {
 		return Binding{}, UnknownPipeline(binding.Pipeline, pipelines)
 	}
+	if err := s.ownPipeline(r, binding.Pipeline); err != nil {
+		return Binding{}, err
+	}
 	return s.engine.Bind(r.Context(), binding)
 }
 
 func (s *Server) unbind(r *http.Request) (nothing, error) {
-	return nothing{}, s.engine.Unbind(r.Context(), r.FormValue("key"))
+	key := r.FormValue("key")
+	bound, err := s.engine.Bindings(r.Context())
+	if err != nil {
+		return nothing{}, err
+	}
+	for _, one := range bound {
+		if one.Key == key {
+			if err := s.ownPipeline(r, one.Pipeline); err != nil {
+				return nothing{}, err
+			}
+		}
+	}
+	return nothing{}, s.engine.Unbind(r.Context(), key)
 }
 
 type deadAnswer struct {
@@ -291,6 +311,11 @@ func (s *Server) replay(r *http.Request) (answer Replayed, err error) {
 	if (body.Sequence != 0) == body.All {
 		return answer, Invalid("GET /api/v1/dead lists the sequences",
 			"a replay needs either the sequence of a dead letter or all")
+	}
+	if !everybody(r.Context()) {
+		if err := s.ownLetters(r, body); err != nil {
+			return answer, err
+		}
 	}
 	answer, err = s.engine.Replay(r.Context(), body.Sequence)
 	answer.Outcomes = notNil(answer.Outcomes)

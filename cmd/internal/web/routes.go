@@ -125,6 +125,7 @@ func (s *Server) stackRoutes(options Options) []route {
 		},
 		asking(s, "GET", "/api/v1/stack", "Describes the stack as it is now.", s.stack).atAnyTime(),
 		asking(s, "GET", "/api/v1/plan", "Returns the plan in force.", s.plan),
+		asking(s, "GET", "/api/v1/teams", "Says how the teams that were declared stand.", s.howTeamsStand),
 		asking(s, "GET", "/api/v1/decisions", "Lists the decisions of the autoscaler, oldest first.", s.decisions).
 			with(decisionsParameter),
 		asking(s, "GET", "/api/v1/alerts", "Lists the latest alerts, newest first.", s.alerts).with(alertsParameter),
@@ -228,7 +229,9 @@ func (s *Server) accountRoutes() []route {
 			refusing(notFound),
 		{
 			method: "GET", path: "/api/v1/cost", summary: "Says who spent what.",
-			query:  []parameter{byParameter, sinceParameter, untilParameter, runParameter, pipelineParameter, formatParameter},
+			query: []parameter{
+				byParameter, sinceParameter, untilParameter, runParameter, pipelineParameter, teamParameter, formatParameter,
+			},
 			answer: reflect.TypeFor[ledger.Bill](), kinds: []string{"text/csv"}, refusals: []int{notFound}, handler: s.cost,
 		},
 		asking(s, "GET", "/api/v1/prices", "Lists the prices in force.", s.prices),
@@ -419,6 +422,7 @@ func (s *Server) whole(t route) http.HandlerFunc {
 
 // checked refuses queries that the route does not know, and runs that there cannot be, before it handles anything.
 func (s *Server) checked(t route) http.HandlerFunc {
+	t.handler = s.ofTeams(t)
 	t.handler = s.audited(t)
 	t.handler = s.whole(t)
 	if !strings.HasPrefix(t.path, "/api/") {

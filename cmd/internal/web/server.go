@@ -15,6 +15,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/cmd/internal/teams"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -32,6 +33,8 @@ type Options struct {
 	Keys *access.Keys
 	// Tokens are those that were made for others than the owner; nil leaves them out.
 	Tokens *access.Tokens
+	// Teams are those that are declared; nil for none.
+	Teams *teams.File
 	// Names are the names and addresses by which the engine is reached over TLS; empty for none.
 	Names []string
 	// HostOf says of which host, that has joined, a token is; nil knows none.
@@ -70,6 +73,7 @@ type Server struct {
 	accepted  accepted
 	keys      *access.Keys
 	issued    *access.Tokens
+	teams     *teams.File
 	names     []string
 	hostOf    func(string) (string, bool)
 	ready     func(context.Context) error
@@ -87,7 +91,8 @@ type Server struct {
 // New returns a Server.
 func New(options Options) *Server {
 	s := &Server{
-		engine: options.Engine, keys: options.Keys, issued: options.Tokens, names: options.Names, hostOf: options.HostOf,
+		engine: options.Engine, keys: options.Keys, issued: options.Tokens, teams: options.Teams,
+		names: options.Names, hostOf: options.HostOf,
 		artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready,
 		logger: options.Logger,
 		room:   room{most: options.ArtifactsMax, usage: options.ArtifactsUsage}, pace: usualPace(),

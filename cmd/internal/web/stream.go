@@ -101,9 +101,9 @@ type teller struct {
 	out    *eventWriter
 	wait   time.Duration // until more of what is known to have changed can be told
 	// app and build are those of the followed run, empty before it is known.
-	app, build string
-	began      map[string]struct{} // IDs of the decisions and alerts that the stream began with
-	passed     bool                // something was told without its number
+	app, build, team string
+	began            map[string]struct{} // IDs of the decisions and alerts that the stream began with
+	passed           bool                // something was told without its number
 }
 
 // begin tells the state. Its messages have no ID: a stream that breaks off among them begins anew.
@@ -138,7 +138,7 @@ func (t *teller) beginRuns(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, view := range slices.Backward(newest.Runs) {
+	for _, view := range slices.Backward(t.server.visible(ctx, newest.Runs)) {
 		if view.State != predictor.RunRunning && time.Since(view.EndedAt) > recently {
 			continue
 		}
@@ -158,7 +158,10 @@ func (t *teller) beginRun(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.app, t.build = view.App, view.Build
+	if !t.server.sees(ctx, view.Team) {
+		return nil
+	}
+	t.app, t.build, t.team = view.App, view.Build, view.Team
 	decisions, err := t.server.engine.Decisions(ctx, DecisionQuery{Run: view.Run, Limit: usualDecisions})
 	if err != nil {
 		return err
@@ -240,6 +243,10 @@ func (t *teller) tellChange(ctx context.Context, c *change) error {
 		t.passed = true
 		return nil
 	}
+	if c.decision != nil && !t.server.sees(ctx, c.decision.Stage.Team) {
+		t.passed = true
+		return nil
+	}
 	if c.decision != nil && t.reader.run != "" && c.run != t.reader.run {
 		if concerns, err := t.shares(ctx, *c.decision); err != nil || !concerns {
 			return err
@@ -256,8 +263,12 @@ func (t *teller) tellChange(ctx context.Context, c *change) error {
 	if err != nil {
 		return err
 	}
+	if c.name == StreamRun && !t.server.sees(ctx, c.team) {
+		t.passed = true
+		return nil
+	}
 	if c.name == StreamRun && t.reader.run != "" {
-		t.app, t.build = c.app, c.build
+		t.app, t.build, t.team = c.app, c.build, c.team
 	}
 	if len(text) > 0 {
 		t.out.add(text)
@@ -275,7 +286,7 @@ func (t *teller) shares(ctx context.Context, decision predictor.Decision) (bool,
 		if err != nil {
 			return false, err
 		}
-		t.app, t.build = view.App, view.Build
+		t.app, t.build, t.team = view.App, view.Build, view.Team
 	}
-	return decision.Stage.App == t.app && decision.Stage.Build == t.build, nil
+	return decision.Stage.App == t.app && decision.Stage.Build == t.build && decision.Stage.Team == t.team, nil
 }

@@ -1,8 +1,8 @@
 package torch
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -44,7 +44,7 @@ func (e *Executor) exchange(ctx context.Context, devices []exec.Device) (exec.Ex
 	errs := make([]error, len(devices))
 	var starting sync.WaitGroup
 	for i, device := range devices {
-		p.all[i] = &rank{of: p, replica: i, stage: &stage{name: cmp.Or(device.ID, deviceName(device))}}
+		p.all[i] = &rank{of: p, replica: i, host: device.Host, stage: &stage{name: e.nameOf(device)}}
 		starting.Go(func() { p.all[i].runner, errs[i] = e.start(ctx, device, nil) })
 	}
 	starting.Wait()
@@ -57,16 +57,23 @@ func (e *Executor) exchange(ctx context.Context, devices []exec.Device) (exec.Ex
 	for i, device := range devices {
 		names[i], threads[i] = deviceName(device), device.Threads
 	}
+	if p.all[0].host != 0 {
+		return exec.Exchange{}, errors.New("the first device is on another host; begin with one of this host")
+	}
+	host, network, err := e.meetingOf(layout)
+	if err != nil {
+		return exec.Exchange{}, err
+	}
 	var port int
 	if err := p.all[0].runner.call(ctx, "serve_exchange", map[string]any{
-		"host": loopback, "timeout": usualTimeout.Seconds(),
+		"host": host, "timeout": usualTimeout.Seconds(),
 	}, &port); err != nil {
 		return exec.Exchange{}, fmt.Errorf("%v: make the store at which ranks meet: %w", p.all[0], err)
 	}
 	answers := make([]exchanged, len(devices))
 	if err := p.together(ctx, "exchange", map[string]any{
-		"host": loopback, "port": port, "timeout": usualTimeout.Seconds(), "backend": p.backend(layout), "devices": names,
-		"threads": threads,
+		"host": host, "interface": network, "port": port, "timeout": usualTimeout.Seconds(), "backend": p.backend(layout),
+		"devices": names, "threads": threads,
 	}, func(i int) any { return &answers[i] }); err != nil {
 		return exec.Exchange{}, err
 	}

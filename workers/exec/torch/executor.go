@@ -3,6 +3,7 @@ package torch
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 type Executor struct {
 	options Options
 	forks   forks
+	hosts   []away // of the gang that trains, this process's first; nil without one. Hold sets it
 }
 
 var (
@@ -181,11 +183,42 @@ func (r *runner) survey(ctx context.Context, names []string) ([]exec.Surveyed, e
 	return all, nil
 }
 
-// start starts a runner for a device.
-func (e *Executor) start(ctx context.Context, device exec.Device, shared *os.File) (*runner, error) {
+// arena is the memory that the runners of a pipeline share on each host.
+type arena struct {
+	file *os.File // that of this host
+	// session names it on the others, and parts is for how many it is.
+	session string
+	parts   int
+}
+
+// makeArena makes the memory of so many parts: a file that is as large as the stretches of all, none of which takes
+// memory before it is written.
+func makeArena(parts int) (*arena, error) {
+	file, err := newArena()
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Truncate(int64(parts) * stretch); err != nil {
+		return nil, errors.Join(fmt.Errorf("make shared memory: %w", err), file.Close())
+	}
+	return &arena{file: file, session: rand.Text(), parts: parts}, nil
+}
+
+// start starts a runner for a device, on the host where that is.
+func (e *Executor) start(ctx context.Context, device exec.Device, shared *arena) (*runner, error) {
+	host, err := e.hostOf(device)
+	if err != nil {
+		return nil, err
+	}
+	if host != nil {
+		return e.startAway(ctx, host, device, shared)
+	}
 	how := launching{
-		python: cmp.Or(e.options.Python, usualPython), threads: device.Threads, cpus: device.CPUs, shared: shared,
+		python: cmp.Or(e.options.Python, usualPython), threads: device.Threads, cpus: device.CPUs,
 		logger: e.options.Logger,
+	}
+	if shared != nil {
+		how.shared = shared.file
 	}
 	r, err := e.forks.start(ctx, how)
 	if e.options.Python != "" || !errors.Is(err, ErrNoTorch) {
@@ -201,7 +234,7 @@ func (e *Executor) start(ctx context.Context, device exec.Device, shared *os.Fil
 // Load starts a process for each part. They load one after the other. The first makes the whole model and hands the
 // others what they hold, so that the host holds one whole model, and a part more.
 func (e *Executor) Load(ctx context.Context, layout exec.Layout) (exec.Pipeline, error) {
-	if layout.Replicas > 1 || sharded(layout) {
+	if layout.Replicas > 1 || sharded(layout) || isAway(layout) {
 		p, err := e.loadRanks(ctx, layout)
 		if err != nil {
 			return nil, fmt.Errorf("load %s in %d replicas of %d parts: %w", e.options.Model, layout.Replicas, len(layout.Parts),
@@ -220,15 +253,11 @@ func (e *Executor) load(ctx context.Context, layout exec.Layout) (*pipeline, err
 	if err := checkLayout(layout); err != nil {
 		return nil, err
 	}
-	shared, err := newArena()
+	shared, err := makeArena(len(layout.Parts))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = shared.Close() }() // the processes have it open
-	// A file that is as large as all parts' stretches, none of which takes memory before it is written.
-	if err := shared.Truncate(int64(len(layout.Parts)) * stretch); err != nil {
-		return nil, fmt.Errorf("make shared memory: %w", err)
-	}
+	defer func() { _ = shared.file.Close() }() // the processes have it open
 	p := &pipeline{stages: make([]*stage, len(layout.Parts))}
 	if err := e.startAll(ctx, layout, shared, p); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -242,7 +271,7 @@ func (e *Executor) load(ctx context.Context, layout exec.Layout) (*pipeline, err
 // stretch is how much of the shared file each part owns, as arena.py has it.
 const stretch = 1 << 40
 
-func (e *Executor) startAll(ctx context.Context, layout exec.Layout, shared *os.File, p *pipeline) error {
+func (e *Executor) startAll(ctx context.Context, layout exec.Layout, shared *arena, p *pipeline) error {
 	errs := make([]error, len(layout.Parts))
 	var starting sync.WaitGroup
 	for i, part := range layout.Parts {

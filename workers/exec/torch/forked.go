@@ -26,6 +26,7 @@ type forked struct {
 }
 
 func (p *forked) number() int { return p.pid }
+func (p *forked) kill()       { _ = syscall.Kill(-p.pid, syscall.SIGKILL) }
 
 // awaitExit returns also when the server has ended: the system kills its children then.
 func (p *forked) awaitExit() {

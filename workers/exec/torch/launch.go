@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"syscall"
 
 	"github.com/spillway-ml/spillway/workers/spawn"
 )
@@ -117,6 +118,7 @@ type spawned struct {
 }
 
 func (p *spawned) number() int { return p.cmd.Process.Pid }
+func (p *spawned) kill()       { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
 func (p *spawned) awaitExit()  { spawn.AwaitExit(p.cmd.Process.Pid) }
 func (p *spawned) release()    { p.spawner.Close() }
 

@@ -48,6 +48,16 @@ type rank struct {
 	*stage
 	of      *ranks
 	replica int
+	host    int // of the gang
+}
+
+// nameOf is what a device is called in errors, with its host where that is another.
+func (e *Executor) nameOf(device exec.Device) string {
+	name := cmp.Or(device.ID, deviceName(device))
+	if device.Host > 0 && device.Host < len(e.hosts) {
+		name += " of " + e.hosts[device.Host].Name
+	}
+	return name
 }
 
 // String names it in errors.
@@ -81,14 +91,11 @@ func (e *Executor) loadRanks(ctx context.Context, layout exec.Layout) (_ *ranks,
 		return nil, err
 	}
 	count := max(layout.Replicas, 1)
-	shared, err := newArena()
+	shared, err := makeArena(len(layout.Parts))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = shared.Close() }() // the processes have it open
-	if err := shared.Truncate(int64(len(layout.Parts)) * stretch); err != nil {
-		return nil, fmt.Errorf("make shared memory: %w", err)
-	}
+	defer func() { _ = shared.file.Close() }() // the processes have it open
 	p := &ranks{parts: len(layout.Parts), clip: layout.Collective.ClipNorm}
 	defer func() {
 		if err != nil {
@@ -100,8 +107,8 @@ func (e *Executor) loadRanks(ctx context.Context, layout exec.Layout) (_ *ranks,
 	for replica := range count {
 		for i, part := range layout.Parts {
 			device := part.On(replica)
-			r := &rank{of: p, replica: replica, stage: &stage{
-				number: i, name: cmp.Or(device.ID, deviceName(device)), timed: layout.Timed,
+			r := &rank{of: p, replica: replica, host: device.Host, stage: &stage{
+				number: i, name: e.nameOf(device), timed: layout.Timed,
 			}}
 			at := len(p.all)
 			p.all = append(p.all, r)
@@ -117,7 +124,7 @@ func (e *Executor) loadRanks(ctx context.Context, layout exec.Layout) (_ *ranks,
 	if err := e.loadEach(ctx, layout, p); err != nil {
 		return nil, err
 	}
-	return p, p.join(ctx, layout)
+	return p, e.join(ctx, p, layout)
 }
 
 // sharded reports whether replicas divide something.
@@ -214,7 +221,10 @@ func (e *Executor) loadEach(ctx context.Context, layout exec.Layout, p *ranks) e
 				"each time it is called, and leave the file alone while ranks load", r, exec.ErrRequest)
 		}
 		r.inFlight = part.InFlight
-		if v := loaded.Validation; v != nil {
+		if v := loaded.Validation; v != nil && r.replica == 0 && r.host != p.all[0].host {
+			return fmt.Errorf("%v: the first replica looks at the validation data, whose parts must be on one host; train its "+
+				"parts on one host, or leave the validation data out: %w", r, exec.ErrRequest)
+		} else if v != nil {
 			r.evaluationReads, r.evaluationReadsBatch = v.Reads, v.ReadsBatch
 		}
 	}
@@ -241,48 +251,88 @@ type loadedRank struct {
 	} `json:"validation"`
 }
 
-// lend has the first rank, which made the whole model, tell another where the tensors are that it holds; after the last
-// rank it lets go what is left.
-func (p *ranks) lend(ctx context.Context, at int) (lent message, err error) {
-	request := map[string]any{"part": p.parts}
-	switch {
-	case at == 0 || len(p.all) == 1:
-		return nil, nil
-	case at < len(p.all):
-		request["part"], request["last"] = p.all[at].number, at+p.parts >= len(p.all)
+// lender is the rank that made the whole model on the host of another, where it can lend what that one holds: the first
+// there, where it is a first part. It is that rank itself where it makes the model.
+func (p *ranks) lender(at int) *rank {
+	own := p.all[at]
+	first := p.all[slices.IndexFunc(p.all, func(r *rank) bool { return r.host == own.host })]
+	if first.number != 0 {
+		return own
 	}
-	if err := p.all[0].runner.call(ctx, "lend", request, &lent); err != nil {
-		return nil, fmt.Errorf("%v: hand over tensors: %w", p.all[0], err)
+	return first
+}
+
+// lend has the first rank of a host, which made the whole model, tell another there where the tensors are that it
+// holds; after the last rank it lets go what is left.
+func (p *ranks) lend(ctx context.Context, at int) (lent message, err error) {
+	if at == len(p.all) {
+		for i, r := range p.all {
+			lends := slices.ContainsFunc(p.all, func(o *rank) bool { return o != r && o.host == r.host })
+			if p.lender(i) != r || r.number != 0 || !lends {
+				continue
+			}
+			if err := r.runner.call(ctx, "lend", map[string]any{"part": p.parts}, nil); err != nil {
+				return nil, fmt.Errorf("%v: let go of tensors: %w", r, err)
+			}
+		}
+		return nil, nil
+	}
+	own, from := p.all[at], p.lender(at)
+	if from == own {
+		return nil, nil
+	}
+	last := !slices.ContainsFunc(p.all[at+1:], func(r *rank) bool { return r.host == own.host && r.number == own.number })
+	request := map[string]any{"part": own.number, "last": last}
+	if err := from.runner.call(ctx, "lend", request, &lent); err != nil {
+		return nil, fmt.Errorf("%v: hand over tensors: %w", from, err)
 	}
 	return lent, nil
 }
 
 // join has the ranks meet at a store of the first one.
-func (p *ranks) join(ctx context.Context, layout exec.Layout) error {
+func (e *Executor) join(ctx context.Context, p *ranks, layout exec.Layout) error {
 	timeout := cmp.Or(layout.Collective.Timeout, usualTimeout)
-	meet := map[string]any{"host": loopback, "timeout": timeout.Seconds(), "backend": p.backend(layout)}
+	host, network, err := e.meetingOf(layout)
+	if err != nil {
+		return err
+	}
+	meet := map[string]any{
+		"host": host, "timeout": timeout.Seconds(), "backend": p.backend(layout), "interface": network,
+	}
 	var port int
-	request := map[string]any{"host": loopback, "timeout": timeout.Seconds()}
+	request := map[string]any{"host": host, "timeout": timeout.Seconds()}
 	if err := p.all[0].runner.call(ctx, "serve_store", request, &port); err != nil {
 		return fmt.Errorf("%v: make the store at which ranks meet: %w", p.all[0], err)
 	}
 	meet["port"] = port
 	began := time.Now()
-	err := p.together(ctx, "join", meet, nil)
+	err = p.together(ctx, "join", meet, nil)
 	p.longest = time.Since(began)
 	return err
+}
+
+// meetingOf is the address of this host at which the ranks of a layout meet, and the network interface with it; those
+// of one host use the loopback one, by which nobody else reaches them.
+func (e *Executor) meetingOf(layout exec.Layout) (address, network string, err error) {
+	if !isAway(layout) {
+		return loopback, "", nil
+	}
+	address = e.hosts[0].Address
+	network, err = interfaceOf(address)
+	return address, network, err
 }
 
 // backend is that of torch.distributed: NCCL where each rank has a GPU of its own, which it demands, and gloo beside it
 // for what ranks tell each other from the host's memory.
 func (p *ranks) backend(layout exec.Layout) string {
-	seen := map[int]bool{}
+	seen := map[[2]int]bool{} // by host and index
 	for _, r := range p.all {
 		device := layout.Parts[r.number].On(r.replica)
-		if device.Kind != exec.CUDA || seen[device.Index] {
+		at := [2]int{device.Host, device.Index}
+		if device.Kind != exec.CUDA || seen[at] {
 			return "gloo"
 		}
-		seen[device.Index] = true
+		seen[at] = true
 	}
 	return "cpu:gloo,cuda:nccl"
 }

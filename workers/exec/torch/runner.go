@@ -6,11 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/workers/spawn"
@@ -30,8 +29,10 @@ const (
 
 // process is the process of a runner. It leads a group.
 type process interface {
-	// number is that of the process and of its group.
+	// number is that of the process and of its group; 0 of one on another host.
 	number() int
+	// kill ends it and its group; it fails for what has gone already.
+	kill()
 	// awaitExit returns once it has ended. Until it is collected, its number is no other's.
 	awaitExit()
 	// collect takes it away after its end, and returns how it ended.
@@ -40,14 +41,27 @@ type process interface {
 	release()
 }
 
+// reading and writing are the ends of what connects a runner with this process: pipes, or a connection.
+type (
+	reading interface {
+		io.ReadCloser
+		SetDeadline(at time.Time) error
+	}
+	writing interface {
+		io.WriteCloser
+		SetDeadline(at time.Time) error
+	}
+)
+
 // runner is a Python process that runs commands one after another. Its methods may be called concurrently.
 type runner struct {
 	python  string
 	process process
-	in      *os.File // requests
-	out     *os.File // answers
+	in      writing // requests
+	out     reading // answers
 	printed *spawn.Tail
 	logger  *slog.Logger
+	away    *away         // where it runs; nil for this host
 	release func() bool   // of the context
 	booted  chan answer   // says that it is ready
 	gone    chan struct{} // closed when the process has ended and why is set
@@ -63,6 +77,8 @@ type answer struct {
 	ID     uint64          `json:"id"`
 	Result json.RawMessage `json:"result"`
 	Error  *ModelError     `json:"error"`
+	// Ended is how the process of another host has ended: the last that comes from there.
+	Ended string `json:"ended"`
 }
 
 // ready waits until a process says that it is ready for requests.
@@ -81,7 +97,7 @@ func (r *runner) ready(ctx context.Context) error {
 // newRunner follows a process that reads requests from in and writes answers to out, until close, the end of ctx or its
 // own.
 func newRunner(
-	ctx context.Context, python string, p process, in, out *os.File, printed *spawn.Tail, logger *slog.Logger,
+	ctx context.Context, python string, p process, in writing, out reading, printed *spawn.Tail, logger *slog.Logger,
 ) *runner {
 	r := &runner{
 		python: python, process: p, in: in, out: out, printed: printed, logger: logger, gone: make(chan struct{}),
@@ -184,6 +200,12 @@ func (r *runner) read(ctx context.Context) {
 				r.python, wrong)
 			break
 		}
+		if got.Ended != "" {
+			if away, is := r.process.(*awayProcess); is {
+				away.ended = got.Ended
+			}
+			break
+		}
 		r.mu.Lock()
 		if answers, waits := r.waiting[got.ID]; waits {
 			answers <- got
@@ -213,7 +235,7 @@ func (r *runner) end(ctx context.Context, wrong error) {
 	if !closing && wrong == nil && ctx.Err() == nil {
 		_, _ = before(exited, exitGrace)
 	}
-	_ = syscall.Kill(-r.process.number(), syscall.SIGKILL) // it fails for what has gone already
+	r.process.kill()
 	collected := make(chan string, 1)
 	go func() {
 		<-exited
@@ -275,8 +297,8 @@ func (r *runner) close() {
 	r.closing = true
 	r.mu.Unlock()
 	if first {
-		_ = syscall.Kill(-r.process.number(), syscall.SIGKILL) // nobody has collected it, as closing was not set
-		_ = r.out.SetDeadline(time.Unix(1, 0))                 // a process that left the group may hold the pipe open
+		r.process.kill()                       // nobody has collected it, as closing was not set
+		_ = r.out.SetDeadline(time.Unix(1, 0)) // a process that left the group may hold the pipe open
 	}
 	<-r.gone
 }

@@ -255,6 +255,9 @@ func (s *stage) Export(ctx context.Context, path string) (func() error, error) {
 	if err != nil {
 		return nil, fmt.Errorf("part %d: export: %w", s.number, err)
 	}
+	if s.runner.away != nil {
+		return s.exportAway(ctx, path)
+	}
 	id, written := s.runner.number()
 	if err := s.call(ctx, "export", map[string]any{"path": path, "written": id}, nil); err != nil {
 		s.runner.forget(id)
@@ -273,6 +276,9 @@ func (s *stage) Import(ctx context.Context, paths []string) error {
 	paths, err := absolute(paths)
 	if err != nil {
 		return fmt.Errorf("part %d: import: %w", s.number, err)
+	}
+	if s.runner.away != nil {
+		return s.importAway(ctx, paths)
 	}
 	return s.call(ctx, "import", map[string]any{"paths": paths}, nil)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/cli"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
+	"github.com/spillway-ml/spillway/cmd/internal/teams"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
 	"github.com/spillway-ml/spillway/predictor"
@@ -95,6 +96,12 @@ func (s *Stack) Stop() (err error) {
 // StartStack starts a stack with these apps and writes its file, as the engine does.
 func StartStack(t *testing.T, state string, apps ...web.App) *Stack {
 	t.Helper()
+	return StartStackOf(t, state, nil, apps...)
+}
+
+// StartStackOf is StartStack of a stack that these teams share; nil for none.
+func StartStackOf(t *testing.T, state string, declared *teams.File, apps ...web.App) *Stack {
+	t.Helper()
 	stack := &Stack{state: state, done: make(chan struct{}), Engine: webtest.New(web.Stack{
 		Version: "v0.1.0", PID: os.Getpid(), StartedAt: time.Now(), StateDir: state, Apps: apps, PoolCPUs: []int{0},
 		FunctionCPUs: []int{1},
@@ -112,7 +119,7 @@ func StartStack(t *testing.T, state string, apps ...web.App) *Stack {
 	stack.lock = LockState(t, state)
 	stack.Server = httptest.NewUnstartedServer(web.New(web.Options{
 		Engine: stack, Keys: stack.Keys, Tokens: tokens, Artifacts: store,
-		Feed: &stack.Feed,
+		Feed: &stack.Feed, Teams: declared,
 	}))
 	requests, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	stack.end = end

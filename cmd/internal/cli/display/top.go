@@ -144,7 +144,7 @@ func functionSlots(runs []ledger.RunView) (sum int) {
 	slots := map[predictor.StageID]int{}
 	for _, run := range runs {
 		for _, stage := range run.Stages {
-			id := predictor.StageID{App: run.App, Build: run.Build, Name: stage.Name}
+			id := predictor.StageID{App: run.App, Build: run.Build, Name: stage.Name, Team: run.Team}
 			slots[id] = max(slots[id], stage.Slots[predictor.Function])
 		}
 	}

@@ -22,6 +22,9 @@ func TrainingPlan(plan predictor.Training, s Style) []string {
 	if len(plan.Parts) > 1 {
 		text += ", schedule " + Clean(plan.Schedule)
 	}
+	if on := TrainingHosts(plan); on != "" {
+		text += ", " + on
+	}
 	lines := append(wrapped("plan   ", text, tableWidth),
 		wrapped("why    ", cmp.Or(plan.Reason, "it was asked for"), tableWidth)...)
 	lines = append(append(lines, ""), partLines(plan, s)...)
@@ -29,6 +32,18 @@ func TrainingPlan(plan predictor.Training, s Style) []string {
 		lines = append(append(lines, ""), alternativeLines(plan, s)...)
 	}
 	return lines
+}
+
+// TrainingHosts says on which hosts the ranks of a training run; empty where they are all on the attempt's.
+func TrainingHosts(plan predictor.Training) string {
+	if len(plan.Hosts) < 2 {
+		return ""
+	}
+	names := make([]string, len(plan.Hosts))
+	for i, host := range plan.Hosts {
+		names[i] = fmt.Sprintf("%s (%s)", Clean(host.Name), Count(host.Ranks, "rank"))
+	}
+	return "on " + strings.Join(names, " and ")
 }
 
 // replicasOf says how many replicas a plan has, before their parts; empty for one.

@@ -2,6 +2,7 @@ package flag
 
 import (
 	"fmt"
+	"net"
 
 	"github.com/spf13/pflag"
 
@@ -22,6 +23,8 @@ type Pool struct {
 	prices     string
 	stageUser  string
 	LogLevel   string
+
+	trainingAddress string
 }
 
 // add adds the flags to a set, and sets their defaults; usualCPUs says which CPUs the pool has where none are named.
@@ -35,6 +38,9 @@ func (p *Pool) add(set *pflag.FlagSet, usualCPUs string) {
 	set.Var(CPUList{&p.poolCPUs}, "pool-cpus", "CPU numbers of the pool, such as 0-3,8 "+usualCPUs)
 	set.Var(hostMemory{Memory{&p.poolMemory}}, "pool-memory",
 		"memory of the pool, such as 8GiB (default 80% of what is available when it starts)")
+	set.Var(address{&p.trainingAddress}, "training-address",
+		"`IP` address of this machine at which ranks on other hosts reach those here: it takes part in trainings across "+
+			"hosts (train --hosts), whose ranks exchange tensors there without encryption (default it takes no part)")
 	set.Var(Choice{Value: &p.limits, Of: []string{"best", "cgroup-v2", "cgroup-v1", "none"}}, "limits",
 		"what holds attempts to their sizes (see spillway doctor for what this machine offers)")
 	set.StringVar(&p.stageUser, "stage-user", "",
@@ -47,6 +53,33 @@ func (p *Pool) add(set *pflag.FlagSet, usualCPUs string) {
 var limitModes = map[string]enforce.Mode{
 	"best": "", "cgroup-v2": enforce.Unified, "cgroup-v1": enforce.Legacy,
 	"none": enforce.None,
+}
+
+// address is a flag that takes an IP address.
+type address struct{ value *string }
+
+// String returns the address; empty for none.
+func (a address) String() string {
+	if a.value == nil {
+		return ""
+	}
+	return *a.value
+}
+
+// Type is the placeholder in the usage.
+func (address) Type() string { return "IP" }
+
+// Set reads an address that others can connect to.
+func (a address) Set(text string) error {
+	found := net.ParseIP(text)
+	if found == nil || found.IsUnspecified() || found.IsMulticast() {
+		return &fault.UsageError{
+			Problem: "it is no IP address of a machine",
+			Hint:    "write one that an interface of this machine has and the other hosts reach, such as 10.0.0.7",
+		}
+	}
+	*a.value = found.String()
+	return nil
 }
 
 // user finds as whom stages run; nil is the user of this process.
@@ -131,6 +164,6 @@ func (h *Host) Offer(environment func(string) (string, bool)) (host.Offer, error
 	clocks, _ := environment(clocksEnvironment)
 	return host.Offer{
 		Limits: limitModes[h.limits], CPUs: cpus, Memory: h.poolMemory, PricePerHour: prices.host, GPUPrice: prices.gpu,
-		StageUser: user, Now: clock(clocks, "host", false),
+		StageUser: user, TrainingAddress: h.trainingAddress, Now: clock(clocks, "host", false),
 	}, nil
 }

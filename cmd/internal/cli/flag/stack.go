@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/config"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
+	"github.com/spillway-ml/spillway/cmd/internal/teams"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -65,6 +66,7 @@ type Stack struct {
 	payloadKeys  string
 	secretsDir   string
 	webhooks     []string
+	teams        string
 	temporal     engine.TemporalConfig
 	nats         engine.NATSConfig
 	listen       engine.ListenConfig
@@ -122,6 +124,9 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.Set.StringArrayVar(&f.webhooks, "alert-webhook", nil,
 		"`URL` to which alerts about goals are posted as JSON; may be given several times. Where it is a secret, set "+
 			alerts.WebhooksVariable)
+	f.Set.StringVar(&f.teams, "teams-file", "",
+		"`FILE` that declares teams: whose pipelines are which, and what each may have; it is read again when it changes "+
+			"(default one team that has all)")
 	config.Mark(f.Set)
 	webhooks := f.Set.Lookup("alert-webhook")
 	config.MarkSecret(webhooks)
@@ -193,6 +198,10 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	if err != nil {
 		return engine.Config{}, err
 	}
+	declared, err := openTeams(f.teams)
+	if err != nil {
+		return engine.Config{}, err
+	}
 	clocks, _ := environment(clocksEnvironment)
 	keys, err := f.payloadKeysFile()
 	if err != nil {
@@ -209,9 +218,9 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: prices.host, GPUPrice: prices.gpu, Prices: prices.catalogue, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
-		KeepBytes: f.keepBytes, KeepHours: f.keepHours, Ledger: ledger,
+		KeepBytes: f.keepBytes, KeepHours: f.keepHours, Ledger: ledger, Teams: declared,
 		Limits: limitModes[f.limits], AlertWebhooks: f.webhooks, Traces: traced,
-		StageUser: user,
+		StageUser: user, TrainingAddress: f.trainingAddress,
 		Functions: engine.FunctionConfig{
 			Enabled: burst, PerGiBSecond: function.Prices[pricing.PerGiBSecond].Times(f.priceFactor),
 			PerRequest:  function.Prices[pricing.PerRequest].Times(f.priceFactor),
@@ -346,4 +355,16 @@ func checkCPUs(flag string, cpus, allowed []int) error {
 		}
 	}
 	return nil
+}
+
+// openTeams reads the file of teams; nil where none is named.
+func openTeams(path string) (*teams.File, error) {
+	if path == "" {
+		return nil, nil //nolint:nilnil // a file that is not named declares none
+	}
+	file, err := teams.Open(path)
+	if err != nil {
+		return nil, &fault.UsageError{Problem: err.Error(), Hint: "`spillway config check` lists all that is wrong with it"}
+	}
+	return file, nil
 }

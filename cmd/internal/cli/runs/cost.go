@@ -27,7 +27,7 @@ func costCommand(t *tool.Tool) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "cost [FLAGS]",
 		Short: "Say who spent what: by stage, run, pipeline, venue or host",
-		Long: `Say what was spent, divided by stage, run, pipeline, venue or host. The columns are:
+		Long: `Say what was spent, divided by stage, run, pipeline, team, venue or host. The columns are:
 
   held       for how long attempts held what they were granted, added up over attempts
   attempts   how many attempts ended
@@ -47,6 +47,7 @@ The exit code is 0 when the bill was printed, 1 when no stack runs, and 2 when a
 there is no such run or pipeline.`,
 		Example: `  spillway cost
   spillway cost --by run --since 24h
+  spillway cost --by team --since 2026-11-01
   spillway cost --by venue --run digits-7f3a9c
   spillway cost --by pipeline --since 2026-11-01 --until 2026-12-01 --csv > november.csv
   spillway cost --by stage --json | jq '.lines[] | {name, total_picodollars}'`,
@@ -56,7 +57,8 @@ there is no such run or pipeline.`,
 	}
 	set := command.Flags()
 	set.Var(flag.Choice{Value: &flags.by, Of: []string{
-		string(ledger.ByStage), string(ledger.ByRun), string(ledger.ByPipeline), string(ledger.ByVenue),
+		string(ledger.ByStage), string(ledger.ByRun), string(ledger.ByPipeline), string(ledger.ByTeam),
+		string(ledger.ByVenue),
 		string(ledger.ByHost),
 	}}, "by", "what the bill is divided by")
 	set.Var(flag.Moment{Value: &flags.query.Since, Past: true}, "since",
@@ -65,6 +67,7 @@ there is no such run or pipeline.`,
 	set.Var(flag.Moment{Value: &flags.query.Until}, "until", "end here, written as --since is (default now)")
 	set.StringVar(&flags.query.Run, "run", "", "keep only what this `RUN` has spent")
 	set.StringVar(&flags.query.Pipeline, "pipeline", "", "keep only what the runs of this `PIPELINE` have spent")
+	set.StringVar(&flags.query.Team, "team", "", "keep only what this `TEAM` has spent; default is who has none")
 	set.BoolVar(&flags.csv, "csv", false, "print comma-separated values; the first line names the columns and their units")
 	set.BoolVar(&flags.json, "json", false, "print the bill as JSON; amounts are in picodollars")
 	session.CompleteFlag(t, command, "run", session.RunNames)

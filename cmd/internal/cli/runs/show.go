@@ -20,6 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/predictor/words"
 )
 
 func showCommand(t *tool.Tool) *cobra.Command {
@@ -183,12 +184,34 @@ func show(ctx context.Context, t *tool.Tool, run string, asJSON, live bool, tria
 	if err != nil && !gone(err) {
 		return err
 	}
+	waits, err := teamWaits(ctx, s, model.Run)
+	if err != nil {
+		return err
+	}
 	style, _ := t.StyleOf(t.Out)
-	for _, line := range slices.Concat(display.Summary(model, style), trainingLines(trainings),
+	for _, line := range slices.Concat(display.Summary(model, style), waits, trainingLines(trainings),
 		display.Tunings(tunings, trials, style), display.Decisions(model)) {
 		t.Say("%s\n", display.Own(line))
 	}
 	return nil
+}
+
+// teamWaits says what the tasks of a run that goes on wait for where its team may have no more now.
+func teamWaits(ctx context.Context, s *session.Session, run ledger.RunView) ([]string, error) {
+	if run.State != predictor.RunRunning {
+		return nil, nil
+	}
+	teams, err := s.Client.Teams(ctx)
+	if err != nil && !untold(err) {
+		return nil, err
+	}
+	for _, team := range teams {
+		if team.Name == run.Team && team.Why != "" {
+			return []string{fmt.Sprintf("  team      %s: %s of its runs: %s", display.CleanLine(predictor.TeamName(run.Team)),
+				words.Waiting(team.Waiting), display.CleanLine(team.Why))}, nil
+		}
+	}
+	return nil, nil
 }
 
 // untold reports whether nobody can say how the tunings of a run went: the engine is of an earlier version, or the
@@ -218,6 +241,9 @@ func trainingLines(trainings []ledger.TrainingView) (lines []string) {
 		parts := fmt.Sprintf("%d parts", len(training.Parts))
 		if len(training.Parts) == 1 {
 			parts = "1 part"
+		}
+		if on := display.TrainingHosts(training); on != "" {
+			parts = fmt.Sprintf("%d replicas of %s %s", max(training.Replicas, 1), parts, display.CleanLine(on))
 		}
 		lines = append(lines, fmt.Sprintf("  training  %s: %s, %s, step %d/%d; a step takes %s; the fullest part holds %s",
 			display.CleanLine(stage), parts, display.CleanLine(training.Schedule),

@@ -40,6 +40,7 @@ type told struct {
 	stack    *flag.Stack
 	mistakes []config.Mistake
 	wrong    map[string]bool // settings of which something is wrong
+	strange  []finding       // variables that say none
 }
 
 // readTold reads the settings; args may name the file.
@@ -51,7 +52,7 @@ func readTold(t *tool.Tool, cmd *cobra.Command, args []string) (*told, error) {
 	known := settings.Gather(cmd.Root())
 	all := &told{
 		file: file, stack: &flag.Stack{}, flags: pflag.NewFlagSet("settings", pflag.ContinueOnError),
-		wrong: map[string]bool{},
+		wrong: map[string]bool{}, strange: strangers(t, known),
 	}
 	all.stack.Add(all.flags)
 	for name, setting := range known {
@@ -197,9 +198,10 @@ func configCheckCommand(t *tool.Tool) *cobra.Command {
 		Use:   "check [FILE] [FLAGS]",
 		Short: "Name every mistake in the settings, and try what they name",
 		Long: `Name every mistake in the configuration file and the environment with its line: keys that there are
-not, values that are wrong, settings that do not go together. Then try what the settings name:
-directories and files and who may read them, certificates, ports, and the servers at the addresses,
-with what the engine will ask of them. What is made for that is removed again; nothing else changes.
+not, variables that are nearly those of settings, values that are wrong, settings that do not go
+together. Then try what the settings name: directories and files and who may read them,
+certificates, ports, and the servers at the addresses, with what the engine will ask of them. What is
+made for that is removed again; nothing else changes.
 
 The exit code is 1 when anything is wrong or failed.`,
 		Example: `  spillway config check spillway.yaml
@@ -240,6 +242,7 @@ func checkSettings(ctx context.Context, t *tool.Tool, all *told, offline, asJSON
 	if len(findings) == 0 {
 		findings = append(findings, finding{"settings", fine, all.read(), ""})
 	}
+	findings = append(findings, all.strange...)
 	findings = append(findings, tryFiles(all, state)...)
 	if !offline {
 		findings = append(findings, tryServers(ctx, all, state)...)

@@ -164,6 +164,44 @@ func TestTheCheckOfAConfigurationNamesEveryMistakeAndTriesTheRest(t *testing.T) 
 	clitest.Contains(t, "standard output", stdout, "ok       settings", "2 settings in ")
 }
 
+func TestTheCheckNamesEveryMistakeInAFileOfTeams(t *testing.T) {
+	t.Parallel()
+	teams := filepath.Join(t.TempDir(), "teams.yaml")
+	for text, want := range map[string][]string{
+		"teams:\n  - name: A\n  - name: b\n    slot: 1\n": {
+			"failed   " + teams + ":2:11", "a team cannot have that name",
+			"failed   " + teams + ":4:5", `a team has no key "slot"`, "-> did you mean slots?", "failed: 2\n",
+		},
+		"teams: [{name: a, slots: 2}]": {"ok       teams-file"},
+	} {
+		if err := os.WriteFile(teams, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, stdout, _ := clitest.Execute(t, t.Context(), cli.Deps{}, "config", "check", "--state", t.TempDir(), "--offline",
+			"--config", configuration(t, "teams-file: "+teams))
+		clitest.Contains(t, "standard output", stdout, want...)
+	}
+}
+
+func TestTheCheckNamesVariablesThatSayNothing(t *testing.T) {
+	t.Parallel()
+	check := func(variables ...string) (code int, stdout string) {
+		deps := cli.Deps{Environ: func() []string { return variables }}
+		code, stdout, _ = clitest.Execute(t, t.Context(), deps, "config", "check", "--state", t.TempDir(), "--offline")
+		return code, stdout
+	}
+	code, stdout := check("HOME=/", "SPILLWAY_HTP_PORT=1", "SPILLWAY_WHATEVER_THIS_IS=s3cret", "SPILLWAY_CONFIG=f",
+		"SPILLWAY_KEEP_FOR=24h")
+	if code != cli.ExitFailure || strings.Contains(stdout, "s3cret") || strings.Contains(stdout, "SPILLWAY_KEEP_FOR ") {
+		t.Errorf("got exit %d: %s", code, stdout)
+	}
+	clitest.Contains(t, "standard output", stdout, "failed   SPILLWAY_HTP_PORT", "-> did you mean SPILLWAY_HTTP_PORT?",
+		"note     SPILLWAY_WHATEVER_THIS_IS", "failed: 1\n")
+	if code, stdout := check("SPILLWAY_WHATEVER_THIS_IS=1"); code != cli.ExitOK {
+		t.Errorf("a variable of another program: got exit %d: %s", code, stdout)
+	}
+}
+
 func TestTheCheckTriesABucket(t *testing.T) {
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": "AKIA0", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_CONFIG_FILE": os.DevNull,

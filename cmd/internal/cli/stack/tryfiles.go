@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/external"
 	"github.com/spillway-ml/spillway/cmd/internal/payloads"
 	"github.com/spillway-ml/spillway/cmd/internal/secrets"
+	"github.com/spillway-ml/spillway/cmd/internal/teams"
 )
 
 const (
@@ -45,6 +46,7 @@ func tryFiles(all *told, state string) []finding {
 	})
 	findings = append(findings, tryPayloadKeys(all, state)...)
 	findings = append(findings, trySecrets(all)...)
+	findings = append(findings, tryTeams(all)...)
 	return append(findings, tryCertificates(all)...)
 }
 
@@ -82,6 +84,23 @@ func tryPayloadKeys(all *told, state string) (findings []finding) {
 		findings = append(findings, finding{setting, fine, line, ""})
 	}
 	return findings
+}
+
+// tryTeams tells the mistakes in the file of teams, but for the first, for which the settings are refused.
+func tryTeams(all *told) (findings []finding) {
+	path := all.value("teams-file")
+	if path == "" {
+		return nil
+	}
+	_, err := teams.Open(path)
+	for i, mistake := range teams.MistakesOf(err) {
+		if i == 0 {
+			continue
+		}
+		at := fmt.Sprintf("%s:%d:%d", mistake.Where, mistake.Line, mistake.Column)
+		findings = append(findings, finding{at, failed, mistake.Text, mistake.Do})
+	}
+	return findings // one that cannot be read is told where files are looked at
 }
 
 // tryState looks at the state directory as the engine would: where it can be written, and who else may.

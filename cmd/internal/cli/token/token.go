@@ -2,7 +2,6 @@
 package token
 
 import (
-	"cmp"
 	"context"
 	"text/tabwriter"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 // Commands are the commands of this package.
@@ -97,7 +97,7 @@ func list(ctx context.Context, t *tool.Tool, asJSON bool) error {
 			display.Printf(table, "NAME\tROLE\tTEAM\tMADE\n")
 			for _, one := range found {
 				display.Printf(table, "%s\t%s\t%s\t%s\n", display.CleanLine(one.Name), display.CleanLine(one.Role),
-					cmp.Or(display.CleanLine(one.Team), "-"), one.MadeAt.Local().Format(time.DateTime))
+					display.CleanLine(predictor.TeamName(one.Team)), one.MadeAt.Local().Format(time.DateTime))
 			}
 			return table.Flush()
 		})

@@ -27,6 +27,8 @@ type Deps struct {
 	Stdin io.Reader
 	// Environment looks up an environment variable; nil means that none is set.
 	Environment func(name string) (value string, set bool)
+	// Environ returns all variables of the environment, each as NAME=VALUE; nil means that none is set.
+	Environ func() []string
 	// OpenBrowser shows a file of this machine in a browser, and says whether there is one; nil shows nothing.
 	OpenBrowser func(ctx context.Context, file string) (shown bool, err error)
 	// Interrupted yields a value at each interrupt after the first, which ends the context of Execute: `dev` then stops at

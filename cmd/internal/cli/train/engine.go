@@ -51,8 +51,12 @@ func trainByEngine(ctx context.Context, t *tool.Tool, model modelFile, flags *tr
 	}
 	defer func() { err = errors.Join(err, s.CloseForcibly(ctx, t.Deps.Interrupted)) }()
 	if p.Input.CPU == 0 {
-		p.Input.CPU = partCores(cmp.Or(flags.partitions*max(flags.replicas, 1), p.Input.GPU.Count),
-			max(flags.dataWorkers, 0)*max(flags.replicas, 1), len(s.Stack.PoolCPUs))
+		replicas := max(flags.replicas/max(flags.hosts, 1), 1) // of each host
+		p.Input.CPU = partCores(cmp.Or(flags.partitions*replicas, p.Input.GPU.Count),
+			max(flags.dataWorkers, 0)*replicas, poolCores(s))
+	}
+	if err := checkHosts(flags, s); err != nil {
+		return err
 	}
 	if _, err := program.Send(ctx, t, s, &flags.command, &p); err != nil {
 		return err
@@ -64,6 +68,48 @@ func trainByEngine(ctx context.Context, t *tool.Tool, model modelFile, flags *tr
 		return err
 	}
 	return concludeTraining(ctx, t, s, ended, p, model, flags)
+}
+
+// poolCores are those of the largest host of the pool.
+func poolCores(s *session.Session) int {
+	most := len(s.Stack.PoolCPUs)
+	for _, host := range s.Stack.Hosts {
+		most = max(most, int(host.Capacity.CPU/quantity.Core))
+	}
+	return most
+}
+
+// checkHosts refuses more hosts than take part in trainings across hosts: the run would wait until somebody adds some.
+func checkHosts(flags *trainFlags, s *session.Session) error {
+	least, most := flags.gang()
+	if most < 2 {
+		return nil
+	}
+	var take, other []string
+	for _, host := range s.Stack.Hosts {
+		if host.TrainingAddress == "" {
+			other = append(other, host.ID)
+		} else {
+			take = append(take, host.ID)
+		}
+	}
+	if len(take) >= least && len(take) > 0 {
+		return nil
+	}
+	return &fault.UsageError{
+		Problem: fmt.Sprintf("--hosts %s: %s of the pool take part in trainings across hosts: %s", hostsFlag{&flags.hosts},
+			display.Count(len(take), "host"), cmp.Or(strings.Join(take, ", "), "none")),
+		Hint: "start `spillway agent`, or dev and server, with --training-address IP" +
+			cmp.Or(prefixed(" on ", strings.Join(other, ", ")), ""),
+	}
+}
+
+// prefixed is a text after another; empty where it is.
+func prefixed(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
 }
 
 // partCores are as many cores as parts, which are as many as GPUs where there are any and nobody says otherwise, and as
@@ -142,6 +188,9 @@ func prepareTraining(t *tool.Tool, model modelFile, flags *trainFlags) (program.
 	p, err := c.Prepare(arguments, t.Deps.Environment, workingDirectory)
 	if err != nil {
 		return p, err
+	}
+	if least, most := flags.gang(); most > 1 {
+		p.Input.Command.LeastHosts, p.Input.Command.Hosts = least, most
 	}
 	p.Input.Command.KeepChanged = false // all that is wanted is in the result directory
 	if t.SpeaksUTF8() {

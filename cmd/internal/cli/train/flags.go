@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/plan"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/program"
+	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/workers/exec"
 	"github.com/spillway-ml/spillway/workers/training"
 )
@@ -34,6 +35,7 @@ type trainFlags struct {
 	here, dataInPlace, json    bool
 	partitions, microBatches   int
 	replicas                   int
+	hosts                      int // 0 is one, autoHosts as many as have room
 	shard                      string
 	collectiveTimeout          time.Duration
 	dataWorkers                int
@@ -67,6 +69,9 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	f.how.Var(flag.Automatic{Value: &f.replicas}, "replicas",
 		"how many copies of the parts train together, each on its share of the batch; PyTorch 2.4 or later (default auto: "+
 			"by the predicted time of a step, and one where a model has batch normalization)")
+	f.how.Var(hostsFlag{&f.hosts}, "hosts",
+		"on how many hosts of the pool its ranks run, each of which gives it as much; auto is as many as have room, where "+
+			"that is faster; PyTorch 2.4 or later (default 1)")
 	f.how.Var(flag.Choice{Value: &f.shard, Name: "WHAT", Of: []string{
 		string(exec.ShardNone), string(exec.ShardOptimizer), string(exec.ShardGradients), string(exec.ShardParameters),
 	}}, "shard", "WHAT the replicas divide instead of each having all of it: none; optimizer, which is its state "+
@@ -145,6 +150,51 @@ func (f *trainFlags) add(flags *pflag.FlagSet) {
 	}
 	f.addCommand(flags)
 	f.stack.Add(flags)
+}
+
+// autoHosts is as many hosts as have room.
+const autoHosts = -1
+
+// hostsFlag is a flag that takes a number of hosts, or auto.
+type hostsFlag struct{ value *int }
+
+// String returns the number; empty for one.
+func (h hostsFlag) String() string {
+	switch {
+	case h.value == nil || *h.value == 0:
+		return ""
+	case *h.value == autoHosts:
+		return "auto"
+	default:
+		return strconv.Itoa(*h.value)
+	}
+}
+
+// Type is the placeholder in the usage.
+func (hostsFlag) Type() string { return "auto|N" }
+
+// Set reads "2" or "auto".
+func (h hostsFlag) Set(text string) error {
+	switch value, err := strconv.Atoi(text); {
+	case text == "auto":
+		*h.value = autoHosts
+	case err != nil || value < 1 || value > gang.MostHosts:
+		return &fault.UsageError{
+			Problem: "it is neither auto nor a number of hosts",
+			Hint:    fmt.Sprintf("write auto, or a number from 1 to %d", gang.MostHosts),
+		}
+	default:
+		*h.value = value
+	}
+	return nil
+}
+
+// gang is on how many hosts it trains, at least and at most.
+func (f *trainFlags) gang() (least, most int) {
+	if f.hosts == autoHosts {
+		return 1, gang.MostHosts
+	}
+	return max(f.hosts, 1), max(f.hosts, 1)
 }
 
 // dataWorkers is a flag that takes a number of processes from 0, or auto. Its value is that of [training.Job].
@@ -303,6 +353,17 @@ func (f *trainFlags) check() error {
 	if err := replicas.CheckReplicas(); err != nil {
 		problem, hint, _ := strings.Cut(err.Error(), "; ")
 		return &fault.UsageError{Problem: problem, Hint: hint}
+	}
+	if f.hosts > 1 && f.replicas > 1 && f.replicas%f.hosts != 0 {
+		return &fault.UsageError{
+			Problem: fmt.Sprintf("%d replicas cannot be divided among %d hosts", f.replicas, f.hosts),
+			Hint:    "give as many to each, or leave --replicas out",
+		}
+	}
+	if f.hosts != 0 && f.hosts != 1 && f.compile {
+		return &fault.UsageError{
+			Problem: "--compile with --hosts: what is compiled is trained on one host", Hint: "leave one of both out",
+		}
 	}
 	if err := f.checkPaths(); err != nil {
 		return err

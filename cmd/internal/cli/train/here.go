@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/plan"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/workers/exec"
+	"github.com/spillway-ml/spillway/workers/gang"
 	"github.com/spillway-ml/spillway/workers/graph"
 	"github.com/spillway-ml/spillway/workers/spawn"
 	"github.com/spillway-ml/spillway/workers/training"
@@ -26,7 +27,7 @@ import (
 // trainHere trains in this process.
 func trainHere(ctx context.Context, t *tool.Tool, model modelFile, flags *trainFlags) error {
 	view := newTrainView(t, flags)
-	end, err := trainJob(ctx, t, model, flags, view, training.Job{Resume: flags.resume}, view.observer())
+	end, err := trainJob(ctx, t, model, flags, view, training.Job{Resume: flags.resume}, nil, view.observer())
 	if err != nil {
 		return err
 	}
@@ -35,6 +36,13 @@ func trainHere(ctx context.Context, t *tool.Tool, model modelFile, flags *trainF
 
 // trainInAttempt trains as the program of an attempt: it goes on where an earlier one was lost, and reports.
 func trainInAttempt(ctx context.Context, t *tool.Tool, model modelFile, flags *trainFlags) (err error) {
+	hosts, err := gang.FromCommand(t.Deps.Environment)
+	if err != nil {
+		return err
+	}
+	if hosts != nil && hosts.Number > 0 {
+		return serveGang(ctx, t, model, flags, hosts)
+	}
 	resume, past, report, err := training.FromCommand(t.Deps.Environment)
 	if err != nil {
 		return err
@@ -49,7 +57,7 @@ func trainInAttempt(ctx context.Context, t *tool.Tool, model modelFile, flags *t
 	job := training.Job{Resume: cmp.Or(resume, flags.resume), Past: past, TimeToLoss: toLoss}
 	trained := false
 	noticed := training.Observer{Progressed: func(training.Progress) { trained = true }}
-	end, err := trainJob(ctx, t, model, flags, view, job,
+	end, err := trainJob(ctx, t, model, flags, view, job, hosts,
 		training.InTurn(view.observer(), training.InTurn(training.Reports(report), noticed)))
 	if err != nil {
 		if !trained && errors.Is(err, exec.ErrRequest) {
@@ -66,7 +74,7 @@ func trainInAttempt(ctx context.Context, t *tool.Tool, model modelFile, flags *t
 // trainJob completes a job by what the flags say, and runs it.
 func trainJob(
 	ctx context.Context, t *tool.Tool, model modelFile, flags *trainFlags, view *trainView, job training.Job,
-	observer training.Observer,
+	hosts *gang.Gang, observer training.Observer,
 ) (end display.Trained, err error) {
 	defer view.finish()
 	flags.complete(&job)
@@ -90,7 +98,12 @@ func trainJob(
 	job.Stop = ctx.Done()
 	running, done := inGoodOrder(ctx, t)
 	defer done()
-	result, err := training.Run(running, job, observer)
+	running, planned, release, err := inGang(running, hosts, flags, &job)
+	if err != nil {
+		return end, err
+	}
+	defer release()
+	result, err := training.Run(running, job, training.InTurn(planned, observer))
 	if err != nil {
 		return end, stopped(ctx, view, flags, err)
 	}

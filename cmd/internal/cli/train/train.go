@@ -52,6 +52,11 @@ FUNCTION of MODEL.py returns a torch.nn.Module. The file may have more functions
   blocks(model)             a list of (name, module) that run in turn, for a model whose path
                             depends on the values of tensors, which cannot be traced
 
+With --hosts the training has room on several hosts of the pool at once, or on none, and its ranks
+exchange tensors over their network: those whose agents run with --training-address take part. The
+losses are those that as many replicas and parts have on one host. When a host is lost, the attempt
+ends on all of them and goes on from its last checkpoint, with auto on those that are left.
+
 With validation data the model of the best step is kept beside that of the last, by
 validation_loss or by --best, as model-best.pt; --result best makes it the result. --patience ends
 a training early.
@@ -70,6 +75,7 @@ go on from it; a second one stops at once. The exit code is 0 when the model is 
 training failed or was stopped, and 2 when a flag or a file is wrong.`,
 		Example: `  spillway train model.py:build --data train.npz --epochs 3
   spillway train model.py:build --data text --partitions 2 --micro-batches 4 --steps 400
+  spillway train model.py:build --data text --hosts 2 --steps 400
   spillway train model.py:build --data text --best max:accuracy --patience 3 --result best
   spillway train model.py:build --data text --resume model-trained/checkpoints/step-000000400
   spillway train model.py:build --data train.npz --here --optimizer adamw --learning-rate 0.0003
@@ -108,6 +114,12 @@ func train(ctx context.Context, t *tool.Tool, reference string, flags *trainFlag
 	}
 	if !flags.here {
 		return trainByEngine(ctx, t, model, flags)
+	}
+	if flags.hosts > 1 || flags.hosts == autoHosts {
+		return &fault.UsageError{
+			Problem: "--hosts with --here: other hosts are those of an engine's pool",
+			Hint:    "leave --here out, and the training is a run of the engine",
+		}
 	}
 	given := append(flag.Changed(flags.command.Set), flags.stack.Changed()...)
 	if flags.dataInPlace {

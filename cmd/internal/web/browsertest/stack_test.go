@@ -63,10 +63,26 @@ func newEngine(t *testing.T, now time.Time) engine {
 			Cost:          predictor.Interval{Low: 0.0002, Mid: 0.00031, High: 0.0004}, At: now,
 		},
 	}}
+	e.SetListed(webtest.Listed{Hosts: listed(stack(t, now).Hosts)})
 	e.finished(now.Add(-3 * time.Hour))
 	e.failed(now.Add(-25 * time.Hour))
 	e.running(now.Add(-40 * time.Second))
 	return e
+}
+
+// listed are hosts that have a lease, and one that has none any more.
+func listed(living []predictor.Host) []web.Host {
+	hosts := []web.Host{{
+		Name: "gone", State: web.HostLost, Version: "v1.2.2", Platform: "linux/arm64", Seen: time.Now().Add(-time.Hour),
+		Capacity: quantity.Size{CPU: 2000, Memory: 4 * quantity.GiB},
+	}}
+	for _, host := range living {
+		hosts = append(hosts, web.Host{
+			Name: host.ID, State: web.HostUp, Version: "v1.2.3", Platform: "linux/amd64", Capacity: host.Capacity,
+			Used: host.Capacity.Minus(host.Free), Stages: []string{"digits/train"}, Drained: host.ID == "gpu-2",
+		})
+	}
+	return hosts
 }
 
 func stack(t *testing.T, now time.Time) web.Stack {

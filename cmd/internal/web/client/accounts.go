@@ -175,6 +175,7 @@ func costValues(query ledger.BillQuery) url.Values {
 	set(values, "by", string(query.By))
 	set(values, "run", query.Run)
 	set(values, "pipeline", query.Pipeline)
+	set(values, "team", query.Team)
 	setTime(values, "since", query.Since)
 	setTime(values, "until", query.Until)
 	return values

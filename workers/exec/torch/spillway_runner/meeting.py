@@ -28,7 +28,9 @@ def serve(request: dict[str, Any]) -> tuple[dist.Store, int]:
 def meet(request: dict[str, Any], store: dist.Store | None, rank: int, world: int) -> dist.Store:
     """Meets the other ranks; store is that of the rank that serves it. Returns the store, which is to stay."""
     timeout = datetime.timedelta(seconds=request["timeout"])
-    if request["host"] == "127.0.0.1":  # nobody else on the network is to reach it
+    if request.get("interface"):  # where the hosts of a gang reach each other
+        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = request["interface"]
+    elif request["host"] == "127.0.0.1":  # nobody else on the network is to reach it
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     if store is None:

@@ -33,6 +33,8 @@ export interface StageID {
   app: string;
   build: string;
   name: string;
+  /** Whose tasks these are; missing is the default team. */
+  team?: string;
 }
 
 export interface Stage {
@@ -140,6 +142,8 @@ export interface Run {
   event?: string;
   event_at?: string;
   retry_of?: string;
+  /** Whose it is; missing is the default team. */
+  team?: string;
   stages: Stage[] | null;
   /** How far its running attempts are by their own word, those that end last first. */
   progress?: Progress[];
@@ -202,6 +206,25 @@ export interface Plan {
   grants?: Grant[];
   placements?: { stage: StageID; host: string; device?: string; slots: number }[];
   windows?: { run: string; stage: StageID; tasks: number; priority: number }[];
+  /** None where no team was declared. */
+  teams?: TeamRow[];
+}
+
+/** How a team stands; without slots and money per day it has no such bound, and its weight is 1 where nothing is said. */
+export interface TeamRow {
+  name: string;
+  weight?: number;
+  slots?: number;
+  per_day_picodollars?: number;
+  held: number;
+  functions?: number;
+  waiting: number;
+  running: number;
+  share: number;
+  spent_picodollars: number;
+  reserved_picodollars?: number;
+  /** What its tasks wait for where that is a bound of the team. */
+  why?: string;
 }
 
 export interface Host {
@@ -215,6 +238,25 @@ export interface Host {
   gpus_unknown?: boolean;
   enforcement: string;
   at: string;
+}
+
+/** A machine that has joined, or that has a lease; what is not known of it is left out. */
+export interface ListedHost {
+  name: string;
+  state: 'up' | 'joined' | 'lost' | 'stopped';
+  /** It is the engine's own. */
+  own?: boolean;
+  /** It takes no new work. */
+  drained?: boolean;
+  version?: string;
+  platform?: string;
+  capacity: Size;
+  used: Size;
+  joined?: string;
+  /** When it had a lease last. */
+  seen?: string;
+  /** Those that have slots there, as app/stage. */
+  stages: string[] | null;
 }
 
 /** A GPU of a host, or an instance of one (MIG); -1 where the driver does not tell. */
@@ -791,6 +833,9 @@ export function decisions(run = ''): Promise<Decision[]> {
   return get<{ decisions: Decision[] }>(`${path}?limit=${mostDecisions}`).then((answer) => answer.decisions);
 }
 
+export const hosts = () => get<{ hosts: ListedHost[] | null }>('hosts').then((answer) => answer.hosts ?? []);
+export const drain = (host: string, drained: boolean) =>
+  post<unknown>(`hosts/${encodeURIComponent(host)}/${drained ? 'drain' : 'undrain'}`, {});
 export const stack = () => get<Stack>('stack');
 export const plan = () => get<Plan>('plan');
 export const prices = () => get<{ prices: Price[] | null }>('prices').then((answer) => answer.prices ?? []);

@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"net/http"
+
+	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/host"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// hostsHandler answers what hosts elsewhere ask, and which of them run an attempt together.
+func (e *Engine) hostsHandler() http.Handler {
+	given := func(name, proof string) (*wire.Given, error) {
+		return shown(e.servers.own.Keys(), e.hosts.Proves(name), name, proof)
+	}
+	return host.WithGangs(e.gangs, given, e.front.hostsHandler(), e.logger)
+}
+
+// proveGang returns what makes the proofs of the hosts of a gang.
+func proveGang(keys *access.Keys) func(string, []byte, bool, quantity.Money) string {
+	return func(name string, text []byte, member bool, others quantity.Money) string {
+		given, err := wire.DecodeGiven(text)
+		if err != nil { // of a host of a version before proofs, which shows none
+			return ""
+		}
+		given.Member, given.Others = member, others
+		return keys.ProveGiven(name, given.Encode())
+	}
+}

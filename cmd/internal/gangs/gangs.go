@@ -1,0 +1,142 @@
+// Package gangs decides for the hosts of a stack which of them are a gang: it keeps what package gang decides in a
+// document that all servers share, so that each of them can be asked.
+package gangs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/documents"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/gang"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// document is the name of the one that has all gangs: one at a time forms, so there is one order of them.
+const document = "all"
+
+// Options configures a [Gangs]. All fields are required.
+type Options struct {
+	// Documents keep the state.
+	Documents *documents.Set[gang.State]
+	// Hosts returns the hosts that have a lease.
+	Hosts func(ctx context.Context) ([]predictor.Host, error)
+	// Secret is what the hosts of a gang know each other by, by its ID.
+	Secret func(id string) string
+	// Prove returns what shows a host's own words of an attempt to be of one that it was given, or as a member runs a part
+	// of; given is a [wire.Given]. Others is what the other hosts cost per hour.
+	Prove func(host string, given []byte, member bool, others quantity.Money) string
+	// Now is the clock of the servers.
+	Now func() time.Time
+}
+
+// Gangs answers hosts. Its methods may be called concurrently.
+type Gangs struct {
+	options Options
+
+	mu    sync.Mutex
+	hosts []gang.Host // of the last look; guarded by mu
+	at    time.Time   // guarded by mu
+}
+
+// New returns one that knows the gangs of the documents.
+func New(options Options) *Gangs { return &Gangs{options: options} }
+
+// hostsFor is for how long a look at the hosts counts: they say how they stand every second.
+const hostsFor = 500 * time.Millisecond
+
+// look returns the hosts as they stand.
+func (g *Gangs) look(ctx context.Context) ([]gang.Host, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := time.Now(); now.Sub(g.at) >= hostsFor {
+		leased, err := g.options.Hosts(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("look which hosts there are: %w", err)
+		}
+		g.hosts, g.at = make([]gang.Host, len(leased)), now
+		for i, h := range leased {
+			g.hosts[i] = gang.Host{
+				ID: h.ID, Instance: h.Instance, Free: h.Free, Capacity: h.Capacity,
+				Takes: h.TrainingAddress != "" && !h.Drained,
+			}
+		}
+	}
+	return g.hosts, nil
+}
+
+// errUnchanged ends a change that changes nothing.
+var errUnchanged = errors.New("nothing changes")
+
+// change applies what a host says, and what follows from it, and returns the state after.
+func (g *Gangs) change(ctx context.Context, say func(gang.State, time.Time) gang.State) (gang.State, error) {
+	hosts, err := g.look(ctx)
+	if err != nil {
+		return gang.State{}, err
+	}
+	now := g.options.Now()
+	next := func(state gang.State) gang.State { return say(state, now).Decide(hosts, now) }
+	before, _ := g.options.Documents.Get(document)
+	if after := next(before); reflect.DeepEqual(before, after) {
+		return after, nil
+	}
+	var after gang.State
+	err = g.options.Documents.Change(ctx, document, func(stored gang.State, _ bool) (gang.State, error) {
+		if after = next(stored); reflect.DeepEqual(stored, after) {
+			return after, errUnchanged
+		}
+		return after, nil
+	})
+	if err != nil && !errors.Is(err, errUnchanged) {
+		return gang.State{}, err
+	}
+	return after, nil
+}
+
+// Ask asks for a gang, or how one stands that was asked for.
+func (g *Gangs) Ask(ctx context.Context, ask gang.Ask) (gang.Gang, error) {
+	if err := ask.Validate(); err != nil {
+		return gang.Gang{}, err
+	}
+	state, err := g.change(ctx, func(s gang.State, now time.Time) gang.State { return s.Hear(ask, now) })
+	if err != nil {
+		return gang.Gang{}, err
+	}
+	found, is := state.Find(ask.ID)
+	if !is {
+		return gang.Gang{Ask: ask, Waits: "host " + ask.Host + " has no lease"}, nil
+	}
+	if found.Formed {
+		found.Secret = g.options.Secret(ask.ID)
+		found.Proof = g.options.Prove(ask.Host, found.Given, false, found.Others())
+	}
+	return found, nil
+}
+
+// Over says that a gang is not needed any more.
+func (g *Gangs) Over(ctx context.Context, id, host string) error {
+	_, err := g.change(ctx, func(s gang.State, _ time.Time) gang.State { return s.Over(id, host) })
+	return err
+}
+
+// Report takes how a host stands with its gangs, and returns all that it is to hold or run.
+func (g *Gangs) Report(ctx context.Context, report gang.Report) ([]gang.Wanted, error) {
+	state, err := g.change(ctx, func(s gang.State, _ time.Time) gang.State {
+		return s.Take(report.Host, report.Instance, report.Gangs)
+	})
+	if err != nil {
+		return nil, err
+	}
+	wanted := state.Of(report.Host, report.Instance, g.options.Now())
+	for i := range wanted {
+		if wanted[i].Start {
+			wanted[i].Secret = g.options.Secret(wanted[i].ID)
+			wanted[i].Proof = g.options.Prove(report.Host, wanted[i].Given, true, 0)
+		}
+	}
+	return wanted, nil
+}
