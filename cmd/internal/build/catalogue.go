@@ -226,9 +226,26 @@ func (c *Catalogue) ShareChain(ctx context.Context, one chain.Chain) error {
 		return err
 	}
 	next := listedChain{text, time.Now().UTC()}
+	if c.isNewest(one.Name(), one.Digest(), next.Used) {
+		return nil
+	}
 	return c.stored.Change(ctx, listName(one.Name(), one.Digest()), func(listedChain, bool) (listedChain, error) {
 		return next, nil
 	})
+}
+
+// isNewest reports whether a chain is known as the newest of its name, and was used not long ago.
+func (c *Catalogue) isNewest(name, digest string, now time.Time) bool {
+	own, known := c.stored.Get(listName(name, digest))
+	if !known || now.Sub(own.Used) > usedEvery {
+		return false
+	}
+	for listed, other := range c.stored.All() {
+		if of, _, _ := strings.Cut(listed, "@"); of == name && other.Used.After(own.Used) {
+			return false
+		}
+	}
+	return true
 }
 
 // takeChain makes a chain of before known that others do not know; it is not the newest for that.

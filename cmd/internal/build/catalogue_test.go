@@ -127,6 +127,14 @@ func TestChainsAreStoredAtEveryServer(t *testing.T) {
 			t.Errorf("%s was not told", name)
 		}
 	}
+	if err := a.ShareChain(t.Context(), newer); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-b.Changed():
+		t.Error("what was known as the newest is told again")
+	default:
+	}
 	keep := func(string, string) bool { return false }
 	if err := a.Forget(t.Context(), past.Add(time.Second), keep); err != nil {
 		t.Fatal(err)
