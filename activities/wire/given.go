@@ -17,7 +17,7 @@ import (
 const ProofHeader = "Spillway-Proof"
 
 // GivenLasts is for how long a host may tell of an attempt from when it was given: an attempt lasts 30 days at most,
-// and the loop keeps what is told for 30 days.
+// and the loop keeps what is told for 14.
 const GivenLasts = 60 * 24 * time.Hour
 
 const (

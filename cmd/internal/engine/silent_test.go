@@ -25,7 +25,7 @@ import (
 var silent = workflows.NewStage("silent", func(context.Context, int) (int, error) { return 0, nil })
 
 // TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid: its host goes away with it, and the
-// server says ten seconds after its last heartbeat that it has timed out.
+// server says twenty seconds after its last heartbeat that it has timed out.
 func TestATaskThatIsCancelledAndNeverHeardOfAgainIsCancelledAndHasCostWhatItSaid(t *testing.T) {
 	t.Parallel()
 	e := sharedEngine(t)
