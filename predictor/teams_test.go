@@ -138,7 +138,7 @@ type attempt struct {
 }
 
 // step decides at a time, ends what has ended since, and starts what there is a slot for.
-func (d *day) step(t *rapid.T, at float64, snap predictor.Snapshot) predictor.Plan {
+func (d *day) step(at float64, snap predictor.Snapshot) predictor.Plan {
 	for task, one := range d.running {
 		if one.ends > at {
 			continue
@@ -181,12 +181,12 @@ func TestADayNeverCostsMoreThanItMay(t *testing.T) {
 		}
 		d.state = fold(d.state, tasksOf("a", "score", d.left, 0)...)
 		midnight := after(0).Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(after(0)).Seconds()
-		told := ""
+		var told strings.Builder
 		for _, begin := range []float64{0, midnight - 200, midnight + 600} {
 			for at := begin; at < begin+600; at += 5 {
-				plan := d.step(t, at, snap)
+				plan := d.step(at, snap)
 				for _, row := range plan.Teams {
-					told += row.Why
+					told.WriteString(row.Why)
 					if row.Spent+row.Reserved > perDay {
 						t.Fatalf("%s are spent and %s reserved of %s", row.Spent, row.Reserved, perDay)
 					}
@@ -203,8 +203,8 @@ func TestADayNeverCostsMoreThanItMay(t *testing.T) {
 				}
 			}
 		}
-		if len(d.spent) != 2 || !strings.Contains(told, "00:00 UTC") {
-			t.Fatalf("%v are spent by day, and it is told: %.200s", d.spent, told)
+		if len(d.spent) != 2 || !strings.Contains(told.String(), "00:00 UTC") {
+			t.Fatalf("%v are spent by day, and it is told: %.200s", d.spent, told.String())
 		}
 		task := d.price.For(quantity.Size{CPU: 4 * quantity.Core}, 90*time.Second)
 		for number, spent := range d.spent {

@@ -156,8 +156,8 @@ func (e *Engine) Measured(ctx context.Context, stage string) (predictor.Measured
 
 // snapshot is what there is now.
 func (e *Engine) snapshot(hosts []predictor.Host) predictor.Snapshot {
-	return predictor.Snapshot{Now: e.now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy,
-		Teams: e.config.Teams.Bounds(),
+	return predictor.Snapshot{
+		Now: e.now(), Hosts: hosts, Functions: e.functions, Policy: e.config.Policy, Teams: e.config.Teams.Bounds(),
 	}
 }
 

@@ -24,11 +24,11 @@ type File struct {
 	now        atomic.Pointer[Teams]
 }
 
-// Wrong is all that is wrong with a file of teams.
-type Wrong []config.Mistake
+// MistakesError is all that is wrong with a file of teams.
+type MistakesError []config.Mistake
 
 // Error implements error: the first mistake, and how many there are besides.
-func (w Wrong) Error() string {
+func (w MistakesError) Error() string {
 	said := w[0].String()
 	if more := len(w) - 1; more > 0 {
 		said += fmt.Sprintf(" (and %d more)", more)
@@ -36,7 +36,7 @@ func (w Wrong) Error() string {
 	return said
 }
 
-// Open reads a file of teams. The error is [Wrong] where that is in the file.
+// Open reads a file of teams. The error is [MistakesError] where that is in the file.
 func Open(path string) (*File, error) {
 	f := &File{path: path}
 	text, err := os.ReadFile(path)
@@ -81,7 +81,7 @@ func (f *File) take(text []byte) error {
 	f.text = text
 	declared, mistakes := Parse(f.path, text)
 	if len(mistakes) > 0 {
-		return Wrong(mistakes)
+		return MistakesError(mistakes)
 	}
 	f.now.Store(&declared)
 	return nil
@@ -127,7 +127,7 @@ func (f *File) names() string {
 
 // MistakesOf are those that an error of [Open] has; nil where it is another error.
 func MistakesOf(err error) []config.Mistake {
-	if wrong, is := errors.AsType[Wrong](err); is {
+	if wrong, is := errors.AsType[MistakesError](err); is {
 		return wrong
 	}
 	return nil

@@ -29,6 +29,7 @@ const (
 	MostTeams     = 200
 	mostPipelines = 1000
 	mostWeight    = 1000
+	mostPerDay    = 1_000_000 // US dollars
 )
 
 // keys are those of a team.
@@ -137,33 +138,10 @@ func (r *reader) team(node *yaml.Node) {
 			r.report(key, key.Value+" is said twice", "leave one of them out")
 			continue
 		}
-		said[key.Value] = true
-		switch key.Value {
-		case "name":
+		if said[key.Value] = true; key.Value == "name" {
 			first = value
-			t.Name = r.called(value)
-		case "pipelines":
-			t.Pipelines = r.pipelines(value)
-		case "slots":
-			t.Slots = int(r.number(key, value, plan.MaxSlots, true))
-		case "usd-per-day":
-			t.PerDay, _ = quantity.Dollars(r.number(key, value, 1_000_000, false))
-			if t.PerDay == 0 && value.Value == "0" {
-				r.report(value, "usd-per-day is 0", "leave it out for no bound; slots and usd-per-day bound what a team may have")
-			}
-		case "weight":
-			t.Weight = r.number(key, value, mostWeight, false)
-		case "private":
-			if err := value.Decode(&t.Private); err != nil {
-				r.report(value, fmt.Sprintf("private is %q", value.Value), "write true or false")
-			}
-		default:
-			do := "the keys are " + strings.Join(keys, ", ")
-			if near := nearest.Names(key.Value, keys); len(near) > 0 {
-				do = "did you mean " + strings.Join(near, ", ") + "?"
-			}
-			r.report(key, fmt.Sprintf("a team has no key %q", key.Value), do)
 		}
+		r.value(&t, key, value)
 	}
 	if !said["name"] {
 		r.report(node, "a team has no name", "give it one, such as name: vision")
@@ -189,6 +167,35 @@ func (r *reader) team(node *yaml.Node) {
 		r.patterns[pattern] = predictor.TeamName(t.Name)
 	}
 	r.teams = append(r.teams, t)
+}
+
+// value reads what a key of a team says.
+func (r *reader) value(t *Team, key, value *yaml.Node) {
+	switch key.Value {
+	case "name":
+		t.Name = r.called(value)
+	case "pipelines":
+		t.Pipelines = r.pipelines(value)
+	case "slots":
+		t.Slots = int(r.number(key, value, plan.MaxSlots, true))
+	case "usd-per-day":
+		t.PerDay, _ = quantity.Dollars(r.number(key, value, mostPerDay, false))
+		if t.PerDay == 0 && value.Value == "0" {
+			r.report(value, "usd-per-day is 0", "leave it out for no bound; slots and usd-per-day bound what a team may have")
+		}
+	case "weight":
+		t.Weight = r.number(key, value, mostWeight, false)
+	case "private":
+		if err := value.Decode(&t.Private); err != nil {
+			r.report(value, fmt.Sprintf("private is %q", value.Value), "write true or false")
+		}
+	default:
+		do := "the keys are " + strings.Join(keys, ", ")
+		if near := nearest.Names(key.Value, keys); len(near) > 0 {
+			do = "did you mean " + strings.Join(near, ", ") + "?"
+		}
+		r.report(key, fmt.Sprintf("a team has no key %q", key.Value), do)
+	}
 }
 
 // called reads the name of a team; empty is the default team.

@@ -3,7 +3,7 @@ package teams
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -49,7 +49,7 @@ func list(ctx context.Context, t *tool.Tool, asJSON bool) error {
 			display.Printf(table, "TEAM\tSLOTS\tSHARE\tWEIGHT\tRUNNING\tWAITING\tSPENT TODAY\tRESERVED\n")
 			for _, one := range found {
 				display.Printf(table, "%s\t%s\t%.0f%%\t%g\t%d\t%d\t%s\t%s\n", display.CleanLine(predictor.TeamName(one.Name)),
-					of(fmt.Sprint(one.Held), one.Slots > 0, fmt.Sprint(one.Slots)), 100*one.Share, weight(one.Weight), one.Running,
+					of(strconv.Itoa(one.Held), one.Slots > 0, strconv.Itoa(one.Slots)), 100*one.Share, weight(one.Weight), one.Running,
 					one.Waiting, of(one.Spent.String(), one.PerDay > 0, one.PerDay.String()), reserved(one.Reserved))
 			}
 			if err := table.Flush(); err != nil {
