@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// shards of the load take more than half a second of a core each; more work than a disaster takes would only be waited for.
+	// shards of the load take some of a second of a core each; more work than a disaster takes would only be waited for.
 	shards, rounds = 40, 3_000_000
 	// diskSize is that of the first agent's state: its builds, and room for what it runs.
 	diskSize = 768 * quantity.MiB
@@ -33,9 +33,9 @@ const (
 	brief = 20 * time.Second
 )
 
-// TestWhatBefallsHostsAndServersChangesNoResult runs the sample pipeline, a chain and a map on two agents and servers that
-// exist, looks that they come to what they do on one machine, and then breaks one thing after another in the middle of
-// them.
+// TestWhatBefallsHostsAndServersChangesNoResult runs the sample pipeline, a chain and a map on two agents and servers
+// that exist, looks that they come to what they do on one machine, and then breaks one thing after another in the middle
+// of them.
 func TestWhatBefallsHostsAndServersChangesNoResult(t *testing.T) {
 	need(t)
 	want := onOneMachine(t)
