@@ -134,7 +134,8 @@ func (f *field) fillDisk() func() {
 	return nil
 }
 
-// expire has the certificate of the engine's port expire, which it shows then, and an agent start meanwhile.
+// expire has the certificate of the engine's port expire, which it shows then, and an agent start meanwhile, which says
+// so and ends; started again when the certificate is renewed, it joins.
 func (f *field) expire() func() {
 	f.authority.issue(f.stack.host, "port", brief)
 	ends := time.Now().Add(brief)
@@ -149,9 +150,10 @@ func (f *field) expire() func() {
 	}
 	one.process = one.begin(false)
 	one.says("expired")
+	until(f.t, "an agent that cannot join ends", one.hasEnded)
 	f.authority.issue(f.stack.host, "port", day)
 	renewed := time.Now()
-	one.says("has joined")
+	one.again()
 	f.t.Logf("the agent had joined %s after the certificate was renewed", tenths(time.Since(renewed)))
 	return nil
 }
