@@ -153,6 +153,10 @@ func (f *field) expire() func() {
 	until(f.t, "an agent that cannot join ends", one.hasEnded)
 	f.authority.issue(f.stack.host, "port", day)
 	renewed := time.Now()
+	until(f.t, "the engine shows the renewed certificate", func() bool { // it looks once a second
+		shown, err := f.shown(f.stack.host)
+		return err == nil && shown.NotAfter.After(ends)
+	})
 	one.again()
 	f.t.Logf("the agent had joined %s after the certificate was renewed", tenths(time.Since(renewed)))
 	return nil
