@@ -3,8 +3,11 @@
 package hostscheck_test
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +20,7 @@ import (
 )
 
 const (
-	// shards of the load take more than half a second of a core each; more work than a disaster takes would only be waited for.
+	// shards of the load take some of a second of a core each; more work than a disaster takes would only be waited for.
 	shards, rounds = 40, 3_000_000
 	// diskSize is that of the first agent's state: its builds, and room for what it runs.
 	diskSize = 768 * quantity.MiB
@@ -26,13 +29,13 @@ const (
 	cutOff, databaseCut, diskFull = 60 * time.Second, 10 * time.Second, 20 * time.Second
 	// restart is after how long a supervisor starts again what was killed.
 	restart = 2 * time.Second
-	// brief is how long a certificate is valid that expires in the middle of runs.
-	brief = 5 * time.Second
+	// brief is how long a certificate is valid that expires in the middle of runs, and in which the engine takes it.
+	brief = 20 * time.Second
 )
 
-// TestWhatBefallsHostsAndServersChangesNoResult runs the sample pipeline, a chain and a map on two agents and servers that
-// exist, looks that they come to what they do on one machine, and then breaks one thing after another in the middle of
-// them.
+// TestWhatBefallsHostsAndServersChangesNoResult runs the sample pipeline, a chain and a map on two agents and servers
+// that exist, looks that they come to what they do on one machine, and then breaks one thing after another in the middle
+// of them.
 func TestWhatBefallsHostsAndServersChangesNoResult(t *testing.T) {
 	need(t)
 	want := onOneMachine(t)
@@ -131,21 +134,46 @@ func (f *field) fillDisk() func() {
 	return nil
 }
 
-// expire has the certificate of the engine's port expire, and an agent start meanwhile.
+// expire has the certificate of the engine's port expire, which it shows then, and an agent start meanwhile, which says
+// so and ends; started again when the certificate is renewed, it joins.
 func (f *field) expire() func() {
 	f.authority.issue(f.stack.host, "port", brief)
-	time.Sleep(brief + 2*time.Second)
+	ends := time.Now().Add(brief)
+	until(f.t, "the engine shows the certificate that expires", func() bool {
+		shown, err := f.shown(f.stack.host)
+		return err == nil && !shown.NotAfter.After(ends)
+	})
+	time.Sleep(time.Until(ends.Add(time.Second)))
 	one := f.agents[0]
 	if err := one.end(interrupt); err != nil {
 		f.t.Errorf("the agent ended with %v\n%s", err, one.printed())
 	}
 	one.process = one.begin(false)
 	one.says("expired")
+	until(f.t, "an agent that cannot join ends", one.hasEnded)
 	f.authority.issue(f.stack.host, "port", day)
 	renewed := time.Now()
-	one.says("has joined")
-	f.t.Logf("the agent had joined %s after the certificate was renewed", time.Since(renewed).Round(100*time.Millisecond))
+	until(f.t, "the engine shows the renewed certificate", func() bool { // it looks once a second
+		shown, err := f.shown(f.stack.host)
+		return err == nil && shown.NotAfter.After(ends)
+	})
+	one.again()
+	f.t.Logf("the agent had joined %s after the certificate was renewed", tenths(time.Since(renewed)))
 	return nil
+}
+
+// shown is the certificate that the port of a host shows, whatever it is worth.
+func (f *field) shown(h *host) (*x509.Certificate, error) {
+	connection, err := h.dial(f.t.Context(), "tcp", net.JoinHostPort(h.address, port))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = connection.Close() }()
+	client := tls.Client(connection, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // it is looked at only
+	if err := client.HandshakeContext(f.t.Context()); err != nil {
+		return nil, err
+	}
+	return client.ConnectionState().PeerCertificates[0], nil
 }
 
 // disk mounts a small file system.

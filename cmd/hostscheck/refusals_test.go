@@ -18,8 +18,9 @@ type refusal struct {
 }
 
 // refuses starts a server with each of some settings that cannot be: it says so in one line with what to do, and ends.
-// No process of it is left, and nothing that keeps the server from starting later with those that can. The main module has tests of what needs no server of another maker: an older Temporal, keys
-// that there are not, settings that do not go together, hosts of one name, clocks that are apart.
+// No process of it is left, and nothing that keeps the server from starting later with those that can. The main module
+// has tests of what needs no server of another maker: an older Temporal, keys that there are not, settings that do not
+// go together, hosts of one name, clocks that are apart.
 func (f *field) refuses(t *testing.T) {
 	t.Helper()
 	f.adopt(t)
@@ -39,9 +40,10 @@ func (f *field) refuses(t *testing.T) {
 			settings{"temporal-tls-certificate": past.certificate, "temporal-tls-key": past.key},
 			nil, []string{past.certificate, "expired"},
 		},
-		{"Temporal is shown no certificate", settings{"temporal-tls-certificate": nil, "temporal-tls-key": nil}, nil, []string{
-			"--temporal-tls-certificate",
-		}},
+		{
+			"Temporal is shown no certificate", settings{"temporal-tls-certificate": nil, "temporal-tls-key": nil},
+			nil, []string{"--temporal-tls-certificate"},
+		},
 		{"there is no such namespace", settings{"temporal-namespace": "elsewhere"}, nil, []string{
 			`no namespace "elsewhere"`, "temporal operator namespace create",
 		}},
@@ -59,9 +61,10 @@ func (f *field) refuses(t *testing.T) {
 		{"S3's authority is not known", nil, []string{"AWS_CA_BUNDLE=" + other.file}, []string{
 			"S3 does not answer", "AWS_CA_BUNDLE",
 		}},
-		{"there is no such bucket", settings{"artifacts": f.servers.location("elsewhere", f.servers.s3URL())}, nil, []string{
-			"no such bucket: elsewhere",
-		}},
+		{
+			"there is no such bucket", settings{"artifacts": f.servers.location("elsewhere", f.servers.s3URL())},
+			nil, []string{"no such bucket: elsewhere"},
+		},
 		{"the key of S3 is wrong", nil, []string{"AWS_SECRET_ACCESS_KEY=wrong"}, []string{"AWS_SECRET_ACCESS_KEY"}},
 		{"the bucket is not the user's", nil, f.servers.stranger(), []string{
 			"S3 does not allow it", "s3:PutObject",

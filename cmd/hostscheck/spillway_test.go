@@ -119,14 +119,23 @@ func (s *stack) attempts(id string) (found []timeline.Attempt, err error) {
 	return answer.Attempts, s.get("/api/v1/runs/"+url.PathEscape(id)+"/attempts?limit=10000", &answer)
 }
 
-// trigger publishes an event, several times, and returns the one run that it starts.
+// trigger publishes an event, several times, and returns the one run that it starts. Where the engine does not answer it
+// is sent again, as who publishes it would.
 func (s *stack) trigger(pipeline, id, input string) (run string) {
 	s.t.Helper()
 	for range 2 {
 		var published struct {
 			Run string `json:"run"`
 		}
-		text := s.tell("trigger", pipeline, "--id", id, "--input", input, "--json")
+		var text string
+		until(s.t, "event "+id+" is published", func() bool {
+			var code int
+			text, code = s.host.run(spillway("trigger", pipeline, "--id", id, "--input", input, "--json", "--state", s.state))
+			if code != 0 {
+				s.t.Logf("event %s is not published yet: %s", id, text)
+			}
+			return code == 0
+		})
 		if err := json.Unmarshal([]byte(text), &published); err != nil {
 			s.t.Fatalf("trigger %s: %v: %s", pipeline, err, text)
 		}
