@@ -39,13 +39,20 @@ main() {
 	tar -C "$work" -xzf "$work/$archive.tar.gz"
 	mkdir -p "$directory"
 	for program in spillway spillway-runner digits; do
-		# A program that runs is replaced by its name: it goes on with the file that it was started from.
 		cp "$work/$archive/$program" "$directory/.$program.new"
 		chmod 0755 "$directory/.$program.new"
+	done
+	if ! installed=$("$directory/.spillway.new" version); then # what is there already stays
+		for program in spillway spillway-runner digits; do
+			rm -f "$directory/.$program.new"
+		done
+		fail "the spillway of $archive does not start here" \
+			"try SPILLWAY_VARIANT=plain, which needs no library of this machine, or build it from the sources: make build"
+	fi
+	for program in spillway spillway-runner digits; do
+		# A program that runs is replaced by its name: it goes on with the file that it was started from.
 		mv -f "$directory/.$program.new" "$directory/$program"
 	done
-	installed=$("$directory/spillway" version) || fail "$directory/spillway does not start" \
-		"try SPILLWAY_VARIANT=plain, which needs no library of this machine"
 	echo "installed $installed into $directory" >&2
 	case ":${PATH:-}:" in
 	*":$directory:"*) ;;

@@ -142,3 +142,24 @@ func TestTheScriptReplacesAnEarlierOne(t *testing.T) {
 		t.Errorf("it leaves %v, %v", entries, err)
 	}
 }
+
+func TestTheScriptLeavesAnEarlierOneWhereTheNewOneDoesNotStart(t *testing.T) {
+	t.Parallel()
+	name, directory := "spillway_"+runtime.GOOS+"_"+runtime.GOARCH, t.TempDir()
+	for _, version := range []string{"v1.0.0", "; exit 1"} { // which says nothing, and fails
+		files := map[string][]byte{name + ".tar.gz": archive(t, name, version)}
+		files["checksums.txt"] = checksums(files)
+		output, err := install(t, "SPILLWAY_INSTALL_DIR="+directory, "SPILLWAY_RELEASES="+releases(t, files))
+		if fails := version != "v1.0.0"; (err != nil) != fails || fails && !strings.Contains(output, "does not start here") {
+			t.Fatalf("version %q: got %v: %s", version, err, output)
+		}
+	}
+	said, err := exec.CommandContext(t.Context(), filepath.Join(directory, "spillway")).Output()
+	if err != nil || string(said) != "spillway v1.0.0\n" {
+		t.Errorf("the earlier one says %q, %v", said, err)
+	}
+	entries, err := os.ReadDir(directory)
+	if err != nil || len(entries) != 3 {
+		t.Errorf("it leaves %v, %v", entries, err)
+	}
+}
