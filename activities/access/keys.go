@@ -210,6 +210,31 @@ func (k *Keys) taskSeal(host string, task []byte) []byte {
 	return mac.Sum(nil)
 }
 
+// proofSize is how many bytes of the code a proof has: enough that nobody finds one, and few in each message.
+const proofSize = 16
+
+// ProveGiven returns the proof with which a host shows that it was given what text says: OpenGiven takes it of that
+// host alone. Nothing is kept of it, so every server with these keys takes it.
+func (k *Keys) ProveGiven(host string, text []byte) string {
+	return base64.RawURLEncoding.EncodeToString(append(k.proofOf(host, text), text...))
+}
+
+// OpenGiven returns the text of a proof that ProveGiven has made for the host.
+func (k *Keys) OpenGiven(host, proof string) (text []byte, genuine bool) {
+	decoded, err := base64.RawURLEncoding.DecodeString(proof)
+	if err != nil || len(decoded) < proofSize {
+		return nil, false
+	}
+	text = decoded[proofSize:]
+	return text, hmac.Equal(decoded[:proofSize], k.proofOf(host, text))
+}
+
+func (k *Keys) proofOf(host string, text []byte) []byte {
+	mac := hmac.New(sha256.New, k.derive("attempts of host "+host))
+	mac.Write(text)
+	return mac.Sum(nil)[:proofSize]
+}
+
 // ArtifactsToken is that of processes of users' builds that put and open artifacts through the engine, because they
 // have no credentials of the store.
 func (k *Keys) ArtifactsToken() string { return k.token("artifacts") }

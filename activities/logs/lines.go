@@ -23,6 +23,7 @@ type Lines struct {
 	source  wire.LogSource
 	subject string
 	id      string
+	proof   string // that this host was given the attempt; empty in the process of the engine
 	cancel  context.CancelFunc
 	full    chan struct{} // of length 1: there is enough for a message
 	closing chan struct{}
@@ -164,7 +165,7 @@ func (l *Lines) send(ctx context.Context) {
 			}
 			number++
 			message := wire.Logs{Version: wire.Version, Source: l.source, Lines: batch}
-			err := l.writer.publish(ctx, l.subject, messageID(l.id, number), message)
+			err := l.writer.publish(ctx, l.subject, messageID(l.id, number), l.proof, message)
 			l.sent(len(batch), cost, err)
 		}
 	}

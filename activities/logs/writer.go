@@ -51,6 +51,9 @@ type WriterOptions struct {
 	PerAttempt quantity.Bytes
 	// Memory is the most that the lines of all attempts take while they wait to be sent; 0 means 64 MiB.
 	Memory quantity.Bytes
+	// Proof returns what shows that this host was given the attempt (wire.ProofHeader), empty where nothing does; nil
+	// shows nothing, as in the process of the engine.
+	Proof func(run, task string, attempt int) string
 	// Logger takes debug lines; nil discards them.
 	Logger *slog.Logger
 }
@@ -96,6 +99,9 @@ func (w *Writer) Attempt(source wire.LogSource) *Lines {
 		out: splitter{origin: wire.LogOut}, err: splitter{origin: wire.LogErr},
 		limit: newLimiter(w.options.Rate, w.options.Burst, w.options.PerAttempt, time.Now()),
 	}
+	if w.options.Proof != nil {
+		l.proof = w.options.Proof(source.Run, source.Task, source.Attempt)
+	}
 	go l.send(ctx)
 	return l
 }
@@ -107,13 +113,13 @@ func (w *Writer) Dropped() uint64 { return w.dropped.Load() }
 func (w *Writer) Failed() uint64 { return w.failed.Load() }
 
 // publish makes a message durable. It tries again, ever more slowly, until ctx ends or no further try can help.
-func (w *Writer) publish(ctx context.Context, subject, id string, message wire.Logs) error {
+func (w *Writer) publish(ctx context.Context, subject, id, proof string, message wire.Logs) error {
 	data, err := json.Marshal(message)
 	if err != nil {
 		return fmt.Errorf("encode logs: %w", err)
 	}
 	for pause := retryLeast; ; pause = min(2*pause, retryMost) {
-		err := w.publishOnce(ctx, subject, id, data)
+		err := w.publishOnce(ctx, subject, id, proof, data)
 		if err == nil {
 			return nil
 		}
@@ -130,7 +136,7 @@ func (w *Writer) publish(ctx context.Context, subject, id string, message wire.L
 
 // publishOnce asks for an acknowledgement, which holds an attempt's next message back: so the messages stay in order.
 // While there is no connection it does not try, because the connection's own buffer is for what matters more.
-func (w *Writer) publishOnce(ctx context.Context, subject, id string, data []byte) error {
+func (w *Writer) publishOnce(ctx context.Context, subject, id, proof string, data []byte) error {
 	switch connection := w.js.Conn(); {
 	case connection.IsClosed():
 		return nats.ErrConnectionClosed
@@ -139,7 +145,11 @@ func (w *Writer) publishOnce(ctx context.Context, subject, id string, data []byt
 	}
 	ctx, cancel := context.WithTimeout(ctx, ackWait)
 	defer cancel()
-	_, err := w.js.Publish(ctx, subject, data, jetstream.WithMsgID(id), jetstream.WithExpectStream(wire.LogStream))
+	message := &nats.Msg{Subject: subject, Data: data}
+	if proof != "" {
+		message.Header = nats.Header{wire.ProofHeader: {proof}}
+	}
+	_, err := w.js.PublishMsg(ctx, message, jetstream.WithMsgID(id), jetstream.WithExpectStream(wire.LogStream))
 	return err
 }
 

@@ -41,6 +41,9 @@ type RecorderOptions struct {
 	Acknowledged bool
 	// Dropped is called once for every fact that Tell drops; nil ignores it. It must not block.
 	Dropped func()
+	// Proof returns what shows that this host was given an attempt (wire.ProofHeader), empty where nothing does; nil shows
+	// nothing, as in the process of the engine.
+	Proof func(run, task string, attempt int) string
 	// Logger takes debug lines, and warnings of facts that are Acknowledged and refused; nil discards them.
 	Logger *slog.Logger
 }
@@ -68,6 +71,7 @@ var _ activities.Recorder = (*Recorder)(nil)
 type fact struct {
 	subject string
 	data    []byte
+	proof   string
 	ordered bool // of its kind the last one holds: one that is sent again must not come after a newer
 	start   *start
 }
@@ -97,13 +101,13 @@ func (r *Recorder) Record(ctx context.Context, record predictor.Record) error {
 	if err != nil {
 		return fmt.Errorf("record attempt: %w", err)
 	}
-	id := wire.RecordID(record)
+	id, proof := wire.RecordID(record), r.proof(record)
 	for pause := retryLeast; ; pause = min(2*pause, retryMost) {
-		err := r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data)
+		err := r.publish(ctx, wire.LoopStream, id, message(wire.LoopSubject(kind), data, proof))
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() != nil || streams.IsFinal(err) {
+		if ctx.Err() != nil || streams.IsFinal(err) || streams.IsRefused(err) {
 			return fmt.Errorf("record attempt %s: %w", id, err)
 		}
 		r.options.Logger.DebugContext(ctx, "record attempt again", "id", id, "wait", pause, "error", err)
@@ -136,7 +140,33 @@ func (r *Recorder) once(ctx context.Context, id string, event predictor.Event) e
 	if err != nil {
 		return err
 	}
-	return r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data)
+	return r.publish(ctx, wire.LoopStream, id, message(wire.LoopSubject(kind), data, r.proof(event)))
+}
+
+// proof shows that this host was given the attempt that an event is of; empty where it is of none.
+func (r *Recorder) proof(event predictor.Event) string {
+	if r.options.Proof == nil {
+		return ""
+	}
+	switch event := event.(type) {
+	case predictor.Record:
+		return r.options.Proof(event.Run, event.Task, event.Attempt)
+	case predictor.AttemptStarted:
+		return r.options.Proof(event.Run, event.Task, event.Attempt)
+	case predictor.Sampled:
+		return r.options.Proof(event.Run, event.Task, event.Attempt)
+	default:
+		return ""
+	}
+}
+
+// message is what is published on a subject, with a proof where there is one.
+func message(subject string, data []byte, proof string) *nats.Msg {
+	m := &nats.Msg{Subject: subject, Data: data}
+	if proof != "" {
+		m.Header = nats.Header{wire.ProofHeader: {proof}}
+	}
+	return m
 }
 
 // Tell hands a fact to the sender and returns at once. A fact that finds the buffer full, that cannot be encoded or
@@ -153,7 +183,7 @@ func (r *Recorder) Tell(event predictor.Event) {
 		return
 	default:
 	}
-	next := fact{wire.FactSubject(kind), data, kind == wire.KindGoalChanged, r.starts.add(event)}
+	next := fact{wire.FactSubject(kind), data, r.proof(event), kind == wire.KindGoalChanged, r.starts.add(event)}
 	select {
 	case r.facts <- next:
 	default:
@@ -192,11 +222,11 @@ func (r *Recorder) Close(ctx context.Context) error {
 	return nil
 }
 
-func (r *Recorder) publish(ctx context.Context, stream, subject, id string, data []byte) error {
+func (r *Recorder) publish(ctx context.Context, stream, id string, m *nats.Msg) error {
 	ctx, cancel := context.WithTimeout(ctx, ackWait)
 	defer cancel()
 	return streams.Patiently(ctx, func() error {
-		_, err := r.js.Publish(ctx, subject, data, jetstream.WithMsgID(id), jetstream.WithExpectStream(stream))
+		_, err := r.js.PublishMsg(ctx, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(stream))
 		return err
 	})
 }
@@ -229,7 +259,7 @@ const mostUnacknowledged = 256
 func (r *Recorder) sendSome(ctx context.Context, next fact) {
 	if !r.options.Acknowledged {
 		if err := r.starts.publish(next.start, func() error {
-			return r.js.Conn().Publish(next.subject, next.data)
+			return r.js.Conn().PublishMsg(message(next.subject, next.data, next.proof))
 		}); err != nil {
 			r.drop(next.subject, err)
 		}
@@ -263,7 +293,7 @@ func (r *Recorder) sendAll(ctx context.Context, facts []fact) (tooFast []fact) {
 	futures := make([]jetstream.PubAckFuture, len(facts))
 	for i, next := range facts {
 		if err := r.starts.publish(next.start, func() (err error) {
-			futures[i], err = r.js.PublishAsync(next.subject, next.data)
+			futures[i], err = r.js.PublishMsgAsync(message(next.subject, next.data, next.proof))
 			return err
 		}); err != nil {
 			r.drop(next.subject, err)

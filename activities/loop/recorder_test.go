@@ -246,13 +246,13 @@ type hasty struct {
 	over    atomic.Bool // set when it takes everything
 }
 
-func (h *hasty) PublishAsync(subject string, data []byte, options ...jetstream.PublishOpt) (
+func (h *hasty) PublishMsgAsync(m *nats.Msg, options ...jetstream.PublishOpt) (
 	jetstream.PubAckFuture, error,
 ) {
 	if h.over.Load() {
-		return h.JetStream.PublishAsync(subject, data, options...)
+		return h.JetStream.PublishMsgAsync(m, options...)
 	}
-	h.refused <- subject
+	h.refused <- m.Subject
 	answer := tooFast{err: make(chan error, 1)}
 	answer.err <- &jetstream.APIError{Code: 429}
 	return answer, nil

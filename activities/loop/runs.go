@@ -68,7 +68,8 @@ func (r *Recorder) tellEnd(
 		if err != nil {
 			return fmt.Errorf("tell the end of run %s: %w", done.Run, err)
 		}
-		if err := r.publish(ctx, wire.DoneStream, wire.DoneSubject(done.Pipeline), done.Run, encoded); err != nil {
+		told := message(wire.DoneSubject(done.Pipeline), encoded, "")
+		if err := r.publish(ctx, wire.DoneStream, done.Run, told); err != nil {
 			return fmt.Errorf("tell the end of run %s: %w", done.Run, err)
 		}
 	}
@@ -120,7 +121,7 @@ func (r *Recorder) keep(ctx context.Context, event predictor.Event, id string) e
 	if err != nil {
 		return err
 	}
-	if err := r.publish(ctx, wire.LoopStream, wire.LoopSubject(kind), id, data); err != nil {
+	if err := r.publish(ctx, wire.LoopStream, id, message(wire.LoopSubject(kind), data, "")); err != nil {
 		return fmt.Errorf("record %s: %w", id, err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package natstest
 
 import (
 	"crypto/rand"
+	"encoding/hex"
 	"net"
 	"net/url"
 	"strings"
@@ -68,10 +69,32 @@ func (s *Server) Admit(name string, app wire.App) string {
 	return s.admit(name, func(p *natsaccess.Proxy) (func(), error) { return p.Admit(name, app) })
 }
 
-// AdmitHost is Admit for a host that has joined.
-func (s *Server) AdmitHost(host string) string {
+// AdmitHost is Admit for a host that has joined, which shows what Prove returns.
+func (s *Server) AdmitHost(host string) string { return s.admitHost(host, true) }
+
+// AdmitUnproven is AdmitHost for a host of a version before proofs.
+func (s *Server) AdmitUnproven(host string) string { return s.admitHost(host, false) }
+
+func (s *Server) admitHost(host string, proves bool) string {
 	s.tb.Helper()
-	return s.admit(wire.HostUserPrefix+host, func(p *natsaccess.Proxy) (func(), error) { return p.AdmitHost(host) })
+	return s.admit(wire.HostUserPrefix+host, func(p *natsaccess.Proxy) (func(), error) {
+		return p.AdmitHost(host, proves)
+	})
+}
+
+// Prove is the proof with which a host shows that it was given an attempt.
+func (s *Server) Prove(host string, given wire.Given) string {
+	return hex.EncodeToString([]byte(host)) + "." + hex.EncodeToString(given.Encode())
+}
+
+// given reads a proof: of a host, and not signed, as nobody forges one here.
+func given(host, proof string) (given wire.Given, genuine bool) {
+	of, text, _ := strings.Cut(proof, ".")
+	decoded, err := hex.DecodeString(text)
+	if err == nil {
+		given, err = wire.DecodeGiven(decoded)
+	}
+	return given, err == nil && of == hex.EncodeToString([]byte(host))
 }
 
 func (s *Server) admit(name string, admit func(*natsaccess.Proxy) (func(), error)) string {
@@ -151,7 +174,7 @@ func (s *Server) Restart() {
 			s.tb.Fatalf("NATS is not ready; the port that it had is %d", s.port)
 		}
 	}
-	proxy := natsaccess.New(running, &natsaccess.Options{Instance: s.instance()})
+	proxy := natsaccess.New(running, &natsaccess.Options{Instance: s.instance(), Given: given})
 	s.users.mu.Lock()
 	s.users.proxy = proxy
 	for name, known := range s.users.known {

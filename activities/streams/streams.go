@@ -76,6 +76,15 @@ func IsFinal(err error) bool {
 		errors.Is(err, nats.ErrBadSubject)
 }
 
+// codeForbidden is HTTP's "Forbidden".
+const codeForbidden = 403
+
+// IsRefused reports whether err says that who publishes may not say that: it helps nobody to say it again.
+func IsRefused(err error) bool {
+	refused, is := errors.AsType[*jetstream.APIError](err)
+	return is && refused.Code == codeForbidden
+}
+
 // codeTooFast is HTTP's "Too Many Requests".
 const codeTooFast = 429
 

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // HostUserPrefix begins the name with which a host that has joined connects to NATS; its own name follows.
@@ -47,10 +49,10 @@ func hostSubjects() []string {
 const PlanStream = planStream
 
 // IsHostHeader says whether a header of what a host publishes on a subject goes on to NATS: what goes on of a build's,
-// and by which a host ends its own lease.
+// and by which a host ends its own lease. Its proof is for who checks it, and kept nowhere.
 func IsHostHeader(subject, name string) bool {
 	ends := name == "KV-Operation" || name == "Nats-Rollup"
-	return IsBuildHeader(name) || ends && strings.HasPrefix(subject, leasePrefix)
+	return IsBuildHeader(name) && name != ProofHeader || ends && strings.HasPrefix(subject, leasePrefix)
 }
 
 // RecordID is the ID of the message with the Record of an attempt, so that the server keeps one line for it. A task
@@ -75,23 +77,45 @@ func HostStartedID(started predictor.HostStarted) string {
 	return "started/" + started.Host + "/" + string(started.Venue) + "/" + started.Instance
 }
 
+// Shown is what a host has shown with a message, and what is known of the host. A nil Shown is that of a host of a
+// version before proofs: what it tells of attempts is taken for its own.
+type Shown struct {
+	// Given is the attempt that it was given, by its proof; nil without one.
+	Given *Given
+	// PricePerHour is the most that it has said that all of it costs; a lease raises it.
+	PricePerHour quantity.Money
+	// Now is when the message came.
+	Now time.Time
+}
+
+// given is the attempt that a message has to be of; nil where none was shown that would have to be.
+func (s *Shown) given() (*Given, error) {
+	switch {
+	case s == nil:
+		return nil, nil //nolint:nilnil // there is nothing to check
+	case s.Given == nil:
+		return nil, errors.New("it does not show that the host was given the attempt")
+	}
+	return s.Given, s.Given.Expired(s.Now)
+}
+
 // CheckHostTold says why a host that has joined may not publish a message with this ID, empty for none, on one of
-// HostSubjects; nil where it may. It tells of itself and of attempts that it has run, and under their IDs.
-func CheckHostTold(host, subject, id string, data []byte) error {
+// HostSubjects; nil where it may. It tells of itself and of attempts that it was given, and under their IDs.
+func CheckHostTold(host, subject, id string, data []byte, shown *Shown) error {
 	switch {
 	case strings.HasPrefix(subject, leasePrefix):
-		return checkLease(host, id, data)
+		return checkLease(host, id, data, shown)
 	case strings.HasPrefix(subject, logPrefix):
-		return checkLogs(host, subject, data)
+		return checkLogs(host, subject, data, shown)
 	case strings.HasPrefix(subject, loopPrefix), strings.HasPrefix(subject, samplePrefix):
-		return checkHostFact(host, subject, id, data)
+		return checkHostFact(host, subject, id, data, shown)
 	default:
 		return fmt.Errorf("a host has nothing to say on %s", subject)
 	}
 }
 
 // checkLease checks how a host describes itself; with no data it ends its lease.
-func checkLease(host, id string, data []byte) error {
+func checkLease(host, id string, data []byte, shown *Shown) error {
 	if id != "" {
 		return errors.New("a lease has no ID: leave it out")
 	}
@@ -100,13 +124,28 @@ func checkLease(host, id string, data []byte) error {
 	}
 	var leased struct {
 		Host struct {
-			ID string `json:"id"`
+			ID           string         `json:"id"`
+			PricePerHour quantity.Money `json:"price_per_hour_picodollars"`
 		} `json:"host"`
 	}
 	if err := json.Unmarshal(data, &leased); err != nil {
 		return fmt.Errorf("decode lease: %w", err)
 	}
+	if shown != nil {
+		if err := checkPrice(leased.Host.PricePerHour); err != nil {
+			return err
+		}
+		shown.PricePerHour = max(shown.PricePerHour, leased.Host.PricePerHour)
+	}
 	return isHost(host, leased.Host.ID)
+}
+
+// checkPrice says why a host cannot cost so much per hour.
+func checkPrice(perHour quantity.Money) error {
+	if perHour < 0 || perHour > MostHostPrice {
+		return fmt.Errorf("it says that it costs %s per hour, and a host costs at most %s", perHour, MostHostPrice)
+	}
+	return nil
 }
 
 func isHost(host, named string) error {
@@ -117,7 +156,7 @@ func isHost(host, named string) error {
 }
 
 // checkLogs checks what an attempt has printed. Its messages have IDs that are made up at random.
-func checkLogs(host, subject string, data []byte) error {
+func checkLogs(host, subject string, data []byte, shown *Shown) error {
 	logs, err := DecodeLogs(data)
 	if err != nil {
 		return err
@@ -128,11 +167,19 @@ func checkLogs(host, subject string, data []byte) error {
 	if LogSubject(logs.Source) != subject {
 		return fmt.Errorf("what the attempt has printed is none for %s", subject)
 	}
+	given, err := shown.given()
+	if err != nil {
+		return err
+	}
+	if s := logs.Source; given != nil && (s.Run != given.Run || s.Stage != given.Stage.Name || s.Task != given.Task ||
+		s.Attempt != given.Attempt) {
+		return given.errOther(s.Run, s.Task, s.Attempt)
+	}
 	return isHost(host, logs.Source.Host)
 }
 
 // checkHostFact checks what a host tells the loop.
-func checkHostFact(host, subject, id string, data []byte) error {
+func checkHostFact(host, subject, id string, data []byte, shown *Shown) error {
 	message, err := DecodeMessage(data)
 	if err != nil {
 		return err
@@ -169,5 +216,32 @@ func checkHostFact(host, subject, id string, data []byte) error {
 	case id != "" && own == "":
 		return fmt.Errorf("it has no ID: leave %.80q out", id)
 	}
-	return isHost(host, of)
+	return errors.Join(isHost(host, of), shown.check(message.Event))
+}
+
+// check says why a host may not tell an event; nil where it may.
+func (s *Shown) check(event predictor.Event) error {
+	if s == nil {
+		return nil
+	}
+	if held, is := event.(predictor.HostHeld); is {
+		return errors.Join(checkPrice(held.PricePerHour), checkTime(held.At, s.Now))
+	}
+	if started, is := event.(predictor.HostStarted); is {
+		return checkTime(started.At, s.Now)
+	}
+	given, err := s.given()
+	if err != nil {
+		return err
+	}
+	switch event := event.(type) {
+	case predictor.Record:
+		return given.CheckRecord(event, s.PricePerHour, s.Now)
+	case predictor.AttemptStarted:
+		return errors.Join(given.is(event.Run, event.Stage, event.Task, event.Attempt), checkTime(event.At, s.Now))
+	case predictor.Sampled:
+		return errors.Join(given.is(event.Run, event.Stage, event.Task, event.Attempt), checkTime(event.At, s.Now))
+	default:
+		return fmt.Errorf("a host has nothing to tell as %T", event)
+	}
 }

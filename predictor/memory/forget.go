@@ -13,7 +13,7 @@ const (
 	// between ticks, not by the clocks of hosts.
 	silence = fact.Instant(10 * time.Minute)
 	// unleased is how long the host of an attempt may be without a lease, and the attempt without a sample, before it is
-	// lost: three leases of five seconds. A lease is gone at once when the server that holds it starts anew, and is back
+	// lost: as long as a lease lasts. A lease is gone at once when the server that holds it starts anew, and is back
 	// within a second.
 	unleased = fact.Instant(15 * time.Second)
 	// longestStep is the most that the clock moves in one tick: what is more is a clock that was set, or a time in which

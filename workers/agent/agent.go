@@ -59,7 +59,7 @@ type Agent struct {
 	keeper      slot.Keeper
 	declared    slot.Declared
 	secrets     slot.Secrets
-	superseded  func([]activities.Ref, time.Time)
+	superseded  func(proof string, older []activities.Ref, made time.Time)
 	plans       activities.Plans
 	output      func(wire.LogSource) activities.Output
 	inventory   func(context.Context, predictor.Host) error
@@ -67,7 +67,7 @@ type Agent struct {
 	fenced      func(bool)
 	remote      bool
 	draining    atomic.Bool // it takes no more tasks, and ends when it runs none
-	inHand      func(context.Context, string, []slot.Taken) error
+	inHand      func(context.Context, string, int, []slot.Taken) error
 	held        func(context.Context, predictor.HostHeld) error
 	started     func(context.Context, predictor.HostStarted) error
 	sampleEvery time.Duration
@@ -127,6 +127,7 @@ func New(options Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make an agent: %w", errors.Join(err, enforcer.Close()))
 	}
+	a.journal.Proofs = options.Proofs
 	a.commands = command.Options{
 		Root: filepath.Join(options.StateDir, "workspaces"), Cache: filepath.Join(options.StateDir, "command-cache"),
 		Store:    options.Store,
@@ -277,7 +278,7 @@ func (a *Agent) tellInHand(ctx context.Context, told handed) handed {
 	}
 	trying, _, done := a.fence.try(ctx)
 	defer done()
-	if err := a.inHand(trying, now.instance, taken); err != nil {
+	if err := a.inHand(trying, now.instance, now.changes+1, taken); err != nil {
 		a.logger.DebugContext(ctx, "which attempts are in hand was not taken; it is told again", "error", err)
 		return told
 	}

@@ -90,7 +90,9 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 		return wire.Result{}, err
 	}
 	defer try.Close()
-	try.OnSuperseded(a.superseded)
+	if a.superseded != nil {
+		try.OnSuperseded(func(older []activities.Ref, made time.Time) { a.superseded(try.Proof(), older, made) })
+	}
 	if ending, found := a.misplaced(task, input); found {
 		a.logger.WarnContext(ctx, "an attempt is given back", "run", task.Run, "task", task.ID, "reason", ending.Message)
 		return wire.Result{}, try.GiveBack(ctx, ending)

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// fencedAfter is the part of a lease after which an agent that could not renew it stops what it runs: of the five
-	// seconds of loop.Lease one is left to kill it all, before the engine counts the host as lost.
+	// fencedAfter is the part of a lease after which an agent that could not renew it stops what it runs: of the fifteen
+	// seconds of loop.Lease three are left to kill it all, before the engine counts the host as lost.
 	fencedAfter = 0.8
 	// leaseTries is how many tries to renew a lease fit into it: one that is lost on the way must not keep the next back.
-	leaseTries = 4
+	leaseTries = 6
 	// fenceLooks is how often the fence looks at the clock within a lease: what runs on after a machine has slept ends
 	// within that part of it.
 	fenceLooks = 50

@@ -140,7 +140,7 @@ func TestAnAgentThatIsCutOffKillsWhatItRuns(t *testing.T) {
 			defer line.mu.Unlock()
 			line.fenced = append(line.fenced, fenced)
 		}
-		o.InHand = func(_ context.Context, instance string, taken []slot.Taken) error {
+		o.InHand = func(_ context.Context, instance string, _ int, taken []slot.Taken) error {
 			tasks := []string{}
 			for _, one := range taken {
 				if len(one.Token) == 0 || one.Attempt == 0 {

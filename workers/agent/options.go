@@ -76,9 +76,11 @@ type Options struct {
 	Recorder activities.Recorder
 	// Results keeps results for later runs; nil keeps none.
 	Results slot.Keeper
-	// Superseded is told of checkpoints that newer ones have replaced for good, with what was stored for them alone and
-	// when they were made; nil is not told. It must not block.
-	Superseded func(older []activities.Ref, made time.Time)
+	// Superseded is told of checkpoints that newer ones of an attempt have replaced for good, with what was stored for
+	// them alone and when they were made, and of the attempt's proof; nil is not told. It must not block.
+	Superseded func(proof string, older []activities.Ref, made time.Time)
+	// Proofs is told what the attempts in hand came with to show that they were given to this host; nil is not told.
+	Proofs *slot.Proofs
 	// Plans hands out the plan.
 	Plans activities.Plans
 	// Output opens what takes the standard output and error of an attempt; nil discards them, but for the log.
@@ -96,8 +98,9 @@ type Options struct {
 	// Fenced is told that the agent has killed what it ran, and with false that it takes tasks again; nil is not told.
 	Fenced func(fenced bool)
 	// InHand is told which attempts the host has in hand each time that these have changed, so that others can give them
-	// back when it is lost; an error is logged, and they are told again. Nil is not told.
-	InHand func(ctx context.Context, instance string, taken []slot.Taken) error
+	// back when it is lost; an error is logged, and they are told again. The sequence grows with what is told: one that
+	// was on its way for long comes behind a later one. Nil is not told.
+	InHand func(ctx context.Context, instance string, sequence int, taken []slot.Taken) error
 	// Held is told about once a minute for how long the host was held, whoever used it; nil is not told. Calls do not
 	// overlap; an error is logged, and the same is told again before what comes next.
 	Held func(context.Context, predictor.HostHeld) error

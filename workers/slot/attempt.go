@@ -71,6 +71,7 @@ type Attempt struct {
 	made        int // by this attempt
 	superseded  func(older []activities.Ref, made time.Time)
 
+	proof   string        // that this host was given it; empty where it came without
 	every   time.Duration // between two heartbeats
 	late    time.Duration // for how long a heartbeat may be on its way
 	journal *Journal
@@ -131,6 +132,7 @@ func Begin(
 	}
 	a.state.Spent += a.state.Running // an attempt that was lost has cost something as well
 	a.state.Running = 0
+	a.proof = journal.proofs().take(task.Run, task.ID, a.Number, info.TaskToken)
 	a.entry = journal.take(a, info.TaskToken)
 	a.money = newMoney(task, a.state)
 	go a.beat(ctx)
@@ -143,9 +145,13 @@ func (a *Attempt) Close() {
 		close(a.stop)
 		<-a.stopped // it writes to the entry
 		a.journal.leave(a.entry)
+		a.journal.proofs().forget(a.Task.Run, a.Task.ID, a.Number)
 	})
 	a.asks.Wait()
 }
+
+// Proof shows that this host was given the attempt; empty where that came without.
+func (a *Attempt) Proof() string { return a.proof }
 
 // State returns what the attempt would leave for the next one now.
 func (a *Attempt) State() wire.Heartbeat {

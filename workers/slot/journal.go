@@ -60,6 +60,10 @@ const (
 // It is one file of entries that are written in place, because making and removing a file for each attempt takes a
 // hundred times as long.
 type Journal struct {
+	// Proofs is told with what each attempt shows that it was given to this host; it is set before the first. Nil is not
+	// told.
+	Proofs *Proofs
+
 	venue  predictor.Venue
 	host   string
 	logger *slog.Logger
@@ -150,6 +154,14 @@ func OpenJournal(dir string, venue predictor.Venue, host, instance string, logge
 
 // noEntry is that of an attempt that is not written down.
 const noEntry = -1
+
+// proofs are those of the attempts in hand; nil where nobody keeps any.
+func (j *Journal) proofs() *Proofs {
+	if j == nil {
+		return nil
+	}
+	return j.Proofs
+}
 
 // take writes down an attempt that is about to begin and returns its entry. One that cannot be written down goes on
 // without.
@@ -334,7 +346,13 @@ func (j *Journal) giveBackAll(ctx context.Context, c client.Client, recorder act
 		}
 		left = append(left, inHand{kept, entry[0] == entryRecorded})
 	}
+	for _, one := range left {
+		j.Proofs.take(one.Task.Run, one.Task.ID, one.Attempt, one.Token)
+	}
 	lost{j.venue, j.host, c, recorder, j.logger}.giveBack(ctx, left)
+	for _, one := range left {
+		j.Proofs.forget(one.Task.Run, one.Task.ID, one.Attempt)
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -432,14 +450,18 @@ func decodeEntry(entry []byte) (kept Taken, err error) {
 func (l lost) record(ctx context.Context, kept Taken) error {
 	ctx, cancel := context.WithTimeout(ctx, giveTimeout)
 	defer cancel()
-	task := kept.Task
-	return l.recorder.Record(ctx, predictor.Record{
-		Run: task.Run, Pipeline: task.Pipeline, Stage: task.Stage, Task: task.ID, Attempt: kept.Attempt, Venue: l.venue,
-		Host:     l.host,
-		PoolOnly: kept.PoolOnly, ScheduledAt: kept.ScheduledAt, Queue: kept.Queue + kept.waited(), At: time.Now(),
-		Usage:   quantity.Usage{Wall: kept.Lived - kept.waited()},
-		Outcome: predictor.Lost, Cause: predictor.CauseHostLost, Error: kept.message(), Cost: kept.Running,
-	})
+	return l.recorder.Record(ctx, kept.Lost(l.venue, l.host, time.Now()))
+}
+
+// Lost is the Record of the attempt, of venue on host, that is known at now to be lost.
+func (l Taken) Lost(venue predictor.Venue, host string, now time.Time) predictor.Record {
+	return predictor.Record{
+		Run: l.Task.Run, Pipeline: l.Task.Pipeline, Stage: l.Task.Stage, Task: l.Task.ID, Attempt: l.Attempt, Venue: venue,
+		Host:     host,
+		PoolOnly: l.PoolOnly, ScheduledAt: l.ScheduledAt, Queue: l.Queue + l.waited(), At: now,
+		Usage:   quantity.Usage{Wall: l.Lived - l.waited()},
+		Outcome: predictor.Lost, Cause: predictor.CauseHostLost, Error: l.message(), Cost: l.Running,
+	}
 }
 
 // fail tells Temporal that the attempt is lost.

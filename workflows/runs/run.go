@@ -268,7 +268,9 @@ func (r *run) execute(ctx workflow.Context, c call) (wire.Result, error) {
 // Limits of a stage activity. The engine counts failures and enforces the stage's timeout; Temporal retries whatever is
 // lost.
 const (
-	heartbeatTimeout = 10 * time.Second
+	// heartbeatTimeout is longer than an agent that is cut off goes on (loop.Lease): its attempts are given to others once
+	// it has stopped them.
+	heartbeatTimeout = 20 * time.Second
 	activityTimeout  = 30 * 24 * time.Hour
 )
 

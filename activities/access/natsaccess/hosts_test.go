@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/natstest"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // openHost starts a server, and connects as the engine and as the host gpu-1.example.com that has joined.
@@ -34,18 +35,31 @@ const hostName = "gpu-1.example.com"
 func recordOf(host, run string) predictor.Record {
 	return predictor.Record{
 		Run: run, Stage: predictor.StageID{App: "app", Build: "1", Name: "s"}, Task: "s-0", Attempt: 1,
-		Venue: predictor.Pool, Host: host, Outcome: predictor.Succeeded, At: time.Unix(1e9, 0),
+		Venue: predictor.Pool, Host: host, Outcome: predictor.Succeeded, At: time.Now(),
+	}
+}
+
+// given is the attempt that a host was given, as recordOf tells of it.
+func given(run string) wire.Given {
+	return wire.Given{
+		Run: run, Stage: predictor.StageID{App: "app", Build: "1", Name: "s"}, Task: "s-0", Attempt: 1, At: time.Now(),
 	}
 }
 
 // TestAHostDoesItsWorkOverNATS has the adapters of a host work with its rights, as they do with the engine's.
 func TestAHostDoesItsWorkOverNATS(t *testing.T) {
 	t.Parallel()
-	_, engine, host := openHost(t)
+	server, engine, host := openHost(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 
-	recorder := loop.NewRecorder(host, nil)
+	proof := func(run, task string, attempt int) string {
+		if run != "own-1" || task != "s-0" || attempt != 1 {
+			t.Errorf("a proof of attempt %d of %s of %s is asked for", attempt, task, run)
+		}
+		return server.Prove(hostName, given(run))
+	}
+	recorder := loop.NewRecorder(host, &loop.RecorderOptions{Proof: proof})
 	if err := errors.Join(
 		recorder.Started(ctx, predictor.HostStarted{Host: hostName, Venue: predictor.Pool, Instance: "i"}),
 		recorder.Record(ctx, recordOf(hostName, "own-1")),
@@ -54,14 +68,16 @@ func TestAHostDoesItsWorkOverNATS(t *testing.T) {
 	); err != nil {
 		t.Error(err)
 	}
-	recorder.Tell(predictor.Sampled{Run: "own-1", Task: "s-0", Attempt: 1, Venue: predictor.Pool, Host: hostName})
+	recorder.Tell(predictor.Sampled{
+		Run: "own-1", Stage: given("").Stage, Task: "s-0", Attempt: 1, Venue: predictor.Pool, Host: hostName,
+	})
 	if err := recorder.Close(ctx); err != nil {
 		t.Error(err)
 	}
 	if got := natstest.Messages(t, engine, wire.LoopStream); got != 3 {
 		t.Errorf("the loop has %d messages, want a start, a Record and for how long it was held", got)
 	}
-	lines := logs.NewWriter(host, logs.WriterOptions{}).Attempt(wire.LogSource{
+	lines := logs.NewWriter(host, logs.WriterOptions{Proof: proof}).Attempt(wire.LogSource{
 		Run: "own-1", Stage: "s", Task: "s-0", Attempt: 1, Venue: predictor.Pool, Host: hostName,
 	})
 	if _, err := fmt.Fprintln(lines.Stdout(), "hello"); err != nil {
@@ -286,5 +302,170 @@ func TestAHostThatIsRemovedIsDisconnected(t *testing.T) {
 	case <-gone:
 	case <-time.After(patience):
 		t.Fatal("it is connected still")
+	}
+}
+
+// TestAttackAHostTellsOfWhatItWasNotGiven has a host, that was given one attempt, tell of others, and of its own what
+// cannot be.
+func TestAttackAHostTellsOfWhatItWasNotGiven(t *testing.T) {
+	t.Parallel()
+	server, engine, host := openHost(t)
+	asksForAnswers := func(message *nats.Msg) string {
+		t.Helper()
+		message.Reply = host.Conn().NewInbox()
+		answers, err := host.Conn().SubscribeSync(message.Reply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := host.Conn().PublishMsg(message); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := answers.NextMsg(patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(answer.Data)
+	}
+	leases, err := loop.NewLeases(t.Context(), host, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// All of it costs a dollar an hour.
+	if err := leases.PutHost(t.Context(), predictor.Host{ID: hostName, PricePerHour: quantity.USD}); err != nil {
+		t.Fatal(err)
+	}
+	own := given("own-1")
+	own.At = own.At.Add(-time.Hour)
+	proof := server.Prove(hostName, own)
+	record := func(change func(*predictor.Record)) predictor.Record {
+		r := recordOf(hostName, "own-1")
+		r.Usage.Wall, r.Cost = time.Hour, quantity.USD
+		change(&r)
+		return r
+	}
+	started := predictor.AttemptStarted{
+		Run: "own-1", Stage: own.Stage, Task: "s-0", Attempt: 1, Venue: predictor.Pool, Host: hostName, At: time.Now(),
+	}
+	sampled := predictor.Sampled{
+		Run: "own-1", Stage: own.Stage, Task: "s-0", Attempt: 1, Venue: predictor.Pool, Host: hostName, At: time.Now(),
+	}
+	told := func(event predictor.Event, proof string) *nats.Msg {
+		kind, data, err := wire.EncodeEvent(event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &nats.Msg{Subject: wire.FactSubject(kind), Data: data, Header: nats.Header{}}
+		if proof != "" {
+			m.Header.Set(wire.ProofHeader, proof)
+		}
+		switch event := event.(type) {
+		case predictor.Record:
+			m.Header.Set(wire.MessageIDHeader, wire.RecordID(event))
+		case predictor.HostHeld:
+			m.Header.Set(wire.MessageIDHeader, wire.HostHeldID(event))
+		}
+		return m
+	}
+	printed := func(source wire.LogSource, proof string) *nats.Msg {
+		source.Venue, source.Host = predictor.Pool, hostName
+		data, err := json.Marshal(wire.Logs{Version: wire.Version, Source: source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &nats.Msg{Subject: wire.LogSubject(source), Data: data, Header: nats.Header{wire.ProofHeader: {proof}}}
+	}
+	old := own
+	old.At = time.Now().Add(-wire.GivenLasts - time.Hour)
+	otherStage := predictor.StageID{App: "victim", Build: "1", Name: "s"}
+	otherStart, late := started, sampled
+	otherStart.Attempt, late.At = 2, time.Now().Add(2*wire.GivenGap)
+	ahead := started
+	ahead.At = late.At
+	for name, message := range map[string]*nats.Msg{
+		"a Record without a proof":   told(record(func(*predictor.Record) {}), ""),
+		"with another host's proof":  told(record(func(*predictor.Record) {}), server.Prove("gpu-2", own)),
+		"with a proof too old":       told(record(func(*predictor.Record) {}), server.Prove(hostName, old)),
+		"another run's Record":       told(record(func(r *predictor.Record) { r.Run = "victim-1" }), proof),
+		"another task's Record":      told(record(func(r *predictor.Record) { r.Task = "s-1" }), proof),
+		"another attempt's Record":   told(record(func(r *predictor.Record) { r.Attempt = 2 }), proof),
+		"another stage's Record":     told(record(func(r *predictor.Record) { r.Stage = otherStage }), proof),
+		"one of the pool's queue":    told(record(func(r *predictor.Record) { r.PoolOnly = true }), proof),
+		"one that costs more":        told(record(func(r *predictor.Record) { r.Cost = 2 * quantity.USD }), proof),
+		"one that costs less than 0": told(record(func(r *predictor.Record) { r.Cost = -1 }), proof),
+		"one that took longer":       told(record(func(r *predictor.Record) { r.Usage.Wall = 2 * time.Hour }), proof),
+		"one that has yet to end": told(record(func(r *predictor.Record) {
+			r.At = time.Now().Add(2 * wire.GivenGap)
+		}), proof),
+		"one that ended before":       told(record(func(r *predictor.Record) { r.At = time.Unix(1e9, 0) }), proof),
+		"another attempt's start":     told(otherStart, proof),
+		"a start that has yet to be":  told(ahead, proof),
+		"a start without a proof":     told(started, ""),
+		"a sample that has yet to be": told(late, proof),
+		"a sample without a proof":    told(sampled, ""),
+		"what another attempt prints": printed(wire.LogSource{Run: "own-1", Stage: "s", Task: "s-0", Attempt: 2}, proof),
+		"what another run prints":     printed(wire.LogSource{Run: "victim-1", Stage: "s", Task: "s-0", Attempt: 1}, proof),
+		"what another task prints":    printed(wire.LogSource{Run: "own-1", Stage: "s", Task: "s-1", Attempt: 1}, proof),
+		"what it prints, without":     printed(wire.LogSource{Run: "own-1", Stage: "s", Task: "s-0", Attempt: 1}, ""),
+		"a host that costs a fortune": told(predictor.HostHeld{Host: hostName, PricePerHour: 2 * wire.MostHostPrice}, ""),
+	} {
+		if answer := asksForAnswers(message); !strings.Contains(answer, `"code":403`) {
+			t.Errorf("%s: got %q, want a refusal", name, answer)
+		}
+	}
+	for _, stream := range []string{wire.LoopStream, wire.SampleStream, wire.LogStream} {
+		if got := natstest.Messages(t, engine, stream); got != 0 {
+			t.Errorf("%s has %d messages, want none", stream, got)
+		}
+	}
+	for name, message := range map[string]*nats.Msg{
+		"its Record": told(record(func(*predictor.Record) {}), proof), "its start": told(started, proof),
+		"its sample": told(sampled, proof),
+		"its lines":  printed(wire.LogSource{Run: "own-1", Stage: "s", Task: "s-0", Attempt: 1}, proof),
+	} {
+		if answer := asksForAnswers(message); strings.Contains(answer, `"error"`) {
+			t.Errorf("%s: got %q, want that it is taken", name, answer)
+		}
+	}
+	// What a host shows is for the proxy alone.
+	stream, err := engine.Stream(t.Context(), wire.LoopStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for sequence := range uint64(2) {
+		kept, err := stream.GetMsg(t.Context(), sequence+1)
+		if err != nil || kept.Header.Get(wire.ProofHeader) != "" {
+			t.Errorf("message %d is kept with %v, error %v; want no proof", sequence+1, kept.Header, err)
+		}
+	}
+}
+
+// TestAHostOfAVersionBeforeProofsIsBelieved: it works on until it is upgraded.
+func TestAHostOfAVersionBeforeProofsIsBelieved(t *testing.T) {
+	t.Parallel()
+	server, engine, _ := openHost(t)
+	host := server.Dial(server.AdmitUnproven("gpu-2"))
+	recorder := loop.NewRecorder(host, nil)
+	if err := errors.Join(recorder.Record(t.Context(), recordOf("gpu-2", "own-1")),
+		recorder.Close(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if got := natstest.Messages(t, engine, wire.LoopStream); got != 1 {
+		t.Errorf("the loop has %d messages, want its Record", got)
+	}
+}
+
+// TestARecordThatIsRefusedIsNotToldAgain: the attempt ends with what was wrong, and nobody hears it for ever.
+func TestARecordThatIsRefusedIsNotToldAgain(t *testing.T) {
+	t.Parallel()
+	_, _, host := openHost(t)
+	recorder := loop.NewRecorder(host, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := recorder.Record(ctx, recordOf(hostName, "own-1"))
+	if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "does not show that the host was given") {
+		t.Errorf("got %v, %v; want a refusal at once", err, ctx.Err())
+	}
+	if err := recorder.Close(ctx); err != nil {
+		t.Error(err)
 	}
 }

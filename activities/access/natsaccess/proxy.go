@@ -34,6 +34,9 @@ const barredFor = 10 * time.Second
 type Options struct {
 	// Genuine says whether a message on a subject of results is one that the engine signed. Nil takes every one.
 	Genuine func(subject string, header nats.Header, data []byte) bool
+	// Given says of which attempt a proof is that a host shows (wire.ProofHeader); genuine is false where the engine has
+	// not made it for that host. Nil takes what hosts tell of attempts for their own.
+	Given func(host, proof string) (given wire.Given, genuine bool)
 	// Instance tells the consumers and answers of this proxy's tenants from those of other proxies before the same
 	// streams, where its server is a leaf node: a token of letters and digits. Empty where the streams are the server's
 	// own.
@@ -84,9 +87,14 @@ func (p *Proxy) Admit(name string, app wire.App) (release func(), err error) {
 }
 
 // AdmitHost is Admit for a host that has joined, which connects as wire.HostUserPrefix and its name. It may do what
-// wire.HostSubjects and wire.CheckHostTold say.
-func (p *Proxy) AdmitHost(host string) (release func(), err error) {
-	return p.admit(hosts, wire.HostUserPrefix+host, wire.HostSubjects(host), hostRules(host))
+// wire.HostSubjects and wire.CheckHostTold say. Proves says that it shows of which attempts it tells, and that it was
+// given them: one of a version before does not.
+func (p *Proxy) AdmitHost(host string, proves bool) (release func(), err error) {
+	given := p.options.Given
+	if !proves {
+		given = nil
+	}
+	return p.admit(hosts, wire.HostUserPrefix+host, wire.HostSubjects(host), hostRules(host, given))
 }
 
 func (p *Proxy) admit(k *kind, name string, subjects []string, r rules) (release func(), err error) {

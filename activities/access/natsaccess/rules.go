@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"golang.org/x/time/rate"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // kind is what all tenants of one kind have in common.
@@ -56,8 +58,8 @@ func (k *kind) tooLarge(size int) error {
 
 // rules say what goes on of what a tenant sends, whatever it has sent before.
 type rules struct {
-	check   func(subject, id string, data []byte) error // why it may not be told
-	header  func(subject, name string) bool             // whether it goes on
+	check   func(subject string, header nats.Header, data []byte) error // why it may not be told
+	header  func(subject, name string) bool                             // whether it goes on
 	own     func(consumer) bool
 	genuine func(subject string, header nats.Header, data []byte) bool // nil where every result is
 }
@@ -65,16 +67,38 @@ type rules struct {
 // buildRules are those of a build of app.
 func buildRules(app wire.App, genuine func(string, nats.Header, []byte) bool) rules {
 	return rules{
-		check:   func(subject, id string, data []byte) error { return wire.CheckTold(app, subject, id, data) },
+		check: func(subject string, header nats.Header, data []byte) error {
+			return wire.CheckTold(app, subject, header.Get(wire.MessageIDHeader), data)
+		},
 		header:  func(_, name string) bool { return wire.IsBuildHeader(name) },
 		genuine: genuine,
 	}
 }
 
-// hostRules are those of a host.
-func hostRules(host string) rules {
+// hostRules are those of a host. Given says of which attempt a proof is; nil takes what it tells of attempts for its
+// own.
+func hostRules(host string, given func(host, proof string) (wire.Given, bool)) rules {
+	var perHour quantity.Money // the most that it has said that it costs, on this connection
 	return rules{
-		check:  func(subject, id string, data []byte) error { return wire.CheckHostTold(host, subject, id, data) },
+		check: func(subject string, header nats.Header, data []byte) error {
+			id := header.Get(wire.MessageIDHeader)
+			if given == nil {
+				return wire.CheckHostTold(host, subject, id, data, nil)
+			}
+			shown := &wire.Shown{PricePerHour: perHour, Now: time.Now()}
+			if proof := header.Get(wire.ProofHeader); proof != "" {
+				attempt, genuine := given(host, proof)
+				if !genuine {
+					return fmt.Errorf("what it shows is no proof that host %s was given the attempt", host)
+				}
+				shown.Given = &attempt
+			}
+			if err := wire.CheckHostTold(host, subject, id, data, shown); err != nil {
+				return err
+			}
+			perHour = shown.PricePerHour
+			return nil
+		},
 		header: wire.IsHostHeader,
 	}
 }
@@ -95,7 +119,7 @@ func (r rules) pass(subject string, header nats.Header, data []byte) (*nats.Msg,
 			passed.Header[name] = values
 		}
 	}
-	if err := r.check(subject, header.Get(wire.MessageIDHeader), data); err != nil {
+	if err := r.check(subject, header, data); err != nil {
 		return nil, err
 	}
 	if wire.IsResultSubject(subject) && r.genuine != nil && !r.genuine(subject, header, data) {

@@ -253,12 +253,12 @@ func (s *Server) HostsIn(shows func(host, shown string) bool) {
 func (s *Server) HasNATS() bool { return s.nats != nil }
 
 // AdmitHost lets a host that has joined connect to NATS until release is called, as wire.HostUserPrefix and its name.
-// It may do what wire.HostSubjects and wire.CheckHostTold say.
-func (s *Server) AdmitHost(host string) (release func(), err error) {
+// It may do what wire.HostSubjects and wire.CheckHostTold say; proves says that it shows which attempts it was given.
+func (s *Server) AdmitHost(host string, proves bool) (release func(), err error) {
 	if s.nats == nil {
 		return nil, ErrNoFront
 	}
-	return s.nats.clients.proxy.Load().AdmitHost(host)
+	return s.nats.clients.proxy.Load().AdmitHost(host, proves)
 }
 
 // ConnectNATS connects to NATS within this process, without a socket and with all rights, under a name that the server

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/access/natsaccess"
 	"github.com/spillway-ml/spillway/activities/results"
+	"github.com/spillway-ml/spillway/activities/wire"
 )
 
 const (
@@ -100,7 +101,9 @@ func startNATS(ctx context.Context, o Options, keys *access.Keys) (*natsServer, 
 		return n, fmt.Errorf("start nats in %s: %w", o.Dir, err)
 	}
 	n.url = s.ClientURL()
-	rights := &natsaccess.Options{Genuine: results.Signing{Public: keys.PublicKey()}.Genuine, Logger: o.Logger}
+	rights := &natsaccess.Options{
+		Genuine: results.Signing{Public: keys.PublicKey()}.Genuine, Given: wire.Opener(keys.OpenGiven), Logger: o.Logger,
+	}
 	if n.front {
 		rights.Instance = strings.ToLower(rand.Text())
 	}

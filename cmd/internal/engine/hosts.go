@@ -2,13 +2,21 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
+	"go.temporal.io/sdk/converter"
+
+	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wait"
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
 	"github.com/spillway-ml/spillway/predictor"
@@ -37,22 +45,41 @@ type inHand struct {
 // handful is what one host has in hand.
 type handful struct {
 	instance string
+	sequence int // of its last word
 	taken    []slot.Taken
+	former   []string // instances before, the oldest first: what they say comes late
 	told     time.Time
 	misses   int // looks in a row in which it had no lease
 }
 
-// tell notes what a host has in hand now, and returns what its former self had, which is lost.
-func (h *inHand) tell(name, instance string, taken []slot.Taken, now time.Time) (lost []slot.Taken) {
+// mostFormer is how many instances of a host are remembered whose word would come late.
+const mostFormer = 16
+
+// tell notes what a host has in hand by the word of this sequence of an instance, and returns what its former self had,
+// which is lost. A word that comes behind a later one, or behind the next instance's, says nothing.
+func (h *inHand) tell(
+	name, instance string, sequence int, taken []slot.Taken, now time.Time,
+) (lost []slot.Taken) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if before := h.hosts[name]; before != nil && before.instance != instance {
-		lost = before.taken
+	var former []string
+	if before := h.hosts[name]; before != nil {
+		former = before.former
+		switch {
+		case slices.Contains(former, instance), before.instance == instance && sequence < before.sequence:
+			return nil
+		case before.instance != instance:
+			lost = before.taken
+			former = append(former, before.instance)
+			former = slices.Clone(former[max(0, len(former)-mostFormer):])
+		}
 	}
 	if h.hosts == nil {
 		h.hosts = map[string]*handful{}
 	}
-	h.hosts[name] = &handful{instance: instance, taken: taken, told: now}
+	h.hosts[name] = &handful{
+		instance: instance, sequence: sequence, taken: taken, former: former, told: now,
+	}
 	return lost
 }
 
@@ -103,14 +130,23 @@ func (f *front) giveBack(name string, taken []slot.Taken, reason string) {
 
 // hostsHandler answers what hosts elsewhere ask.
 func (f *front) hostsHandler() http.Handler {
+	keys := f.servers.own.Keys()
 	return host.Serving{
 		Declared: f.declared, Results: f.results, Superseded: f.space.Superseded, Builds: f.builds,
-		InHand: func(name, instance string, taken []slot.Taken) {
-			own := ownTasks(f.servers.own.Keys(), name, taken)
+		Given: func(name, proof string) (*wire.Given, error) { return shown(keys, f.hosts.Proves(name), name, proof) },
+		Payload: func(ctx context.Context, digest string) (input json.RawMessage, err error) {
+			payload, err := artifact.Payload(ctx, f.store, digest)
+			if err == nil {
+				err = converter.GetDefaultDataConverter().FromPayload(payload, &input)
+			}
+			return input, err
+		},
+		InHand: func(name, instance string, sequence int, taken []slot.Taken) {
+			own := ownTasks(keys, f.hosts.Proves(name), name, taken, time.Now())
 			if others := len(taken) - len(own); others > 0 {
 				f.logger.Warn("a host tells of tasks that it was not given", "host", name, "tasks", others)
 			}
-			if lost := f.inHand.tell(name, instance, own, time.Now()); len(lost) > 0 {
+			if lost := f.inHand.tell(name, instance, sequence, own, time.Now()); len(lost) > 0 {
 				f.giveBack(name, lost, "it has started anew")
 			}
 		},
@@ -118,15 +154,45 @@ func (f *front) hostsHandler() http.Handler {
 	}.Handler()
 }
 
+// superseded is told of checkpoints by the engine's own host.
+func (v *venues) superseded(_ string, older []activities.Ref, made time.Time) {
+	v.space.Superseded(older, made)
+}
+
+// shown is the attempt that a host shows that it was given; nil for a host of a version before proofs.
+func shown(keys *access.Keys, proves bool, name, proof string) (*wire.Given, error) {
+	if !proves {
+		return nil, nil //nolint:nilnil // there is nothing to check
+	}
+	if proof == "" {
+		return nil, errors.New("it does not show that the host was given the attempt")
+	}
+	given, genuine := wire.Opener(keys.OpenGiven)(name, proof)
+	if !genuine {
+		return nil, errors.New("what it shows is no proof that it was given the attempt")
+	}
+	return &given, nil
+}
+
 // ownTasks are those of taken that the host was given, each with the token that Temporal knows it by. The engine, which
-// may end every task, believes in no other: a host could make up those of others.
-func ownTasks(keys *access.Keys, name string, taken []slot.Taken) []slot.Taken {
+// may end every task and tells what it cost, believes in no other: a host could make up those of others.
+func ownTasks(keys *access.Keys, proves bool, name string, taken []slot.Taken, now time.Time) []slot.Taken {
 	own := make([]slot.Taken, 0, len(taken))
 	for _, one := range taken {
-		if task, genuine := temporalproxy.TaskToken(keys.OpenTask, name, one.Token); genuine {
-			one.Token = task
-			own = append(own, one)
+		task, genuine := temporalproxy.TaskToken(keys.OpenTask, name, one.Token)
+		if !genuine {
+			continue
 		}
+		proof, _ := wire.SplitProof(one.Token)
+		given, err := shown(keys, proves, name, proof)
+		if err == nil && given != nil {
+			err = given.CheckRecord(one.Lost(predictor.Pool, name, now), 0, now)
+		}
+		if err != nil {
+			continue
+		}
+		one.Token = task
+		own = append(own, one)
 	}
 	return own
 }

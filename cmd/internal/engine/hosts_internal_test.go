@@ -19,6 +19,7 @@ func TestWhatALostHostHadInHandIsGivenBackOnce(t *testing.T) {
 		after    time.Duration // seconds since the step before
 		host     string        // that tells, at this instance, of these tasks; empty where nobody does
 		instance string
+		sequence int
 		tasks    []string
 		leased   []string // what a look sees; nil where nobody looks
 		want     map[string][]string
@@ -27,41 +28,51 @@ func TestWhatALostHostHadInHandIsGivenBackOnce(t *testing.T) {
 	second := time.Second
 	for name, steps := range map[string][]step{
 		"a host that lives": {
-			{0, "a", "1", []string{"x"}, nil, none},
-			{20 * second, "", "", nil, []string{"a"}, none},
-			{20 * second, "", "", nil, []string{"a", "b"}, none},
+			{0, "a", "1", 0, []string{"x"}, nil, none},
+			{20 * second, "", "", 0, nil, []string{"a"}, none},
+			{20 * second, "", "", 0, nil, []string{"a", "b"}, none},
 		},
 		"a host whose lease ends": {
-			{0, "a", "1", []string{"x", "y"}, nil, none},
-			{20 * second, "", "", nil, []string{}, none}, // NATS may have lost all leases
-			{second, "", "", nil, []string{}, map[string][]string{"a": {"x", "y"}}},
-			{second, "", "", nil, []string{}, none},
+			{0, "a", "1", 0, []string{"x", "y"}, nil, none},
+			{20 * second, "", "", 0, nil, []string{}, none}, // NATS may have lost all leases
+			{second, "", "", 0, nil, []string{}, map[string][]string{"a": {"x", "y"}}},
+			{second, "", "", 0, nil, []string{}, none},
 		},
 		"a lease that is seen again": {
-			{0, "a", "1", []string{"x"}, nil, none},
-			{20 * second, "", "", nil, []string{}, none},
-			{second, "", "", nil, []string{"a"}, none},
-			{second, "", "", nil, []string{}, none},
-			{second, "", "", nil, []string{}, map[string][]string{"a": {"x"}}},
+			{0, "a", "1", 0, []string{"x"}, nil, none},
+			{20 * second, "", "", 0, nil, []string{}, none},
+			{second, "", "", 0, nil, []string{"a"}, none},
+			{second, "", "", 0, nil, []string{}, none},
+			{second, "", "", 0, nil, []string{}, map[string][]string{"a": {"x"}}},
 		},
 		"a host that has just spoken": {
-			{0, "a", "1", []string{"x"}, nil, none},
-			{second, "", "", nil, []string{}, none},
-			{second, "", "", nil, []string{}, none},
-			{loop.Lease, "", "", nil, []string{}, none},
-			{second, "", "", nil, []string{}, map[string][]string{"a": {"x"}}},
+			{0, "a", "1", 0, []string{"x"}, nil, none},
+			{second, "", "", 0, nil, []string{}, none},
+			{second, "", "", 0, nil, []string{}, none},
+			{loop.Lease, "", "", 0, nil, []string{}, none},
+			{second, "", "", 0, nil, []string{}, map[string][]string{"a": {"x"}}},
 		},
 		"a host that has started anew": {
-			{0, "a", "1", []string{"x", "y"}, nil, none},
-			{second, "a", "1", []string{"y"}, nil, none},
-			{second, "a", "2", []string{"z"}, nil, map[string][]string{"a": {"y"}}},
-			{second, "a", "2", nil, nil, none},
+			{0, "a", "1", 0, []string{"x", "y"}, nil, none},
+			{second, "a", "1", 0, []string{"y"}, nil, none},
+			{second, "a", "2", 0, []string{"z"}, nil, map[string][]string{"a": {"y"}}},
+			{second, "a", "2", 0, nil, nil, none},
+		},
+		"words that come late": {
+			{0, "a", "1", 2, []string{"y"}, nil, none},
+			{0, "a", "1", 1, []string{"x"}, nil, none},                            // which it has told before
+			{0, "a", "2", 1, []string{"z"}, nil, map[string][]string{"a": {"y"}}}, // it has started anew
+			{0, "a", "1", 3, []string{"y"}, nil, none},                            // of its former self
+			{0, "a", "3", 1, nil, nil, map[string][]string{"a": {"z"}}},           // and once more
+			{0, "a", "2", 2, []string{"z"}, nil, none},
+			{20 * second, "", "", 0, nil, []string{}, none},
+			{second, "", "", 0, nil, []string{}, none},
 		},
 		"two hosts": {
-			{0, "a", "1", []string{"x"}, nil, none},
-			{0, "b", "1", []string{"y"}, nil, none},
-			{20 * second, "", "", nil, []string{"b"}, none},
-			{second, "", "", nil, []string{"b"}, map[string][]string{"a": {"x"}}},
+			{0, "a", "1", 0, []string{"x"}, nil, none},
+			{0, "b", "1", 0, []string{"y"}, nil, none},
+			{20 * second, "", "", 0, nil, []string{"b"}, none},
+			{second, "", "", 0, nil, []string{"b"}, map[string][]string{"a": {"x"}}},
 		},
 	} {
 		var hands inHand
@@ -79,7 +90,7 @@ func TestWhatALostHostHadInHandIsGivenBackOnce(t *testing.T) {
 				for _, task := range s.tasks {
 					taken = append(taken, slot.Taken{Task: wire.Task{ID: task}})
 				}
-				names(s.host, hands.tell(s.host, s.instance, taken, now))
+				names(s.host, hands.tell(s.host, s.instance, s.sequence, taken, now))
 			} else {
 				var leased []predictor.Host
 				for _, one := range s.leased {

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/loop"
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/devserver"
 	"github.com/spillway-ml/spillway/cmd/internal/edge"
 	"github.com/spillway-ml/spillway/cmd/internal/host"
@@ -147,6 +149,7 @@ func (e *Engine) startEdge(ctx context.Context, api http.Handler) error {
 	keys := e.servers.own.Keys()
 	temporal, err := temporalproxy.NewHosts(temporalproxy.HostOptions{
 		Temporal: behind, Namespace: e.servers.Namespace(), Host: e.hosts.Of, Seal: keys.SealTask, Open: keys.OpenTask,
+		Prove:  func(host string, given wire.Given) string { return keys.ProveGiven(host, given.Encode()) },
 		Logger: e.logger,
 	})
 	if err != nil {
@@ -224,7 +227,7 @@ func (e *Engine) Join(ctx context.Context, bearer string, way web.Way, request j
 		Host: request.Host, Token: token, API: "https://" + reached, NATS: []string{"tls://" + reached},
 		NATSUser: join.UserPrefix + request.Host, Temporal: reached, Namespace: e.servers.Namespace(),
 		CA: e.certificate.Authority(), ResultsKey: hex.EncodeToString(e.servers.own.Keys().PublicKey()),
-		Version: e.config.Version, At: e.now(),
+		Lease: loop.Lease, Version: e.config.Version, At: e.now(),
 	}, nil
 }
 

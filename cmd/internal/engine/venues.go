@@ -63,7 +63,8 @@ func (v *venues) startPool() error {
 		Now: config.HostClock,
 	}, host.Ports{
 		Temporal: v.temporal, Store: v.store, ArtifactsURL: v.store.local, ServerURL: v.store.server, Builds: v.builds,
-		Declared: v.declared, Secrets: v.taskSecrets, Results: v.results, Superseded: v.space.Superseded, Plans: v.plans, Leases: v.leases,
+		Declared: v.declared, Secrets: v.taskSecrets, Results: v.results, Superseded: v.superseded, Plans: v.plans,
+		Leases: v.leases,
 		Recorder: v.recorder, Output: v.openOutput, Told: v.observer.metrics.SetGPUs,
 	}, v.logger)
 	if err != nil {

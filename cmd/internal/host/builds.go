@@ -96,7 +96,7 @@ func (b *builds) fetch(ctx context.Context, app, digest string) (path string, er
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }() // nothing is there once it was moved
 	query := url.Values{"platform": {Platform}}
-	answer, err := b.ask.send(ctx, http.MethodGet, join.BuildPrefix+app+"@"+digest+"?"+query.Encode(), nil)
+	answer, err := b.ask.send(ctx, http.MethodGet, join.BuildPrefix+app+"@"+digest+"?"+query.Encode(), nil, "")
 	if refused, is := errors.AsType[*refusedError](err); is && refused.status == http.StatusConflict &&
 		refused.platform != "" {
 		return "", &PlatformError{App: app, Build: digest, Of: refused.platform, Here: Platform}

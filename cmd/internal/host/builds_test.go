@@ -44,7 +44,10 @@ func keep(t *testing.T, store *build.Store, app string, program []byte) string {
 func serving(t *testing.T, edit func(*Serving)) (*asker, *build.Store) {
 	t.Helper()
 	store := build.NewStore(t.TempDir(), nil)
-	s := Serving{Builds: store, Artifacts: http.NotFoundHandler(), Logger: slog.New(slog.DiscardHandler)}
+	s := Serving{
+		Builds: store, Artifacts: http.NotFoundHandler(), Logger: slog.New(slog.DiscardHandler),
+		Given: func(string, string) (*wire.Given, error) { return nil, nil }, //nolint:nilnil // it is believed
+	}
 	if edit != nil {
 		edit(&s)
 	}
@@ -140,7 +143,7 @@ func TestABuildOfAnotherPlatformIsToldSo(t *testing.T) {
 	}
 	digest := keep(t, there, "digits", text)
 	path := join.BuildPrefix + "digits@" + digest + "?platform=plan9/mips"
-	_, err = ask.send(t.Context(), http.MethodGet, path, nil) //nolint:bodyclose // there is none of an error
+	_, err = ask.send(t.Context(), http.MethodGet, path, nil, "") //nolint:bodyclose // there is none of an error
 	if refused, is := errors.AsType[*refusedError](err); !is || refused.status != http.StatusConflict ||
 		refused.platform != Platform {
 		t.Errorf("got %v, want that the build is for %s", err, Platform)
@@ -204,7 +207,7 @@ func TestAHostAsksWhatItMayRun(t *testing.T) {
 			return broken
 		}
 		s.Results = keeper(func(one wire.Kept) error { kept = append(kept, one); return nil })
-		s.InHand = func(host, instance string, taken []slot.Taken) {
+		s.InHand = func(host, instance string, _ int, taken []slot.Taken) {
 			hands = append(hands, host+"/"+instance+"/"+taken[0].Task.ID+"/"+string(taken[0].Token))
 		}
 	})
@@ -221,7 +224,7 @@ func TestAHostAsksWhatItMayRun(t *testing.T) {
 		t.Errorf("kept are %+v, %v", kept, err)
 	}
 	taken := []slot.Taken{{Token: []byte("secret"), Task: wire.Task{ID: "a"}}}
-	if err := ask.inHand(t.Context(), "i1", taken); err != nil || len(hands) != 1 || hands[0] != "h1/i1/a/secret" {
+	if err := ask.inHand(t.Context(), "i1", 1, taken); err != nil || len(hands) != 1 || hands[0] != "h1/i1/a/secret" {
 		t.Errorf("in hand are %v, %v", hands, err)
 	}
 }

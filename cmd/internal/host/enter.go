@@ -3,8 +3,10 @@ package host
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +17,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access/safefile"
@@ -31,6 +35,34 @@ type Membership struct {
 	Server string `json:"server"`
 	// Answer is what it was told then.
 	Answer join.Answer `json:"answer"`
+	// Instance is the start of the host that has joined last, and Place where its state directory was then: a copy of that
+	// is elsewhere.
+	Instance string `json:"instance,omitempty"`
+	Place    string `json:"place,omitempty"`
+}
+
+// former is the instance that an agent with the lock of the state directory knows to have ended, with all that it ran;
+// empty where it knows of none. Elsewhere than on Linux what an agent has started may outlive it: see package spawn.
+func (m Membership) former(stateDir string) string {
+	if here, err := place(stateDir); err == nil && m.Place == here && runtime.GOOS == "linux" {
+		return m.Instance
+	}
+	return ""
+}
+
+// place names a directory of a machine: no copy of it has the same.
+func place(dir string) (string, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return "", err
+	}
+	is, known := info.Sys().(*syscall.Stat_t)
+	machine, err := os.ReadFile("/etc/machine-id")
+	if err != nil || !known {
+		return "", fmt.Errorf("what tells this machine from others is not known: %w", err)
+	}
+	digest := sha256.Sum256(fmt.Appendf(nil, "%s %d %d", machine, is.Dev, is.Ino))
+	return hex.EncodeToString(digest[:]), nil
 }
 
 // ReadMembership returns what the host of a state directory has joined; it wraps fs.ErrNotExist where that is nothing.
@@ -114,9 +146,10 @@ func CheckServer(text string) (string, error) {
 	return at.String(), nil
 }
 
-// Enter joins the server at a URL that CheckServer has returned, and keeps what it is told in the state directory: with
-// what this host was told before, and where that is nothing, or counts no more, with a token, which may be nil. It asks
-// once: the error is a *RefusedError or an *UnreachableError where another try is, or may be, of use.
+// Enter joins the server at a URL that CheckServer has returned, and keeps what it is told in the state directory, of
+// which the caller has the lock: with what this host was told before, and where that is nothing, or counts no more,
+// with a token, which may be nil. It asks once: the error is a *RefusedError or an *UnreachableError where another
+// try is, or may be, of use.
 func Enter(
 	ctx context.Context, stateDir, server string, token *join.Token, request join.Request,
 ) (Membership, error) {
@@ -125,6 +158,7 @@ func Enter(
 		return Membership{}, err
 	}
 	before, err := ReadMembership(stateDir)
+	request.Former = before.former(stateDir)
 	if err != nil && (token == nil || !errors.Is(err, fs.ErrNotExist)) {
 		return Membership{}, err
 	}
@@ -145,7 +179,10 @@ func Enter(
 		join.CheckClocks(request.At, answer.At)); err != nil {
 		return Membership{}, &RefusedError{Problem: err.Error()}
 	}
-	joined := Membership{Server: server, Answer: answer}
+	joined := Membership{Server: server, Answer: answer, Instance: request.Instance}
+	if joined.Place, err = place(stateDir); err != nil {
+		joined.Place = "" // it is not known again: the next start waits until the lease of this one has ended
+	}
 	return joined, joined.write(stateDir)
 }
 

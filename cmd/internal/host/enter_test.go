@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -192,5 +193,42 @@ func TestWhatIsTheURLOfAServer(t *testing.T) {
 			!strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: got %q, %v; want %q", text, got, err, want)
 		}
+	}
+}
+
+// TestAHostKnowsWhichOfItselfHasEnded: who has the lock of the directory in which it has joined does; a copy of that
+// directory knows nothing of the original.
+func TestAHostKnowsWhichOfItselfHasEnded(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("elsewhere than on Linux what an agent has started may outlive it")
+	}
+	var former []string
+	var server *httptest.Server
+	server, token := answering(t, func(_ string, request join.Request) (int, any) {
+		former = append(former, request.Former)
+		return http.StatusOK, answerOf(server, "own")
+	})
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	enter := func(dir, instance string) {
+		t.Helper()
+		request := join.Request{Host: "h1", Instance: instance, At: time.Now()}
+		if _, err := Enter(t.Context(), dir, server.URL, token, request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enter(dir, "i1")
+	enter(dir, "i2")
+	kept, err := os.ReadFile(filepath.Join(dir, joinedFile))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(elsewhere, joinedFile), kept, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	enter(elsewhere, "i3")
+	enter(dir, "i4")
+	if got := strings.Join(former, ","); got != ",i1,,i2" {
+		t.Errorf("the instances that have ended are %q", got)
 	}
 }

@@ -65,8 +65,12 @@ type Ports struct {
 	Secrets slot.Secrets
 	// Results keeps results for later runs.
 	Results slot.Keeper
-	// Superseded is told of checkpoints that newer ones have replaced for good; it does not block.
-	Superseded func(older []activities.Ref, made time.Time)
+	// Superseded is told of checkpoints that newer ones of an attempt have replaced for good, with the attempt's proof; it
+	// does not block.
+	Superseded func(proof string, older []activities.Ref, made time.Time)
+	// Proofs is told what the attempts in hand came with to show that they were given to this host; nil in the process of
+	// the engine itself, which takes its word.
+	Proofs *slot.Proofs
 	// Plans hands out the plan, Leases takes how the host stands, and Recorder what attempts came to.
 	Plans    activities.Plans
 	Leases   *loop.Leases
@@ -77,7 +81,7 @@ type Ports struct {
 	// InHand is told what it has in hand; 0 and nil in the process of the engine itself.
 	Elsewhere bool
 	Lease     time.Duration
-	InHand    func(ctx context.Context, instance string, taken []slot.Taken) error
+	InHand    func(ctx context.Context, instance string, sequence int, taken []slot.Taken) error
 	// Fenced is told that what ran was stopped since the lease could not be renewed, and with false that tasks are taken
 	// again; nil is not told.
 	Fenced func(fenced bool)
@@ -112,7 +116,8 @@ func New(offer Offer, ports Ports, logger *slog.Logger) (*Host, error) {
 		GPUs:     driver, OfferGPUs: gpuFilter().Offer,
 		Client: ports.Temporal, ArtifactsURL: ports.ArtifactsURL, ServerURL: ports.ServerURL,
 		User: offer.StageUser, Builds: executable{ports.Builds, offer.StageUser},
-		Store: ports.Store, Superseded: ports.Superseded, Declared: ports.Declared, Secrets: ports.Secrets,
+		Store: ports.Store, Superseded: ports.Superseded, Proofs: ports.Proofs, Declared: ports.Declared,
+		Secrets: ports.Secrets,
 		Results: ports.Results,
 		Plans:   ports.Plans,
 		Output:  ports.Output,

@@ -32,6 +32,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/slot"
 )
 
 // UsualCache is what the artifacts that are kept on a host may take, and mostBuilds what its builds may.
@@ -98,15 +99,16 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	}
 	//nolint:contextcheck // it tells for as long as the host is joined
 	//nolint:contextcheck // it sends until Close, whatever ends before
-	recorder := loop.NewRecorder(stream, &loop.RecorderOptions{Logger: o.Logger})
+	recorder := loop.NewRecorder(stream, &loop.RecorderOptions{Proof: ask.proofs.Of, Logger: o.Logger})
 	j.onClose(recorder.Close)
-	output := logs.NewWriter(stream, logs.WriterOptions{Logger: o.Logger})
+	output := logs.NewWriter(stream, logs.WriterOptions{Proof: ask.proofs.Of, Logger: o.Logger})
 	j.Ports.Recorder = recorder
 	//nolint:contextcheck // what an attempt prints last is sent after its end
 	//nolint:contextcheck // what an attempt prints is sent until that is closed
 	j.Ports.Output = func(source wire.LogSource) activities.Output { return output.Attempt(source) }
 	j.Ports.Declared, j.Ports.Results, j.Ports.Superseded = ask.Declared, ask, ask.Superseded
-	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, loop.Lease, true
+	j.Ports.Proofs = ask.proofs
+	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, cmp.Or(o.Answer.Lease, join.UsualLease), true
 	j.Ports.Builds = &builds{ask: ask, stored: build.NewStore(o.StateDir, nil), most: mostBuilds}
 	return j, nil
 }
@@ -153,7 +155,7 @@ func (j *Joined) asker(life context.Context, o JoinedOptions) (*asker, error) {
 	}
 	j.onClose(func(context.Context) error { transport.CloseIdleConnections(); return nil })
 	return &asker{
-		base: o.Answer.API, host: o.Answer.Host, life: life, logger: o.Logger,
+		base: o.Answer.API, host: o.Answer.Host, life: life, proofs: &slot.Proofs{}, logger: o.Logger,
 		client: &http.Client{
 			Transport:     bearer{o.Answer.Token, transport},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -269,7 +271,8 @@ func (j *Joined) dialNATS(o JoinedOptions) (jetstream.JetStream, error) {
 			o.Logger.Warn("nats", "error", err)
 			if errors.Is(err, nats.ErrAuthorization) { // the server is there; once is enough, it is asked every moment
 				refused.Do(func() {
-					contact(errors.New("it lets this host in no more: it was removed, or the server has begun anew; " +
+					contact(errors.New("it lets this host in no more: it was removed, another machine has joined " +
+						"with a copy of its state directory, or the server has begun anew; " +
 						"if so, join again with `spillway agent --join URL --token-file FILE`"))
 				})
 			}

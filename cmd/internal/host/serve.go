@@ -44,12 +44,18 @@ const (
 type Serving struct {
 	// Declared says whether a host may run a command.
 	Declared slot.Declared
+	// Given says of which attempt a proof is that a host shows; nil for a host of a version before proofs, which is
+	// taken at its word, and an error where the proof is none of that host.
+	Given func(host, proof string) (*wire.Given, error)
+	// Payload reads the input of a task that is an artifact.
+	Payload func(ctx context.Context, digest string) (json.RawMessage, error)
 	// Results keeps results; the engine signs them.
 	Results slot.Keeper
 	// Superseded is told of checkpoints that are of no use any more; it does not block.
 	Superseded func(older []activities.Ref, made time.Time)
-	// InHand is told which attempts a host has in hand, each with its token as it was given to the host.
-	InHand func(host, instance string, taken []slot.Taken)
+	// InHand is told which attempts a host has in hand, each with its token as it was given to the host: also of attempts
+	// that it was not given.
+	InHand func(host, instance string, sequence int, taken []slot.Taken)
 	// Builds has the programs of stages.
 	Builds *build.Store
 	// Artifacts answers for artifacts, boards and the parameter server: a relay.Handler.
@@ -74,6 +80,8 @@ type inHand struct {
 	Host     string       `json:"host"`
 	Instance string       `json:"instance"`
 	Attempts []slot.Taken `json:"attempts"`
+	// Sequence is that of this word among those of the instance; 0 from a host of a version before, whose order is theirs.
+	Sequence int `json:"sequence,omitempty"`
 }
 
 // Handler answers what hosts ask.
@@ -100,20 +108,17 @@ func (s Serving) Handler() http.Handler {
 		if !decode(w, r, &kept) {
 			return
 		}
+		if err := s.mayKeep(r, kept); err != nil {
+			s.refuse(w, r, err)
+			return
+		}
 		if err := s.Results.Keep(r.Context(), kept); err != nil {
 			s.fail(w, r, err)
 			return
 		}
 		s.write(w, r, struct{}{})
 	})
-	mux.HandleFunc("POST "+supersededPath, func(w http.ResponseWriter, r *http.Request) {
-		var told superseded
-		if !decode(w, r, &told) {
-			return
-		}
-		s.Superseded(told.Older, told.Made)
-		s.write(w, r, struct{}{})
-	})
+	mux.HandleFunc("POST "+supersededPath, s.superseded)
 	mux.HandleFunc("POST "+attemptsPath, func(w http.ResponseWriter, r *http.Request) {
 		var told inHand
 		if !decode(w, r, &told) {
@@ -123,12 +128,73 @@ func (s Serving) Handler() http.Handler {
 			http.Error(w, fmt.Sprintf("host %s tells of itself, and not of %.80q", of, told.Host), http.StatusForbidden)
 			return
 		}
-		s.InHand(told.Host, told.Instance, told.Attempts)
+		s.InHand(told.Host, told.Instance, told.Sequence, told.Attempts)
 		s.write(w, r, struct{}{})
 	})
 	mux.HandleFunc("GET "+join.BuildPrefix+"{build}", s.build)
 	mux.Handle(artifactsPath+"/", http.StripPrefix(artifactsPath, s.Artifacts))
 	return mux
+}
+
+// mostSuperseded is how many artifacts a host may name at once as of no use any more: the parts of some checkpoints.
+const mostSuperseded = 10_000
+
+// superseded takes the word of a host that checkpoints of an attempt, which it was given, are of no use any more.
+func (s Serving) superseded(w http.ResponseWriter, r *http.Request) {
+	var told superseded
+	if !decode(w, r, &told) {
+		return
+	}
+	if len(told.Older) > mostSuperseded {
+		http.Error(w, fmt.Sprintf("a host names at most %d artifacts at once", mostSuperseded), http.StatusBadRequest)
+		return
+	}
+	now := time.Now()
+	given, err := s.Given(access.HostOfCaller(r.Context()), r.Header.Get(wire.ProofHeader))
+	if err == nil && given != nil {
+		err = given.Expired(now)
+	}
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	if told.Made.After(now) { // what is put from now on is somebody else's as well
+		told.Made = now
+	}
+	s.Superseded(told.Older, told.Made)
+	s.write(w, r, struct{}{})
+}
+
+// mayKeep says why a host may not have a result kept: it is of no task that it was given, or of another input. What
+// cannot be read now is an unreadError.
+func (s Serving) mayKeep(r *http.Request, kept wire.Kept) error {
+	given, err := s.Given(access.HostOfCaller(r.Context()), r.Header.Get(wire.ProofHeader))
+	if err != nil || given == nil {
+		return err
+	}
+	key := given.Key
+	if given.Input != "" {
+		input, err := s.Payload(r.Context(), given.Input)
+		if err != nil {
+			return &unreadError{err}
+		}
+		key = wire.NewResultKey(given.Stage, given.Command, given.CacheVersion, input)
+	}
+	return given.CheckKept(kept, key, time.Now())
+}
+
+// unreadError says that the engine could not read what it needs to answer.
+type unreadError struct{ error }
+
+// refuse says why a host may not have what it asks for.
+func (s Serving) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if _, unread := errors.AsType[*unreadError](err); unread {
+		s.fail(w, r, err)
+		return
+	}
+	host := access.HostOfCaller(r.Context())
+	s.Logger.WarnContext(r.Context(), "a host was refused", "host", host, "path", r.URL.Path, "error", err)
+	http.Error(w, fmt.Sprintf("host %s: %v", host, err), http.StatusForbidden)
 }
 
 // build answers with the program of a build, where it is one for the platform that is asked for. A host that asks for
@@ -206,6 +272,7 @@ type asker struct {
 	client *http.Client
 	//nolint:containedctx // what is told without waiting is told as long as the host lives
 	life   context.Context
+	proofs *slot.Proofs
 	logger *slog.Logger
 }
 
@@ -226,32 +293,37 @@ func (a *asker) Declared(ctx context.Context, order slot.Order) error {
 
 // Keep has the engine keep a result.
 func (a *asker) Keep(ctx context.Context, kept wire.Kept) error {
-	return a.post(ctx, resultsPath, kept, nil)
+	return a.prove(ctx, a.proofs.Of(kept.Run, kept.Task, 0), resultsPath, kept, nil)
 }
 
 // Superseded tells of checkpoints that are of no use any more. It does not wait: of those that are not told of the
 // engine gives the space back when their run's is due.
-func (a *asker) Superseded(older []activities.Ref, made time.Time) {
+func (a *asker) Superseded(proof string, older []activities.Ref, made time.Time) {
 	go func() {
-		if err := a.post(a.life, supersededPath, superseded{older, made}, nil); err != nil {
+		if err := a.prove(a.life, proof, supersededPath, superseded{older, made}, nil); err != nil {
 			a.logger.DebugContext(a.life, "superseded checkpoints are not told of", "error", err)
 		}
 	}()
 }
 
 // inHand tells which attempts this host has in hand.
-func (a *asker) inHand(ctx context.Context, instance string, taken []slot.Taken) error {
-	return a.post(ctx, attemptsPath, inHand{a.host, instance, taken}, nil)
+func (a *asker) inHand(ctx context.Context, instance string, sequence int, taken []slot.Taken) error {
+	return a.post(ctx, attemptsPath, inHand{a.host, instance, taken, sequence}, nil)
 }
 
 func (a *asker) post(ctx context.Context, path string, question, answer any) error {
+	return a.prove(ctx, "", path, question, answer)
+}
+
+// prove is post with what shows that this host was given the attempt that it tells of; empty for none.
+func (a *asker) prove(ctx context.Context, proof, path string, question, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	body, err := json.Marshal(question)
 	if err != nil {
 		return err
 	}
-	response, err := a.send(ctx, http.MethodPost, path, strings.NewReader(string(body)))
+	response, err := a.send(ctx, http.MethodPost, path, strings.NewReader(string(body)), proof)
 	if err != nil {
 		return err
 	}
@@ -277,13 +349,16 @@ func (e *refusedError) Error() string {
 const mostSaid = 64 << 10
 
 // send asks and returns the answer where it is one of success.
-func (a *asker) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+func (a *asker) send(ctx context.Context, method, path string, body io.Reader, proof string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, a.base+path, body)
 	if err != nil {
 		return nil, err
 	}
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	if proof != "" {
+		request.Header.Set(wire.ProofHeader, proof)
 	}
 	response, err := a.client.Do(request)
 	if err != nil {

@@ -39,10 +39,18 @@ func admit(request join.Request, o Options, occupied bool, now time.Time) error 
 			Status: http.StatusConflict, RetryAfter: loop.Lease,
 			Message: "a host called " + request.Host + " is at work",
 			Hint: "if it is this one that was just killed, ask again in " + loop.Lease.String() +
-				"; if it is another machine, choose another name with --name",
+				"; if it is another machine, choose another name with --name, and give it a state directory of its own",
 		}
 	}
 	return nil
+}
+
+// older refuses an agent that shows less than the one before it: who has stolen the token of a host could else tell of
+// attempts of others.
+func older(request join.Request) error {
+	return web.Conflict("bring the agent back to the version that it had, or join it anew with the token that "+
+		"`spillway hosts token` prints", "the agent of host %s is of version %s, which does not show which attempts it was "+
+		"given, and the one before it did", request.Host, request.Version)
 }
 
 func unknown(name string) error {
@@ -51,9 +59,10 @@ func unknown(name string) error {
 
 func stranger() error {
 	return &web.Error{
-		Status:  http.StatusUnauthorized,
-		Message: "the token is not one to join with: it was made anew since, or the host was removed",
-		Hint:    "take it from `spillway hosts token` on the server",
+		Status: http.StatusUnauthorized,
+		Message: "the token is not one to join with: it was made anew since, the host was removed, or another machine has " +
+			"joined with a copy of its state directory",
+		Hint: "take it from `spillway hosts token` on the server",
 	}
 }
 

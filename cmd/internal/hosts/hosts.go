@@ -45,6 +45,8 @@ type member struct {
 	// Seen is when it was seen last, as far as that was worth a write; Registry.seen knows more.
 	Seen    time.Time `json:"seen,omitzero"`
 	Drained bool      `json:"drained,omitempty"`
+	// Proves says that it shows of each attempt of which it tells that it was given it, as it has said when it joined.
+	Proves bool `json:"proves,omitempty"`
 }
 
 // Options configures a Registry. All fields are required.
@@ -58,8 +60,8 @@ type Options struct {
 	Version string
 	// Living returns the hosts that have a lease now.
 	Living func(context.Context) ([]predictor.Host, error)
-	// Admit lets a host into NATS until release is called.
-	Admit  func(host string) (release func(), err error)
+	// Admit lets a host into NATS until release is called. Proves says that it shows what it was given.
+	Admit  func(host string, proves bool) (release func(), err error)
 	Now    func() time.Time
 	Logger *slog.Logger
 }
@@ -114,7 +116,7 @@ func (r *Registry) letIn(m member) error {
 	if m.Membership == "" || r.release[m.Name] != nil {
 		return nil
 	}
-	release, err := r.options.Admit(m.Name)
+	release, err := r.options.Admit(m.Name, m.Proves)
 	if err != nil {
 		return err
 	}
@@ -194,6 +196,13 @@ func (r *Registry) IsHost(host, token string) bool {
 	return known && of == host
 }
 
+// Proves says whether a host shows of each attempt of which it tells that it was given it: one of a version before does
+// not.
+func (r *Registry) Proves(host string) bool {
+	m, known := r.get(host)
+	return known && m.Proves
+}
+
 // Mark says of each of the hosts that have a lease now whether it is drained, and remembers that it was seen, and with
 // what: an agent that was not told how much memory to give measures that after it has joined.
 func (r *Registry) Mark(living []predictor.Host) []predictor.Host {
@@ -239,16 +248,26 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 	alive := slices.ContainsFunc(living, func(h predictor.Host) bool { return h.ID == request.Host })
 	now := r.options.Now()
 	itself := known && before.Instance == request.Instance
-	if err := admit(request, r.options, alive && !itself, now); err != nil {
+	// Only its own token vouches for what it says of its former self.
+	follows := known && shown.token && request.Former != "" && request.Former == before.Instance
+	if before.Proves && !request.Proves && shown.token {
+		return "", older(request)
+	}
+	if err := admit(request, r.options, alive && !itself && !follows, now); err != nil {
 		r.options.Logger.WarnContext(ctx, "a host may not join", "host", request.Host, "from", from, "error", err)
 		return "", err
 	}
 	next := before
 	next.Name, next.Instance, next.Version, next.Platform = request.Host, request.Instance, request.Version,
 		request.Platform
-	next.Capacity, next.Seen = request.Capacity, now
+	next.Capacity, next.Seen, next.Proves = request.Capacity, now, request.Proves
 	if !shown.token {
-		next.Membership, next.Joined = rand.Text(), now
+		next.Joined = now
+	}
+	// One that cannot tell that the instance before it has ended may be on a copy of that one's directory: it has the
+	// token alone from now on, and the other, if it lives, is cut off.
+	if !shown.token || !itself && !follows {
+		next.Membership = rand.Text()
 	}
 	if err := r.letIn(next); err != nil {
 		return "", err
@@ -256,7 +275,8 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 	if err := r.set(request.Host, &next); err != nil {
 		return "", err
 	}
-	if next.Membership != before.Membership && before.Membership != "" { // who came with the token of before goes
+	// Who came with the token of before goes, and so do the rights that it had.
+	if before.Membership != "" && (next.Membership != before.Membership || next.Proves != before.Proves) {
 		r.letOut(request.Host)
 		if err := r.letIn(next); err != nil {
 			return "", err
@@ -264,7 +284,16 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 	}
 	r.options.Logger.InfoContext(ctx, "a host has joined", "host", request.Host, "from", from, "version", request.Version,
 		"platform", request.Platform, "anew", !shown.token)
+	r.warnOfUnproven(ctx, request)
 	return r.options.Keys.HostToken(request.Host, next.Membership), nil
+}
+
+// warnOfUnproven tells of a host whose agent is of a version before proofs.
+func (r *Registry) warnOfUnproven(ctx context.Context, request join.Request) {
+	if !request.Proves {
+		r.options.Logger.WarnContext(ctx, "the host's agent is of a version that does not show which attempts it was given: "+
+			"what it tells of others is believed; bring it to this version", "host", request.Host, "version", request.Version)
+	}
 }
 
 // Drain has a host take no new work, or take some again.

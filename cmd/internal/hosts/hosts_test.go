@@ -29,6 +29,7 @@ type stand struct {
 	now    time.Time
 	living []predictor.Host
 	inside map[string]bool // hosts that were let into NATS
+	proves map[string]bool // whether each shows what it was given
 	left   map[string]int  // how often each was sent away
 	*hosts.Registry
 }
@@ -55,12 +56,12 @@ func newStand(t *testing.T) *stand {
 // restart has the engine start anew.
 func (s *stand) restart() {
 	s.t.Helper()
-	s.inside, s.left = map[string]bool{}, map[string]int{}
+	s.inside, s.proves, s.left = map[string]bool{}, map[string]bool{}, map[string]int{}
 	registry, err := hosts.Open(hosts.Options{
 		Dir: s.dir, Keys: s.keys, Secret: s.secret, Own: "server", Version: "v0.5.0",
 		Living: func(context.Context) ([]predictor.Host, error) { return slices.Clone(s.living), nil },
-		Admit: func(host string) (func(), error) {
-			s.inside[host] = true
+		Admit: func(host string, proves bool) (func(), error) {
+			s.inside[host], s.proves[host] = true, proves
 			return func() { delete(s.inside, host); s.left[host]++ }, nil
 		},
 		Now: func() time.Time { return s.now }, Logger: slog.New(slog.DiscardHandler),
@@ -77,6 +78,13 @@ func (s *stand) request(host, instance string) join.Request {
 
 func (s *stand) join(bearer string, request join.Request) (string, error) {
 	return s.Join(s.t.Context(), bearer, "10.0.0.7", request)
+}
+
+// follows is the request of an instance that knows that the former one has ended.
+func (s *stand) follows(host, former, instance string) join.Request {
+	request := s.request(host, instance)
+	request.Former = former
+	return request
 }
 
 // must joins as it must be possible.
@@ -113,13 +121,13 @@ func TestATokenOfAHostCountsUntilItIsRemoved(t *testing.T) {
 	if !s.is(token, "gpu-1") || !s.inside["gpu-1"] {
 		t.Error("the token does not count after a start of the engine")
 	}
-	if again := s.must(token, s.request("gpu-1", "b")); again != token {
+	if again := s.must(token, s.follows("gpu-1", "a", "b")); again != token {
 		t.Error("a host that joins again with its own token has another one")
 	}
 	if err := s.secret.Renew(); err != nil {
 		t.Fatal(err)
 	}
-	if again := s.must(token, s.request("gpu-1", "c")); again != token {
+	if again := s.must(token, s.follows("gpu-1", "b", "c")); again != token {
 		t.Error("its token has changed with the secret to join with")
 	}
 	if _, err := s.join(token, s.request("gpu-2", "a")); statusOf(err) != http.StatusUnauthorized {
@@ -155,7 +163,7 @@ func TestAHostThatJoinsAnewDisconnectsWhoCameAsItBefore(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	before := s.must(s.secret.Text(), s.request("gpu-1", "a"))
-	own := s.must(before, s.request("gpu-1", "b"))
+	own := s.must(before, s.follows("gpu-1", "a", "b"))
 	if s.left["gpu-1"] != 0 {
 		t.Error("it was disconnected when it joined with its own token")
 	}
@@ -163,6 +171,47 @@ func TestAHostThatJoinsAnewDisconnectsWhoCameAsItBefore(t *testing.T) {
 	if own != before || after == before || s.left["gpu-1"] != 1 || !s.inside["gpu-1"] {
 		t.Errorf("it was disconnected %d times, and is inside: %v; want once, and that it is", s.left["gpu-1"],
 			s.inside["gpu-1"])
+	}
+}
+
+// TestAHostThatFollowsItselfIsLetInAtOnce: who shows that the instance before it has ended does not wait until its
+// lease has; who shows another's, or the secret to join with, does.
+func TestAHostThatFollowsItselfIsLetInAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	token := s.must(s.secret.Text(), s.request("gpu-1", "a"))
+	s.living = []predictor.Host{{ID: "gpu-1"}}
+	for name, refused := range map[string]struct {
+		bearer string
+		asks   join.Request
+	}{
+		"of nothing that it knows":       {token, s.request("gpu-1", "b")},
+		"of an instance that was before": {token, s.follows("gpu-1", "z", "b")},
+		"with the secret to join with":   {s.secret.Text(), s.follows("gpu-1", "a", "b")},
+	} {
+		if _, err := s.join(refused.bearer, refused.asks); statusOf(err) != http.StatusConflict {
+			t.Errorf("%s: got %v, want that it waits", name, err)
+		}
+	}
+	if again := s.must(token, s.follows("gpu-1", "a", "b")); again != token {
+		t.Error("it has another token")
+	}
+}
+
+// TestAttackTwoMachinesHaveOneDirectory: of a copy of a host's directory and the original, the one that joined last
+// works on, and the other is cut off.
+func TestAttackTwoMachinesHaveOneDirectory(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	original := s.must(s.secret.Text(), s.request("gpu-1", "a"))
+	copied := s.must(original, s.request("gpu-1", "b")) // while the original has no lease
+	if copied == original || s.is(original, "gpu-1") || !s.is(copied, "gpu-1") || s.left["gpu-1"] != 1 {
+		t.Errorf("both tokens count: %v, %v; it was disconnected %d times, want once", s.is(original, "gpu-1"),
+			s.is(copied, "gpu-1"), s.left["gpu-1"])
+	}
+	if _, err := s.join(original, s.follows("gpu-1", "a", "c")); statusOf(err) != http.StatusUnauthorized ||
+		!strings.Contains(err.Error(), "copy of its state directory") {
+		t.Errorf("the original joins again: %v", err)
 	}
 }
 
@@ -222,6 +271,38 @@ func TestWrongTokensAreNotTriedForEver(t *testing.T) {
 	}
 	s.now = s.now.Add(time.Minute)
 	s.must(s.secret.Text(), s.request("gpu-1", "a"))
+}
+
+// TestAHostThatShowsWhatItWasGivenHasToFromThenOn: an agent of a version before is let in, and the one after it has
+// other rights; who has stolen its token cannot go back to those of before.
+func TestAHostThatShowsWhatItWasGivenHasToFromThenOn(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	old, upgraded := s.request("gpu-1", "a"), s.follows("gpu-1", "a", "b")
+	upgraded.Proves = true
+	token := s.must(s.secret.Text(), old)
+	if s.proves["gpu-1"] || s.Proves("gpu-1") {
+		t.Error("an agent of a version before is taken for one that shows what it was given")
+	}
+	if again := s.must(token, upgraded); again != token {
+		t.Error("the upgraded agent has another token")
+	}
+	if !s.proves["gpu-1"] || !s.Proves("gpu-1") || s.left["gpu-1"] != 1 {
+		t.Errorf("after the upgrade it shows what it was given: %v, %v; and it was disconnected %d times, want once",
+			s.proves, s.Proves("gpu-1"), s.left["gpu-1"])
+	}
+	if _, err := s.join(token, old); statusOf(err) != http.StatusConflict || !strings.Contains(err.Error(), "which does "+
+		"not show") {
+		t.Errorf("with its token, as of a version before: %v", err)
+	}
+	s.restart()
+	if !s.proves["gpu-1"] || !s.Proves("gpu-1") {
+		t.Error("a start of the engine has forgotten it")
+	}
+	s.must(s.secret.Text(), old) // its owner goes back a version
+	if s.proves["gpu-1"] {
+		t.Error("with the token to join, it cannot go back")
+	}
 }
 
 func TestAHostStaysDrainedUntilItIsNot(t *testing.T) {

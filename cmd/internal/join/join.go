@@ -32,6 +32,9 @@ const Protocol = "nats"
 // MaxClockGap is how far the clocks of a host and of a server may be apart: what happens is ordered by when it did.
 const MaxClockGap = 30 * time.Second
 
+// UsualLease is the lease of a server of a version before, which does not tell it.
+const UsualLease = 5 * time.Second
+
 // Request is what a host says when it starts, whether for the first time or not.
 type Request struct {
 	// Host is its name, of which CheckName says what it may be.
@@ -47,6 +50,12 @@ type Request struct {
 	Capacity quantity.Size `json:"capacity"`
 	// At is when it asks, by its own clock.
 	At time.Time `json:"at"`
+	// Proves says that it shows of each attempt of which it tells that it was given it. One of a version before does not,
+	// and is let in; one that has, has to from then on.
+	Proves bool `json:"proves,omitempty"`
+	// Former is the instance that this one follows, and knows to have ended, with all that it ran: it has the lock of the
+	// same directory on the same machine. Empty where it does not know.
+	Former string `json:"former,omitempty"`
 }
 
 // Answer is what a host that was let in works with. It holds a secret.
@@ -68,6 +77,8 @@ type Answer struct {
 	CA string `json:"ca"`
 	// ResultsKey is the key, in hexadecimal digits, that results of the engine are verified with (Ed25519).
 	ResultsKey string `json:"results_key"`
+	// Lease is for how long the server takes the host to be there after it has said so; 0 means UsualLease.
+	Lease time.Duration `json:"lease_ns,omitempty"`
 	// Version is that of the server.
 	Version string `json:"version"`
 	// At is when it answers, by the server's clock.

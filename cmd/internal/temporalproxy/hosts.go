@@ -3,6 +3,7 @@ package temporalproxy
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,12 +19,14 @@ import (
 	"go.temporal.io/api/proxy"
 	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/converter"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/activities/artifact"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -39,6 +42,8 @@ type HostOptions struct {
 	// before this one has sealed, as attempts outlive it.
 	Seal func(host string, task []byte) []byte
 	Open func(host string, sealed []byte) (task []byte, genuine bool)
+	// Prove returns what shows that this host was given an attempt, which goes with the token of its task.
+	Prove func(host string, given wire.Given) string
 	// Logger receives a warning of what is refused, every ten seconds at most.
 	Logger *slog.Logger
 }
@@ -111,7 +116,7 @@ func (h *Hosts) serve(
 	if _, still := h.host(ctx); !still {
 		return nil, status.Error(codes.Unauthenticated, "the host was removed")
 	}
-	h.give(host, response)
+	h.give(host, request, response)
 	return response, nil
 }
 
@@ -193,7 +198,8 @@ func (h *Hosts) holds(host string, execution *commonpb.WorkflowExecution) error 
 
 // open puts back the token of a task that the host was given, and notes that it works on it.
 func (h *Hosts) open(host string, token *[]byte) error {
-	opened, genuine := h.options.Open(host, *token)
+	_, sealed := wire.SplitProof(*token)
+	opened, genuine := h.options.Open(host, sealed)
 	of, task, whole := taskOf(opened)
 	if !genuine || !whole {
 		return errors.New("the task is none that it was given")
@@ -203,14 +209,21 @@ func (h *Hosts) open(host string, token *[]byte) error {
 	return nil
 }
 
-// give seals the tokens of the tasks in an answer.
-func (h *Hosts) give(host string, response any) {
+// give seals the tokens of the tasks in an answer to a request.
+func (h *Hosts) give(host string, request, response any) {
 	switch out := response.(type) {
 	case *workflowservice.PollActivityTaskQueueResponse:
 		if len(out.GetTaskToken()) > 0 {
-			of := runOf(out.GetWorkflowExecution())
+			of, now := runOf(out.GetWorkflowExecution()), time.Now()
 			out.TaskToken = h.options.Seal(host, withRun(of, out.GetTaskToken()))
-			h.working.note(host, of, time.Now())
+			in, _ := request.(*workflowservice.PollActivityTaskQueueRequest) // nothing else is answered so
+			given, err := givenBy(in.GetTaskQueue().GetName(), out, now)
+			if err == nil {
+				out.TaskToken = wire.WithProof(h.options.Prove(host, given), out.GetTaskToken())
+			} else { // the host will refuse it, too
+				h.tell(host, workflowservice.WorkflowService_PollActivityTaskQueue_FullMethodName, err)
+			}
+			h.working.note(host, of, now)
 		}
 	case *workflowservice.PollNexusTaskQueueResponse:
 		if len(out.GetTaskToken()) > 0 {
@@ -224,9 +237,53 @@ func (h *Hosts) give(host string, response any) {
 func TaskToken(
 	open func(host string, sealed []byte) (task []byte, genuine bool), host string, sealed []byte,
 ) (task []byte, genuine bool) {
+	_, sealed = wire.SplitProof(sealed)
 	opened, genuine := open(host, sealed)
 	_, task, whole := taskOf(opened)
 	return task, genuine && whole
+}
+
+// givenBy is the attempt that a host is given with an answer, from a queue at now.
+func givenBy(queue string, out *workflowservice.PollActivityTaskQueueResponse, now time.Time) (wire.Given, error) {
+	var task wire.Task
+	payloads := out.GetInput().GetPayloads()
+	if len(payloads) != 2 {
+		return wire.Given{}, fmt.Errorf("activity %s of %s has %d arguments, and a task of a stage has 2",
+			out.GetActivityId(), out.GetWorkflowExecution().GetWorkflowId(), len(payloads))
+	}
+	if err := converter.GetDefaultDataConverter().FromPayload(payloads[0], &task); err != nil {
+		return wire.Given{}, fmt.Errorf("read the task that a host is given: %w", err)
+	}
+	workflow := out.GetWorkflowExecution().GetWorkflowId()
+	pool := queue == task.Stage.PoolQueue()
+	switch {
+	case task.Run == "" || workflow != task.Run && !strings.HasPrefix(workflow, task.Run+"/"):
+		return wire.Given{}, fmt.Errorf("a task says that it is of run %.80q, and workflow %q has scheduled it", task.Run,
+			workflow)
+	case !pool && queue != task.Stage.Queue():
+		return wire.Given{}, fmt.Errorf("a task of stage %.200q is on queue %q", task.Stage.String(), queue)
+	case task.ID == "" || task.ID != out.GetActivityId():
+		return wire.Given{}, fmt.Errorf("a task says that it is %.80q, and its activity is %.80q", task.ID,
+			out.GetActivityId())
+	}
+	given := wire.Given{
+		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: int(out.GetAttempt()), PoolOnly: task.PoolOnly || pool,
+		At: now.UTC().Truncate(time.Millisecond),
+	}
+	digest, stored, err := artifact.Stored(payloads[1])
+	if err != nil {
+		return wire.Given{}, err
+	}
+	if stored {
+		given.Input, given.Command, given.CacheVersion = digest, task.Command, task.CacheVersion
+		return given, nil
+	}
+	var input json.RawMessage
+	if err := converter.GetDefaultDataConverter().FromPayload(payloads[1], &input); err != nil {
+		return wire.Given{}, fmt.Errorf("read the input of a task that a host is given: %w", err)
+	}
+	given.Key = wire.NewResultKey(task.Stage, task.Command, task.CacheVersion, input)
+	return given, nil
 }
 
 // withRun puts the run that a task is of before its token: so a heartbeat tells it to an engine that has started anew.

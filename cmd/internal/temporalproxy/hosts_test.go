@@ -2,6 +2,7 @@ package temporalproxy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -11,13 +12,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	commonpb "go.temporal.io/api/common/v1"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/converter"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 )
 
 // ofHosts are options in which the token of a host is "token of " and its name, and a seal begins with that name.
@@ -36,7 +43,85 @@ func ofHosts(t *testing.T) HostOptions {
 			task, is := strings.CutPrefix(string(sealed), host+"|")
 			return []byte(task), is
 		},
+		Prove: func(host string, given wire.Given) string {
+			return host + " was given " + string(given.Encode())
+		},
 		Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// TestATaskComesWithTheProofThatItWasGiven looks what a host is given with tasks, and that what is no task of a stage
+// comes without.
+func TestATaskComesWithTheProofThatItWasGiven(t *testing.T) {
+	t.Parallel()
+	stage := predictor.StageID{App: "digits", Build: "f93", Name: "score"}
+	task := wire.Task{Version: wire.Version, Run: "digits-1", Stage: stage, ID: "score-17", CacheVersion: "2"}
+	polled := func(task wire.Task, input any) *workflowservice.PollActivityTaskQueueResponse {
+		payloads, err := converter.GetDefaultDataConverter().ToPayloads(task, input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &workflowservice.PollActivityTaskQueueResponse{
+			TaskToken: []byte("Temporal's"), ActivityId: "score-17", Attempt: 2, Input: payloads,
+			WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: "digits-1/map-0", RunId: "r"},
+		}
+	}
+	outside := polled(task, nil)
+	digest := strings.Repeat("ab", 32)
+	reference := `{"driverName":"spillway-artifacts","claimData":{"digest":"` + digest + `"}}`
+	outside.Input.Payloads[1] = &commonpb.Payload{
+		Metadata: map[string][]byte{
+			"encoding": []byte("json/protobuf"), "messageType": []byte("temporal.api.sdk.v1.ExternalStorageReference"),
+		},
+		Data: []byte(reference),
+	}
+	other, unnamed := task, task
+	other.Run, unnamed.ID = "digits-2", "score-18"
+	key := wire.NewResultKey(stage, false, "2", json.RawMessage(`{"shard":17}`))
+	shard := map[string]int{"shard": 17}
+	for _, c := range []struct {
+		name, queue string
+		answer      *workflowservice.PollActivityTaskQueueResponse
+		want        *wire.Given
+	}{
+		{"a task", stage.Queue(), polled(task, shard), &wire.Given{Key: key}},
+		{"of the pool's own queue", stage.PoolQueue(), polled(task, shard), &wire.Given{Key: key, PoolOnly: true}},
+		{"with an input that is an artifact", stage.Queue(), outside, &wire.Given{Input: digest, CacheVersion: "2"}},
+		{"of another run than its workflow's", stage.Queue(), polled(other, shard), nil},
+		{"of another name than its activity's", stage.Queue(), polled(unnamed, shard), nil},
+		{"of another stage's queue", "digits@f93/other", polled(task, shard), nil},
+		{"of no arguments", stage.Queue(), &workflowservice.PollActivityTaskQueueResponse{TaskToken: []byte("T")}, nil},
+	} {
+		options := ofHosts(t)
+		hosts, err := NewHosts(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now().Truncate(time.Millisecond)
+		hosts.give("a", &workflowservice.PollActivityTaskQueueRequest{
+			TaskQueue: &taskqueuepb.TaskQueue{Name: c.queue},
+		}, c.answer)
+		hosts.Close()
+		if _, genuine := TaskToken(options.Open, "a", c.answer.GetTaskToken()); !genuine {
+			t.Errorf("%s: the host cannot answer its task", c.name)
+		}
+		proof, _ := wire.SplitProof(c.answer.GetTaskToken())
+		if c.want == nil {
+			if proof != "" {
+				t.Errorf("%s: it comes with the proof %q, want none", c.name, proof)
+			}
+			continue
+		}
+		text, is := strings.CutPrefix(proof, "a was given ")
+		got, err := wire.DecodeGiven([]byte(text))
+		if !is || err != nil || got.At.Before(began) || got.At.After(time.Now()) {
+			t.Errorf("%s: the proof is %q, given at %v, error %v", c.name, proof, got.At, err)
+		}
+		want := *c.want
+		want.Run, want.Stage, want.Task, want.Attempt, want.At = "digits-1", stage, "score-17", 2, got.At
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
 	}
 }
 
@@ -52,7 +137,7 @@ func TestTheTokenOfATaskIsTakenBack(t *testing.T) {
 	given := &workflowservice.PollActivityTaskQueueResponse{
 		TaskToken: []byte("Temporal's"), WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: "w", RunId: "r"},
 	}
-	hosts.give("a", given)
+	hosts.give("a", &workflowservice.PollActivityTaskQueueRequest{}, given)
 	if task, genuine := TaskToken(options.Open, "a", given.GetTaskToken()); !genuine || string(task) != "Temporal's" {
 		t.Errorf("got %q, %v; want what Temporal has given", task, genuine)
 	}

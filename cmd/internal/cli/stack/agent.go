@@ -62,8 +62,8 @@ starts show that. Give it in a file or in the variable SPILLWAY_JOIN_TOKEN; othe
 machine can read what --token says.
 
 While the server is away the agent tries to reach it, for as long as it takes. An agent that cannot
-tell the server for 4 seconds that it is there kills what it runs, because the server gives it to
-another host a second later.
+tell the server for 12 seconds that it is there kills what it runs, because the server gives it to
+another host three seconds later.
 
 After Ctrl-C, or SIGTERM, no task is taken any more, what runs may go on for the time of --drain,
 and the rest is done again elsewhere. A second Ctrl-C ends it at once.
@@ -216,7 +216,7 @@ const (
 	// a name is waited for that is taken: as long as the lease of a former self lasts, and some more.
 	joinPause        = 500 * time.Millisecond
 	longestJoinPause = 15 * time.Second
-	refusedFor       = 15 * time.Second
+	refusedFor       = 30 * time.Second
 )
 
 // connect joins the server and connects to what it says. A server that was joined before is waited for, for ever.
@@ -226,7 +226,8 @@ func connect(
 	began, told := time.Now(), false
 	for pause := joinPause; ; pause = min(2*pause, longestJoinPause) {
 		request := join.Request{
-			Host: e.offer.Name, Instance: e.offer.Instance, Version: t.Deps.Version, Platform: host.Platform,
+			Proves: true,
+			Host:   e.offer.Name, Instance: e.offer.Instance, Version: t.Deps.Version, Platform: host.Platform,
 			Capacity: quantity.Size{
 				CPU: quantity.Milli(len(e.offer.CPUs)) * quantity.Core, Memory: e.offer.Memory,
 			}, At: e.offer.Now(),
