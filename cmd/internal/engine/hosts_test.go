@@ -30,10 +30,11 @@ type testAgent struct {
 
 // startServer starts an engine without a pool that listens for other machines, and returns the arguments with which an
 // agent joins it.
-func startServer(t *testing.T, app string) (server *testEngine, join []string) {
+func startServer(t *testing.T, app string, flags ...string) (server *testEngine, join []string) {
 	t.Helper()
 	server = &testEngine{t: t, state: t.TempDir(), server: true}
-	server.start(os.Args[0], app, "--listen", "127.0.0.1:0", "--advertise", "127.0.0.1", "--no-burst")
+	server.start(os.Args[0], app, append(
+		[]string{"--listen", "127.0.0.1:0", "--advertise", "127.0.0.1", "--no-burst"}, flags...)...)
 	show := exec.CommandContext(t.Context(), os.Args[0], "hosts", "token", "--state", server.state)
 	show.Env = append(os.Environ(), asEngine+"=1")
 	token, err := show.Output()

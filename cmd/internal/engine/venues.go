@@ -64,7 +64,7 @@ func (v *venues) startPool() error {
 	}, host.Ports{
 		Temporal: v.temporal, Store: v.store, ArtifactsURL: v.store.local, ServerURL: v.store.server, Builds: v.builds,
 		Declared: v.declared, Secrets: v.taskSecrets, Results: v.results, Superseded: v.superseded, Plans: v.plans,
-		Leases: v.leases,
+		Leases:   v.leases,
 		Recorder: v.recorder, Output: v.openOutput, Told: v.observer.metrics.SetGPUs,
 	}, v.logger)
 	if err != nil {
