@@ -156,7 +156,8 @@ type testEngine struct {
 	token   string // that its owner shows; empty at an engine from before there were any
 	shared  bool   // it is that of many tests
 	server  bool   // it is `spillway server`, without a pool
-	// environment is added to that of this process; concealed has the engine keep its secrets as the spillway command does.
+	// environment is added to that of this process; concealed has the engine keep its secrets as the spillway command
+	// does.
 	environment []string
 	concealed   bool
 }

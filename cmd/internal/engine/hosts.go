@@ -138,7 +138,7 @@ func (f *front) giveBack(name string, taken []slot.Taken, reason string) {
 func (f *front) hostsHandler() http.Handler {
 	keys := f.servers.own.Keys()
 	return host.Serving{
-		Declared: f.declared, Results: f.results, Superseded: f.superseded, Builds: f.builds,
+		Declared: f.declared, Secrets: f.secretsOf, Results: f.results, Superseded: f.superseded, Builds: f.builds,
 		Given: func(name, proof string) (*wire.Given, error) { return shown(keys, f.hosts.Proves(name), name, proof) },
 		Payload: func(ctx context.Context, digest string) (input json.RawMessage, err error) {
 			payload, err := artifact.Payload(ctx, f.store, digest)

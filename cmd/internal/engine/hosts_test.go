@@ -32,10 +32,10 @@ type testAgent struct {
 
 // startServer starts an engine without a pool that listens for other machines, and returns the arguments with which an
 // agent joins it.
-func startServer(t *testing.T, app string) (server *testEngine, join []string) {
+func startServer(t *testing.T, app string, flags ...string) (server *testEngine, join []string) {
 	t.Helper()
 	server = &testEngine{t: t, state: t.TempDir(), server: true}
-	server.start(os.Args[0], app, listening("0")...)
+	server.start(os.Args[0], app, append(listening("0"), flags...)...)
 	return server, server.joining()
 }
 

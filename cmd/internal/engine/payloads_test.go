@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -75,7 +76,7 @@ func TestWhatTemporalIsGivenIsEncryptedAndKeysAreRotatedUnderRuns(t *testing.T) 
 	if got := succeed[struct{ Index int }](e, first, patience); got.Index != before {
 		t.Errorf("echo returned %+v", got)
 	}
-	if !e.temporalHolds(fmt.Sprint(before)) {
+	if !e.temporalHolds(strconv.Itoa(before)) {
 		t.Error("the database of Temporal lacks what a run without keys was given: it is looked for in vain")
 	}
 	went := e.publish("count", "b", map[string]int{"steps": 40, "milliseconds": 50})
@@ -101,7 +102,7 @@ func TestWhatTemporalIsGivenIsEncryptedAndKeysAreRotatedUnderRuns(t *testing.T) 
 	cancelled := e.publish("count", "i", map[string]int{"steps": 8000, "milliseconds": 50})
 	e.scheduled(waits)
 	e.scheduled(cancelled)
-	for _, text := range []string{fmt.Sprint(with), "it never works", "testapp/main.go", "goroutine "} {
+	for _, text := range []string{strconv.Itoa(with), "it never works", "testapp/main.go", "goroutine "} {
 		if e.temporalHolds(text) {
 			t.Errorf("the database of Temporal has %q in it", text)
 		}
@@ -188,7 +189,7 @@ func (e *testEngine) wantEncrypted(run, key string, plain int) {
 		e.t.Fatal(err)
 	}
 	status, answer := e.post("/api/v1/codec/decode", e.token, string(body))
-	if status != http.StatusOK || !strings.Contains(fromBase64(answer), fmt.Sprint(plain)) {
+	if status != http.StatusOK || !strings.Contains(fromBase64(answer), strconv.Itoa(plain)) {
 		e.t.Errorf("the codec answers %d, %s", status, answer)
 	}
 	viewer, err := e.client.MakeToken(e.t.Context(), web.NewToken{Name: "viewer-" + key, Role: "viewer"})

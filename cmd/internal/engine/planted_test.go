@@ -45,10 +45,10 @@ func (p planted) in(text []byte) (found []string) {
 }
 
 // wantNone says where secrets are in a text that is to have none.
-func (p planted) wantNone(t testing.TB, where string, text []byte) {
-	t.Helper()
+func (p planted) wantNone(tb testing.TB, where string, text []byte) {
+	tb.Helper()
 	for _, name := range p.in(text) {
-		t.Errorf("%s: there is %s in it", where, name)
+		tb.Errorf("%s: there is %s in it", where, name)
 	}
 }
 

@@ -116,6 +116,7 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	//nolint:contextcheck // what an attempt prints is sent until that is closed
 	j.Ports.Output = func(source wire.LogSource) activities.Output { return output.Attempt(source) }
 	j.Ports.Declared, j.Ports.Results, j.Ports.Superseded = ask.Declared, ask, ask.Superseded
+	j.Ports.Secrets = ask.Secrets
 	j.Ports.Proofs = ask.proofs
 	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, cmp.Or(o.Answer.Lease, join.UsualLease), true
 	j.relayed.Go(func() { j.followServers(life, ask, o.Servers) })

@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/workers/slot"
 )
 
@@ -25,6 +26,7 @@ const (
 	declaredPath   = join.AskPrefix + "declared"
 	resultsPath    = join.AskPrefix + "results"
 	supersededPath = join.AskPrefix + "superseded"
+	secretsPath    = join.AskPrefix + "secrets"
 	attemptsPath   = join.AskPrefix + "attempts"
 	serversPath    = join.AskPrefix + "servers"
 	artifactsPath  = join.AskPrefix + "artifacts"
@@ -50,6 +52,8 @@ type Serving struct {
 	Payload func(ctx context.Context, digest string) (json.RawMessage, error)
 	// Results keeps results; the engine signs them.
 	Results slot.Keeper
+	// Secrets returns the secrets of a stage. An error that wraps slot.ErrNoSecret is final.
+	Secrets func(ctx context.Context, stage predictor.StageID) (map[string]string, error)
 	// Superseded is told of checkpoints that are of no use any more; it does not block.
 	Superseded func(older []activities.Ref, made time.Time)
 	// InHand is told which attempts a host has in hand, each with its token as it was given to the host: also of attempts
@@ -140,6 +144,7 @@ func (s Serving) Handler() http.Handler {
 	mux.HandleFunc("GET "+serversPath, func(w http.ResponseWriter, r *http.Request) {
 		s.write(w, r, serversAnswer{s.Servers(r.Context())})
 	})
+	mux.HandleFunc("POST "+secretsPath, s.secrets)
 	mux.HandleFunc("GET "+join.BuildPrefix+"{build}", s.build)
 	mux.Handle(artifactsPath+"/", http.StripPrefix(artifactsPath, s.Artifacts))
 	return mux
@@ -204,6 +209,43 @@ func (s Serving) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	host := access.HostOfCaller(r.Context())
 	s.Logger.WarnContext(r.Context(), "a host was refused", "host", host, "path", r.URL.Path, "error", err)
 	http.Error(w, fmt.Sprintf("host %s: %v", host, err), http.StatusForbidden)
+}
+
+// secretsFor is for how long after it was given an attempt a host may ask for its secrets: it does so when it has room
+// for it, and is about to begin.
+const secretsFor = 24 * time.Hour
+
+// confided is the answer about secrets.
+type confided struct {
+	Secrets map[string]string `json:"secrets,omitempty"`
+	// Refused says why there are none; empty where there are.
+	Refused string `json:"refused,omitempty"`
+}
+
+// secrets answers with the secrets of the attempt that a host shows that it was given, and of no other.
+func (s Serving) secrets(w http.ResponseWriter, r *http.Request) {
+	given, err := s.Given(access.HostOfCaller(r.Context()), r.Header.Get(wire.ProofHeader))
+	switch {
+	case err != nil:
+	case given == nil:
+		err = errors.New("it does not show which attempt it was given: upgrade the host, and join again")
+	case time.Since(given.At) > secretsFor:
+		err = fmt.Errorf("the attempt was given to the host more than %s ago", secretsFor)
+	}
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	secrets, err := s.Secrets(r.Context(), given.Stage)
+	switch {
+	case errors.Is(err, slot.ErrNoSecret):
+		s.write(w, r, confided{Refused: strings.TrimPrefix(err.Error(), slot.ErrNoSecret.Error()+": ")})
+	case err != nil:
+		s.fail(w, r, err)
+	default:
+		w.Header().Set("Cache-Control", "no-store")
+		s.write(w, r, confided{Secrets: secrets})
+	}
 }
 
 // build answers with the program of a build, where it is one for the platform that is asked for. A host that asks for
@@ -287,6 +329,18 @@ func (a *asker) Declared(ctx context.Context, order slot.Order) error {
 		return fmt.Errorf("%w: %s", slot.ErrUndeclared, answer.Refused)
 	}
 	return nil
+}
+
+// Secrets asks for the secrets of an attempt that this host was given.
+func (a *asker) Secrets(ctx context.Context, task wire.Task, attempt int) (map[string]string, error) {
+	var answer confided
+	if err := a.prove(ctx, a.proofs.Of(task.Run, task.ID, attempt), secretsPath, struct{}{}, &answer); err != nil {
+		return nil, fmt.Errorf("ask the server for its secrets: %w", err)
+	}
+	if answer.Refused != "" {
+		return nil, fmt.Errorf("%w: %s", slot.ErrNoSecret, answer.Refused)
+	}
+	return answer.Secrets, nil
 }
 
 // Keep has the engine keep a result.

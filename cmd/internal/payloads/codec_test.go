@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -187,7 +188,7 @@ func TestBadFilesOfKeysAreRefusedAndNothingOfThemIsRepeated(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), row.want) {
 				t.Fatalf("ReadKeys: %v, want %q", err, row.want)
 			}
-			for _, word := range strings.Fields(row.text) {
+			for word := range strings.FieldsSeq(row.text) {
 				if len(word) > 12 && strings.Contains(err.Error(), word) {
 					t.Errorf("the error repeats the file: %v", err)
 				}
@@ -203,7 +204,7 @@ func BenchmarkAPayloadIsEncryptedAndDecrypted(b *testing.B) {
 	}
 	codec := codecOf(keys)
 	for _, size := range []int{100, 10_000, 1_000_000} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
 			payloads := []*commonpb.Payload{{Data: make([]byte, size)}}
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
