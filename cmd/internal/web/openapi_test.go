@@ -81,7 +81,7 @@ func served(t *testing.T) (*web.Server, *webtest.Engine, described, string) {
 	}
 	server := web.New(web.Options{
 		Keys: accesstest.Keys(), Engine: engine, Feed: &engine.Feed, Artifacts: store, Tokens: accesstest.Tokens(t),
-		Metrics: http.NotFoundHandler(), Codec: http.NotFoundHandler(),
+		Metrics: http.NotFoundHandler(), Codec: http.HandlerFunc(echoes),
 	})
 	status, text := ask(t, server, "GET", "/api/v1/openapi.json", "", nil)
 	if status != http.StatusOK {
@@ -94,6 +94,17 @@ func served(t *testing.T) (*web.Server, *webtest.Engine, described, string) {
 		t.Fatal(err)
 	}
 	return server, engine, document, text
+}
+
+// echoes answers with what it is sent, which is payloads.
+func echoes(w http.ResponseWriter, r *http.Request) {
+	var sent json.RawMessage
+	if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(sent) // who asked looks at it
 }
 
 // live gives the run digits-1 attempts of every kind, progress and an alert, and ends a second run.

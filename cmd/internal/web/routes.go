@@ -113,6 +113,30 @@ func (s *Server) routes(options Options) []route {
 	return append(routes, asking(s, "GET", "/api/v1/openapi.json", "Describes this API.", s.openAPI).atAnyTime())
 }
 
+// codecRoutes are what Temporal calls a codec server, for its command line and for UIs that may ask here.
+func codecRoutes(codec http.Handler) []route {
+	if codec == nil {
+		return nil
+	}
+	routes := []route{
+		{
+			method: "POST", path: "/api/v1/codec/decode",
+			summary: "Decrypts payloads, and fetches those that were too large for a history, for Temporal's own tools.",
+		},
+		{method: "POST", path: "/api/v1/codec/encode", summary: "Encrypts payloads for Temporal's own tools."},
+		{
+			method: "POST", path: "/api/v1/codec/download",
+			summary: "Fetches payloads that were too large for a history, for Temporal's own tools.",
+		},
+	}
+	for i := range routes {
+		r := &routes[i]
+		r.body, r.bodyKind, r.maxBody, r.kinds = codecExample(), "application/json", codecLimit, []string{"application/json"}
+		r.needs, r.asks, r.silent, r.handler = access.Operator, true, true, codec.ServeHTTP
+	}
+	return routes
+}
+
 const notFound, conflict, gone, unprocessable = http.StatusNotFound, http.StatusConflict, http.StatusGone,
 	http.StatusUnprocessableEntity
 
