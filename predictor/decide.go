@@ -164,8 +164,8 @@ func (d *decider) openHosts(hosts []plan.Host) {
 	d.drained = all - len(d.hosts)
 }
 
-// largestFor is [plan.Hosts.LargestFor], which hangs on the GPUs of what is asked for alone: a thousand hosts are looked
-// through once for each kind of GPU, and not five times for each stage.
+// largestFor is [plan.Hosts.LargestFor], which hangs on the GPUs of what is asked for alone: a thousand hosts are
+// looked through once for each kind of GPU, and not five times for each stage.
 func (d *decider) largestFor(asked quantity.Size) quantity.Size {
 	devices := devicesOf(asked)
 	largest, known := d.largest[devices]

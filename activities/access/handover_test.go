@@ -54,7 +54,8 @@ func TestKeysAreHandedOverToAnEmptyStateDirectory(t *testing.T) {
 	if _, genuine := taken.Unseal("y", keys.Seal("x", []byte("hello"))); genuine {
 		t.Error("what was sealed for one name counts for another")
 	}
-	if err := TakeKeys(second, keys.Root(), authority); err == nil || !strings.Contains(err.Error(), "empty state directory") {
+	err = TakeKeys(second, keys.Root(), authority)
+	if err == nil || !strings.Contains(err.Error(), "empty state directory") {
 		t.Errorf("where keys are: got %v", err)
 	}
 }

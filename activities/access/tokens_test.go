@@ -232,7 +232,8 @@ func TestWhatAnEngineOfBeforeKeptIsTakenInOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := TakeIn(t.Context(), dir, shared)
-		if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) || !strings.Contains(err.Error(), "remove it") {
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, name)) ||
+			!strings.Contains(err.Error(), "remove it") {
 			t.Errorf("a damaged %s: got %v, want its name and what to do", name, err)
 		}
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {

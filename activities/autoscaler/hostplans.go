@@ -14,8 +14,8 @@ import (
 // hostPlans writes what each host obeys of the plan in force, where that has changed. It belongs to one term.
 //
 // A leader first learns the revisions of all that there is, and replaces each that it writes by compare-and-set; so one
-// that was deposed, and that had a plan on its way to hosts, writes nothing over what the next one has written. The zero
-// value has learnt nothing.
+// that was deposed, and that had a plan on its way to hosts, writes nothing over what the next one has written.
+// The zero value has learnt nothing.
 type hostPlans struct {
 	store   HostPlanStore // nil where hosts read the whole plan
 	known   bool          // the revisions of all that there is are

@@ -79,8 +79,8 @@ func TestHostsAreToldWhatHasChangedForThem(t *testing.T) {
 	}
 }
 
-// TestALeaderHasHostsObey follows a leader on NATS: the host that it knows is told what it obeys of the plan, also where
-// a leader before was killed between the plan and that.
+// TestALeaderHasHostsObey follows a leader on NATS: the host that it knows is told what it obeys of the plan, also
+// where a leader before was killed between the plan and that.
 func TestALeaderHasHostsObey(t *testing.T) {
 	t.Parallel()
 	js := stream(t)

@@ -100,8 +100,8 @@ func TestNoTwoLeadAtATime(t *testing.T) {
 	})
 }
 
-// TestALeaderThatHearsOfALaterTermTakesAnEvenLaterOne has it hear of one that NATS knows nothing of, as when its buckets
-// were lost and what else leaders write was not.
+// TestALeaderThatHearsOfALaterTermTakesAnEvenLaterOne has it hear of one that NATS knows nothing of, as when its
+// buckets were lost and what else leaders write was not.
 func TestALeaderThatHearsOfALaterTermTakesAnEvenLaterOne(t *testing.T) {
 	t.Parallel()
 	opts := options(t, stream(t))

@@ -178,7 +178,7 @@ func (d *Documents) Run(ctx context.Context) error {
 	for {
 		err := d.follow(ctx, &made)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it ends as it was asked to
 		}
 		d.logger.DebugContext(ctx, "watch what servers share again", "error", err)
 		if !wait.For(ctx, lookEvery/10) {
@@ -334,8 +334,8 @@ func (d *Documents) forgetAllBut(there map[string]bool, until uint64) {
 	}
 }
 
-// followPrefix has tell be told of each document whose key begins with prefix, of those that are known right now and then of
-// each change, nil of one that is gone, one at a time. Tell may not change documents.
+// followPrefix has tell be told of each document whose key begins with prefix, of those that are known right now and
+// then of each change, nil of one that is gone, one at a time. Tell may not change documents.
 func (d *Documents) followPrefix(prefix string, tell func(key string, text []byte)) {
 	d.applying.Lock()
 	defer d.applying.Unlock()

@@ -115,7 +115,8 @@ func TestWhatOneServerChangesAllSee(t *testing.T) {
 	b.write(t, "x", "three")
 	a.await(t, "x", "three")
 	refused := errors.New("no")
-	if err := a.Change(t.Context(), "x", func(note, bool) (note, error) { return note{}, refused }); err != refused {
+	if err := a.Change(t.Context(), "x", func(note, bool) (note, error) { return note{}, refused }); !errors.Is(
+		err, refused) {
 		t.Errorf("a change that is refused: got %v", err)
 	}
 	a.mu.Lock()

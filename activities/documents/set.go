@@ -83,7 +83,7 @@ func (s *Set[T]) Len() int {
 }
 
 // Remove is what a change returns to have no document any more.
-var Remove = errors.New("remove it") //nolint:errname // it is no failure
+var Remove = errors.New("remove it") //nolint:errname,staticcheck // it is no failure
 
 // Change replaces a document by what next returns, given the one that is stored, the zero T where there is none. Next
 // may be called several times, when servers change the same document at once. Where it returns Remove the document

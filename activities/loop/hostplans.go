@@ -53,8 +53,8 @@ func (p *Plans) HostPlans(ctx context.Context) (map[string]uint64, error) {
 }
 
 // ReplaceHostPlans replaces what these hosts obey, all at once, and waits until each is acknowledged. Those that
-// another has replaced since are left as they are, and the error wraps ErrReplaced; after any error HostPlans tells what
-// there is.
+// another has replaced since are left as they are, and the error wraps ErrReplaced; after any error HostPlans tells
+// what there is.
 func (p *Plans) ReplaceHostPlans(ctx context.Context, plans []HostPlan) error {
 	sent := make([]jetstream.PubAckFuture, len(plans))
 	for i, one := range plans {

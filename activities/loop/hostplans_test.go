@@ -22,8 +22,9 @@ func TestAHostObeysWhatIsItsOwn(t *testing.T) {
 	leader := plans(t, js)
 	post(t, leader, plan(1, 1, 9))
 	obeyed := make(chan predictor.Plan, 64)
+	own := plans(t, js)
 	background(t, func(ctx context.Context) error {
-		return plans(t, js).Of("gpu-1.example.com").Watch(ctx, func(plan predictor.Plan) { obeyed <- plan })
+		return own.Of("gpu-1.example.com").Watch(ctx, func(plan predictor.Plan) { obeyed <- plan })
 	})
 	write := func(plans ...loop.HostPlan) ([]loop.HostPlan, error) {
 		return plans, leader.ReplaceHostPlans(t.Context(), plans)

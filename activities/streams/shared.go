@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// What a stream and a bucket that have no bound of their own get on servers of somebody else, whose disk and memory they
-// could fill otherwise. Full, they refuse what comes, and the publisher is told: events that were acknowledged never go
+// What a stream and a bucket that have no bound of their own get on servers of somebody else, whose disk and memory
+// they could fill otherwise. Full, they refuse what comes, and the publisher is told: events that were acknowledged never go
 // for others. Servers set the whole bound aside, and have a quarter of the machine's memory for what is in memory, of
 // which the engine has leases alone: some kilobytes for each host.
 const (
@@ -129,8 +129,8 @@ func (s *shared) explain(stream jetstream.StreamConfig, err error) error {
 		if stream.Storage == jetstream.MemoryStorage {
 			kind, of = "memory", "max_memory_store"
 		}
-		return fmt.Errorf("%w: stream %s takes at most %d MiB of %s on each of %d servers; give their JetStream more (%s) or "+
-			"the account more, ask for fewer --nats-replicas, or make the stream smaller beforehand with "+
+		return fmt.Errorf("%w: stream %s takes at most %d MiB of %s on each of %d servers; give their JetStream more (%s) "+
+			"or the account more, ask for fewer --nats-replicas, or make the stream smaller beforehand with "+
 			"`nats stream add %s --max-bytes`", err, stream.Name, stream.MaxBytes>>20, kind, s.replicas, of, stream.Name)
 	}
 	return err

@@ -28,8 +28,9 @@ const (
 	longestPause = 15 * time.Second
 	// SilentFor is how long the first host may not ask for its gang any more until it is no gang.
 	SilentFor = 15 * time.Second
-	// MostHosts bounds the hosts of a gang, and MostOrder what it runs, in bytes.
+	// MostHosts bounds the hosts of a gang.
 	MostHosts = 64
+	// MostOrder bounds what a gang runs, in bytes.
 	MostOrder = 64 << 10
 )
 

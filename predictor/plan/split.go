@@ -3,8 +3,8 @@ package plan
 import "github.com/spillway-ml/spillway/predictor/fact"
 
 // Split returns what the agent of each of these hosts obeys of the plan: the rows of the stages that are placed there,
-// and what all are told. A thousand agents that each read the whole of it are a thousand times its size, for the few rows
-// that each needs.
+// and what all are told. A thousand agents that each read the whole of it are a thousand times its size, for the few
+// rows that each needs.
 func (p Plan) Split(hosts []string) map[string]Plan {
 	parts := make(map[string]Plan, len(hosts))
 	for _, host := range hosts {

@@ -18,11 +18,14 @@ func TestAHostIsToldOfItsOwnStagesAndOfWhatAllAreTold(t *testing.T) {
 	all := plan.Plan{
 		Term: 3, Tick: 7, At: time.Unix(100, 0),
 		Grants: []plan.Grant{
-			{Stage: prep, Venue: fact.Function, Slots: 9}, {Stage: prep, Venue: fact.Pool, Slots: 3, PoolOnly: true},
+			{Stage: prep, Venue: fact.Function, Slots: 9},
+			{Stage: prep, Venue: fact.Pool, Slots: 3, PoolOnly: true},
 			{Stage: train, Venue: fact.Pool, Slots: 1},
 		},
 		Placements: []plan.Placement{
-			{Stage: prep, Host: "h1", Slots: 2}, {Stage: prep, Host: "h2", Slots: 1}, {Stage: train, Host: "h2", Slots: 1},
+			{Stage: prep, Host: "h1", Slots: 2},
+			{Stage: prep, Host: "h2", Slots: 1},
+			{Stage: train, Host: "h2", Slots: 1},
 			{Stage: train, Host: "gone", Slots: 1},
 		},
 		Windows:     []plan.Window{{Run: "r", Stage: prep, Tasks: 5}},

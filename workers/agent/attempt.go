@@ -260,11 +260,11 @@ func (r *running) inChild(ctx context.Context, task wire.Task, input json.RawMes
 	account.began = began
 	kills := memoryKills()
 	r.lines = a.output(r.source())
-	c.output.attach(r.lines, r.mask)
+	c.output.attach(r.lines, r.mask) //nolint:contextcheck // Outputs do not wait
 	f = r.supervise(ctx, c, task, input)
 	now := a.now()
 	if f.answer != nil && f.exit == nil {
-		c.output.drain()
+		c.output.drain() //nolint:contextcheck // Outputs do not wait
 	}
 	if f.answer != nil && f.answer.BeganAt.After(began) { // the child has the same clock
 		account.start += f.answer.BeganAt.Sub(began)

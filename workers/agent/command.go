@@ -87,7 +87,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	r.detach()
 	removeGroup(ctx, l.group)
 	reported := <-l.reported
-	l.output.flush()
+	l.output.flush() //nolint:contextcheck // Outputs do not wait
 	f.tail, f.refused, f.command, f.container = l.output.text(), reported.OutOfMemory, true, c.Image != ""
 	f.final = reported.Final
 	if f.container && f.stopped == "" && (f.exit.code != 0 || f.exit.signal != 0) {
@@ -176,7 +176,7 @@ func (r *running) launch(
 		exited: make(chan struct{}), reported: make(chan command.Reported, 1),
 	}
 	r.lines = l.lines
-	l.output.attach(l.lines, r.mask)
+	l.output.attach(l.lines, r.mask) //nolint:contextcheck // Outputs do not wait
 	program.Command.Stdout, program.Command.Stderr = &l.output.out, &l.output.err
 	program.Command.WaitDelay = exitGrace
 	if a.children.user == nil {

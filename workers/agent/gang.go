@@ -342,7 +342,7 @@ func (g *gangs) execute(
 		Venue: predictor.Pool, Host: a.id,
 	})
 	printed := newOutput(a.logger.With("task", order.Task.ID))
-	printed.attach(lines, nil)
+	printed.attach(lines, nil) //nolint:contextcheck // Outputs do not wait
 	program.Command.Stdout, program.Command.Stderr = &printed.out, &printed.err
 	program.Command.WaitDelay = exitGrace
 	var forwarded *pipes

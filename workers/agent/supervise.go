@@ -204,7 +204,7 @@ func gone(ctx context.Context, c *child, f finish) finish {
 		f.failed = c.broken
 	}
 	f.exit = statusOf(c.process.ProcessState)
-	c.output.flush()
+	c.output.flush() //nolint:contextcheck // Outputs do not wait
 	f.tail = c.output.text()
 	return f
 }

@@ -52,9 +52,7 @@ func stages() child.Stages {
 			activities.Log(ctx).InfoContext(ctx, "looked")
 			return seen{attempt.Run, attempt.Stage, attempt.Task, attempt.Number, attempt.Venue, attempt.Timeout}, nil
 		}),
-		workflows.NewStage("confide", func(ctx context.Context, name string) (string, error) {
-			return workflows.Secret(ctx, name)
-		}).With(workflows.Hints{Secrets: []string{"open-key"}}),
+		workflows.NewStage("confide", workflows.Secret).With(workflows.Hints{Secrets: []string{"open-key"}}),
 		workflows.NewStage("fail", func(_ context.Context, kind string) (int, error) {
 			switch kind {
 			case "permanent":

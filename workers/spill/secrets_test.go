@@ -46,7 +46,7 @@ func TestAFunctionIsGivenItsSecretsWithTheCallAndWhatItSaysIsToldWithoutThem(t *
 		return a, nil
 	}, func(o *Options) {
 		o.Output = func(wire.LogSource) activities.Output { return printed }
-		o.Secrets = func(_ context.Context, task wire.Task, _ int) (map[string]string, error) {
+		o.Secrets = func(context.Context, wire.Task, int) (map[string]string, error) {
 			return map[string]string{"open-key": hush}, nil
 		}
 	})

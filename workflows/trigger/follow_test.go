@@ -76,7 +76,9 @@ func TestOneOfSeveralTriggersTakesEvents(t *testing.T) {
 		return slices.Equal(keys, []string{bound.Key}), "none"
 	})
 	knows := func(s *oneServer) bool {
-		return slices.ContainsFunc(s.Bindings(), func(one Bound) bool { return one.Key == bound.Key && one.Origin == Command })
+		return slices.ContainsFunc(s.Bindings(), func(one Bound) bool {
+			return one.Key == bound.Key && one.Origin == Command
+		})
 	}
 	if !knows(first) || !knows(second) {
 		t.Errorf("the first knows %+v, the second %+v; want %s in both", first.Bindings(), second.Bindings(), bound.Key)

@@ -2,6 +2,7 @@ package build_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -146,11 +147,11 @@ func TestChainsAreStoredAtEveryServer(t *testing.T) {
 			t.Errorf("%s: after the older was forgotten: %v, %v, %v", name, errOlder, errNewer, p.failed)
 		}
 	}
-	stages := ""
-	for _, stage := range strings.Split("abcdef", "") {
-		stages += "  " + stage + ": {run: " + strings.Repeat("x", 100_000) + "}\n"
+	var stages strings.Builder
+	for _, stage := range "abcdef" {
+		fmt.Fprintf(&stages, "  %c: {run: %s}\n", stage, strings.Repeat("x", 100_000))
 	}
-	large, err := chain.Parse("c.yaml", []byte("name: large\ncode: none\nstages:\n"+stages), chain.Checks{})
+	large, err := chain.Parse("c.yaml", []byte("name: large\ncode: none\nstages:\n"+stages.String()), chain.Checks{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ type Sources struct {
 }
 
 // Apply gives the settings among the flags the values that the file and the environment say, unless the command line
-// has said them, notes where each comes from, and returns what is wrong with the values. What may be several has spaces
-// between them in a variable. What the file says is checked where the environment says something else, too, and what was
+// has said them, notes where each comes from, and returns what is wrong with the values. What may be several has
+// spaces between them in a variable. What the file says is checked where the environment says something else, too, and what was
 // typed for a secret in place of its file.
 func (s Sources) Apply(flags *pflag.FlagSet) (mistakes []Mistake) {
 	flags.VisitAll(func(flag *pflag.Flag) {
@@ -64,8 +64,8 @@ func (s Sources) Apply(flags *pflag.FlagSet) (mistakes []Mistake) {
 // toFile is what to do with a secret in clear.
 const toFile = "write it into a file that only this user can read (mode 0600), and name that file here"
 
-// typedInClear refuses a secret that was typed where a file is wanted: a message that there is no such file would repeat
-// it, in a log among others.
+// typedInClear refuses a secret that was typed where a file is wanted: a message that there is no such file would
+// repeat it, in a log among others.
 func typedInClear(flag *pflag.Flag) (mistakes []Mistake) {
 	if !IsPath(flag) {
 		return nil

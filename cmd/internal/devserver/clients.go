@@ -19,8 +19,8 @@ import (
 const NATSOwner = "owner"
 
 // maxClients is how many connections NATS takes: two for each host that has joined, its own and that of its proxy, so
-// those of four thousand hosts. A stranger has one for as long as he takes to show who he is, and a file of this process
-// with it, of which systemd and Go's start leave half a million.
+// those of four thousand hosts. A stranger has one for as long as he takes to show who he is, and a file of this
+// process with it, of which systemd and Go's start leave half a million.
 const maxClients = 8192
 
 // What one client of NATS may have the server hold: bytes that it does not read, four times the largest message, and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -105,11 +106,11 @@ func TestFunctionsAreInvokedByTheServerWhosePlanIsInForce(t *testing.T) {
 		go func() {
 			defer close(ended)
 			_ = ownPlans{plans, &lead}.Watch(ctx, func(plan predictor.Plan) {
-				venues := ""
+				var venues strings.Builder
 				for _, grant := range plan.Grants {
-					venues += string(grant.Venue) + " "
+					venues.WriteString(string(grant.Venue) + " ")
 				}
-				obeyed = append(obeyed, venues)
+				obeyed = append(obeyed, venues.String())
 			})
 		}()
 		plan := func(term uint64) predictor.Plan {

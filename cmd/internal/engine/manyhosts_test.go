@@ -41,8 +41,8 @@ const (
 	measureTime = 20 * time.Second
 )
 
-// TestManyHosts plays hosts that have joined, with the connection, the rights and the rate of messages of an agent each,
-// to a real server with its NATS, and tells what a tick, the memory and the traffic come to as hosts and stages grow.
+// TestManyHosts plays hosts that have joined, with the connection, the rights and the rate of messages of an agent
+// each, to a real server with its NATS, and tells what a tick, the memory and the traffic come to as hosts and stages grow.
 // What it plays of a host is what the loop sees: its lease each second, samples of each attempt each second, starts and
 // Records, and the plan, which is decoded and obeyed. What it leaves out is Temporal: no task is polled.
 //
@@ -58,7 +58,7 @@ func TestManyHosts(t *testing.T) {
 	fmt.Printf("%6s %7s | %9s %8s %8s %8s    | %8s %8s | %9s %9s | %8s %9s | %8s %9s | %6s %6s %12s | %s\n", "hosts",
 		"stages", "all", "hosts", "decide", "post", "cores", "ticks/s", "now", "peak", "msg/s", "KiB/s", "msg/s", "KiB/s",
 		"whole", "sent", "p50/p99", "attempts")
-	for _, cell := range strings.Split(grid, ",") {
+	for cell := range strings.SplitSeq(grid, ",") {
 		var hosts, stages int
 		if _, err := fmt.Sscanf(cell, "%dx%d", &hosts, &stages); err != nil {
 			t.Fatalf("SPILLWAY_HOSTS_GRID: %q: %v", cell, err)
@@ -68,6 +68,7 @@ func TestManyHosts(t *testing.T) {
 }
 
 func measureHosts(t *testing.T, hosts, stages int) {
+	t.Helper()
 	server, arguments := startServer(t, "")
 	load := newLoad(t, server, arguments, stages)
 	defer load.stop()
@@ -179,7 +180,8 @@ func (l *load) joinOne(name string, trust *tls.Config, from *net.Dialer) (*playe
 	}
 	own.NextProtos = []string{join.Protocol}
 	connection, err := nats.Connect(answer.NATS[0], nats.UserInfo(answer.NATSUser, answer.Token),
-		nats.SetCustomDialer(from), nats.CustomInboxPrefix("_INBOX_host_"+name), nats.TLSHandshakeFirst(), nats.Secure(own), nats.Timeout(time.Minute),
+		nats.SetCustomDialer(from), nats.CustomInboxPrefix("_INBOX_host_"+name), nats.TLSHandshakeFirst(),
+		nats.Secure(own), nats.Timeout(time.Minute),
 		nats.MaxReconnects(-1), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		return nil, fmt.Errorf("connect %s to NATS: %w", name, err)
@@ -442,7 +444,7 @@ type distribution struct{ bounds, counts []float64 }
 func (e *testEngine) ticks() map[string]distribution {
 	e.t.Helper()
 	answer := e.get(e.t.Context(), "/metrics")
-	defer answer.Body.Close()
+	defer answer.Body.Close() //nolint:errcheck // it was only read
 	found := map[string]distribution{}
 	lines := bufio.NewScanner(answer.Body)
 	lines.Buffer(nil, 1<<20)

@@ -20,8 +20,8 @@ func (s *stores) openShared(ctx context.Context) (err error) {
 			return errOtherKeys(err)
 		}
 		// The secret of the state directory was made anew, and nobody else has this NATS.
-		s.logger.WarnContext(ctx, "the secret of the state directory is another one than before: hosts join anew, and tokens "+
-			"that were made for others count no more")
+		s.logger.WarnContext(ctx, "the secret of the state directory is another one than before: hosts join anew, and "+
+			"tokens that were made for others count no more")
 		if err = s.stream.DeleteKeyValue(ctx, wire.SharedBucket); err == nil {
 			s.shared, err = documents.Open(ctx, s.stream, keys, s.logger)
 		}
@@ -37,6 +37,6 @@ func (s *stores) openShared(ctx context.Context) (err error) {
 func errOtherKeys(err error) error {
 	return fmt.Errorf("%w: to be one more server of that stack, start on an empty state directory with --join URL "+
 		"--token-file FILE, for which `spillway hosts token --server` there prints the token; else give this one another "+
-		"NATS or an account of its own there; where the keys of that stack are lost, `nats kv rm %s` has hosts join anew and "+
-		"tokens be made anew", err, wire.SharedBucket)
+		"NATS or an account of its own there; where the keys of that stack are lost, `nats kv rm %s` has hosts join anew "+
+		"and tokens be made anew", err, wire.SharedBucket)
 }

@@ -38,7 +38,7 @@ func asViewer(t *testing.T, e *testEngine, token string) (status int, ended <-ch
 		t.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := http.DefaultClient.Do(request) //nolint:bodyclose // it is closed where it is read
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,8 @@ func TestARunGoesOnWhenTheServerThatHasBuiltItIsGone(t *testing.T) {
 	if errFirst != nil || errSecond != nil || ownFirst != ownSecond {
 		t.Errorf("they have other keys: %v, %v", errFirst, errSecond)
 	}
-	one, err := chain.Parse("c.yaml", []byte("name: greet\ncode: none\nstages: {only: {run: echo hello}}\n"), chain.Checks{})
+	one, err := chain.Parse("c.yaml", []byte("name: greet\ncode: none\nstages: {only: {run: echo hello}}\n"),
+		chain.Checks{})
 	if err != nil {
 		t.Fatal(err)
 	}

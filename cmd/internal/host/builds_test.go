@@ -157,7 +157,8 @@ func TestABuildOfAnotherPlatformIsToldSo(t *testing.T) {
 	defer elsewhere.client.CloseIdleConnections()
 	here := &builds{ask: elsewhere, stored: build.NewStore(t.TempDir(), nil), most: quantity.GiB}
 	_, err = here.Path(t.Context(), "digits", digest)
-	if wrong, is := errors.AsType[*build.PlatformError](err); !is || wrong.Of != "darwin/arm64" || wrong.Here != Platform ||
+	wrong, is := errors.AsType[*build.PlatformError](err)
+	if !is || wrong.Of != "darwin/arm64" || wrong.Here != Platform ||
 		!strings.Contains(err.Error(), "GOOS=") {
 		t.Errorf("got %v, want both platforms and what to do", err)
 	}

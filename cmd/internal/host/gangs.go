@@ -49,16 +49,9 @@ func WithGangs(
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		attempt, err := given(ask.Host, r.Header.Get(wire.ProofHeader))
-		if err == nil && attempt != nil && gang.ID(attempt.Run, attempt.Task, attempt.Attempt) != ask.ID {
-			err = fmt.Errorf("%.200q is not the attempt that it was given", ask.ID)
-		}
-		if err != nil {
+		if err := proveAsk(&ask, given, r.Header.Get(wire.ProofHeader)); err != nil {
 			s.refuse(w, r, err)
 			return
-		}
-		if ask.Given = nil; attempt != nil {
-			ask.Given = attempt.Encode()
 		}
 		found, err := gangs.Ask(r.Context(), ask)
 		if err != nil {
@@ -92,6 +85,23 @@ func WithGangs(
 		s.write(w, r, wanted)
 	})
 	return mux
+}
+
+// proveAsk notes in what a host asks what its proof says that it was given; it has to be the attempt that it asks for.
+func proveAsk(ask *gang.Ask, given func(host, proof string) (*wire.Given, error), proof string) error {
+	attempt, err := given(ask.Host, proof)
+	if err != nil {
+		return err
+	}
+	ask.Given = nil
+	if attempt == nil {
+		return nil
+	}
+	if gang.ID(attempt.Run, attempt.Task, attempt.Attempt) != ask.ID {
+		return fmt.Errorf("%.200q is not the attempt that it was given", ask.ID)
+	}
+	ask.Given = attempt.Encode()
+	return nil
 }
 
 // Ask implements agent.Gangs.

@@ -139,8 +139,8 @@ func (j *Joined) Close(ctx context.Context) (err error) {
 	return err
 }
 
-// answerEvery is how often a server is asked whether it is there, and answerWait how long it may take to say so: a lease
-// that is not renewed for four seconds ends what runs on the host, and the next server has to be reached before.
+// answerEvery is how often a server is asked whether it is there, and answerWait how long it may take to say so: what
+// runs on the host ends with its lease (loop.Lease), and the next server has to be reached before.
 const (
 	answerEvery = time.Second
 	answerWait  = 1500 * time.Millisecond
@@ -316,7 +316,7 @@ func (j *Joined) dialNATS(life context.Context, o JoinedOptions) (jetstream.JetS
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) { contact(nil) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			o.Logger.Warn("nats", "error", err)
+			o.Logger.WarnContext(life, "nats", "error", err)
 			if errors.Is(err, nats.ErrAuthorization) { // the server is there; once is enough, it is asked every moment
 				refused.Do(func() {
 					contact(errors.New("it lets this host in no more: it was removed, another machine has joined " +

@@ -23,7 +23,7 @@ type reach struct {
 	trust func(name string) (*tls.Config, error) // a nil configuration is a connection without TLS
 
 	mu        sync.Mutex
-	addresses []string                  // guarded by mu: hosts and ports, in the order in which they are tried; never empty
+	addresses []string                  // guarded by mu: hosts and ports, in the order of their trial; never empty
 	open      map[*reachConnection]bool // guarded by mu
 }
 
@@ -45,7 +45,10 @@ func (c *reachConnection) Close() error {
 
 // newReach returns the way to the servers that an answer names, the one that has answered first.
 func newReach(answer join.Answer) *reach {
-	r := &reach{open: map[*reachConnection]bool{}, trust: func(name string) (*tls.Config, error) { return trustIn(answer, name) }}
+	r := &reach{
+		open:  map[*reachConnection]bool{},
+		trust: func(name string) (*tls.Config, error) { return trustIn(answer, name) },
+	}
 	r.addresses = slices.Compact(slices.Concat([]string{answer.Temporal}, slices.DeleteFunc(
 		slices.Clone(answer.Servers), func(at string) bool { return at == answer.Temporal })))
 	return r

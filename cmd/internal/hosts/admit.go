@@ -50,6 +50,34 @@ func older(request join.Request) error {
 		"given, and the one before it did", request.Host, request.Version)
 }
 
+// entered is the entry of a host once it has joined with what it has shown, or why it may not. Alive says that a host
+// of its name has a lease. Without a membership its token is to be made anew.
+func entered(
+	next member, known bool, shown credential, request join.Request, o Options, alive bool, now time.Time,
+) (member, error) {
+	itself := known && next.Instance == request.Instance
+	// Only its own token vouches for what it says of its former self.
+	follows := known && shown.token && request.Former != "" && request.Former == next.Instance
+	if next.Proves && !request.Proves && shown.token {
+		return next, older(request)
+	}
+	if err := admit(request, o, alive && !itself && !follows, now); err != nil {
+		return next, err
+	}
+	next.Name, next.Instance, next.Version, next.Platform = request.Host, request.Instance, request.Version,
+		request.Platform
+	next.Capacity, next.Seen, next.Proves = request.Capacity, now, request.Proves
+	if !shown.token {
+		next.Joined = now
+	}
+	// One that cannot tell that the instance before it has ended may be on a copy of that one's directory: it has the
+	// token alone from now on, and the other, if it lives, is cut off.
+	if !shown.token || !itself && !follows {
+		next.Membership = ""
+	}
+	return next, nil
+}
+
 func unknown(name string) error {
 	return web.NotFound("`spillway hosts` lists them", "there is no host %.100q that has joined", name)
 }

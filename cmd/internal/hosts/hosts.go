@@ -208,32 +208,16 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 	}
 	alive := slices.ContainsFunc(living, func(h predictor.Host) bool { return h.ID == request.Host })
 	now, fresh, membership := r.options.Now(), rand.Text(), ""
-	err = r.members.Change(ctx, request.Host, func(next member, known bool) (member, error) {
-		if shown.token && !r.options.Keys.IsHostToken(request.Host, next.Membership, bearer) { // it was removed meanwhile
-			return next, stranger()
+	err = r.members.Change(ctx, request.Host, func(before member, known bool) (member, error) {
+		if shown.token && !r.options.Keys.IsHostToken(request.Host, before.Membership, bearer) { // it was removed meanwhile
+			return before, stranger()
 		}
-		itself := known && next.Instance == request.Instance
-		// Only its own token vouches for what it says of its former self.
-		follows := known && shown.token && request.Former != "" && request.Former == next.Instance
-		if next.Proves && !request.Proves && shown.token {
-			return next, older(request)
-		}
-		if err := admit(request, r.options, alive && !itself && !follows, now); err != nil {
-			return next, err
-		}
-		next.Name, next.Instance, next.Version, next.Platform = request.Host, request.Instance, request.Version,
-			request.Platform
-		next.Capacity, next.Seen, next.Proves = request.Capacity, now, request.Proves
-		if !shown.token {
-			next.Joined = now
-		}
-		// One that cannot tell that the instance before it has ended may be on a copy of that one's directory: it has the
-		// token alone from now on, and the other, if it lives, is cut off.
-		if !shown.token || !itself && !follows {
+		next, err := entered(before, known, shown, request, r.options, alive, now)
+		if err == nil && next.Membership == "" {
 			next.Membership = fresh
 		}
 		membership = next.Membership
-		return next, nil
+		return next, err
 	})
 	if err == nil {
 		err = r.letIn(request.Host, request.Proves)

@@ -16,8 +16,8 @@ type ServerRequest struct {
 	At time.Time `json:"at"`
 }
 
-// ServerAnswer is what a server needs to be one of the stack. Who has it has everything: it is sent over a connection on
-// which the asker has verified the other by its Token, once, and kept in files that only the owner reads.
+// ServerAnswer is what a server needs to be one of the stack. Who has it has everything: it is sent over a connection
+// on which the asker has verified the other by its Token, once, and kept in files that only the owner reads.
 type ServerAnswer struct {
 	// Secret is the root of the credentials of the stack: see access.TakeKeys.
 	Secret string `json:"secret"`

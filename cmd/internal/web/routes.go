@@ -302,8 +302,8 @@ func (s *Server) hostRoutes() []route {
 		entering,
 		asking(s, "GET", "/api/v1/hosts", "Lists the hosts that have joined or have a lease.", s.hosts),
 		joining,
-		asking(s, "POST", "/api/v1/hosts/token", "Returns what a host or server joins with, or another one from now on.", s.joinToken).
-			taking(joinTokenBody{Renew: true}).refusing(notFound),
+		asking(s, "POST", "/api/v1/hosts/token", "Returns what a host or server joins with, or another one from now on.",
+			s.joinToken).taking(joinTokenBody{Renew: true}).refusing(notFound),
 		asking(s, "POST", "/api/v1/hosts/{host}/drain", "Has a host take no new work; what runs there goes on.",
 			s.drainHost(true)).taking(nothing{}).refusing(notFound),
 		asking(s, "POST", "/api/v1/hosts/{host}/undrain", "Has a host that was drained take work again.",

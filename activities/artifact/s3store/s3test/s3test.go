@@ -46,11 +46,11 @@ type Answer struct {
 }
 
 // Start starts a server that ends with the test.
-func Start(t testing.TB) *Server {
-	t.Helper()
+func Start(tb testing.TB) *Server {
+	tb.Helper()
 	s := &Server{objects: map[string]object{}, uploads: map[string]map[int][]byte{}}
 	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Close)
+	tb.Cleanup(s.Close)
 	return s
 }
 

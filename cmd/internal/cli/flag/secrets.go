@@ -13,8 +13,8 @@ import (
 func (f *Stack) addSecrets() {
 	f.Set.StringVar(&f.payloadKeys, "payload-keys-file", "", "`FILE` of mode 0600 with keys, each a line of an ID and 32 "+
 		"bytes as base64: what Temporal is given is encrypted with the first, and decrypted with all (default in clear)")
-	f.Set.StringVar(&f.secretsDir, "secrets-dir", "", "`DIR` with a file of mode 0600 for each secret that stages name, in "+
-		"DIR/APP where it is for one app or chain alone; it is read again for each attempt (default no secrets)")
+	f.Set.StringVar(&f.secretsDir, "secrets-dir", "", "`DIR` with a file of mode 0600 for each secret that stages name, "+
+		"in DIR/APP where it is for one app or chain alone; it is read again for each attempt (default no secrets)")
 }
 
 // secretsDirectory returns the directory of secrets with its absolute path, empty for none. It refuses one that is not

@@ -239,7 +239,7 @@ func connect(
 				Answer: membership.Answer, StateDir: e.dir, Cache: cache, Logger: logger, Contact: contact(output),
 				Servers: func(all []string) {
 					if err := membership.Told(e.dir, all); err != nil {
-						logger.Warn("which servers there are is not kept", "error", err)
+						logger.WarnContext(ctx, "which servers there are is not kept", "error", err)
 					}
 				},
 			})

@@ -66,7 +66,8 @@ func trySecrets(all *told) []finding {
 	return []finding{{setting, fine, display.Count(len(names), "secret") + ": " + strings.Join(names, ", "), ""}}
 }
 
-// tryPayloadKeys says what each payload key is for, and which one is missing. The state directory knows which were used.
+// tryPayloadKeys says what each payload key is for, and which one is missing. The state directory knows which were
+// used.
 func tryPayloadKeys(all *told, state string) (findings []finding) {
 	const setting = "payload-keys-file"
 	var keys *payloads.Keys
@@ -138,7 +139,9 @@ func tryConfigFile(all *told) (findings []finding) {
 
 // isSecretFile reports whether what a setting names is a secret, by its name.
 func isSecretFile(setting string) bool {
-	for _, end := range []string{"-key", "-key-file", "-keys-file", "-credentials", "-url-file", "-token-file", "-secret-file"} {
+	for _, end := range []string{
+		"-key", "-key-file", "-keys-file", "-credentials", "-url-file", "-token-file", "-secret-file",
+	} {
 		if strings.HasSuffix(setting, end) {
 			return true
 		}

@@ -210,7 +210,7 @@ export interface Plan {
   teams?: TeamRow[];
 }
 
-/** How a team stands; without slots and money per day it has no such bound, and its weight is 1 where nothing is said. */
+/** How a team stands; without slots or money per day it has no such bound, and its weight is 1 unless said. */
 export interface TeamRow {
   name: string;
   weight?: number;
