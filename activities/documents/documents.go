@@ -165,7 +165,9 @@ func (d *Documents) watch(ctx context.Context, until uint64) (jetstream.KeyWatch
 				d.take(update)
 				continue
 			}
-			d.forgetAllBut(there, until)
+			if err := d.forgetAllBut(ctx, there, until); err != nil {
+				return nil, errors.Join(fmt.Errorf("read bucket %s: %w", wire.SharedBucket, err), watcher.Stop())
+			}
 			return watcher, nil
 		}
 	}
@@ -319,19 +321,26 @@ func (d *Documents) apply(key string, next entry) {
 
 func (f follower) follows(key string) bool { return strings.HasPrefix(key, f.prefix) }
 
-// forgetAllBut forgets the documents of up to a revision of which nothing is left in the bucket.
-func (d *Documents) forgetAllBut(there map[string]bool, until uint64) {
+// forgetAllBut forgets the documents of up to a revision of which nothing is left in the bucket: those that a watch has
+// not told of at its beginning, as far as they are not there. One that changes just then is told of later.
+func (d *Documents) forgetAllBut(ctx context.Context, there map[string]bool, until uint64) error {
 	d.mu.Lock()
-	gone := map[string]uint64{}
+	missed := map[string]uint64{}
 	for key, one := range d.known {
 		if one.text != nil && !there[key] && one.revision <= until {
-			gone[key] = one.revision
+			missed[key] = one.revision
 		}
 	}
 	d.mu.Unlock()
-	for key, revision := range gone {
-		d.apply(key, entry{revision: revision + 1})
+	for key, revision := range missed {
+		_, err := d.bucket.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			d.apply(key, entry{revision: revision + 1})
+		} else if err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // followPrefix has tell be told of each document whose key begins with prefix, of those that are known right now and
