@@ -56,11 +56,11 @@ func OpenPostgres(ctx context.Context, where func() (string, error), options *Op
 		return nil, err
 	}
 	s.server, s.dialect = &server{where: where, config: config}, postgresDialect
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	waiting, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
 	for pause := 200 * time.Millisecond; ; pause *= 2 {
-		err = s.openPlace(ctx)
-		if err == nil || !passing(err) || !wait.For(ctx, pause) {
+		err = s.openPlace(ctx) // to bring a large ledger to a newer schema may take minutes
+		if err == nil || !passing(err) || !wait.For(waiting, pause) {
 			break
 		}
 	}
@@ -141,7 +141,9 @@ func (s *server) connect(ctx context.Context) (db, readers *sql.DB, err error) {
 	db.SetMaxOpenConns(1)
 	readers.SetMaxOpenConns(mostReaders)
 	readers.SetConnMaxIdleTime(time.Minute)
-	if err := s.examine(ctx, db); err != nil {
+	examining, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	if err := s.examine(examining, db); err != nil {
 		return nil, nil, errors.Join(err, closeBoth(db, readers))
 	}
 	return db, readers, nil

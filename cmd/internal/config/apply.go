@@ -17,8 +17,8 @@ type Sources struct {
 
 // Apply gives the settings among the flags the values that the file and the environment say, unless the command line
 // has said them, notes where each comes from, and returns what is wrong with the values. What may be several has
-// spaces between them in a variable. What the file says is checked where the environment says something else, too, and what was
-// typed for a secret in place of its file.
+// spaces between them in a variable. What the file says is checked where the environment says something else, too,
+// and what was typed for a secret in place of its file.
 func (s Sources) Apply(flags *pflag.FlagSet) (mistakes []Mistake) {
 	flags.VisitAll(func(flag *pflag.Flag) {
 		if !noted(flag, settingNote) {

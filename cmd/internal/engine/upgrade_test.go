@@ -138,8 +138,8 @@ func TestRunsThatAnEarlierEngineBeganFinish(t *testing.T) {
 }
 
 // TestServersAndAgentsOneVersionApartWorkTogether upgrades a server and then its agent from an earlier commit to
-// this one, and goes back, the agent first; then it tries the order that is not advised. On each step a run has to end on the
-// agent, with the state directories of the steps before.
+// this one, and goes back, the agent first; then it tries the order that is not advised. On each step a run has to
+// end on the agent, with the state directories of the steps before.
 func TestServersAndAgentsOneVersionApartWorkTogether(t *testing.T) {
 	commit := os.Getenv(upgradeFrom)
 	if commit == "" {

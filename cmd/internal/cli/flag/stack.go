@@ -214,8 +214,9 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	runner, _ := environment(engine.RunnerVariable)
 	return engine.Config{
 		StateDir: stateDir, Version: version, AppsAsBefore: f.AppsAsBefore, Ports: f.ports, Listen: f.listen,
-		NoPool: f.NoPool, NoUI: f.noUI, Temporal: f.temporal, NATS: f.nats, PayloadKeys: keys, Secrets: secrets, NoMetrics: f.noMetrics,
-		Clock: clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
+		NoPool: f.NoPool, NoUI: f.noUI, Temporal: f.temporal, NATS: f.nats, PayloadKeys: keys, Secrets: secrets,
+		NoMetrics: f.noMetrics,
+		Clock:     clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),
 		Policy: policy, HostPrice: prices.host, GPUPrice: prices.gpu, Prices: prices.catalogue, PoolCPUs: pool,
 		PoolMemory: f.poolMemory, Artifacts: f.artifacts, ArtifactsMax: f.artifactsMax, KeepFor: f.keepFor,
 		KeepBytes: f.keepBytes, KeepHours: f.keepHours, Ledger: ledger, Teams: declared,

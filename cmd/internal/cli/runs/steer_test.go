@@ -93,7 +93,7 @@ func TestCommandsThatSteerAndAccount(t *testing.T) {
 		{"cost --since yesterday", 2, "--since yesterday: it is neither a time nor how long ago"},
 		{"cost --since -3h", 2, "it is negative"},
 		{"cost --since xd", 2, "it is not a number of days"},
-		{"cost --by user", 2, "--by user: it is none of stage, run, pipeline, venue, host"},
+		{"cost --by user", 2, "--by user: it is none of stage, run, pipeline, team, venue, host"},
 		{"cost --csv --json", 2, "exclude each other"},
 
 		{"goal digits-9", 0, "outlook   ends after 2m00s for $0.01"},
