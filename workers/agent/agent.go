@@ -387,7 +387,10 @@ func (a *Agent) obey(plan predictor.Plan) map[predictor.StageID]slot.Target {
 	}
 	// A plan of this host alone tells of no stage that is placed here no more.
 	for stage := range wanted {
-		if sizing, known := a.sizings[stage]; known && sizings[stage].Stage != stage {
+		if _, told := sizings[stage]; told {
+			continue
+		}
+		if sizing, known := a.sizings[stage]; known {
 			sizings[stage] = sizing
 		}
 		if past, known := a.trainings[stage]; known && trainings[stage] == nil {
