@@ -139,18 +139,19 @@ func (p ownPlans) Watch(ctx context.Context, obey func(predictor.Plan)) error {
 		}
 		obey(plan)
 	}
+	_, changed := p.lead.now()
 	var turning sync.WaitGroup
 	turning.Go(func() { // its first plan may be seen before it is told that it leads
 		for {
-			_, changed := p.lead.now()
-			mu.Lock()
-			tell()
-			mu.Unlock()
 			select {
 			case <-changed:
 			case <-ctx.Done():
 				return
 			}
+			_, changed = p.lead.now()
+			mu.Lock()
+			tell()
+			mu.Unlock()
 		}
 	})
 	defer turning.Wait()
