@@ -96,11 +96,12 @@ func stranger() error {
 	}
 }
 
-func tooMany() error {
+// TooMany refuses an address of which Strangers.May says that it may not; the command prints the right token.
+func TooMany(command string) error {
 	return &web.Error{
 		Status: http.StatusTooManyRequests, RetryAfter: strangerPause,
 		Message: "too many wrong tokens came from this address",
-		Hint:    "wait a minute, and take the token from `spillway hosts token` on the server",
+		Hint:    "wait a minute, and take the token from `" + command + "` on the server",
 	}
 }
 
