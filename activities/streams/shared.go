@@ -10,8 +10,8 @@ import (
 
 // What a stream and a bucket that have no bound of their own get on servers of somebody else, whose disk and memory
 // they could fill otherwise. Full, they refuse what comes, and the publisher is told: events that were acknowledged
-// never go for others. Servers set the whole bound aside, and have a quarter of the machine's memory for what is in memory, of
-// which the engine has leases alone: some kilobytes for each host.
+// never go for others. Servers set the whole bound aside, and have a quarter of the machine's memory for what is in
+// memory, of which the engine has leases alone: some kilobytes for each host.
 const (
 	boundOfStream = 4 << 30
 	boundOfBucket = 256 << 20

@@ -34,8 +34,8 @@ const (
 )
 
 // TestWhatBefallsHostsAndServersChangesNoResult runs the sample pipeline, a chain and a map on two agents and servers
-// that exist, looks that they come to what they do on one machine, and then breaks one thing after another in the middle
-// of them.
+// that exist, looks that they come to what they do on one machine, and then breaks one thing after another in the
+// middle of them.
 func TestWhatBefallsHostsAndServersChangesNoResult(t *testing.T) {
 	need(t)
 	want := onOneMachine(t)

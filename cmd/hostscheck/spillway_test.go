@@ -119,8 +119,8 @@ func (s *stack) attempts(id string) (found []timeline.Attempt, err error) {
 	return answer.Attempts, s.get("/api/v1/runs/"+url.PathEscape(id)+"/attempts?limit=10000", &answer)
 }
 
-// trigger publishes an event, several times, and returns the one run that it starts. Where the engine does not answer it
-// is sent again, as who publishes it would.
+// trigger publishes an event, several times, and returns the one run that it starts. Where the engine does not answer
+// it is sent again, as who publishes it would.
 func (s *stack) trigger(pipeline, id, input string) (run string) {
 	s.t.Helper()
 	for range 2 {

@@ -1,4 +1,4 @@
-// Package gang decides which hosts train together: a gang has room on all of its hosts, or on none.
+// Package gang decides which hosts run an attempt together: a gang has room on all of its hosts, or on none.
 //
 // One gang forms at a time, in the order in which they asked, so that no two wait for each other. Its hosts are asked
 // to hold room until a deadline; when all do, it is formed, and when one does not, all give back what they hold and

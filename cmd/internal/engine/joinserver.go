@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spillway-ml/spillway/cmd/internal/hosts"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
@@ -31,11 +32,7 @@ func (e *Engine) JoinServer(
 	}
 	now := e.now()
 	if !e.strange.May(way.From, now) {
-		return answer, &web.Error{
-			Status: http.StatusTooManyRequests, RetryAfter: time.Minute,
-			Message: "too many wrong tokens came from this address",
-			Hint:    "wait a minute, and take the token from `spillway hosts token --server` on the server",
-		}
+		return answer, hosts.TooMany("spillway hosts token --server")
 	}
 	if !e.joining.Is(bearer) {
 		e.strange.Failed(way.From, now)

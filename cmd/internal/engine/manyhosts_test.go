@@ -43,8 +43,9 @@ const (
 
 // TestManyHosts plays hosts that have joined, with the connection, the rights and the rate of messages of an agent
 // each, to a real server with its NATS, and tells what a tick, the memory and the traffic come to as hosts and
-// stages grow. What it plays of a host is what the loop sees: its lease each second, samples of each attempt each second, starts and
-// Records, and the plan, which is decoded and obeyed. What it leaves out is Temporal: no task is polled.
+// stages grow. What it plays of a host is what the loop sees: its lease each second, samples of each attempt each
+// second, starts and Records, and the plan, which is decoded and obeyed. What it leaves out is Temporal: no task is
+// polled.
 //
 // SPILLWAY_HOSTS_GRID names other sizes than the usual ones, as "10x100,1000x10000".
 func TestManyHosts(t *testing.T) {

@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -45,9 +46,13 @@ func admit(request join.Request, o Options, occupied bool, now time.Time) error 
 // older refuses an agent that shows less than the one before it: who has stolen the token of a host could else tell of
 // attempts of others.
 func older(request join.Request) error {
-	return web.Conflict("bring the agent back to the version that it had, or join it anew with the token that "+
-		"`spillway hosts token` prints", "the agent of host %s is of version %s, which does not show which attempts it was "+
-		"given, and the one before it did", request.Host, request.Version)
+	return &web.Error{
+		Status: http.StatusUnauthorized, // an agent that has the token to join with as well shows that one then
+		Message: fmt.Sprintf("the agent of host %s is of version %s, which does not show which attempts it was given, and "+
+			"the one before it did", request.Host, request.Version),
+		Hint: "bring the agent back to the version that it had, or join it anew with the token that `spillway hosts token` " +
+			"prints",
+	}
 }
 
 // entered is the entry of a host once it has joined with what it has shown, or why it may not. Alive says that a host
@@ -91,11 +96,12 @@ func stranger() error {
 	}
 }
 
-func tooMany() error {
+// TooMany refuses an address of which Strangers.May says that it may not; the command prints the right token.
+func TooMany(command string) error {
 	return &web.Error{
 		Status: http.StatusTooManyRequests, RetryAfter: strangerPause,
 		Message: "too many wrong tokens came from this address",
-		Hint:    "wait a minute, and take the token from `spillway hosts token` on the server",
+		Hint:    "wait a minute, and take the token from `" + command + "` on the server",
 	}
 }
 

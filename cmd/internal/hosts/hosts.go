@@ -189,7 +189,7 @@ func (r *Registry) asSeen(m member) member {
 func (r *Registry) Join(ctx context.Context, bearer, from string, request join.Request) (token string, err error) {
 	shown := credential{secret: r.options.Secret != nil && r.options.Secret.Is(bearer)}
 	if !r.strange.May(from, r.options.Now()) {
-		return "", tooMany()
+		return "", TooMany("spillway hosts token")
 	}
 	if !shown.secret {
 		host, known := r.Of(bearer)

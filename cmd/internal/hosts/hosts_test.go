@@ -287,8 +287,8 @@ func TestAHostThatShowsWhatItWasGivenHasToFromThenOn(t *testing.T) {
 		t.Errorf("after the upgrade it shows what it was given: %v, %v; and it was disconnected %d times, want once",
 			s.proves, s.Proves("gpu-1"), s.left["gpu-1"])
 	}
-	if _, err := s.join(token, old); statusOf(err) != http.StatusConflict || !strings.Contains(err.Error(), "which does "+
-		"not show") {
+	if _, err := s.join(token, old); statusOf(err) != http.StatusUnauthorized ||
+		!strings.Contains(err.Error(), "which does not show") {
 		t.Errorf("with its token, as of a version before: %v", err)
 	}
 	s.restart()

@@ -1,4 +1,5 @@
-// Package join has what a host and a server say to each other when the host joins, and how each knows the other.
+// Package join has what a host and a server say to each other when the host joins, and how each knows the other; and
+// what another server says that is to be one of the same stack.
 //
 // Both are shown by one token, which the server prints and the owner of the host carries over: the digest of the
 // certificate of the server's authority, and the join secret. So the host knows the server before it shows the secret,
