@@ -110,4 +110,8 @@ func TestALeaderHasHostsObey(t *testing.T) {
 			return false
 		}
 	})
+	told(second, placedAt(2, 3, map[string]int{"a": 2, "b": 1}), hosts, "b")
+	if found, err := plans.HostPlans(t.Context()); err != nil || len(found) != 2 || second.behind() {
+		t.Errorf("once it has come back: %v, %v, want those of both", found, err)
+	}
 }

@@ -54,7 +54,7 @@ func (p *Plans) HostPlans(ctx context.Context) (map[string]uint64, error) {
 
 // ReplaceHostPlans replaces what these hosts obey, all at once, and waits until each is acknowledged. Those that
 // another has replaced since are left as they are, and the error wraps ErrReplaced; after any error HostPlans tells
-// what there is.
+// what there is. Where what a host obeyed was removed, NATS keeps a mark of that, which is replaced as nothing is.
 func (p *Plans) ReplaceHostPlans(ctx context.Context, plans []HostPlan) error {
 	sent := make([]jetstream.PubAckFuture, len(plans))
 	for i, one := range plans {
@@ -83,14 +83,33 @@ func (p *Plans) ReplaceHostPlans(ctx context.Context, plans []HostPlan) error {
 		case err := <-future.Err():
 			if refused, is := errors.AsType[*jetstream.APIError](err); is &&
 				refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
-				err = ErrReplaced
+				plans[i].Revision, err = p.overMark(ctx, plans[i])
 			}
-			failed = fmt.Errorf("post the plan of host %s: %w", plans[i].Host, err)
+			if err != nil {
+				failed = fmt.Errorf("post the plan of host %s: %w", plans[i].Host, err)
+			}
 		case <-ctx.Done():
 			return fmt.Errorf("post the plan of host %s: %w", plans[i].Host, ctx.Err())
 		}
 	}
 	return failed
+}
+
+// overMark puts the plan of a host, which has come back, in the place of the mark that one before it was removed; the
+// error is ErrReplaced where there is none.
+func (p *Plans) overMark(ctx context.Context, one HostPlan) (revision uint64, err error) {
+	if one.Revision != 0 || one.Gone {
+		return one.Revision, ErrReplaced
+	}
+	data, err := json.Marshal(posted{wire.Version, one.Plan})
+	if err != nil {
+		return 0, err
+	}
+	revision, err = p.bucket.Create(ctx, wire.HostPlanPrefix+one.Host, data)
+	if errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+		return 0, ErrReplaced
+	}
+	return revision, err
 }
 
 // Of returns the plans as one host obeys them: what of them is its own.

@@ -64,6 +64,17 @@ func TestAHostObeysWhatIsItsOwn(t *testing.T) {
 	if _, there := found["gpu-2"]; err != nil || there || len(found) != 2 {
 		t.Errorf("after that of one was removed: %v, %v, want the two others", found, err)
 	}
+	back, err := write(loop.HostPlan{Host: "gpu-2", Plan: plan(2, 2, 4)})
+	if err != nil {
+		t.Fatalf("the plan of a host that has come back: %v", err)
+	}
+	found, err = leader.HostPlans(t.Context())
+	if err != nil || back[0].Revision == 0 || found["gpu-2"] != back[0].Revision {
+		t.Errorf("once a host has come back: %v, %v, want its plan at revision %d", found, err, back[0].Revision)
+	}
+	if _, err := write(loop.HostPlan{Host: "gpu-2", Plan: plan(1, 9, 8)}); !errors.Is(err, loop.ErrReplaced) {
+		t.Errorf("a plan in place of none, where there is one: %v, want %v", err, loop.ErrReplaced)
+	}
 	select {
 	case plan := <-obeyed:
 		t.Errorf("the host obeys a plan of a leader that was deposed: %+v", plan)
