@@ -118,8 +118,10 @@ func after(stages []predictor.StageID, last predictor.StageID) predictor.StageID
 	return stages[i%len(stages)]
 }
 
+// compareStages tells apart the queues of a stage that teams have: the rotation goes on from where it was.
 func compareStages(a, b predictor.StageID) int {
-	return cmp.Or(cmp.Compare(a.App, b.App), cmp.Compare(a.Build, b.Build), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.App, b.App), cmp.Compare(a.Build, b.Build), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Team, b.Team))
 }
 
 // watchBacklog looks at one stage after another until ctx ends and tells what it saw.

@@ -142,6 +142,39 @@ func TestBacklogsAreLookedAtInTurnAndIdleStagesEveryFourthTime(t *testing.T) {
 	}
 }
 
+// TestEachTeamsQueueOfAStageIsLookedAt has one stage with a queue of each of two teams, and another stage behind it.
+func TestEachTeamsQueueOfAStageIsLookedAt(t *testing.T) {
+	t.Parallel()
+	ours, theirs, other := train, train, train
+	theirs.Team, other.Name = "vision", train.Name+"er"
+	r := newRotation(func() []predictor.StageID { return nil })
+	var rows []predictor.Grant
+	for _, stage := range []predictor.StageID{ours, theirs, other} {
+		rows = append(rows, predictor.Grant{Stage: stage, Venue: predictor.Pool})
+	}
+	now := time.Unix(1000, 0)
+	r.setActive(rows, now)
+	var got []predictor.StageID
+	for range 6 {
+		stage, _, _ := r.pick()
+		got = append(got, stage)
+	}
+	if want := []predictor.StageID{ours, theirs, other, ours, theirs, other}; !slices.Equal(got, want) {
+		t.Errorf("looked at %v, want %v", got, want)
+	}
+
+	r = newRotation(func() []predictor.StageID { return []predictor.StageID{ours, theirs} })
+	r.setActive(rows[:1], now)
+	looked := map[predictor.StageID]bool{}
+	for range 2 * idleTurn {
+		stage, _, _ := r.pick()
+		looked[stage] = true
+	}
+	if !looked[theirs] {
+		t.Errorf("the idle queue of a team whose stage has another that is active was not looked at: %v", looked)
+	}
+}
+
 func TestOnlyABacklogThatIsNewsIsTold(t *testing.T) {
 	t.Parallel()
 	l := leader(t, options(t, stream(t)))
