@@ -43,9 +43,9 @@ func checkNames(event predictor.Event) error {
 	case predictor.GoalChanged:
 		names = []string{e.Run}
 	case predictor.Scheduled:
-		names = []string{e.Run, e.Stage.App, e.Stage.Build, e.Stage.Name}
+		names = []string{e.Run, e.Stage.App, e.Stage.Build, e.Stage.Name, e.Stage.Team}
 	case predictor.Reused:
-		names = []string{e.Run, e.From, e.Stage.App, e.Stage.Build, e.Stage.Name}
+		names = []string{e.Run, e.From, e.Stage.App, e.Stage.Build, e.Stage.Name, e.Stage.Team}
 	}
 	for _, name := range names {
 		if err := CheckText(name, MaxName); err != nil {

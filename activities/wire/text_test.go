@@ -59,7 +59,9 @@ func TestAttackWhatABuildTellsHasNamesThatCanBePrinted(t *testing.T) {
 		predictor.GoalChanged{Run: odd, At: at},
 		predictor.Scheduled{Run: odd, Stage: stage, At: at},
 		predictor.Scheduled{Run: "a", Stage: predictor.StageID{App: "a", Name: odd}, At: at},
+		predictor.Scheduled{Run: "a", Stage: predictor.StageID{App: "a", Name: "load", Team: odd}, At: at},
 		predictor.Reused{Run: "a", Stage: stage, From: odd, At: at},
+		predictor.Reused{Run: "a", Stage: predictor.StageID{App: "a", Name: "load", Team: odd}, At: at},
 		predictor.RunEnded{Run: strings.Repeat("x", wire.MaxName+1), At: at},
 	} {
 		if err := told(t, event); err == nil || errors.Is(err, wire.ErrVersion) {
