@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/alerting"
 	"github.com/spillway-ml/spillway/workers/spawn"
 	"github.com/spillway-ml/spillway/workflows/trigger"
@@ -45,6 +47,7 @@ func openFront(ctx context.Context, v *venues) (*front, error) {
 	if f.outside, err = openOutside(ctx, v); err != nil {
 		return nil, err
 	}
+	v.joined.Store(f.hosts)
 	if err := f.startApps(ctx); err != nil {
 		return nil, err
 	}
@@ -146,7 +149,7 @@ func (f *front) startLeader(ctx context.Context) error {
 	}
 	f.leader, err = autoscaler.New(autoscaler.Options{
 		JetStream: f.stream, LeaseJetStream: lease, Client: f.temporal, Namespace: f.servers.Namespace(),
-		Plans: f.plans, HostPlans: f.plans, Hosts: f.livingHosts, Stages: f.apps.stages,
+		Plans: f.plans, HostPlans: f.plans, Hosts: f.livingHosts, Stages: f.stages,
 		Follow: func(ctx context.Context, from uint64, handle func(uint64, time.Time, wire.Message) error) error {
 			return loop.Follow(ctx, f.stream, from, &loop.FollowOptions{Logger: f.logger}, func(line loop.Line) error {
 				return handle(line.Sequence, line.Stored, line.Message)
@@ -178,6 +181,27 @@ func (f *front) startLeader(ctx context.Context) error {
 	f.onClose("the engine's queue", func(context.Context) error { engine.Stop(); return nil })
 	f.work("lead the loop", func(ctx context.Context) error { f.leader.Run(ctx); return nil })
 	return nil
+}
+
+// stages are those that are served, with the queue that each team has of each: a team is one that was declared, or that
+// somebody has a token of.
+func (f *front) stages() []predictor.StageID {
+	teams := map[string]bool{}
+	for _, one := range f.config.Teams.Now() {
+		teams[one.Name] = true
+	}
+	for _, one := range f.tokens.Issued() {
+		teams[one.Team] = true
+	}
+	delete(teams, "") // whose queue each stage has
+	stages := f.apps.stages()
+	for _, stage := range slices.Clone(stages) {
+		for team := range teams {
+			stage.Team = team
+			stages = append(stages, stage)
+		}
+	}
+	return stages
 }
 
 // takeEvents starts runs for events, until ctx ends.

@@ -3,12 +3,14 @@ package engine
 import (
 	"context"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/gangs"
 	"github.com/spillway-ml/spillway/cmd/internal/host"
+	"github.com/spillway-ml/spillway/cmd/internal/hosts"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -22,6 +24,7 @@ type venues struct {
 
 	pool      *host.Host // nil without a pool
 	gangs     *gangs.Gangs
+	joined    atomic.Pointer[hosts.Registry] // who has joined, once that is open
 	functions predictor.FunctionVenue
 	place     string         // of artifacts, by which functions are told from those of other engines
 	runner    runner         // what runs commands as functions; zero where none do
@@ -32,7 +35,7 @@ type venues struct {
 func openVenues(ctx context.Context, r *reports) (*venues, error) {
 	v := &venues{reports: r}
 	v.gangs = gangs.New(gangs.Options{
-		Documents: documents.Of[gang.State](v.shared, "gangs", nil), Hosts: v.leases.Hosts,
+		Documents: documents.Of[gang.State](v.shared, "gangs", nil), Hosts: v.takingHosts,
 		Secret: v.servers.own.Keys().GangSecret, Prove: proveGang(v.servers.own.Keys()), Now: time.Now,
 	})
 	if !v.config.NoPool {
@@ -60,6 +63,15 @@ func openVenues(ctx context.Context, r *reports) (*venues, error) {
 	}
 	v.work("spill", spilling.Run)
 	return v, nil
+}
+
+// takingHosts are the hosts that have a lease, with which of them are drained.
+func (v *venues) takingHosts(ctx context.Context) ([]predictor.Host, error) {
+	living, err := v.leases.Hosts(ctx)
+	if registry := v.joined.Load(); err == nil && registry != nil {
+		living = registry.Mark(living)
+	}
+	return living, err
 }
 
 // startPool starts what runs tasks on this host.

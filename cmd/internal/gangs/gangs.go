@@ -39,8 +39,15 @@ type Gangs struct {
 	options Options
 
 	mu    sync.Mutex
-	hosts []gang.Host // of the last look; guarded by mu
-	at    time.Time   // guarded by mu
+	hosts []gang.Host     // of the last look; guarded by mu
+	at    time.Time       // guarded by mu
+	seen  map[string]seen // by name, of those of the last looks; guarded by mu
+}
+
+// seen is a host as it had a lease last.
+type seen struct {
+	host gang.Host
+	at   time.Time
 }
 
 // New returns one that knows the gangs of the documents.
@@ -48,6 +55,10 @@ func New(options Options) *Gangs { return &Gangs{options: options} }
 
 // hostsFor is for how long a look at the hosts counts: they say how they stand every second.
 const hostsFor = 500 * time.Millisecond
+
+// missedFor is for how long a host without a lease may be there: NATS may have lost all leases at once, and hosts make
+// new ones within a second. Meanwhile it is asked to hold nothing more.
+const missedFor = 2 * time.Second
 
 // look returns the hosts as they stand.
 func (g *Gangs) look(ctx context.Context) ([]gang.Host, error) {
@@ -58,11 +69,20 @@ func (g *Gangs) look(ctx context.Context) ([]gang.Host, error) {
 		if err != nil {
 			return nil, fmt.Errorf("look which hosts there are: %w", err)
 		}
-		g.hosts, g.at = make([]gang.Host, len(leased)), now
-		for i, h := range leased {
-			g.hosts[i] = gang.Host{
+		g.hosts, g.at = make([]gang.Host, 0, len(leased)), now
+		last := g.seen
+		g.seen = make(map[string]seen, len(leased))
+		for _, h := range leased {
+			one := gang.Host{
 				ID: h.ID, Instance: h.Instance, Free: h.Free, Capacity: h.Capacity,
 				Takes: h.TrainingAddress != "" && !h.Drained,
+			}
+			g.hosts, g.seen[h.ID] = append(g.hosts, one), seen{one, now}
+		}
+		for name, one := range last {
+			if _, there := g.seen[name]; !there && now.Sub(one.at) < missedFor {
+				one.host.Takes = false
+				g.hosts, g.seen[name] = append(g.hosts, one.host), one
 			}
 		}
 	}
