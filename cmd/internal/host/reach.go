@@ -55,13 +55,21 @@ func newReach(answer join.Answer) *reach {
 }
 
 // know takes in which servers there are, and reports whether that is news. Those that are gone are tried last: they may
-// come back. An empty list says nothing.
+// come back. One to which there is a connection is not, though no server calls itself by the address by which it was
+// joined. An empty list says nothing.
 func (r *reach) know(servers []string) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := slices.Sorted(slices.Values(r.addresses))
-	kept := slices.DeleteFunc(slices.Clone(r.addresses), func(at string) bool { return !slices.Contains(servers, at) })
-	gone := slices.DeleteFunc(slices.Clone(r.addresses), func(at string) bool { return slices.Contains(servers, at) })
+	there := make(map[string]bool, len(servers))
+	for _, at := range servers {
+		there[at] = true
+	}
+	for connection := range r.open {
+		there[connection.address] = true
+	}
+	kept := slices.DeleteFunc(slices.Clone(r.addresses), func(at string) bool { return !there[at] })
+	gone := slices.DeleteFunc(slices.Clone(r.addresses), func(at string) bool { return there[at] })
 	for _, at := range servers {
 		if !slices.Contains(kept, at) {
 			kept = append(kept, at)

@@ -29,6 +29,12 @@ func TestTheServersThatAHostKnows(t *testing.T) {
 			t.Errorf("told %v: news %v, then %v; want %v and %v", step.told, news, got, step.news, step.want)
 		}
 	}
+	under := newReach(join.Answer{Temporal: "10.0.0.5:1", Servers: []string{"10.0.0.5:1", "b:1"}})
+	under.open[&reachConnection{reach: under, address: "10.0.0.5:1"}] = true
+	under.know([]string{"a:1", "b:1"}) // the first calls itself a
+	if got := under.all(); got[0] != "10.0.0.5:1" {
+		t.Errorf("a server that is connected to is tried behind others: %v", got)
+	}
 	for range 40 {
 		r.know([]string{net.JoinHostPort("x", strings.Repeat("1", len(r.all())))})
 	}
