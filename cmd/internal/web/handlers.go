@@ -140,6 +140,11 @@ func (s *Server) decisions(r *http.Request) (answer decisionsAnswer, err error) 
 		}
 	}
 	found, err := s.engine.Decisions(r.Context(), query)
+	if query.Run == "" { // those of a run are for who sees the run
+		found = slices.DeleteFunc(slices.Clone(found), func(one predictor.Decision) bool {
+			return !s.sees(r.Context(), one.Stage.Team)
+		})
+	}
 	return decisionsAnswer{notNil(found)}, err
 }
 

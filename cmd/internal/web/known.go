@@ -23,7 +23,7 @@ func (s *Server) knownRun(ctx context.Context, run string) (ledger.RunView, erro
 		return view, err
 	}
 	var names []string
-	for _, other := range others.Runs {
+	for _, other := range s.visible(ctx, others.Runs) {
 		names = append(names, other.Run)
 	}
 	if near := nearest.Names(run, names); len(near) > 0 {

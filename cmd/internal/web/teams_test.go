@@ -117,7 +117,11 @@ func TestAnUnownedPipelineIsStartedByEveryTeam(t *testing.T) {
 // TestRunsOfAPrivateTeamAreSeenByItAndAdminsAlone asks what is told of runs; those of others everybody sees.
 func TestRunsOfAPrivateTeamAreSeenByItAndAdminsAlone(t *testing.T) {
 	t.Parallel()
-	server, _, shown := teamServer(t)
+	server, engine, shown := teamServer(t)
+	engine.Decide(predictor.Plan{Term: 1, Tick: 1, Decisions: []predictor.Decision{{
+		ID: "1.1.1", Stage: predictor.StageID{App: "digits", Build: "0123456789ab", Name: "secret-stage", Team: "text"},
+		At: begin,
+	}}})
 	for who, sees := range map[string]bool{
 		"viewer text": true, "admin ": true, "viewer vision": false, "operator vision": false, "viewer ": false,
 	} {
@@ -132,6 +136,14 @@ func TestRunsOfAPrivateTeamAreSeenByItAndAdminsAlone(t *testing.T) {
 			if status, answer := ask(t, server, "GET", target, "", shown[who]); (status == http.StatusOK) != sees {
 				t.Errorf("%s asks %s: got %d %s", who, target, status, answer)
 			}
+		}
+		_, near := ask(t, server, "GET", "/api/v1/cost?run=text-2&by=stage", "", shown[who])
+		if strings.Contains(near, "text-1") != sees {
+			t.Errorf("%s asks for a run that is almost one of text: %s", who, near)
+		}
+		_, decisions := ask(t, server, "GET", "/api/v1/decisions", "", shown[who])
+		if strings.Contains(decisions, "secret-stage") != sees {
+			t.Errorf("%s lists the decisions %s", who, decisions)
 		}
 	}
 }
