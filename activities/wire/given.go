@@ -80,6 +80,14 @@ func Opener(open func(host, proof string) (text []byte, genuine bool)) func(host
 	}
 }
 
+// Whole says why the host may not speak for the attempt: it runs a part of it. Nil where it may.
+func (g Given) Whole() error {
+	if g.Member {
+		return errMember
+	}
+	return nil
+}
+
 // Expired says why it counts no more at now; nil while it does.
 func (g Given) Expired(now time.Time) error {
 	if now.Sub(g.At) > GivenLasts {
@@ -111,6 +119,9 @@ func SplitProof(with []byte) (proof string, token []byte) {
 	text = text[n:]
 	return string(text[:size]), text[size:]
 }
+
+// errMember says that a host has nothing to tell of an attempt of which it runs a part, but what that prints.
+var errMember = errors.New("the host runs a part of the attempt, and the first host of its gang tells of it")
 
 // errOther says that a message is of another attempt.
 func (g Given) errOther(run, task string, attempt int) error {
@@ -162,7 +173,7 @@ func (g Given) CheckRecord(record predictor.Record, pricePerHour quantity.Money,
 		return err
 	}
 	if g.Member {
-		return errors.New("the host runs a part of the attempt, and the first host of its gang tells of it")
+		return errMember
 	}
 	if record.PoolOnly != g.PoolOnly {
 		return errors.New("it is of another queue than the attempt that the host was given")
@@ -192,6 +203,9 @@ func (g Given) CheckRecord(record predictor.Record, pricePerHour quantity.Money,
 // CheckKept says why a host may not have a result kept, of a task that it was given, at now; nil where it may. Key
 // names the result of the task: Given.Key, or what follows from Given.Input.
 func (g Given) CheckKept(kept Kept, key ResultKey, now time.Time) error {
+	if g.Member {
+		return errMember
+	}
 	if kept.Run != g.Run || kept.Task != g.Task || kept.Stage != g.Stage.Name {
 		return g.errOther(kept.Run, kept.Task, g.Attempt)
 	}

@@ -239,6 +239,9 @@ func (s *Shown) check(event predictor.Event) error {
 		return checkTime(started.At, s.Now)
 	}
 	given, err := s.given()
+	if err == nil {
+		err = given.Whole()
+	}
 	if err != nil {
 		return err
 	}

@@ -97,6 +97,9 @@ func proveAsk(ask *gang.Ask, given func(host, proof string) (*wire.Given, error)
 	if attempt == nil {
 		return nil
 	}
+	if err := attempt.Whole(); err != nil {
+		return err
+	}
 	if gang.ID(attempt.Run, attempt.Task, attempt.Attempt) != ask.ID {
 		return fmt.Errorf("%.200q is not the attempt that it was given", ask.ID)
 	}

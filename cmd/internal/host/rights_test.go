@@ -27,6 +27,7 @@ func TestAttackAHostHasResultsKeptThatItWasNotGiven(t *testing.T) {
 		"unread":    {Run: "own-1", Stage: stage, Task: "train-0", Attempt: 1, At: time.Now(), Input: "cd"},
 		"worthless": {Run: "own-1", Stage: stage, Task: "train-0", Attempt: 1, At: time.Now()},
 		"expired":   {Run: "own-1", Stage: stage, Task: "train-0", Attempt: 1, Key: own},
+		"part":      {Run: "own-1", Stage: stage, Task: "train-0", Attempt: 1, At: time.Now(), Key: own, Member: true},
 	}
 	var kept int
 	ask, _ := serving(t, func(s *Serving) {
@@ -60,6 +61,7 @@ func TestAttackAHostHasResultsKeptThatItWasNotGiven(t *testing.T) {
 		{"without a proof", "", result, http.StatusForbidden},
 		{"with a proof that is none", "forged", result, http.StatusForbidden},
 		{"with a proof too old", "expired", result, http.StatusForbidden},
+		{"with a proof of a part", "part", result, http.StatusForbidden},
 		{"with a proof of no input", "worthless", result, http.StatusForbidden},
 		{"of another run", "own", changed(func(k *wire.Kept) { k.Run = "victim-1" }), http.StatusForbidden},
 		{"of another task", "own", changed(func(k *wire.Kept) { k.Task = "train-1" }), http.StatusForbidden},
@@ -98,13 +100,15 @@ func TestAttackAHostNamesCheckpointsOfOthers(t *testing.T) {
 				return &wire.Given{At: time.Now()}, nil
 			case "expired":
 				return &wire.Given{}, nil
+			case "part":
+				return &wire.Given{At: time.Now(), Member: true}, nil
 			}
 			return nil, errors.New("it is no proof")
 		}
 		s.Superseded = func(_ []activities.Ref, made time.Time) { told = append(told, made) }
 	})
 	refs := []activities.Ref{{Digest: strings.Repeat("ab", 32), Bytes: 1}}
-	for _, proof := range []string{"", "forged", "expired"} {
+	for _, proof := range []string{"", "forged", "expired", "part"} {
 		err := ask.prove(t.Context(), proof, supersededPath, superseded{refs, time.Now()}, nil)
 		if refused, _ := errors.AsType[*refusedError](err); refused == nil || refused.status != http.StatusForbidden {
 			t.Errorf("with the proof %q: %v, want a refusal", proof, err)

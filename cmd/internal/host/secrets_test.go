@@ -22,6 +22,7 @@ func TestAttackAHostIsGivenTheSecretsOfItsAttemptsAndOfNoOthers(t *testing.T) {
 		"own":       {Run: "own-1", Stage: stage("label"), Task: "label-0", Attempt: 1, At: time.Now()},
 		"without":   {Run: "own-1", Stage: stage("bare"), Task: "bare-0", Attempt: 1, At: time.Now()},
 		"yesterday": {Run: "own-1", Stage: stage("label"), Task: "label-0", Attempt: 1, At: time.Now().Add(-25 * time.Hour)},
+		"part":      {Run: "own-1", Stage: stage("label"), Task: "label-0", Attempt: 1, At: time.Now(), Member: true},
 		"before":    nil, // of a version before proofs
 	}
 	ask, _ := serving(t, func(s *Serving) {
@@ -40,7 +41,7 @@ func TestAttackAHostIsGivenTheSecretsOfItsAttemptsAndOfNoOthers(t *testing.T) {
 	})
 	for proof, status := range map[string]int{
 		"own": 0, "forged": http.StatusForbidden, "yesterday": http.StatusForbidden, "before": http.StatusForbidden,
-		"": http.StatusForbidden,
+		"": http.StatusForbidden, "part": http.StatusForbidden,
 	} {
 		var answer confided
 		err := ask.prove(t.Context(), proof, secretsPath, struct{}{}, &answer)

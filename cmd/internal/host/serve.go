@@ -166,7 +166,7 @@ func (s Serving) superseded(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	given, err := s.Given(access.HostOfCaller(r.Context()), r.Header.Get(wire.ProofHeader))
 	if err == nil && given != nil {
-		err = given.Expired(now)
+		err = errors.Join(given.Whole(), given.Expired(now))
 	}
 	if err != nil {
 		s.refuse(w, r, err)
@@ -229,6 +229,8 @@ func (s Serving) secrets(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 	case given == nil:
 		err = errors.New("it does not show which attempt it was given: upgrade the host, and join again")
+	case given.Member: // a host says itself that it takes part, and is asked for no more than room
+		err = given.Whole()
 	case time.Since(given.At) > secretsFor:
 		err = fmt.Errorf("the attempt was given to the host more than %s ago", secretsFor)
 	}
