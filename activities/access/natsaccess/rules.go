@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -78,14 +79,15 @@ func buildRules(app wire.App, genuine func(string, nats.Header, []byte) bool) ru
 // hostRules are those of a host. Given says of which attempt a proof is; nil takes what it tells of attempts for its
 // own.
 func hostRules(host string, given func(host, proof string) (wire.Given, bool)) rules {
-	var perHour quantity.Money // the most that it has said that it costs, on this connection
+	var perHour atomic.Int64 // the most that it has said that it costs, on any of its connections
 	return rules{
 		check: func(subject string, header nats.Header, data []byte) error {
 			id := header.Get(wire.MessageIDHeader)
 			if given == nil {
 				return wire.CheckHostTold(host, subject, id, data, nil)
 			}
-			shown := &wire.Shown{PricePerHour: perHour, Now: time.Now()}
+			known := perHour.Load()
+			shown := &wire.Shown{PricePerHour: quantity.Money(known), Now: time.Now()}
 			if proof := header.Get(wire.ProofHeader); proof != "" {
 				attempt, genuine := given(host, proof)
 				if !genuine {
@@ -96,7 +98,9 @@ func hostRules(host string, given func(host, proof string) (wire.Given, bool)) r
 			if err := wire.CheckHostTold(host, subject, id, data, shown); err != nil {
 				return err
 			}
-			perHour = shown.PricePerHour
+			for most := int64(shown.PricePerHour); most > known && !perHour.CompareAndSwap(known, most); {
+				known = perHour.Load()
+			}
 			return nil
 		},
 		header: wire.IsHostHeader,

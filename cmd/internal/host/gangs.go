@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -77,6 +78,10 @@ func WithGangs(
 		if !decode(w, r, &report) || !own(w, r, report.Host) {
 			return
 		}
+		if err := checkReport(report); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
 		wanted, err := gangs.Report(r.Context(), report)
 		if err != nil {
 			s.fail(w, r, err)
@@ -104,6 +109,30 @@ func proveAsk(ask *gang.Ask, given func(host, proof string) (*wire.Given, error)
 		return fmt.Errorf("%.200q is not the attempt that it was given", ask.ID)
 	}
 	ask.Given = attempt.Encode()
+	return nil
+}
+
+const (
+	// mostWhy bounds what a host says of why a gang has no room there, in bytes, and mostAddress its phase and where it is
+	// reached: what all hosts say lies in one document.
+	mostWhy     = 1000
+	mostAddress = 100
+)
+
+// checkReport refuses a report that no agent makes, and cuts off what it says at length.
+func checkReport(report gang.Report) error {
+	for i := range report.Gangs {
+		one := &report.Gangs[i]
+		one.Why = strings.ToValidUTF8(one.Why[:min(len(one.Why), mostWhy)], "")
+		switch {
+		case one.PerHour < 0 || one.PerHour > wire.MostHostPrice:
+			return fmt.Errorf("host %s costs %s per hour in gang %.80q; want 0 to %s", report.Host, one.PerHour, one.ID,
+				wire.MostHostPrice)
+		case len(one.Address) > mostAddress || len(one.Phase) > mostAddress:
+			return fmt.Errorf("host %s is %.80q at %.80q in gang %.80q; want a phase, and an address and a port", report.Host,
+				one.Phase, one.Address, one.ID)
+		}
+	}
 	return nil
 }
 
