@@ -77,6 +77,10 @@ func TestHostsAreToldWhatHasChangedForThem(t *testing.T) {
 	if found, err := plans.HostPlans(t.Context()); err != nil || len(found) != 1 || found["a"] == 0 {
 		t.Errorf("once a host has gone: %v, %v, want that of the other alone", found, err)
 	}
+	told(second, placedAt(2, 3, map[string]int{"a": 2, "b": 1}), hosts, "b")
+	if found, err := plans.HostPlans(t.Context()); err != nil || len(found) != 2 || second.behind() {
+		t.Errorf("once it has come back: %v, %v, want those of both", found, err)
+	}
 }
 
 // TestALeaderHasHostsObey follows a leader on NATS: the host that it knows is told what it obeys of the plan, also
@@ -110,8 +114,4 @@ func TestALeaderHasHostsObey(t *testing.T) {
 			return false
 		}
 	})
-	told(second, placedAt(2, 3, map[string]int{"a": 2, "b": 1}), hosts, "b")
-	if found, err := plans.HostPlans(t.Context()); err != nil || len(found) != 2 || second.behind() {
-		t.Errorf("once it has come back: %v, %v, want those of both", found, err)
-	}
 }
