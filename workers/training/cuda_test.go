@@ -61,7 +61,8 @@ func TestADeviceThatDisappearsEndsATrainingWithItsNameAndItsCheckpoint(t *testin
 	t.Parallel()
 	on := host(2, 0)
 	j := training.Job{
-		Executor: on, Devices: cudas(0, 1), Partitions: 2, MicroBatches: 2, Batch: 12, Steps: 1_000_000, Directory: t.TempDir(),
+		Executor: on, Devices: cudas(0, 1), Partitions: 2, MicroBatches: 2, Batch: 12, Steps: 1_000_000,
+		Directory:       t.TempDir(),
 		CheckpointEvery: 1,
 	}
 	_, err := training.Run(t.Context(), j, training.Observer{Checkpointed: func(_ string, step int64) {

@@ -139,10 +139,11 @@ func (s *Server) decisions(r *http.Request) (answer decisionsAnswer, err error) 
 			return answer, err
 		}
 	}
-	found, err := s.engine.Decisions(r.Context(), query)
+	ctx := r.Context()
+	found, err := s.engine.Decisions(ctx, query)
 	if query.Run == "" { // those of a run are for who sees the run
 		found = slices.DeleteFunc(slices.Clone(found), func(one predictor.Decision) bool {
-			return !s.sees(r.Context(), one.Stage.Team)
+			return !s.sees(ctx, one.Stage.Team)
 		})
 	}
 	return decisionsAnswer{notNil(found)}, err
