@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,12 +80,13 @@ func (c *cluster) launch(app string, first *testEngine) *testEngine {
 }
 
 // at is where other machines reach a server.
-func (c *cluster) at(server *testEngine) (address string) {
-	server.until("it says where other hosts join", func() bool {
-		address = regexp.MustCompile(`https://127\.0\.0\.1:[0-9]+`).FindString(server.printed())
-		return address != ""
-	})
-	return address
+func (c *cluster) at(server *testEngine) string {
+	c.t.Helper()
+	stack, err := server.client.Stack(c.t.Context())
+	if err != nil || stack.Addresses.TLS == "" {
+		c.t.Fatalf("where other machines reach a server: %q, %v", stack.Addresses.TLS, err)
+	}
+	return stack.Addresses.TLS
 }
 
 // agent joins a server.
