@@ -38,11 +38,14 @@ func (f *field) refuses(t *testing.T) {
 		{
 			"Temporal is shown an expired certificate",
 			settings{"temporal-tls-certificate": past.certificate, "temporal-tls-key": past.key},
-			nil, []string{past.certificate, "expired"},
+			nil,
+			[]string{past.certificate, "expired"},
 		},
 		{
-			"Temporal is shown no certificate", settings{"temporal-tls-certificate": nil, "temporal-tls-key": nil},
-			nil, []string{"--temporal-tls-certificate"},
+			"Temporal is shown no certificate",
+			settings{"temporal-tls-certificate": nil, "temporal-tls-key": nil},
+			nil,
+			[]string{"--temporal-tls-certificate"},
 		},
 		{"there is no such namespace", settings{"temporal-namespace": "elsewhere"}, nil, []string{
 			`no namespace "elsewhere"`, "temporal operator namespace create",
@@ -62,8 +65,10 @@ func (f *field) refuses(t *testing.T) {
 			"S3 does not answer", "AWS_CA_BUNDLE",
 		}},
 		{
-			"there is no such bucket", settings{"artifacts": f.servers.location("elsewhere", f.servers.s3URL())},
-			nil, []string{"no such bucket: elsewhere"},
+			"there is no such bucket",
+			settings{"artifacts": f.servers.location("elsewhere", f.servers.s3URL())},
+			nil,
+			[]string{"no such bucket: elsewhere"},
 		},
 		{"the key of S3 is wrong", nil, []string{"AWS_SECRET_ACCESS_KEY=wrong"}, []string{"AWS_SECRET_ACCESS_KEY"}},
 		{"the bucket is not the user's", nil, f.servers.stranger(), []string{
@@ -72,13 +77,15 @@ func (f *field) refuses(t *testing.T) {
 		{
 			"the password of the ledger is wrong",
 			settings{"ledger-url-file": file("ledger-wrong", f.servers.ledgerURL("wrong"))},
-			nil, []string{"ledger", "password"},
+			nil,
+			[]string{"ledger", "password"},
 		},
 		{
 			"nobody is at the ledger's address",
 			settings{"ledger-url-file": file("ledger-nobody", strings.Replace(f.servers.ledgerURL("sesame"),
 				f.servers.database.address+":", subnet+"250:", 1))},
-			nil, []string{"ledger", subnet + "250"},
+			nil,
+			[]string{"ledger", subnet + "250"},
 		},
 		{"there are fewer servers of NATS than replicas", settings{"nats-replicas": nodes + 2}, nil, []string{
 			"--nats-replicas",
