@@ -303,14 +303,18 @@ func TestALeadingServerThatIsSuspendedStepsDown(t *testing.T) {
 	}
 }
 
-// TestAServerThatSharesTooLittleIsRefused starts servers beside one on the same NATS.
+// TestAServerThatSharesTooLittleIsRefused starts a server with the keys of one that is alone, on the same NATS.
 func TestAServerThatSharesTooLittleIsRefused(t *testing.T) {
 	t.Parallel()
 	o := startOthers(t)
 	flags := append(o.flags(t), "--no-burst")
-	startEngine(t, t.TempDir(), "", flags...)
+	first, state := startEngine(t, t.TempDir(), "", flags...), t.TempDir()
+	keys := filepath.Join(first.state, "keys")
+	if out, err := exec.CommandContext(t.Context(), "cp", "-a", keys, state).CombinedOutput(); err != nil {
+		t.Fatalf("copy %s: %v\n%s", keys, err, out)
+	}
 	command := exec.CommandContext(t.Context(), os.Args[0], append([]string{
-		"dev", "--state", t.TempDir(), "--no-ui",
+		"dev", "--state", state, "--no-ui",
 	}, append(ports(false, flags), flags...)...)...)
 	command.Env = append(os.Environ(), asEngine+"=1")
 	var printed bytes.Buffer
