@@ -52,7 +52,7 @@ func openBase(ctx context.Context, life *lifecycle, config *Config) (*base, erro
 		NATS: servers.NATSURL(),
 	}, loop.Server{
 		ID: newServerID(), Name: host.Name(), Origin: originOf(config.StateDir), Version: config.Version,
-		Alone: aloneBecause(config), StartedAt: config.Clock(),
+		Alone: AloneBecause(config), StartedAt: config.Clock(),
 	}}, nil
 }
 

@@ -38,8 +38,8 @@ func originOf(stateDir string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// aloneBecause says why an engine can be no server beside others; empty where it can.
-func aloneBecause(config *Config) string {
+// AloneBecause says why an engine can be no server beside others; empty where it can.
+func AloneBecause(config *Config) string {
 	var own []string
 	for _, part := range []struct {
 		own  bool
@@ -66,7 +66,7 @@ func (s *stores) admitServer(ctx context.Context) error {
 	if s.store.location != InFiles && s.config.Artifacts == "" { // it is where the state directory keeps them already
 		config := *s.config
 		config.Artifacts = s.store.location
-		s.self.Alone = aloneBecause(&config)
+		s.self.Alone = AloneBecause(&config)
 	}
 	others, err := s.members.List(ctx)
 	if err != nil {

@@ -245,7 +245,7 @@ func (r *reader) number(key, value *yaml.Node, most float64, whole bool) float64
 	}
 	if !can {
 		r.report(value, fmt.Sprintf("%s is %q", key.Value, value.Value),
-			fmt.Sprintf("write %s from %s to %g", kind, least, most))
+			fmt.Sprintf("write %s from %s to %s", kind, least, strconv.FormatFloat(most, 'f', -1, 64)))
 		return 0
 	}
 	return number

@@ -82,6 +82,24 @@ func (a address) Set(text string) error {
 	return nil
 }
 
+// checkTraining refuses an address that this machine does not have, before anybody is told of it.
+func (p *Pool) checkTraining() error {
+	if p.trainingAddress == "" {
+		return nil
+	}
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(p.trainingAddress)})
+	if err == nil {
+		err = listener.Close()
+	}
+	if err != nil {
+		return &fault.UsageError{
+			Problem: "--training-address: " + err.Error(),
+			Hint:    "give an IP address that a network interface of this machine has",
+		}
+	}
+	return nil
+}
+
 // user finds as whom stages run; nil is the user of this process.
 func (p *Pool) user(set *pflag.FlagSet) (*spawn.User, error) {
 	if !set.Changed("stage-user") {
@@ -151,6 +169,9 @@ func (h *Host) Offer(environment func(string) (string, bool)) (host.Offer, error
 		return host.Offer{}, err
 	}
 	if err := checkCPUs("--pool-cpus", h.poolCPUs, allowed); err != nil {
+		return host.Offer{}, err
+	}
+	if err := h.checkTraining(); err != nil {
 		return host.Offer{}, err
 	}
 	cpus := h.poolCPUs

@@ -154,6 +154,13 @@ func (f *Stack) ServeNoApp() {
 	}
 }
 
+// AloneBecause says why a stack of these flags can have no other server beside it; empty where it can.
+func (f *Stack) AloneBecause() string {
+	return engine.AloneBecause(&engine.Config{
+		NATS: f.nats, Temporal: f.temporal, Ledger: f.ledger, Artifacts: f.artifacts,
+	})
+}
+
 // Config returns the configuration without the apps and the logger.
 func (f *Stack) Config(stateDir, version string, environment func(string) (string, bool)) (engine.Config, error) {
 	made, err := f.config(stateDir, version, environment)
@@ -365,7 +372,10 @@ func openTeams(path string) (*teams.File, error) {
 	}
 	file, err := teams.Open(path)
 	if err != nil {
-		return nil, &fault.UsageError{Problem: err.Error(), Hint: "`spillway config check` lists all that is wrong with it"}
+		return nil, &fault.UsageError{
+			Problem: err.Error(),
+			Hint:    "`SPILLWAY_TEAMS_FILE=FILE spillway config check` lists all that is wrong with it",
+		}
 	}
 	return file, nil
 }

@@ -1,6 +1,8 @@
 package hosts_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -81,11 +83,15 @@ func TestTheTokenToJoinWithIsPrintedAlone(t *testing.T) {
 
 func TestAServerTakesNoFlagsOfAPool(t *testing.T) {
 	t.Parallel()
-	code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "server", "--pool-cpus", "0", "--state", t.TempDir())
-	if code != cli.ExitUsage {
-		t.Errorf("got exit %d, want %d", code, cli.ExitUsage)
+	for _, flag := range []string{"--pool-cpus 0", "--training-address 10.0.0.7"} {
+		args := append([]string{"server", "--state", t.TempDir()}, strings.Fields(flag)...)
+		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...)
+		if code != cli.ExitUsage {
+			t.Errorf("%s: got exit %d, want %d", flag, code, cli.ExitUsage)
+		}
+		clitest.Contains(t, "standard error", stderr, strings.Fields(flag)[0]+": a server has no pool of its own",
+			"spillway agent")
 	}
-	clitest.Contains(t, "standard error", stderr, "--pool-cpus: a server has no pool of its own", "spillway agent")
 	for flag, said := range map[string]string{
 		"--listen nowhere": "host and port", "--listen a:99999": "port", "--advertise a:1": "leave the port out",
 	} {
@@ -93,6 +99,27 @@ func TestAServerTakesNoFlagsOfAPool(t *testing.T) {
 		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...)
 		if code != cli.ExitUsage || !strings.Contains(stderr, said) {
 			t.Errorf("%s: got exit %d, %q; want %d with %q", flag, code, stderr, cli.ExitUsage, said)
+		}
+	}
+}
+
+// TestWhatCannotJoinIsToldSoBeforeAnybodyIsAsked has nobody at the address to join: a usage error shows that nobody was
+// asked.
+func TestWhatCannotJoinIsToldSoBeforeAnybodyIsAsked(t *testing.T) {
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(strings.Repeat("ab", 32)+".secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for command, said := range map[string]string{
+		"agent --training-address 192.0.2.7": "network interface of this machine", // an address that nobody has: RFC 5737
+		"server":                             "cannot be one more server of a stack, because it would have NATS in its own process",
+	} {
+		args := append(strings.Fields(command), "--join", "https://127.0.0.1:1", "--token-file", token,
+			"--state", t.TempDir())
+		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, args...)
+		if code != cli.ExitUsage || !strings.Contains(stderr, said) {
+			t.Errorf("%s: got exit %d, %q; want %d with %q", command, code, stderr, cli.ExitUsage, said)
 		}
 	}
 }

@@ -42,7 +42,7 @@ flag, a variable or an app is wrong.`,
 			if err := refusePool(cmd.Flags()); err != nil {
 				return err
 			}
-			if err := entering.enter(cmd.Context(), t); err != nil {
+			if err := entering.enter(cmd.Context(), t, flags); err != nil {
 				return err
 			}
 			return serve(cmd.Context(), t, flags)
@@ -59,7 +59,7 @@ flag, a variable or an app is wrong.`,
 }
 
 // ofPool are the flags that are about the pool of this machine.
-var ofPool = []string{"pool-cpus", "pool-memory", "host-price"}
+var ofPool = []string{"pool-cpus", "pool-memory", "host-price", "training-address"}
 
 // refusePool refuses flags about a pool that there is not. A configuration file may be that of agents as well.
 func refusePool(flags *pflag.FlagSet) error {

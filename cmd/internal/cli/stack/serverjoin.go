@@ -31,7 +31,7 @@ func (s *serverEntry) add(flags *pflag.FlagSet) {
 
 // enter has the state directory have the keys of the stack, unless it has some already: then it is a server of it, or
 // of another, which what all share tells.
-func (s *serverEntry) enter(ctx context.Context, t *tool.Tool) error {
+func (s *serverEntry) enter(ctx context.Context, t *tool.Tool, stack *flag.Stack) error {
 	if s.server == "" || config.OriginOf(s.all.Lookup("join")).Source == config.File {
 		return nil
 	}
@@ -41,6 +41,12 @@ func (s *serverEntry) enter(ctx context.Context, t *tool.Tool) error {
 	}
 	if has, err := access.HasKeys(dir); err != nil || has {
 		return err
+	}
+	if because := stack.AloneBecause(); because != "" { // else it would be given the keys, and start another stack
+		return &fault.UsageError{
+			Problem: "--join: this machine cannot be one more server of a stack, because it would have " + because,
+			Hint:    "servers of one stack share what they work with: give this one the configuration of the first",
+		}
 	}
 	server, err := host.CheckServer(s.server)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -58,6 +59,9 @@ func trySecrets(all *told) []finding {
 		return nil
 	}
 	names, err := secrets.Directory(dir).List()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // which is told where files are looked at
+	}
 	if err != nil {
 		return []finding{{
 			setting, failed, oneLine(err), "write each secret into a file of its own: (umask 077; cat > " + dir + "/NAME)",
@@ -87,18 +91,20 @@ func tryPayloadKeys(all *told, state string) (findings []finding) {
 	return findings
 }
 
-// tryTeams tells the mistakes in the file of teams, but for the first, for which the settings are refused.
+// tryTeams tells the mistakes in the file of teams, but for one for which the settings were refused.
 func tryTeams(all *told) (findings []finding) {
 	path := all.value("teams-file")
 	if path == "" {
 		return nil
 	}
 	_, err := teams.Open(path)
-	for i, mistake := range teams.MistakesOf(err) {
-		if i == 0 {
+	for _, mistake := range teams.MistakesOf(err) {
+		at := fmt.Sprintf("%s:%d:%d", mistake.Where, mistake.Line, mistake.Column)
+		if slices.ContainsFunc(all.mistakes, func(told config.Mistake) bool {
+			return strings.Contains(told.String(), at+": ")
+		}) {
 			continue
 		}
-		at := fmt.Sprintf("%s:%d:%d", mistake.Where, mistake.Line, mistake.Column)
 		findings = append(findings, finding{at, failed, mistake.Text, mistake.Do})
 	}
 	return findings // one that cannot be read is told where files are looked at
@@ -164,6 +170,9 @@ func tryFile(setting, path string) finding {
 	file, err := os.Open(path)
 	if err != nil {
 		do := "give a file that there is"
+		if strings.HasSuffix(setting, "-dir") {
+			do = "give a directory that there is"
+		}
 		if errors.Is(err, fs.ErrPermission) {
 			do = "let the user of the engine read it"
 		}

@@ -99,7 +99,7 @@ func checkHosts(flags *trainFlags, s *session.Session) error {
 	return &fault.UsageError{
 		Problem: fmt.Sprintf("--hosts %s: %s of the pool take part in trainings across hosts: %s", hostsFlag{&flags.hosts},
 			display.Count(len(take), "host"), cmp.Or(strings.Join(take, ", "), "none")),
-		Hint: "start `spillway agent`, or dev and server, with --training-address IP" +
+		Hint: "start `spillway agent`, or dev, with --training-address IP" +
 			cmp.Or(prefixed(" on ", strings.Join(other, ", ")), ""),
 	}
 }
