@@ -113,7 +113,7 @@ func TestWhatCannotJoinIsToldSoBeforeAnybodyIsAsked(t *testing.T) {
 	}
 	for command, said := range map[string]string{
 		"agent --training-address 192.0.2.7": "network interface of this machine", // an address that nobody has: RFC 5737
-		"server": "cannot be one more server of a stack, because it would have NATS in its own process",
+		"server":                             "it would have NATS in its own process",
 	} {
 		args := append(strings.Fields(command), "--join", "https://127.0.0.1:1", "--token-file", token,
 			"--state", t.TempDir())
