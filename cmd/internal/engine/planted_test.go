@@ -55,7 +55,7 @@ func (p planted) wantNone(tb testing.TB, where string, text []byte) {
 // ofKeys are the secrets of a state directory, as its files have them.
 func (p planted) ofKeys(t *testing.T, state string) {
 	t.Helper()
-	for _, name := range []string{"token", "secret", "metrics", "join"} {
+	for _, name := range []string{"token", "secret", "metrics"} {
 		text, err := os.ReadFile(filepath.Join(state, "keys", name))
 		if err != nil {
 			t.Fatal(err)
@@ -121,6 +121,11 @@ func TestASecretThatIsPlantedIsFoundNowhere(t *testing.T) {
 	app := buildAppWith(t, "testapp-confiding", "-X main.confides=planted-own")
 	e.start(os.Args[0], app, flags...)
 	secrets.ofKeys(t, state)
+	joining, err := os.ReadFile(e.joining()[3])
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secrets["what hosts join with"], _ = strings.Cut(strings.TrimSpace(string(joining)), ".")
 
 	// A chain and a stage in Go are given theirs, say them, fail with them, and are killed in the middle.
 	if _, err := e.client.RegisterChain(t.Context(), packedChain(t, confiding)); err != nil {
