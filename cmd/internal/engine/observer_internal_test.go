@@ -89,7 +89,7 @@ func TestAnObserverIsReadyWhenItHasCaughtUpAndTheLeaderHasDecided(t *testing.T) 
 func TestSamplesMoveNoPosition(t *testing.T) {
 	t.Parallel()
 	o := newObserver(telemetry.NewMetrics(), true, extent{3, 4}, slog.New(slog.DiscardHandler))
-	o.leading(true)
+	o.taking()
 	sample := loopwire.Message{Event: predictor.Sampled{
 		Run: "r", Stage: predictor.StageID{Name: "s"}, Task: "t",
 		Attempt: 1, Step: 1,

@@ -145,6 +145,7 @@ func engineOver(t *testing.T, temporal *someTemporal, events ...predictor.Event)
 			recorder: loop.NewRecorder(stream, nil), observer: newObserver(telemetry.NewMetrics(), false, extent{}, discard),
 		}}},
 	}
+	e.lead.set(1)
 	t.Cleanup(func() { _ = e.recorder.Close(context.WithoutCancel(t.Context())) })
 	for i, event := range events {
 		if err := e.observer.apply(lineOf(uint64(i)+1, event)); err != nil {
