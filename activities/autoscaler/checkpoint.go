@@ -1,13 +1,10 @@
 package autoscaler
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -46,21 +43,12 @@ func encodeCheckpoint(c checkpoint) ([]byte, error) {
 	if err != nil || len(data) <= compressOver {
 		return data, err
 	}
-	var small bytes.Buffer
-	w, err := gzip.NewWriterLevel(&small, gzip.BestSpeed)
-	if err != nil {
-		return nil, err
-	}
-	_, err = w.Write(data)
-	if err := errors.Join(err, w.Close()); err != nil {
-		return nil, err
-	}
-	return small.Bytes(), nil
+	return wire.Compress(data)
 }
 
 // decodeCheckpoint is the inverse of encodeCheckpoint. Its errors wrap errCheckpoint.
 func decodeCheckpoint(data []byte) (checkpoint, error) {
-	data, err := expand(data)
+	data, err := wire.Expand(data, maxCheckpoint)
 	if err != nil {
 		return checkpoint{}, fmt.Errorf("%w: %w", errCheckpoint, err)
 	}
@@ -82,22 +70,6 @@ func decodeCheckpoint(data []byte) (checkpoint, error) {
 		return checkpoint{}, fmt.Errorf("%w: there is no term %d", errCheckpoint, c.Term)
 	}
 	return c, nil
-}
-
-// expand undoes the compression where there is one: gzip starts with 1f 8b, JSON with a brace.
-func expand(data []byte) ([]byte, error) {
-	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
-		return data, nil
-	}
-	r, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	expanded, err := io.ReadAll(io.LimitReader(r, maxCheckpoint+1))
-	if err == nil && len(expanded) > maxCheckpoint {
-		err = fmt.Errorf("it expands to more than %d bytes", maxCheckpoint)
-	}
-	return expanded, err
 }
 
 // checkpointStore keeps the newest checkpoint.
@@ -185,7 +157,7 @@ type checkpointHead struct {
 
 // head reads it; it is zero where data is no checkpoint.
 func head(data []byte) (h checkpointHead) {
-	data, err := expand(data)
+	data, err := wire.Expand(data, maxCheckpoint)
 	if err != nil || json.Unmarshal(data, &h) != nil || h.Term > wire.MaxTerm {
 		return checkpointHead{}
 	}

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -63,7 +62,7 @@ func (p *Plans) ReplaceHostPlans(ctx context.Context, plans []HostPlan) error {
 			message.Header.Set(kvOperation, "PURGE")
 			message.Header.Set(nats.MsgRollup, nats.MsgRollupSubject)
 		} else {
-			data, err := json.Marshal(posted{wire.Version, one.Plan})
+			data, err := encodePlan(one.Plan, p.js.Conn().MaxPayload())
 			if err != nil {
 				return fmt.Errorf("post the plan of host %s: %w", one.Host, err)
 			}
@@ -101,7 +100,7 @@ func (p *Plans) overMark(ctx context.Context, one HostPlan) (revision uint64, er
 	if one.Revision != 0 || one.Gone {
 		return one.Revision, ErrReplaced
 	}
-	data, err := json.Marshal(posted{wire.Version, one.Plan})
+	data, err := encodePlan(one.Plan, p.js.Conn().MaxPayload())
 	if err != nil {
 		return 0, err
 	}

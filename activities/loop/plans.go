@@ -99,14 +99,10 @@ func (p *Plans) Current(ctx context.Context) (predictor.Plan, uint64, error) {
 
 // Replace puts plan in force instead of the one with the given revision (0: there is none yet) and returns the new
 // revision. It wraps ErrReplaced when another plan is in force by now. After any other error it is unknown whether plan
-// is in force: Current tells. Decisions are left out when the value would be larger than the server takes; the loop's
-// stream has them.
+// is in force: Current tells. When the value would be larger than the server takes, decisions are left out, which the
+// loop's stream has, and then it is compressed.
 func (p *Plans) Replace(ctx context.Context, plan predictor.Plan, revision uint64) (uint64, error) {
-	data, err := json.Marshal(posted{wire.Version, plan})
-	if limit := p.js.Conn().MaxPayload(); err == nil && limit > 0 && int64(len(data))+headerRoom > limit {
-		plan.Decisions = nil
-		data, err = json.Marshal(posted{wire.Version, plan})
-	}
+	data, err := encodePlan(plan, p.js.Conn().MaxPayload())
 	if err != nil {
 		return 0, fmt.Errorf("post plan %d of term %d: %w", plan.Tick, plan.Term, err)
 	}
@@ -124,10 +120,41 @@ func (p *Plans) Replace(ctx context.Context, plan predictor.Plan, revision uint6
 	return revision, nil
 }
 
-// headerRoom is what the headers of a value take at most.
-const headerRoom = 1 << 10
+const (
+	// headerRoom is what the headers of a value take at most.
+	headerRoom = 1 << 10
+	// mostPlan is how many bytes a plan has at most once it is expanded: some millions of stages.
+	mostPlan = 256 << 20
+)
+
+// encodePlan returns the value of a plan, of at most limit bytes with its headers; a limit of 0 bounds nothing. A
+// server that an operator has set up takes 1 MiB, which 10,000 stages are.
+func encodePlan(plan predictor.Plan, limit int64) ([]byte, error) {
+	fits := func(data []byte) bool { return limit <= 0 || int64(len(data))+headerRoom <= limit }
+	data, err := json.Marshal(posted{wire.Version, plan})
+	if err == nil && !fits(data) {
+		plan.Decisions = nil
+		data, err = json.Marshal(posted{wire.Version, plan})
+	}
+	if err != nil || fits(data) {
+		return data, err
+	}
+	small, err := wire.Compress(data)
+	if err != nil {
+		return nil, err
+	}
+	if !fits(small) {
+		return nil, fmt.Errorf("its %d grants come to %d bytes compressed, and NATS takes messages of %d: raise max_payload",
+			len(plan.Grants), len(small), limit)
+	}
+	return small, nil
+}
 
 func decodePlan(data []byte) (predictor.Plan, error) {
+	data, err := wire.Expand(data, mostPlan)
+	if err != nil {
+		return predictor.Plan{}, fmt.Errorf("expand plan: %w", err)
+	}
 	var value posted
 	if err := json.Unmarshal(data, &value); err != nil {
 		return predictor.Plan{}, fmt.Errorf("decode plan: %w", err)

@@ -2,7 +2,11 @@ package loop_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -148,6 +152,50 @@ func TestAPlanThatIsTooLargeGoesWithoutItsDecisions(t *testing.T) {
 	got, _, err := p.Current(t.Context())
 	if diff := cmp.Diff(plan(1, 1, 1), got); err != nil || diff != "" {
 		t.Errorf("Current: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestAPlanOfManyStagesIsCompressed(t *testing.T) {
+	t.Parallel()
+	js := stream(t)
+	p := plans(t, js)
+	large := plan(1, 1, 1)
+	for i := range 30_000 {
+		name := predictor.StageID{App: stage.App, Name: fmt.Sprintf("stage-%d", i), Build: stage.Build}
+		large.Grants = append(large.Grants, predictor.Grant{Stage: name, Venue: predictor.Pool, Slots: i})
+	}
+	obeyed := watch(t, p)
+	if _, err := p.Replace(t.Context(), large, 0); err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := p.Current(t.Context())
+	if diff := cmp.Diff(large, got); err != nil || diff != "" {
+		t.Errorf("Current: %v (-want +got):\n%s", err, diff)
+	}
+	if diff := cmp.Diff(large, natstest.Receive(t, obeyed, "the plan")); diff != "" {
+		t.Errorf("obeyed (-want +got):\n%s", diff)
+	}
+	broken := []byte{0x1f, 0x8b, 8, 0}
+	if _, err := js.Publish(t.Context(), "$KV."+wire.PlanBucket+"."+wire.PlanKey, broken); err != nil {
+		t.Fatal(err)
+	}
+	if _, revision, err := p.Current(t.Context()); err == nil || revision == 0 {
+		t.Errorf("a plan that cannot be expanded: revision %d, %v, want an error", revision, err)
+	}
+}
+
+func TestAPlanThatNoMessageHoldsIsRefused(t *testing.T) {
+	t.Parallel()
+	p := plans(t, stream(t))
+	noise := rand.NewChaCha8([32]byte{})
+	large := plan(1, 1, 1)
+	for range 30_000 {
+		name := make([]byte, 64)
+		_, _ = noise.Read(name)
+		large.Grants = append(large.Grants, predictor.Grant{Stage: predictor.StageID{Name: hex.EncodeToString(name)}})
+	}
+	if _, err := p.Replace(t.Context(), large, 0); err == nil || !strings.Contains(err.Error(), "max_payload") {
+		t.Errorf("a plan that no message holds: %v", err)
 	}
 }
 
