@@ -397,9 +397,9 @@ type joined struct {
 	told  []byte
 
 	mu     sync.Mutex
-	hourly quantity.Money // of the other hosts that hold their room now
-	since  time.Time      // when it became so
-	spent  quantity.Money // before that
+	others []share   // the hosts but this one
+	since  time.Time // when what they hold changed last
+	over   bool      // the attempt is
 }
 
 // gangOf is what a command asks for; most is 1 where it is none.
@@ -463,6 +463,9 @@ func (r *running) joinedTo(g gang.Gang, ask gang.Ask, room *reservation, devices
 	if len(g.Members) > 1 {
 		r.agent.journal.Proofs.Put(r.try.Task.Run, r.try.Task.ID, r.try.Number, g.Proof)
 	}
+	for _, m := range g.Members[1:] {
+		j.others = append(j.others, share{host: m.Host})
+	}
 	j.hold(g.Members, j.since)
 	var err error
 	if len(g.Members) > 1 {
@@ -487,47 +490,87 @@ func (j *joined) end(ctx context.Context, now time.Time) {
 		return
 	}
 	j.hold(nil, now)
+	j.mu.Lock()
+	j.over = true
+	j.mu.Unlock()
 	j.of.overSoon(ctx, j.ask)
 }
 
-// hold notes which members hold their room from now on, the first included, and reports whether some other does.
+// share is what another host of a gang costs.
+type share struct {
+	host    string
+	perHour quantity.Money // while it holds its room; else 0
+	spent   quantity.Money // until the gang's since
+}
+
+// until is what it has cost until now, where it has held as much since then.
+func (s share) until(now, since time.Time) quantity.Money {
+	return s.spent.Plus(s.perHour.Prorated(quantity.Fraction{
+		Of: int64(max(now.Sub(since), 0)), In: int64(time.Hour),
+	}))
+}
+
+// hold notes which members hold their room from now on, the first included, and reports whether some other does. Once
+// the attempt is over nobody does.
 func (j *joined) hold(members []gang.Member, now time.Time) (others bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.spent, j.since = j.spentAt(now), now
-	j.hourly = 0
-	for i, m := range members {
-		if i > 0 && m.Phase == gang.Held {
-			j.hourly += m.PerHour
+	if j.over {
+		return false
+	}
+	for i := range j.others {
+		one := &j.others[i]
+		one.spent, one.perHour = one.until(now, j.since), 0
+		at := slices.IndexFunc(members, func(m gang.Member) bool { return m.Host == one.host })
+		if at > 0 && members[at].Phase == gang.Held {
+			one.perHour = members[at].PerHour
 			others = true
 		}
 	}
+	j.since = now
 	return others
 }
 
-// spentAt is what the other hosts cost until now; the caller holds mu.
-func (j *joined) spentAt(now time.Time) quantity.Money {
-	return j.spent + j.hourly.Prorated(quantity.Fraction{Of: int64(max(now.Sub(j.since), 0)), In: int64(time.Hour)})
+// shares are the other hosts with what each has cost until now; nil where there are none.
+func (j *joined) shares(now time.Time) (all []predictor.HostShare) {
+	if j == nil {
+		return nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, one := range j.others {
+		all = append(all, predictor.HostShare{Host: one.host, Cost: one.until(now, j.since)})
+	}
+	return all
+}
+
+// perHour are the other hosts with what each costs per hour now; nil where there are none.
+func (j *joined) perHour() (all []predictor.HostShare) {
+	if j == nil {
+		return nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, one := range j.others {
+		all = append(all, predictor.HostShare{Host: one.host, PerHour: one.perHour})
+	}
+	return all
 }
 
 // cost is what the other hosts cost until now.
-func (j *joined) cost(now time.Time) quantity.Money {
-	if j == nil {
-		return 0
+func (j *joined) cost(now time.Time) (all quantity.Money) {
+	for _, one := range j.shares(now) {
+		all = all.Plus(one.Cost)
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.spentAt(now)
+	return all
 }
 
 // perLook is what the other hosts cost in so long.
-func (j *joined) perLook(every time.Duration) quantity.Money {
-	if j == nil {
-		return 0
+func (j *joined) perLook(every time.Duration) (all quantity.Money) {
+	for _, one := range j.perHour() {
+		all = all.Plus(one.PerHour.Prorated(quantity.Fraction{Of: int64(every), In: int64(time.Hour)}))
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.hourly.Prorated(quantity.Fraction{Of: int64(every), In: int64(time.Hour)})
+	return all
 }
 
 // watch tells why the gang is over, once it is, and nothing of why where the others have all ended well; it ends with
