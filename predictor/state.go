@@ -198,6 +198,8 @@ type (
 	Scheduled = fact.Scheduled
 	// Reused says that a run took results of earlier runs instead of running tasks.
 	Reused = fact.Reused
+	// HostShare is what another host than an attempt's own holds for it, where it runs on several.
+	HostShare = fact.HostShare
 	// HostHeld says that a host of the pool was there, held or not, from From to At.
 	HostHeld = fact.HostHeld
 	// BacklogObserved is what the queue itself said.

@@ -1,10 +1,12 @@
 package predictor
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
 	"github.com/spillway-ml/spillway/predictor/memory"
@@ -114,8 +116,10 @@ func (d *decider) priceOf(key uint64, running memory.Attempt, st *memory.Stage, 
 		held = st.Slot
 	}
 	times := st.Model.Times(fact.Pool, held.CPU.Cores())
-	price = host.For(held, spill.Span(max(times.Largest()*upperPrice, age)))
-	return price, len(times.Values) > 0 || host.PerHour <= 0
+	lasts := spill.Span(max(times.Largest()*upperPrice, age))
+	others := d.memory.Grants[key].Others
+	price = host.For(held, lasts).Plus(others.Times(lasts.Hours()))
+	return price, len(times.Values) > 0 || host.PerHour <= 0 && others <= 0
 }
 
 // teamOf is the team of a stage; nil where none was declared.
@@ -151,15 +155,40 @@ func (d *decider) claimFor(w *work, claim *share.Claim) {
 	}
 	times := w.stage.Model.Times(fact.Pool, w.size.CPU.Cores())
 	longest := times.Largest()*upperPrice + untold
-	for _, host := range d.hosts {
-		if !claim.Unfit[host.ID] {
-			price := pricing.Host{PerHour: host.PricePerHour, Capacity: host.Capacity}.For(claim.Size, spill.Span(longest))
-			claim.Next = max(claim.Next, price)
-		}
-	}
+	claim.Next = d.gangPrice(claim.Size, claim.Unfit, max(w.stage.Hosts, 1), spill.Span(longest))
 	if claim.Lone = len(times.Values) == 0 && claim.Next > 0; !claim.Lone && w.demand() > w.running[fact.Pool] {
 		t.next = max(t.next, claim.Next)
 	}
+}
+
+// gangPrice is what an attempt costs at most that holds a size for a time: on the dearest host that can run it, and
+// where it runs on up to so many hosts on the dearest beside that of those that take part in gangs.
+func (d *decider) gangPrice(size quantity.Size, unfit map[string]bool, hosts int, lasts time.Duration) (
+	most quantity.Money,
+) {
+	price := func(host plan.Host) quantity.Money {
+		return pricing.Host{PerHour: host.PricePerHour, Capacity: host.Capacity}.For(size, lasts)
+	}
+	first := ""
+	for _, host := range d.hosts {
+		if one := price(host); !unfit[host.ID] && one > most {
+			most, first = one, host.ID
+		}
+	}
+	if hosts < 2 {
+		return most
+	}
+	var others []quantity.Money
+	for _, host := range d.hosts {
+		if host.ID != first && host.TrainingAddress != "" {
+			others = append(others, price(host))
+		}
+	}
+	slices.SortFunc(others, func(a, b quantity.Money) int { return cmp.Compare(b, a) })
+	for _, one := range others[:min(len(others), hosts-1)] {
+		most = most.Plus(one)
+	}
+	return most
 }
 
 // took notes the slots that a stage was given.

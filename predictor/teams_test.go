@@ -3,7 +3,9 @@ package predictor_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,7 +127,8 @@ func TestWhoseWorkItIsDecidesNothingWhereNoTeamIsDeclared(t *testing.T) {
 type day struct {
 	state   predictor.State
 	random  *rand.Rand
-	price   pricing.Host
+	price   pricing.Host            // of the host that has an attempt
+	others  map[string]pricing.Host // of those on which it runs as well
 	running map[int]attempt
 	next    int
 	left    int
@@ -137,6 +140,23 @@ type attempt struct {
 	size        quantity.Size
 }
 
+// cost is what holding a size on all hosts for so long costs, and what of it is each other host's, or with told false
+// what that costs per hour.
+func (d *day) cost(size quantity.Size, held time.Duration, told bool) (
+	cost quantity.Money, members []predictor.HostShare,
+) {
+	cost = d.price.For(size, held)
+	for _, name := range slices.Sorted(maps.Keys(d.others)) {
+		one := predictor.HostShare{Host: name, PerHour: d.others[name].For(size, time.Hour)}
+		if told {
+			one = predictor.HostShare{Host: name, Cost: d.others[name].For(size, held)}
+			cost += one.Cost
+		}
+		members = append(members, one)
+	}
+	return cost, members
+}
+
 // step decides at a time, ends what has ended since, and starts what there is a slot for.
 func (d *day) step(at float64, snap predictor.Snapshot) predictor.Plan {
 	for task, one := range d.running {
@@ -144,9 +164,9 @@ func (d *day) step(at float64, snap predictor.Snapshot) predictor.Plan {
 			continue
 		}
 		wall := one.ends - one.began
-		cost := d.price.For(one.size, time.Duration(wall*float64(time.Second)))
+		cost, members := d.cost(one.size, time.Duration(wall*float64(time.Second)), true)
 		ended := record("run-a", "score", task, one.ends, wall)
-		ended.Stage, ended.Cost, ended.Grant = teamStage("a", "score"), cost, one.size
+		ended.Stage, ended.Cost, ended.Grant, ended.Members = teamStage("a", "score"), cost, one.size, members
 		d.state = fold(d.state, ended)
 		d.spent[after(one.ends).YearDay()] += cost
 		delete(d.running, task)
@@ -158,6 +178,7 @@ func (d *day) step(at float64, snap predictor.Snapshot) predictor.Plan {
 		for ; grant.Venue == predictor.Pool && len(d.running) < grant.Slots && d.left > 0; d.left-- {
 			begun := start("run-a", "score", d.next, at)
 			begun.Stage, begun.Grant = teamStage("a", "score"), grant.Size
+			_, begun.Members = d.cost(grant.Size, 0, false)
 			d.state = fold(d.state, begun)
 			d.running[d.next] = attempt{at, at + 30 + 10*d.random.Float64(), grant.Size}
 			d.next++
@@ -167,19 +188,35 @@ func (d *day) step(at float64, snap predictor.Snapshot) predictor.Plan {
 }
 
 // TestADayNeverCostsMoreThanItMay: what ends on a day costs at most what the team may spend on one, across midnight and
-// with a state that is saved and read again, and what is left of a day is spent as far as it pays a task.
+// with a state that is saved and read again, also where each attempt runs on several hosts of different prices, and
+// what is left of a day is spent as far as it pays a task.
 func TestADayNeverCostsMoreThanItMay(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		perDay := quantity.Money(rapid.IntRange(15, 60).Draw(t, "tenths of a cent")) * quantity.USD / 1000
 		snap := laptop(0, 4)
 		snap.Functions.Enabled, snap.Hosts[0].PricePerHour = false, quantity.USD
+		others, all := map[string]pricing.Host{}, quantity.USD
+		for i := range rapid.IntRange(0, 3).Draw(t, "other hosts") {
+			other := snap.Hosts[0]
+			other.ID, other.TrainingAddress = fmt.Sprintf("other-%d", i), "10.0.0.2"
+			other.PricePerHour = quantity.Money(rapid.IntRange(0, 300).Draw(t, "cents")) * quantity.USD / 100
+			others[other.ID] = pricing.Host{PerHour: other.PricePerHour, Capacity: other.Capacity}
+			all += other.PricePerHour
+			snap.Hosts = append(snap.Hosts, other)
+		}
+		snap.Hosts[0].TrainingAddress = "10.0.0.1"
+		perDay = perDay.Times(all.USD())
 		snap.Teams = []predictor.Team{{Name: "a", PerDay: perDay}}
 		d := &day{
 			random: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)), running: map[int]attempt{}, left: 1000,
 			price: pricing.Host{PerHour: quantity.USD, Capacity: snap.Hosts[0].Capacity}, spent: map[int]quantity.Money{},
+			others: others,
 		}
-		d.state = fold(d.state, tasksOf("a", "score", d.left, 0)...)
+		put := tasksOf("a", "score", d.left, 0)
+		hinted := put[1].(predictor.Scheduled) //nolint:forcetypeassert // it is what tasksOf returns
+		hinted.Hosts = len(snap.Hosts)
+		d.state = fold(d.state, put[0], hinted)
 		midnight := after(0).Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(after(0)).Seconds()
 		var told strings.Builder
 		for _, begin := range []float64{0, midnight - 200, midnight + 600} {
@@ -206,7 +243,7 @@ func TestADayNeverCostsMoreThanItMay(t *testing.T) {
 		if len(d.spent) != 2 || !strings.Contains(told.String(), "00:00 UTC") {
 			t.Fatalf("%v are spent by day, and it is told: %.200s", d.spent, told.String())
 		}
-		task := d.price.For(quantity.Size{CPU: 4 * quantity.Core}, 90*time.Second)
+		task, _ := d.cost(quantity.Size{CPU: 4 * quantity.Core}, 90*time.Second, true)
 		for number, spent := range d.spent {
 			if spent > perDay || spent < perDay-2*task && spent < perDay/4 {
 				t.Fatalf("day %d costs %s, and may cost %s", number, spent, perDay)

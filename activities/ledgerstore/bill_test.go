@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -185,6 +186,39 @@ func TestABillSaysWhoSpentWhat(t *testing.T) {
 	half := l.bill(t, ledger.BillQuery{Since: after(75), Until: after(90), Pipeline: "p-s"}, after(170))
 	if half.Pool != cent/4 || half.Lines[0].Held != 15*time.Second {
 		t.Errorf("half of the time of the one attempt of s: %+v", half)
+	}
+}
+
+// TestAGangIsOnTheBillOnEachOfItsHostsOnce: what other hosts hold for an attempt is theirs on the bill, while it goes
+// on and once it has ended, told once or twice, and is idle on none of them.
+func TestAGangIsOnTheBillOnEachOfItsHostsOnce(t *testing.T) {
+	t.Parallel()
+	training := line("r", "train", "t0", predictor.Pool, "h", 0, 60, 3*cent)
+	training.Members = []predictor.HostShare{{Host: "i", Cost: cent}, {Host: "j", Cost: cent / 2}}
+	begun := predictor.AttemptStarted{
+		Run: "r", Stage: training.Stage, Task: "t0", Attempt: 1, Venue: predictor.Pool, Host: "h", Grant: training.Grant,
+		Members: []predictor.HostShare{{Host: "i", PerHour: 60 * cent}, {Host: "j", PerHour: 30 * cent}}, At: after(0),
+	}
+	a := apply(t, run("r"), held("h", 0, 60, 60*cent), held("i", 0, 60, 60*cent), held("j", 0, 60, 60*cent), begun)
+	costs := func(now float64) (pool, idle map[string]quantity.Money) {
+		pool, idle = map[string]quantity.Money{}, map[string]quantity.Money{}
+		for _, line := range a.bill(t, ledger.BillQuery{By: ledger.ByHost}, after(now)).Lines {
+			pool[line.Name], idle[line.Name] = line.Pool, line.Idle
+		}
+		return pool, idle
+	}
+	pool, idle := costs(60)
+	if pool["i"] != cent || pool["j"] != cent/2 || idle["i"] != 0 || idle["j"] != cent/2 {
+		t.Errorf("while it goes on hosts cost %v, and %v idle", pool, idle)
+	}
+	a.tell(t, training, training)
+	want := map[string]quantity.Money{"h": 3*cent - cent - cent/2, "i": cent, "j": cent / 2}
+	if pool, idle = costs(120); !maps.Equal(pool, want) || idle["i"] != 0 || idle["j"] != cent/2 || idle["h"] != 0 {
+		t.Errorf("hosts cost %v, and %v idle; want %v, and 0.5 cents of j", pool, idle, want)
+	}
+	total := a.bill(t, ledger.BillQuery{By: ledger.ByRun}, after(120))
+	if total.Pool != 3*cent || total.Lines[0].Count != 1 || total.Lines[0].Tasks != 1 {
+		t.Errorf("the bill is %+v, want 3 cents of one attempt", total)
 	}
 }
 

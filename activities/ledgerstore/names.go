@@ -3,11 +3,13 @@ package ledgerstore
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/gang"
 )
 
 // mostText is the length in bytes of the longest name of a pipeline, of a host, and of the two parts of a stage's, that
@@ -50,6 +52,12 @@ func fitEvent(event predictor.Event) predictor.Event {
 	case predictor.Record:
 		e.Run, e.Pipeline = fit(e.Run, wire.MaxName), fit(e.Pipeline, mostText)
 		e.Host, e.Stage = fit(e.Host, mostText), stage(e.Stage)
+		if e.Members = slices.Clone(e.Members); len(e.Members) > gang.MostHosts {
+			e.Members = e.Members[:gang.MostHosts] // what is left out is its own host's
+		}
+		for i := range e.Members {
+			e.Members[i].Host = fit(e.Members[i].Host, mostText)
+		}
 		return e
 	case predictor.Reused:
 		e.Run, e.From, e.Stage = fit(e.Run, wire.MaxName), fit(e.From, wire.MaxName), stage(e.Stage)

@@ -288,8 +288,12 @@ func taskID(generation int64, run, task string) string {
 	return nameOf("task", strconv.FormatInt(generation, 10), run, task)
 }
 
-// reusedTask is the task_id of what was reused.
-const reusedTask = "reused"
+// reusedTask is the task_id of what was reused, alongsideTask that of what other hosts of a gang cost: they are summed
+// up with the attempts of their runs, and are none.
+const (
+	reusedTask    = "reused"
+	alongsideTask = "alongside"
+)
 
 // recorded takes in what an attempt has cost.
 func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Line) error {
@@ -308,7 +312,8 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Lin
 		}
 		w.forget(e.Run)
 	}
-	span := ledger.Charge(e)
+	spans := ledger.Charge(e)
+	span := spans[0]
 	generation, again, err := w.generation(ctx, r, e, span)
 	if err != nil || again {
 		return err
@@ -330,16 +335,36 @@ func (w *writer) recorded(ctx context.Context, e predictor.Record, line loop.Lin
 		if w.costs == nil {
 			w.costs = map[string]quantity.Money{}
 		}
-		w.costs[e.Run] = w.costs[e.Run].Plus(span.Pool).Plus(span.Function)
+		for _, one := range spans {
+			w.costs[e.Run] = w.costs[e.Run].Plus(one.Pool).Plus(one.Function)
+		}
 	}
 	if span.Venue == predictor.Pool {
 		w.book.Hold(span)
+	}
+	for _, other := range spans[1:] {
+		if err := w.alongside(ctx, generation, e, other); err != nil {
+			return err
+		}
 	}
 	if r.ended > 0 { // it was not over, or not all was told: others may come
 		_, err = w.exec(ctx, `UPDATE runs SET told_ns = $2, last_sequence = $3 WHERE run = $1`, e.Run,
 			spend.Nanoseconds(line.Stored), int64(line.Sequence))
 	}
 	return err
+}
+
+// alongside takes in what another host has cost that an attempt held: it is a row of its own, which counts no attempt.
+func (w *writer) alongside(ctx context.Context, generation int64, e predictor.Record, span spend.Span) error {
+	id := nameOf("alongside", strconv.FormatInt(generation, 10), e.Run, e.Task, strconv.Itoa(e.Attempt), span.Host)
+	changed, err := w.exec(ctx, insertSpan, spanValues(id, alongsideTask, span)...)
+	if err != nil || changed == 0 {
+		return err
+	}
+	w.count(span, 1)
+	w.attempts++
+	w.book.Hold(span)
+	return nil
 }
 
 // insertAttempt writes an attempt, unless it is there. One that finishes a task which is finished already counts for no

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
@@ -28,9 +29,6 @@ const (
 	// GPUs that clouds rent.
 	MostHostPrice = 1000 * quantity.USD
 )
-
-// gangHosts is the most hosts that a gang has.
-const gangHosts = 64
 
 // Given is an attempt as the engine has given it to a host, which may tell of it and of no other.
 type Given struct {
@@ -190,12 +188,32 @@ func (g Given) CheckRecord(record predictor.Record, pricePerHour quantity.Money,
 	if pricePerHour <= 0 || pricePerHour > MostHostPrice {
 		pricePerHour = MostHostPrice
 	}
-	pricePerHour += min(max(g.Others, 0), gangHosts*MostHostPrice)
+	pricePerHour += min(max(g.Others, 0), gang.MostHosts*MostHostPrice)
 	lasted := g.lasted(now)
 	most := pricePerHour.Prorated(quantity.Fraction{Of: int64(lasted), In: int64(time.Hour)})
 	if record.Cost < 0 || record.Cost > most {
 		return fmt.Errorf("it says that the attempt cost %s, and all of the host costs %s in the %s since it was given",
 			record.Cost, most, lasted.Round(time.Second))
+	}
+	return g.checkMembers(record)
+}
+
+// checkMembers says why the parts of an attempt's cost cannot be those of the other hosts of its gang.
+func (g Given) checkMembers(record predictor.Record) error {
+	if len(record.Members) >= gang.MostHosts {
+		return fmt.Errorf("it says that %d other hosts ran the attempt, and a gang has %d at most", len(record.Members),
+			gang.MostHosts)
+	}
+	left := record.Cost
+	for _, one := range record.Members {
+		switch {
+		case one.Cost > 0 && g.Others <= 0:
+			return fmt.Errorf("it says that host %.80q cost %s, and the attempt was given without others that cost anything",
+				one.Host, one.Cost)
+		case one.Cost < 0 || one.Cost > left:
+			return fmt.Errorf("it says that its hosts cost more than the %s of the attempt", record.Cost)
+		}
+		left -= one.Cost
 	}
 	return nil
 }

@@ -189,6 +189,8 @@ type Scheduled struct {
 	// Fixed says that attempts are given no more memory while they run: those in containers, whose engine holds them to
 	// what it was told at the start, and those of a stage that decides its own sizes.
 	Fixed bool `json:"fixed,omitempty"`
+	// Hosts is on how many hosts at once a task runs at most, each of which holds its size; 0 and 1 are one.
+	Hosts int `json:"hosts,omitempty"`
 	// Batches says that the build's functions take several tasks with one invoke; those of earlier builds take one.
 	Batches bool `json:"batches,omitempty"`
 	// Unfit is why the task is on the queue that functions do not poll, where that follows from what it is.
@@ -254,11 +256,23 @@ type AttemptStarted struct {
 	Grant      quantity.Size `json:"grant"`
 	// GPUs are those that the attempt has, by UUID.
 	GPUs []string `json:"gpus,omitempty"`
+	// Members are the other hosts of its gang, with what they cost per hour; nil where it runs on one host.
+	Members []HostShare `json:"members,omitempty"`
 	// Input and Features are what is known of the task before it runs, as its Record will have them, of Features those by
 	// which its run time is expected; 0 and nil where an engine of an earlier build has started it.
 	Input    quantity.Bytes     `json:"input_bytes,omitempty"`
 	Features map[string]float64 `json:"features,omitempty"`
 	At       time.Time          `json:"at"`
+}
+
+// HostShare is what another host than an attempt's own holds for it, where it runs on several. The attempt's own host
+// tells it: the other one tells of itself only for how long it was there.
+type HostShare struct {
+	Host string `json:"host"`
+	// PerHour is what it costs that the host holds its part for an hour, Cost what it came to. One of them is told: the
+	// first while the attempt runs, the second once it has ended.
+	PerHour quantity.Money `json:"per_hour_picodollars,omitempty"`
+	Cost    quantity.Money `json:"cost_picodollars,omitempty"`
 }
 
 // HostStarted says that the process which supervises the attempts of a venue on a host has started anew: whatever an
@@ -436,6 +450,9 @@ type Record struct {
 	// Training is how a split training went, as the attempt told it last; nil when it told nothing.
 	Training *Training      `json:"training,omitempty"`
 	Cost     quantity.Money `json:"cost_picodollars"`
+	// Members are the other hosts of its gang, with the parts of Cost that are theirs, which come to no more than that;
+	// nil where it ran on one host.
+	Members []HostShare `json:"members,omitempty"`
 }
 
 // Ended is when the attempt ended, by the clock by which it was scheduled: that of the server, which is that of runs

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/predictor/ledger/spend"
 	"github.com/spillway-ml/spillway/predictor/pricing"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -37,8 +38,14 @@ type account struct {
 	dropped                  bool // detail was dropped, whatever there was of it
 	stopped                  bool // attempts were ended because the budget had no more for them
 
-	seen    *recent           // attempts recorded and tasks done; nil once the run is settled
-	running map[uint64]*stage // attempts going on
+	seen    *recent          // attempts recorded and tasks done; nil once the run is settled
+	running map[uint64]going // attempts going on
+}
+
+// going is an attempt that goes on: its stage, and the other hosts of its gang with what each costs per hour.
+type going struct {
+	stage   *stage
+	members []predictor.HostShare
 }
 
 // stage sums up one stage of a run.
@@ -92,7 +99,7 @@ func (e *errorRing) median() float64 {
 func open(id string, at time.Time) *account {
 	return &account{
 		id: id, state: predictor.RunRunning, startedAt: at, last: at,
-		seen: newRecent(), running: map[uint64]*stage{},
+		seen: newRecent(), running: map[uint64]going{},
 	}
 }
 
@@ -209,14 +216,14 @@ func (st *stage) reused(e predictor.Reused) {
 // attemptStarted counts an attempt that goes on; begun is false when it is known already, or over.
 func (a *account) attemptStarted(e predictor.AttemptStarted, key, before uint64) (st *stage, begun bool) {
 	st = a.stage(e.Stage)
-	if st == nil || a.seen.has(key) || a.running[key] != nil || a.ended() {
+	if st == nil || a.seen.has(key) || a.running[key].stage != nil || a.ended() {
 		return nil, false
 	}
-	if lost := a.running[before]; lost != nil { // its host died without a Record
+	if lost := a.running[before].stage; lost != nil { // its host died without a Record
 		lost.view.Running--
 		delete(a.running, before)
 	}
-	a.running[key] = st
+	a.running[key] = going{st, e.Members[:min(len(e.Members), gang.MostHosts)]}
 	st.view.Running++
 	st.view.Grant = e.Grant
 	st.holds(e.Venue, e.Grant.Memory, 0)
@@ -272,7 +279,7 @@ func (a *account) recorded(e predictor.Record, key, task uint64) *stage {
 	a.stale = true
 	a.stopped = a.stopped || e.Outcome == predictor.Failed && e.Cause == predictor.CauseBudget
 	a.seen.add(key)
-	if a.running[key] != nil {
+	if a.running[key].stage != nil {
 		st.view.Running--
 		delete(a.running, key)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -46,7 +47,7 @@ func TestALostAttemptHeldItsGrantForAsLongAsItWasSeen(t *testing.T) {
 	t.Parallel()
 	lost := line("r", "train", "t0", predictor.Pool, "h", 100, 3700, 2*cent)
 	lost.Outcome, lost.Queue, lost.Start, lost.Usage.Wall = predictor.Lost, time.Second, time.Second, 8*time.Second
-	got := ledger.Charge(lost)
+	got := ledger.Charge(lost)[0]
 	if got.Held != 9*time.Second || got.From != after(101).UnixNano() || got.To != after(110).UnixNano() {
 		t.Errorf("it held for %v, from %d to %d; want 9 s from 101 s on", got.Held, got.From, got.To)
 	}
@@ -54,9 +55,45 @@ func TestALostAttemptHeldItsGrantForAsLongAsItWasSeen(t *testing.T) {
 		t.Errorf("got %+v, want all that it cost, counted when it was found", got)
 	}
 	lost.At = after(105) // a clock that was turned back
-	if got := ledger.Charge(lost); got.Held < 0 || got.To > after(105).UnixNano() {
+	if got := ledger.Charge(lost)[0]; got.Held < 0 || got.To > after(105).UnixNano() {
 		t.Errorf("found before its end: held for %v until %d", got.Held, got.To)
 	}
+}
+
+// TestWhatAGangCostsIsChargedOnceOnEachOfItsHosts: whatever a Record says of the parts of its cost, they are the other
+// hosts', each once, and all come to its cost.
+func TestWhatAGangCostsIsChargedOnceOnEachOfItsHosts(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		cost := quantity.Money(rapid.Int64Range(0, int64(100*quantity.USD)).Draw(t, "cost"))
+		e := line("r", "train", "t0", predictor.Pool, "h0", 0, 60, cost)
+		if rapid.Bool().Draw(t, "failed") {
+			e.Outcome = predictor.Failed
+		}
+		hosts := map[string]bool{"h0": true}
+		for range rapid.IntRange(0, 5).Draw(t, "members") {
+			one := predictor.HostShare{
+				Host: rapid.SampledFrom([]string{"h0", "h1", "h2", "h3", ""}).Draw(t, "host"),
+				Cost: quantity.Money(rapid.Int64Range(-1, int64(60*quantity.USD)).Draw(t, "part")),
+			}
+			e.Members = append(e.Members, one)
+			if one.Host != "" {
+				hosts[one.Host] = true
+			}
+		}
+		var pool, wasted quantity.Money
+		attempts := 0
+		for _, span := range ledger.Charge(e) {
+			if !hosts[span.Host] || span.Pool < 0 || span.Wasted < 0 || span.From >= span.To {
+				t.Fatalf("a span is of %q, and there are %v: %+v", span.Host, hosts, span)
+			}
+			delete(hosts, span.Host)
+			pool, wasted, attempts = pool+span.Pool, wasted+span.Wasted, attempts+span.Attempts
+		}
+		if pool != cost || attempts != 1 || len(hosts) > 0 || e.Outcome == predictor.Failed && wasted != cost {
+			t.Fatalf("%s of %s are charged, %s as wasted, of %d attempts; not of %v", pool, cost, wasted, attempts, hosts)
+		}
+	})
 }
 
 func TestStaticSizesArePricedAsThePoolWouldHaveBeen(t *testing.T) {

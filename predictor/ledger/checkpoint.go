@@ -23,10 +23,10 @@ import (
 // attempts before version 4 not which GPUs they had, stages before version 5 not how much there was to do, decisions
 // before version 6 not what they rejected, attempts before version 7 not how the metric of their training went,
 // trainings before version 8 not how much of one a worker has computed, those before version 9 neither their replicas
-// nor how many operations a step takes, those before version 10 not the replicas of other layouts, and runs before
-// version 11 not whose they are.
+// nor how many operations a step takes, those before version 10 not the replicas of other layouts, runs before version
+// 11 not whose they are, and attempts that go on before version 12 not what the other hosts of their gangs cost.
 const (
-	CheckpointVersion = 11
+	CheckpointVersion = 12
 	oldestCheckpoint  = 2
 )
 
@@ -136,8 +136,9 @@ type (
 		Peak, AtPeak, Latest quantity.Bytes
 	}
 	savedRunning struct {
-		Key   uint64
-		Stage int
+		Key     uint64
+		Stage   int
+		Members []predictor.HostShare
 	}
 	savedManner struct {
 		Venue   predictor.Venue
@@ -214,8 +215,8 @@ func (a *account) keep() keptRun {
 		return kept
 	}
 	kept.saved.Seen = a.seen.save()
-	for key, st := range a.running {
-		kept.saved.Running = append(kept.saved.Running, savedRunning{key, kept.places[st]})
+	for key, one := range a.running {
+		kept.saved.Running = append(kept.saved.Running, savedRunning{key, kept.places[one.stage], one.members})
 	}
 	kept.attempts, kept.looks = a.detail.attempts.snapshot(), slices.Clone(a.detail.looks)
 	for _, c := range a.detail.curves {
@@ -457,12 +458,12 @@ func (l *Ledger) adopt(saved *savedRun) error {
 		a.stages = append(a.stages, saved.Stages[i].restore(a.id))
 	}
 	if !saved.Settled {
-		a.seen, a.running = saved.Seen.restore(), make(map[uint64]*stage, len(saved.Running))
+		a.seen, a.running = saved.Seen.restore(), make(map[uint64]going, len(saved.Running))
 		for _, one := range saved.Running {
 			if one.Stage < 0 || one.Stage >= len(a.stages) {
 				return errCheckpoint
 			}
-			a.running[one.Key] = a.stages[one.Stage]
+			a.running[one.Key] = going{a.stages[one.Stage], one.Members}
 		}
 		if err := a.restoreDetail(saved); err != nil {
 			return err

@@ -17,7 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// Accruing is an attempt that goes on, and what its grant has cost until now.
+// Accruing is an attempt that goes on, and what its grant on one host has cost until now.
 type Accruing struct {
 	Task    string
 	Attempt int
@@ -28,11 +28,9 @@ type Accruing struct {
 // functions nothing is known before the end, and of a host without a price nothing at all.
 func (l *Ledger) Accruing(now time.Time) (accruing []Accruing) {
 	for _, a := range l.order {
-		for key := range a.running {
+		for key, one := range a.running {
 			if place, known := a.detail.places[key]; known {
-				if of, known := l.accruing(a.detail.attempts.at(int(place)), spend.Nanoseconds(now)); known {
-					accruing = append(accruing, of)
-				}
+				accruing = append(accruing, l.accruing(a.detail.attempts.at(int(place)), one.members, spend.Nanoseconds(now))...)
 			}
 		}
 	}
@@ -45,15 +43,17 @@ func (l *Ledger) Accrue(view *RunView, now time.Time) {
 	if a == nil || a.dropped || a.ended() {
 		return
 	}
-	for key := range a.running { // sums of whole numbers do not depend on their order
+	for key, going := range a.running { // sums of whole numbers do not depend on their order
 		place, known := a.detail.places[key]
 		if !known {
 			continue
 		}
 		one := a.detail.attempts.at(int(place))
-		of, known := l.accruing(one, spend.Nanoseconds(now))
 		at := slices.IndexFunc(view.Stages, func(st StageView) bool { return st.Name == one.stage.id.Name })
-		if known && at >= 0 {
+		if at < 0 {
+			continue
+		}
+		for _, of := range l.accruing(one, going.members, spend.Nanoseconds(now)) {
 			view.Stages[at].Cost += of.Span.Pool
 			view.Totals.Cost += of.Span.Pool
 			view.Actual.Cost += of.Span.Pool
@@ -61,26 +61,38 @@ func (l *Ledger) Accrue(view *RunView, now time.Time) {
 	}
 }
 
-// accruing is what an attempt that goes on has cost until now; known is false for what is not paid for by the hour, or
-// not any more.
-func (l *Ledger) accruing(attempt *attempt, now int64) (of Accruing, known bool) {
+// accruing is what an attempt that goes on has cost until now on its own host and on each of the others of its gang;
+// nothing for what is not paid for by the hour, or not any more.
+func (l *Ledger) accruing(attempt *attempt, members []predictor.HostShare, now int64) (all []Accruing) {
 	m := attempt.manner.Value()
 	price, priced := l.prices.Of(m.host)
-	if attempt.ended != 0 || m.venue != predictor.Pool || !priced || now <= attempt.started {
-		return Accruing{}, false
+	if attempt.ended != 0 || m.venue != predictor.Pool || now <= attempt.started {
+		return nil
 	}
 	held := time.Duration(now - attempt.started)
 	owner := *attempt.stage.owner // names may be filled in later
-	return Accruing{Task: attempt.task, Attempt: int(attempt.number), Span: spend.Span{
-		Owner: &owner, Venue: m.venue, Host: m.host, From: attempt.started, To: now, Counted: math.MaxInt64,
-		Sums: spend.Sums{Held: held, Pool: price.For(attempt.grant.Value(), held)},
-	}}, true
+	add := func(host string, cost quantity.Money) {
+		all = append(all, Accruing{Task: attempt.task, Attempt: int(attempt.number), Span: spend.Span{
+			Owner: &owner, Venue: m.venue, Host: host, From: attempt.started, To: now, Counted: math.MaxInt64,
+			Sums: spend.Sums{Held: held, Pool: cost},
+		}})
+	}
+	if priced {
+		add(m.host, price.For(attempt.grant.Value(), held))
+	}
+	for _, one := range members {
+		add(one.Host, max(0, one.PerHour).Prorated(quantity.Fraction{Of: int64(held), In: int64(time.Hour)}))
+	}
+	return all
 }
 
 // Charge is what an attempt held and cost, as its Record tells: its cost, spread evenly over the time for which the
 // grant was held. A lost attempt held it for as long as it was seen to run, however much later somebody found it lost.
 // It does not say whether the attempt was the first to finish its task. Owner has the names that the Record has.
-func Charge(e predictor.Record) spend.Span {
+//
+// The first span is that of the attempt's own host. Of a gang one follows for each other host, which counts no attempt;
+// they sum to the cost of the Record, whatever that says of its parts.
+func Charge(e predictor.Record) []spend.Span {
 	var a attempt
 	a.record(e)
 	to := a.ended
@@ -100,7 +112,26 @@ func Charge(e predictor.Record) spend.Span {
 	} else {
 		s.Pool = a.cost
 	}
-	return s
+	spans := []spend.Span{s}
+	for _, one := range e.Members {
+		part := min(max(0, one.Cost), spans[0].Pool)
+		at := slices.IndexFunc(spans, func(s spend.Span) bool { return s.Host == one.Host })
+		if at == 0 || one.Host == "" {
+			continue
+		}
+		if at < 0 {
+			other := s
+			other.Host, other.Sums, at = one.Host, spend.Sums{Held: s.Held}, len(spans)
+			spans = append(spans, other)
+		}
+		spans[0].Pool -= part
+		spans[at].Pool += part
+		if s.Wasted > 0 {
+			spans[0].Wasted -= part
+			spans[at].Wasted += part
+		}
+	}
+	return spans
 }
 
 // ChargeReused is what a stage took from earlier runs: something that happened, and cost nothing.

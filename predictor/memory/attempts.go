@@ -42,6 +42,8 @@ type Holding struct {
 	quantity.Size
 	// Resized says that it had several shares of a core: how long it takes is that of none of them.
 	Resized bool `json:"resized,omitempty"`
+	// Others is what it costs that the other hosts of its gang hold their parts for an hour; 0 where it is on one host.
+	Others quantity.Money `json:"others_per_hour_picodollars,omitempty"`
 }
 
 // Stage is the stage of the attempt; the zero StageID of the zero Attempt.
@@ -136,9 +138,22 @@ func (m *State) attemptStarted(e fact.AttemptStarted) {
 	m.Attempts[key] = running
 	m.ran(running, 1)
 	m.hold(key, e.Grant)
+	if others := othersOf(e.Members); others > 0 {
+		held := m.Grants[key]
+		held.Others = others
+		m.Grants[key] = held
+	}
 	if e.Input > 0 || len(e.Features) > 0 {
 		m.Given[key] = Given{Input: min(max(0, e.Input), fact.MaxPeakMemory), Features: st.Model.followable(e.Features)}
 	}
+}
+
+// othersOf is what the other hosts of a gang cost per hour.
+func othersOf(members []fact.HostShare) (perHour quantity.Money) {
+	for _, one := range members {
+		perHour = min(perHour+min(max(one.PerHour, 0), fact.MaxCost), fact.MaxCost)
+	}
+	return perHour
 }
 
 // over forgets what is known of an attempt besides that it was there.
@@ -200,7 +215,9 @@ func (m *State) ran(running Attempt, by int) {
 func (m *State) hold(key uint64, grant quantity.Size) {
 	if grant = fact.SaneSize(grant); !grant.IsZero() {
 		before, told := m.Grants[key]
-		m.Grants[key] = Holding{Size: grant, Resized: before.Resized || told && before.CPU != grant.CPU}
+		m.Grants[key] = Holding{
+			Size: grant, Resized: before.Resized || told && before.CPU != grant.CPU, Others: before.Others,
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/predictor/fact"
+	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/predictor/usage"
 )
@@ -100,6 +101,9 @@ func (m *State) scheduled(e fact.Scheduled) {
 	tasks, queue := min(e.Tasks, maxTasks), queueOf(e.PoolOnly)
 	st.Active = max(st.Active, now)
 	st.Declared, st.Batches = fact.SaneSize(e.Declared), e.Batches
+	if e.Tasks > 0 {
+		st.Hosts = min(max(e.Hosts, 0), gang.MostHosts)
+	}
 	if e.Program != "" {
 		st.Model.Program = strings.ToValidUTF8(e.Program[:min(len(e.Program), maxProgram)], "")
 		st.Model.Fixed, st.Model.Imports = e.Fixed, saneImports(st.Model.Imports, e.Imports)

@@ -71,8 +71,10 @@ type Stage struct {
 	Input    quantity.Bytes    `json:"input,omitempty"` // the largest that a hint named
 	Queues   [2]Backlog        `json:"queues"`          // ordinary, pool-only
 	Shares   map[string]*Share `json:"shares,omitempty"`
-	Active   fact.Instant      `json:"active"`            // last time anything happened
-	Backlog  fact.Instant      `json:"backlog,omitempty"` // last tick with an ordinary task waiting
+	// Hosts is on how many hosts at once a task of it runs at most; 0 and 1 are one.
+	Hosts   int          `json:"hosts,omitempty"`
+	Active  fact.Instant `json:"active"`            // last time anything happened
+	Backlog fact.Instant `json:"backlog,omitempty"` // last tick with an ordinary task waiting
 
 	// Live follows attempts that run; nil while none needs it.
 	Live *Live `json:"live,omitempty"`

@@ -468,7 +468,8 @@ func (a *Agent) begin(r *running, live target) {
 		Run: task.Run, Stage: task.Stage, Task: task.ID, Attempt: r.try.Number, Venue: predictor.Pool, Host: a.id,
 		Instance: a.currentInstance(),
 		PoolOnly: r.try.PoolOnly, Queue: r.try.Queue(now), Grant: r.held(), GPUs: r.gpus.uuids,
-		Input: need.Input, Features: a.sizingOf(task).Duration.RestsOn(need.Features), At: now,
+		Members: r.gang.perHour(),
+		Input:   need.Input, Features: a.sizingOf(task).Duration.RestsOn(need.Features), At: now,
 	})
 }
 

@@ -134,6 +134,7 @@ func (r *running) record(ending slot.Ending, account account, predicted predicto
 	}
 	record.Queue, record.Start, record.Cold = account.queue, account.start, account.cold
 	record.At, record.Usage, record.Predicted = r.agent.now(), account.usage, predicted
+	record.Members = r.gang.shares(record.At)
 	if !account.began.IsZero() {
 		record.Settle = max(record.At.Sub(account.began)-account.usage.Wall, 0)
 	}

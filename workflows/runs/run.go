@@ -345,7 +345,8 @@ func (r *run) hint(ctx workflow.Context, c call) {
 		Run: r.id, Stage: r.stageID(c.stage.Name), Tasks: 1, PoolOnly: c.stage.PoolOnly,
 		Input: c.inputBytes(), Declared: c.stage.Declared,
 		Program: program.name, Imports: program.imports, Kind: c.kind(), Fixed: program.image || c.stage.Recommends,
-		Unfit: c.unfit, Batches: !c.stage.Command, Tuning: c.tells && r.version >= versionAhead, At: workflow.Now(ctx),
+		Unfit: c.unfit, Hosts: c.hosts(), Batches: !c.stage.Command, Tuning: c.tells && r.version >= versionAhead,
+		At: workflow.Now(ctx),
 	})
 }
 
@@ -390,6 +391,16 @@ func (c call) kind() string {
 		return "" // the host refuses it, and says why
 	}
 	return command.InputKind()
+}
+
+// hosts is on how many hosts at once the task runs at most.
+func (c call) hosts() int {
+	var command wire.Command
+	if !c.stage.Command || json.Unmarshal(c.input, &command) != nil {
+		return 1
+	}
+	_, most := command.Gang()
+	return most
 }
 
 // announce tells the loop that tasks like this one will be scheduled from now on, and whether they are a tuning's.

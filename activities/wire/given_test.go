@@ -1,0 +1,52 @@
+package wire_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/gang"
+	"github.com/spillway-ml/spillway/predictor/quantity"
+)
+
+// TestAttackAHostChargesHostsThatAreInNoGangOfIts: what a Record says of the parts of its cost is within what the
+// attempt was given with.
+func TestAttackAHostChargesHostsThatAreInNoGangOfIts(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	stage := predictor.StageID{App: "app", Build: "b1", Name: "train"}
+	of := func(parts ...quantity.Money) (shares []predictor.HostShare) {
+		for _, part := range parts {
+			shares = append(shares, predictor.HostShare{Host: "host-2", Cost: part})
+		}
+		return shares
+	}
+	for _, c := range []struct {
+		name   string
+		others quantity.Money // per hour
+		shares []predictor.HostShare
+		may    bool
+	}{
+		{"no others", 0, nil, true},
+		{"others that cost nothing", 0, of(0), true},
+		{"others that cost something", quantity.USD, of(quantity.USD/2, quantity.USD/2), true},
+		{"others without a gang", 0, of(1), false},
+		{"others that cost more than the attempt", quantity.USD, of(quantity.USD, 1), false},
+		{"others that cost less than nothing", quantity.USD, of(-1), false},
+		{"more others than a gang has", quantity.USD, of(make([]quantity.Money, gang.MostHosts)...), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			given := wire.Given{
+				Run: "r", Stage: stage, Task: "train-0", Attempt: 1, At: now.Add(-time.Hour), Others: c.others,
+			}
+			record := predictor.Record{
+				Run: "r", Stage: stage, Task: "train-0", Attempt: 1, At: now, Cost: quantity.USD, Members: c.shares,
+			}
+			if err := given.CheckRecord(record, quantity.USD, now); (err == nil) != c.may {
+				t.Errorf("got %v, want that it may be told: %v", err, c.may)
+			}
+		})
+	}
+}
