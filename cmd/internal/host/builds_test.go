@@ -46,7 +46,8 @@ func serving(t *testing.T, edit func(*Serving)) (*asker, *build.Store) {
 	store := build.NewStore(t.TempDir(), nil)
 	s := Serving{
 		Builds: store, Artifacts: http.NotFoundHandler(), Logger: slog.New(slog.DiscardHandler),
-		Given: func(string, string) (*wire.Given, error) { return nil, nil }, //nolint:nilnil // it is believed
+		Given:   func(string, string) (*wire.Given, error) { return nil, nil }, //nolint:nilnil // it is believed
+		Servers: func(context.Context) []string { return nil },
 	}
 	if edit != nil {
 		edit(&s)

@@ -65,17 +65,21 @@ type Joined struct {
 	// Ports are what the engine gives; Recorder may be wrapped before they are used.
 	Ports Ports
 
-	reach   *reach
-	end     context.CancelFunc
-	closing atomic.Bool
-	closers []func(context.Context) error // the last is called first
-	relayed sync.WaitGroup
+	reach *reach
+	// connection is that to NATS.
+	connection *nats.Conn
+	telling    sync.Mutex         // held while told is called
+	told       func(all []string) // nil for nobody
+	end        context.CancelFunc
+	closing    atomic.Bool
+	closers    []func(context.Context) error // the last is called first
+	relayed    sync.WaitGroup
 }
 
 // Connect connects to the engine that a host has joined. It fails where that cannot be reached now.
 func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	j := &Joined{end: end, reach: newReach(o.Answer)}
+	j := &Joined{end: end, reach: newReach(o.Answer), told: o.Servers}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, j.Close(ctx))
@@ -119,7 +123,7 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	j.Ports.Secrets = ask.Secrets
 	j.Ports.Proofs = ask.proofs
 	j.Ports.InHand, j.Ports.Lease, j.Ports.Elsewhere = ask.inHand, cmp.Or(o.Answer.Lease, join.UsualLease), true
-	j.relayed.Go(func() { j.followServers(life, ask, o.Servers) })
+	j.relayed.Go(func() { j.followServers(life, ask) })
 	j.Ports.Builds = &builds{ask: ask, stored: build.NewStore(o.StateDir, nil), most: mostBuilds}
 	j.Ports.Gangs = ask
 	return j, nil
@@ -139,43 +143,106 @@ func (j *Joined) Close(ctx context.Context) (err error) {
 	return err
 }
 
-// answerEvery is how often a server is asked whether it is there, and answerWait how long it may take to say so: what
-// runs on the host ends with its lease (loop.Lease), and the next server has to be reached before.
+// Answers reports whether NATS answers within a time, by whichever server.
+func (j *Joined) Answers(ctx context.Context, within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return j.connection.FlushWithContext(ctx) == nil
+}
+
 const (
+	// answerEvery is how often NATS is asked whether it answers, and answerWait how long it may take to say so: what runs
+	// on the host ends with its lease (loop.Lease), and the next server has to be reached before.
 	answerEvery = time.Second
-	answerWait  = 1500 * time.Millisecond
+	answerWait  = 4 * time.Second
+	// suspectAfter is when the server that the way to NATS goes by is asked as well whether it is there.
+	suspectAfter = 1500 * time.Millisecond
 )
 
-// keepAnswered goes on at another server when the one that is connected to does not answer any more, until ctx ends.
-func (j *Joined) keepAnswered(ctx context.Context, connection *nats.Conn, logger *slog.Logger) {
+// answer is what is known of a server that NATS is reached by.
+type answer int
+
+const (
+	answers   answer = iota
+	natsSlow         // it is there, and NATS does not answer by it
+	goneQuiet        // it is not
+)
+
+// listen asks NATS by flush, which ends within answerWait, and where that takes long the server at an address as well.
+func (r *reach) listen(ctx context.Context, flush func() error, address string) answer {
+	flushed := make(chan error, 1)
+	go func() { flushed <- flush() }()
+	select {
+	case err := <-flushed:
+		if err == nil {
+			return answers
+		}
+		flushed <- err
+	case <-time.After(suspectAfter):
+	}
+	there := r.there(ctx, address)
+	switch err := <-flushed; {
+	case err == nil:
+		return answers
+	case there:
+		return natsSlow
+	default:
+		return goneQuiet
+	}
+}
+
+// keepAnswered goes on at another server when NATS does not answer any more by the one that its connection is to, until
+// ctx ends. Where that server is there nevertheless, the other connections to it stay: they have nothing to do with
+// that NATS is slow, and what they carry would be done again.
+func (j *Joined) keepAnswered(ctx context.Context, connection *nats.Conn, way *natsDialer, logger *slog.Logger) {
+	flush := func() error { return connection.FlushTimeout(answerWait) }
 	for wait.For(ctx, answerEvery) {
-		if !connection.IsConnected() || connection.FlushTimeout(answerWait) == nil || !connection.IsConnected() {
+		if !connection.IsConnected() {
 			continue
 		}
-		if address, avoided := j.reach.avoid(); avoided && ctx.Err() == nil {
-			logger.WarnContext(ctx, "a server does not answer; go on at another", "server", address)
-			if err := connection.ForceReconnect(); err != nil {
-				logger.DebugContext(ctx, "reconnect to NATS", "error", err)
-			}
+		address, moved, why := way.address(), false, ""
+		switch j.reach.listen(ctx, flush, address) {
+		case answers:
+		case natsSlow:
+			moved, why = j.reach.demote(address), "NATS does not answer by a server; reach it by another"
+		case goneQuiet:
+			moved, why = j.reach.avoid(address), "a server does not answer; go on at another"
+		}
+		if !moved || ctx.Err() != nil || !connection.IsConnected() {
+			continue
+		}
+		logger.WarnContext(ctx, why, "server", address)
+		if err := connection.ForceReconnect(); err != nil {
+			logger.DebugContext(ctx, "reconnect to NATS", "error", err)
 		}
 	}
 }
 
-// serversEvery is how often a host asks which servers there are: one that comes is known to it within that time.
+// serversEvery is how often a host asks which servers there are, at least: one that comes is known to it within that
+// time.
 const serversEvery = 3 * time.Second
 
-// followServers keeps up which servers there are, until ctx ends.
-func (j *Joined) followServers(ctx context.Context, ask *asker, told func([]string)) {
-	for wait.For(ctx, serversEvery) {
+// followServers keeps up which servers there are, until ctx ends: every answer says so, and this asks for one at once
+// and then now and then, where nothing else is asked.
+func (j *Joined) followServers(ctx context.Context, ask *asker) {
+	for again := true; again; again = wait.For(ctx, serversEvery) {
 		var now serversAnswer
 		if err := ask.get(ctx, serversPath, &now); err != nil {
 			ask.logger.DebugContext(ctx, "which servers there are is not known", "error", err)
 			continue
 		}
-		if j.reach.know(now.Servers) && told != nil {
-			told(j.reach.all())
-		}
+		j.know(now.Servers) // a server of the version before says so in no other answer
 	}
+}
+
+// know takes in which servers there are, and tells of it where that is news.
+func (j *Joined) know(servers []string) {
+	if !j.reach.know(servers) || j.told == nil {
+		return
+	}
+	j.telling.Lock() // so that what is kept last is what is known last
+	defer j.telling.Unlock()
+	j.told(j.reach.all())
 }
 
 const (
@@ -203,7 +270,8 @@ func (j *Joined) asker(life context.Context, o JoinedOptions) (*asker, error) {
 	}
 	j.onClose(func(context.Context) error { transport.CloseIdleConnections(); return nil })
 	return &asker{
-		base: o.Answer.API, host: o.Answer.Host, life: life, proofs: &slot.Proofs{}, logger: o.Logger,
+		there: j.know,
+		base:  o.Answer.API, host: o.Answer.Host, life: life, proofs: &slot.Proofs{}, logger: o.Logger,
 		client: &http.Client{
 			Transport:     bearer{o.Answer.Token, transport},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -326,7 +394,8 @@ func (j *Joined) dialNATS(life context.Context, o JoinedOptions) (jetstream.JetS
 			}
 		}),
 	}
-	options = append(options, nats.SetCustomDialer(natsDialer{j.reach}), nats.SkipHostLookup())
+	way := &natsDialer{reach: j.reach}
+	options = append(options, nats.SetCustomDialer(way), nats.SkipHostLookup())
 	if o.Answer.CA != "" {
 		options = append(options, nats.Secure(), nats.TLSHandshakeFirst())
 	}
@@ -334,8 +403,9 @@ func (j *Joined) dialNATS(life context.Context, o JoinedOptions) (jetstream.JetS
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s: %w", at[0], err)
 	}
+	j.connection = connection
 	j.onClose(func(context.Context) error { connection.Close(); return nil })
-	j.relayed.Go(func() { j.keepAnswered(life, connection, o.Logger) })
+	j.relayed.Go(func() { j.keepAnswered(life, connection, way, o.Logger) })
 	stream, err := jetstream.New(connection)
 	if err != nil {
 		return nil, fmt.Errorf("open JetStream: %w", err)

@@ -96,41 +96,68 @@ func (r *reach) prefer(address string) {
 	}
 }
 
-// avoid ends all connections to the server that is tried first, and has it tried last from now on: it does not answer
-// any more, which its other connections would find out much later. A server that is the only one is left as it is;
-// avoided says whether it was not.
-func (r *reach) avoid() (address string, avoided bool) {
+// demote has a server tried last from now on, and leaves its connections as they are. One that is the only one is left
+// as it is; moved says whether it was not.
+func (r *reach) demote(address string) (moved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	address = r.addresses[0]
-	if len(r.addresses) == 1 {
-		return address, false
+	at := slices.Index(r.addresses, address)
+	if at < 0 || len(r.addresses) == 1 {
+		return false
 	}
-	r.addresses = append(slices.Clone(r.addresses[1:]), address)
+	r.addresses = append(slices.Delete(r.addresses, at, at+1), address)
+	return true
+}
+
+// avoid ends all connections to a server, and has it tried last from now on: it does not answer any more, which its
+// other connections would find out much later. A server that is the only one is left as it is; avoided says whether it
+// was not.
+func (r *reach) avoid(address string) (avoided bool) {
+	if !r.demote(address) {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for connection := range r.open {
 		if connection.address == address {
 			delete(r.open, connection)
 			_ = connection.Conn.Close() // whoever uses it is told by that
 		}
 	}
-	return address, true
+	return true
+}
+
+// there reports whether a server shakes hands within tryWait.
+func (r *reach) there(ctx context.Context, address string) bool {
+	connection, err := r.dialOne(ctx, address, []string{"http/1.1"})
+	if err != nil {
+		return false
+	}
+	_ = connection.Close() // nothing was said
+	return true
 }
 
 // dial connects to the first server that answers; protocols are those that are offered to it (ALPN).
 func (r *reach) dial(ctx context.Context, protocols ...string) (net.Conn, error) {
+	connection, _, err := r.dialAny(ctx, protocols)
+	return connection, err
+}
+
+// dialAny is dial, and says at which address the server was that answered.
+func (r *reach) dialAny(ctx context.Context, protocols []string) (net.Conn, string, error) {
 	var errs []error
 	for _, address := range r.all() {
 		connection, err := r.dialOne(ctx, address, protocols)
 		if err == nil {
 			r.prefer(address)
-			return connection, nil
+			return connection, address, nil
 		}
 		errs = append(errs, fmt.Errorf("reach the server at %s: %w", address, err))
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return nil, errors.Join(errs...)
+	return nil, "", errors.Join(errs...)
 }
 
 func (r *reach) dialOne(ctx context.Context, address string, protocols []string) (net.Conn, error) {
@@ -164,14 +191,33 @@ func (r *reach) dialOne(ctx context.Context, address string, protocols []string)
 }
 
 // natsDialer is the way as the client of NATS wants it: it has shaken hands already.
-type natsDialer struct{ reach *reach }
+type natsDialer struct {
+	reach *reach
+
+	mu sync.Mutex
+	at string // the address of the last connection; guarded by mu
+}
 
 // Dial connects to a server, whichever was named.
-func (d natsDialer) Dial(string, string) (net.Conn, error) {
+func (d *natsDialer) Dial(string, string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialWait)
 	defer cancel()
-	return d.reach.dial(ctx, join.Protocol)
+	connection, address, err := d.reach.dialAny(ctx, []string{join.Protocol})
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	d.at = address
+	d.mu.Unlock()
+	return connection, nil
+}
+
+// address is that of the last connection.
+func (d *natsDialer) address() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at
 }
 
 // SkipTLSHandshake says that there is nothing left to shake.
-func (natsDialer) SkipTLSHandshake() bool { return true }
+func (*natsDialer) SkipTLSHandshake() bool { return true }

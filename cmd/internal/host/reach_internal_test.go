@@ -38,8 +38,8 @@ func TestTheServersThatAHostKnows(t *testing.T) {
 	for range 40 {
 		r.know([]string{net.JoinHostPort("x", strings.Repeat("1", len(r.all())))})
 	}
-	if address, avoided := newReach(join.Answer{Temporal: "a:1"}).avoid(); avoided {
-		t.Errorf("%s is the only server, and is avoided", address)
+	if newReach(join.Answer{Temporal: "a:1"}).avoid("a:1") {
+		t.Error("the only server is avoided")
 	}
 	if n := len(r.all()); n > 16 {
 		t.Errorf("%d servers are remembered", n)
@@ -80,8 +80,14 @@ func TestTheNextServerIsTriedWhereOneIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if address, avoided := r.avoid(); address != at || !avoided {
-		t.Errorf("avoided %s: %v, want the first", address, avoided)
+	if !r.demote(at) {
+		t.Error("the first cannot be tried last")
+	}
+	if _, err := held.Write([]byte("x")); err != nil || r.all()[0] != beside {
+		t.Errorf("the first is tried last: %v is tried first, and a connection to it ends with %v", r.all()[0], err)
+	}
+	if !r.avoid(at) {
+		t.Error("the first cannot be avoided")
 	}
 	if _, err := held.Read(make([]byte, 1)); err == nil {
 		t.Error("a connection to a server that is avoided goes on")

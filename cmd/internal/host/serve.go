@@ -38,7 +38,10 @@ const MaxAsked = 8 << 20
 const (
 	// platformHeader is the platform of a build, in an answer.
 	platformHeader = "Spillway-Platform"
-	octets         = "application/octet-stream"
+	// serversHeader is which servers there are, as Serving.Servers has them, with a comma between: it is on every answer,
+	// so that a host which is told anything knows where to go on when this server is gone.
+	serversHeader = "Spillway-Servers"
+	octets        = "application/octet-stream"
 )
 
 // Serving is what the engine answers hosts with. All fields are required.
@@ -147,7 +150,10 @@ func (s Serving) Handler() http.Handler {
 	mux.HandleFunc("POST "+secretsPath, s.secrets)
 	mux.HandleFunc("GET "+join.BuildPrefix+"{build}", s.build)
 	mux.Handle(artifactsPath+"/", http.StripPrefix(artifactsPath, s.Artifacts))
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(serversHeader, strings.Join(s.Servers(r.Context()), ","))
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // mostSuperseded is how many artifacts a host may name at once as of no use any more: the parts of some checkpoints.
@@ -316,6 +322,8 @@ type asker struct {
 	life   context.Context
 	proofs *slot.Proofs
 	logger *slog.Logger
+	// there is told with each answer which servers there are; it does not block. Nil tells nobody.
+	there func(servers []string)
 }
 
 // askWait bounds one question.
@@ -432,6 +440,9 @@ func (a *asker) send(ctx context.Context, method, path string, body io.Reader, p
 	response, err := a.client.Do(request)
 	if err != nil {
 		return nil, err
+	}
+	if all := response.Header.Get(serversHeader); all != "" && a.there != nil {
+		a.there(strings.Split(all, ","))
 	}
 	if response.StatusCode < http.StatusMultipleChoices {
 		return response, nil
