@@ -72,17 +72,10 @@ type follower struct {
 
 // EnsureBucket makes the bucket where it is missing; the number of replicas that an operator has set is kept.
 func EnsureBucket(ctx context.Context, js jetstream.JetStream) error {
-	replicas, err := streams.Replicas(ctx, js, "KV_"+wire.SharedBucket)
-	if err == nil {
-		_, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: wire.SharedBucket, Description: "what the servers of a stack share", History: 1,
-			Storage: jetstream.FileStorage, Replicas: replicas,
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("create bucket %s: %w", wire.SharedBucket, err)
-	}
-	return nil
+	return streams.EnsureBucket(ctx, js, jetstream.KeyValueConfig{
+		Bucket: wire.SharedBucket, Description: "what the servers of a stack share", History: 1,
+		Storage: jetstream.FileStorage,
+	})
 }
 
 // ErrOthers says that the documents are those of servers with other keys.
@@ -152,25 +145,18 @@ func (d *Documents) watch(ctx context.Context, until uint64) (jetstream.KeyWatch
 		return nil, fmt.Errorf("watch bucket %s: %w", wire.SharedBucket, err)
 	}
 	there := map[string]bool{}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("read bucket %s: %w", wire.SharedBucket, ctx.Err()), watcher.Stop())
-		case update, open := <-watcher.Updates():
-			switch {
-			case !open:
-				return nil, fmt.Errorf("read bucket %s: the connection to NATS was closed", wire.SharedBucket)
-			case update != nil:
-				there[update.Key()] = true
-				d.take(update)
-				continue
-			}
-			if err := d.forgetAllBut(ctx, there, until); err != nil {
-				return nil, errors.Join(fmt.Errorf("read bucket %s: %w", wire.SharedBucket, err), watcher.Stop())
-			}
-			return watcher, nil
-		}
+	err = streams.ReadAll(ctx, watcher, func(update jetstream.KeyValueEntry) {
+		there[update.Key()] = true
+		d.take(update)
+	})
+	if err == nil {
+		err = d.forgetAllBut(ctx, there, until)
 	}
+	if err != nil {
+		_ = watcher.Stop() // it may be over already
+		return nil, fmt.Errorf("read bucket %s: %w", wire.SharedBucket, err)
+	}
+	return watcher, nil
 }
 
 // Run keeps the documents known until ctx ends. Where somebody has deleted the bucket, what is known is put into the

@@ -44,7 +44,7 @@ func (r *Recorder) book(ctx context.Context) (*endsBook, error) {
 	if r.ends != nil {
 		return r.ends, nil
 	}
-	stream, err := r.js.Stream(ctx, bucketStream(wire.EndBucket))
+	stream, err := r.js.Stream(ctx, streams.BucketStream(wire.EndBucket))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -36,20 +37,13 @@ func (p *Plans) HostPlans(ctx context.Context) (map[string]uint64, error) {
 	}
 	defer func() { _ = watcher.Stop() }()
 	found := map[string]uint64{}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("list the plans of hosts: %w", ctx.Err())
-		case entry, open := <-watcher.Updates():
-			if !open {
-				return nil, errors.New("list the plans of hosts: the connection to NATS was closed")
-			}
-			if entry == nil { // all of now have been delivered
-				return found, nil
-			}
-			found[strings.TrimPrefix(entry.Key(), wire.HostPlanPrefix)] = entry.Revision()
-		}
+	err = streams.ReadAll(ctx, watcher, func(entry jetstream.KeyValueEntry) {
+		found[strings.TrimPrefix(entry.Key(), wire.HostPlanPrefix)] = entry.Revision()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the plans of hosts: %w", err)
 	}
+	return found, nil
 }
 
 // ReplaceHostPlans replaces what these hosts obey, all at once, and waits until each is acknowledged. Those that

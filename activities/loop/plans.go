@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities"
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -60,7 +61,7 @@ func (p *Plans) Watch(ctx context.Context, obey func(predictor.Plan)) error {
 			FilterSubjects: []string{bucketSubject(wire.PlanBucket, p.key)},
 		}
 	}
-	err := tail(ctx, p.js, bucketStream(wire.PlanBucket), newest, func(raw jetstream.Msg) error {
+	err := tail(ctx, p.js, streams.BucketStream(wire.PlanBucket), newest, func(raw jetstream.Msg) error {
 		if raw.Headers().Get(kvOperation) != "" {
 			return nil
 		}

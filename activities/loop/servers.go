@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -86,24 +86,17 @@ func (s *Servers) List(ctx context.Context) (servers []Server, err error) {
 		return nil, fmt.Errorf("list servers: %w", err)
 	}
 	defer func() { _ = watcher.Stop() }()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("list servers: %w", ctx.Err())
-		case entry, open := <-watcher.Updates():
-			if !open {
-				return nil, errors.New("list servers: the connection to NATS was closed")
-			}
-			if entry == nil { // all values of now have been delivered
-				slices.SortFunc(servers, func(a, b Server) int {
-					return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.ID, b.ID))
-				})
-				return servers, nil
-			}
-			var value listed
-			if json.Unmarshal(entry.Value(), &value) == nil && value.Version == wire.Version && value.Server.ID != "" {
-				servers = append(servers, value.Server)
-			}
+	err = streams.ReadAll(ctx, watcher, func(entry jetstream.KeyValueEntry) {
+		var value listed
+		if json.Unmarshal(entry.Value(), &value) == nil && value.Version == wire.Version && value.Server.ID != "" {
+			servers = append(servers, value.Server)
 		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list servers: %w", err)
 	}
+	slices.SortFunc(servers, func(a, b Server) int {
+		return cmp.Or(a.StartedAt.Compare(b.StartedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return servers, nil
 }

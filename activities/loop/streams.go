@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -61,7 +60,7 @@ func EnsureStreams(ctx context.Context, js jetstream.JetStream) error {
 		},
 		{Bucket: wire.StateBucket, Description: "the autoscaler's checkpoint", History: 1, Storage: jetstream.FileStorage},
 	} {
-		if err := ensureBucket(ctx, js, bucket); err != nil {
+		if err := streams.EnsureBucket(ctx, js, bucket); err != nil {
 			return err
 		}
 	}
@@ -109,20 +108,6 @@ func ContinueStream(ctx context.Context, js jetstream.JetStream, after uint64) e
 	return streams.Create(ctx, js, loopStream(), after+afterGap)
 }
 
-func ensureBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig) error {
-	replicas, err := streams.Replicas(ctx, js, bucketStream(config.Bucket))
-	if err != nil {
-		return fmt.Errorf("look up bucket %s: %w", config.Bucket, err)
-	}
-	config.Replicas = replicas
-	if _, err := js.CreateOrUpdateKeyValue(ctx, config); err != nil {
-		return fmt.Errorf("create bucket %s: %w", config.Bucket, err)
-	}
-	return nil
-}
-
-// bucketStream is the stream in which the server keeps a bucket, and bucketSubject the subject of one of its keys:
+// bucketSubject is the subject of a key of a bucket:
 // https://github.com/nats-io/nats-architecture-and-design/blob/main/adr/ADR-8.md
-func bucketStream(bucket string) string { return "KV_" + bucket }
-
 func bucketSubject(bucket, key string) string { return "$KV." + bucket + "." + key }

@@ -21,16 +21,69 @@ func Ensure(ctx context.Context, js jetstream.JetStream, config jetstream.Stream
 	if config.MaxBytes <= 0 {
 		return fmt.Errorf("create stream %s: it has no bound of bytes", config.Name)
 	}
+	began := time.Now()
 	replicas, err := Replicas(ctx, js, config.Name)
-	if err != nil {
-		return fmt.Errorf("look up stream %s: %w", config.Name, err)
+	if err == nil {
+		config.Replicas = replicas
+		_, err = js.CreateOrUpdateStream(ctx, config)
 	}
-	config.Replicas = replicas
-	if _, err := js.CreateOrUpdateStream(ctx, config); err != nil {
-		return fmt.Errorf("create stream %s: %w; check that the NATS server has JetStream on and %d MiB of storage left",
-			config.Name, err, config.MaxBytes>>20)
+	return unmade("stream "+config.Name, time.Since(began), config.MaxBytes, err)
+}
+
+// EnsureBucket creates the bucket, or brings it to config. It may run any number of times, also beside others. The
+// number of replicas that an operator has set is kept; a new bucket has one.
+func EnsureBucket(ctx context.Context, js jetstream.JetStream, config jetstream.KeyValueConfig) error {
+	began := time.Now()
+	replicas, err := Replicas(ctx, js, BucketStream(config.Bucket))
+	if err == nil {
+		config.Replicas = replicas
+		_, err = js.CreateOrUpdateKeyValue(ctx, config)
 	}
-	return nil
+	return unmade("bucket "+config.Bucket, time.Since(began), config.MaxBytes, err)
+}
+
+// BucketStream is the stream in which NATS keeps a bucket:
+// https://github.com/nats-io/nats-architecture-and-design/blob/main/adr/ADR-8.md
+func BucketStream(bucket string) string { return "KV_" + bucket }
+
+// unmade says of a stream or bucket that was not made what was tried, for how long, and what to do; nil without an
+// error. Most is what it may come to, in bytes; 0 where it has no bound.
+func unmade(what string, tried time.Duration, most int64, err error) error {
+	room := "room on its disk"
+	if most > 0 {
+		room = fmt.Sprintf("%d MiB of storage left", (most+1<<20-1)>>20)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("look up or create %s: %w", what, err)
+	case IsAway(err):
+		return fmt.Errorf("look up or create %s: NATS was asked for %s and did not answer: %w; see whether its servers "+
+			"run, whether those of a cluster have elected who leads (`nats server report jetstream`) and how long their "+
+			"disks take, and try again", what, tried.Round(100*time.Millisecond), err)
+	default:
+		return fmt.Errorf("look up or create %s: %w; check that the NATS server has JetStream on and %s", what, err, room)
+	}
+}
+
+// ReadAll calls visit with all that a watcher has of its bucket as it stands, until there is no more of that: what
+// changes later it leaves to whoever reads on. It does not stop the watcher.
+func ReadAll(ctx context.Context, watcher jetstream.KeyWatcher, visit func(jetstream.KeyValueEntry)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case entry, open := <-watcher.Updates():
+			if !open {
+				return errors.New("the connection to NATS was closed")
+			}
+			if entry == nil { // all values of now have been delivered
+				return nil
+			}
+			visit(entry)
+		}
+	}
 }
 
 // Create makes the stream where it is missing, its first sequence first; one that is there is left as it is, because a

@@ -2,6 +2,7 @@ package streams_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -33,6 +34,32 @@ func TestEnsureBringsAStreamToItsConfiguration(t *testing.T) {
 	}
 	if n, err := streams.Replicas(t.Context(), js, "NONE"); n != 1 || err != nil {
 		t.Errorf("Replicas of a stream that there is not = %d, %v; want 1", n, err)
+	}
+}
+
+// TestANATSThatDoesNotAnswerIsToldWithWhatToDo has a server that is gone when a stream and a bucket are to be made.
+func TestANATSThatDoesNotAnswerIsToldWithWhatToDo(t *testing.T) {
+	t.Parallel()
+	server := natstest.Start(t)
+	js := server.Connect()
+	bucket := jetstream.KeyValueConfig{Bucket: "facts", History: 1}
+	if err := streams.EnsureBucket(t.Context(), js, bucket); err != nil {
+		t.Fatal(err)
+	}
+	server.Stop()
+	for what, ensure := range map[string]func(context.Context) error{
+		"bucket facts": func(ctx context.Context) error { return streams.EnsureBucket(ctx, js, bucket) },
+		"stream FACTS": func(ctx context.Context) error {
+			return streams.Ensure(ctx, js, jetstream.StreamConfig{Name: "FACTS", Subjects: []string{"f.>"}, MaxBytes: 1 << 20})
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		err := ensure(ctx)
+		cancel()
+		if err == nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), what) ||
+			!strings.Contains(err.Error(), "NATS was asked for ") || !strings.Contains(err.Error(), "see whether its servers") {
+			t.Errorf("%s: got %v; want what was tried, for how long, and what to do", what, err)
+		}
 	}
 }
 
