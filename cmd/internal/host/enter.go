@@ -105,6 +105,8 @@ type RefusedError struct {
 	Problem, Hint string
 	// Later says that it may be let in later: another host of its name lives, which may be what this one was before.
 	Later bool
+
+	unknown bool // the server, of a version before, does not know a field of what it was sent
 }
 
 // Error is the problem.
@@ -227,8 +229,11 @@ const joinWait = 15 * time.Second
 func ask(
 	ctx context.Context, server, secret string, trust *tls.Config, request join.Request,
 ) (answer join.Answer, err error) {
-	if err = post(ctx, server, join.Path, secret, trust, request, &answer); err == nil &&
-		(answer.Token == "" || answer.API == "") {
+	err = post(ctx, server, join.Path, secret, trust, request, &answer)
+	if refused, is := errors.AsType[*RefusedError](err); is && refused.unknown && request != request.First() {
+		err = post(ctx, server, join.Path, secret, trust, request.First(), &answer)
+	}
+	if err == nil && (answer.Token == "" || answer.API == "") {
 		err = noServer(server)
 	}
 	return answer, err
@@ -351,6 +356,8 @@ func refused(server string, status int, text []byte) error {
 	switch {
 	case status == http.StatusConflict:
 		return &RefusedError{Problem: problem, Hint: said.Error.Hint, Later: true}
+	case status == http.StatusBadRequest && strings.Contains(said.Error.Message, "unknown field"):
+		return &RefusedError{Problem: problem, Hint: said.Error.Hint, unknown: true}
 	case status == http.StatusUnauthorized && said.Error.Hint == "":
 		return &RefusedError{Problem: problem, Hint: "take the token anew: `spillway hosts token` on the server prints it"}
 	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:

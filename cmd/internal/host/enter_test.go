@@ -232,3 +232,24 @@ func TestAHostKnowsWhichOfItselfHasEnded(t *testing.T) {
 		t.Errorf("the instances that have ended are %q", got)
 	}
 }
+
+// TestAHostJoinsAServerOfTheFirstVersion has one that refuses each field that it does not know.
+func TestAHostJoinsAServerOfTheFirstVersion(t *testing.T) {
+	t.Parallel()
+	var asked []join.Request
+	var server *httptest.Server
+	server, token := answering(t, func(_ string, request join.Request) (int, any) {
+		asked = append(asked, request)
+		if request != request.First() {
+			return http.StatusBadRequest, map[string]any{"error": map[string]string{
+				"message": `the body is refused: json: unknown field "proves"`,
+			}}
+		}
+		return http.StatusOK, answerOf(server, "own")
+	})
+	request := join.Request{Host: "h1", Instance: "i1", Proves: true, At: time.Now()}
+	joined, err := Enter(t.Context(), t.TempDir(), server.URL, token, request)
+	if err != nil || joined.Answer.Token != "own" || len(asked) != 2 || asked[1].Instance != "i1" {
+		t.Errorf("got %+v, %v, asked as %+v; want that it joins when it says no more than that knows", joined, err, asked)
+	}
+}

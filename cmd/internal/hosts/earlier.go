@@ -16,8 +16,9 @@ import (
 // fileName is the file below the state directory in which engines of 2026-11-27 and before kept who has joined.
 const fileName = "hosts.json"
 
-// TakeIn takes in who has joined an engine of before on the state directory dir. What the documents have already stays.
-// The file is renamed, so that who is removed later is not taken in again.
+// TakeIn takes in who has joined an engine of before on the state directory dir. What the documents have already stays,
+// but for a host that has joined that engine later: the stack was taken back to it since. The file is renamed, so that
+// who is removed later is not taken in again.
 func TakeIn(ctx context.Context, dir string, shared *documents.Documents) error {
 	path := filepath.Join(dir, fileName)
 	text, err := os.ReadFile(path)
@@ -37,7 +38,7 @@ func TakeIn(ctx context.Context, dir string, shared *documents.Documents) error 
 	members := documents.Of[member](shared, kind, nil)
 	for _, one := range kept.Hosts {
 		if err := members.Change(ctx, one.Name, func(there member, known bool) (member, error) {
-			if known {
+			if known && !one.Seen.After(there.Seen) {
 				return there, nil
 			}
 			return one, nil

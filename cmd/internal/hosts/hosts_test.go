@@ -419,3 +419,37 @@ func TestAHostIsKnownAtEveryServer(t *testing.T) {
 		t.Errorf("it was removed at one and counts at the other, error %v", err)
 	}
 }
+
+// TestAHostThatJoinedAnEngineOfBeforeSinceIsTakenInAnew goes back to an engine of before and forward again: what that
+// has said of a host since counts, and what it has not does not.
+func TestAHostThatJoinedAnEngineOfBeforeSinceIsTakenInAnew(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	path := filepath.Join(s.dir, "hosts.json")
+	write := func(membership string, seen time.Time) {
+		t.Helper()
+		text := `{"hosts":[{"name":"gpu-1","membership":"` + membership + `","instance":"a","seen":"` +
+			seen.Format(time.RFC3339) + `"}]}`
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := hosts.TakeIn(t.Context(), s.dir, s.shared); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("BEFORE", s.now.Add(-time.Hour))
+	proving := s.follows("gpu-1", "a", "b")
+	proving.Proves = true
+	token := s.must(s.keys.HostToken("gpu-1", "BEFORE"), proving)
+	if err := os.Rename(path+access.TakenIn, path); err != nil {
+		t.Fatal(err)
+	}
+	write("BEFORE", s.now.Add(-time.Hour)) // it has not joined since
+	if !s.is(token, "gpu-1") || !s.Proves("gpu-1") {
+		t.Error("a host that did not join the engine of before is not as it was")
+	}
+	write("SINCE", s.now.Add(time.Hour))
+	if s.is(token, "gpu-1") || !s.is(s.keys.HostToken("gpu-1", "SINCE"), "gpu-1") || s.Proves("gpu-1") {
+		t.Error("a host that has joined the engine of before is not as that says")
+	}
+}

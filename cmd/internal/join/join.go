@@ -59,6 +59,12 @@ type Request struct {
 	Former string `json:"former,omitempty"`
 }
 
+// First is the request with what servers of the first version know, which refuse all else: those since leave it out.
+func (r Request) First() Request {
+	r.Proves, r.Former = false, ""
+	return r
+}
+
 // Answer is what a host that was let in works with. It holds a secret.
 type Answer struct {
 	// Host is its name.

@@ -103,7 +103,7 @@ func (s *Server) hosts(r *http.Request) (hostsAnswer, error) {
 // joinHost answers POST join.Path.
 func (s *Server) joinHost(r *http.Request) (join.Answer, error) {
 	var request join.Request
-	if err := decodeBody(r, &request); err != nil {
+	if err := decodeJoining(r, &request); err != nil {
 		return join.Answer{}, err
 	}
 	shown, _ := access.Bearer(r.Header.Get("Authorization"))
@@ -113,7 +113,7 @@ func (s *Server) joinHost(r *http.Request) (join.Answer, error) {
 // joinServer answers POST join.ServerPath.
 func (s *Server) joinServer(r *http.Request) (join.ServerAnswer, error) {
 	var request join.ServerRequest
-	if err := decodeBody(r, &request); err != nil {
+	if err := decodeJoining(r, &request); err != nil {
 		return join.ServerAnswer{}, err
 	}
 	shown, _ := access.Bearer(r.Header.Get("Authorization"))

@@ -192,6 +192,15 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, status int, value
 func decodeBody(r *http.Request, target any) error {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
+	return decodeBy(decoder, target)
+}
+
+// decodeJoining is decodeBody for what programs of a later version send: what they say besides is left out.
+func decodeJoining(r *http.Request, target any) error {
+	return decodeBy(json.NewDecoder(r.Body), target)
+}
+
+func decodeBy(decoder *json.Decoder, target any) error {
 	err := decoder.Decode(target)
 	if err == nil {
 		if _, err = decoder.Token(); errors.Is(err, io.EOF) {

@@ -19,7 +19,10 @@ func (c *Client) Hosts(ctx context.Context) ([]web.Host, error) {
 // JoinToken returns what a host joins with, or another server; renewed, another one from now on.
 func (c *Client) JoinToken(ctx context.Context, server, renew bool) (string, error) {
 	var answer web.JoinToken
-	body := map[string]bool{"server": server, "renew": renew}
+	body := map[string]bool{"renew": renew}
+	if server { // which a server of before 2026-11-27 does not know
+		body["server"] = true
+	}
 	err := c.call(ctx, http.MethodPost, "/api/v1/hosts/token", body, &answer)
 	return answer.Token, err
 }
