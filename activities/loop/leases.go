@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,8 +30,9 @@ type Leases struct {
 	logger *slog.Logger
 
 	mu   sync.Mutex
-	last []predictor.Host // of the last answer; guarded by mu
-	at   time.Time        // when that came; guarded by mu
+	last []predictor.Host     // of the last answer; guarded by mu
+	left map[string]time.Time // of the last answer; guarded by mu
+	at   time.Time            // when that came; guarded by mu
 }
 
 // leased is a host as the bucket holds it.
@@ -82,57 +85,65 @@ const (
 	hostsKept = 15 * time.Second
 )
 
-// Hosts returns the hosts whose lease is valid now, sorted by ID; where nobody answers for the bucket, those of the
-// last answer, if that is not older than fifteen seconds. A description that cannot be read is left out with a debug
-// log line.
+// Hosts returns the hosts whose lease is valid now, sorted by ID, each with when NATS took its lease last as At; where
+// nobody answers for the bucket, those of the last answer, if that is not older than fifteen seconds. A description
+// that cannot be read is left out with a debug log line.
 func (l *Leases) Hosts(ctx context.Context) ([]predictor.Host, error) {
 	asked := time.Now()
-	hosts, err := l.look(ctx)
+	hosts, left, err := l.look(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		l.last, l.at = slices.Clone(hosts), asked
+		l.last, l.left, l.at = slices.Clone(hosts), left, asked
 	case streams.IsAway(err) && ctx.Err() == nil && asked.Sub(l.at) < hostsKept:
 		return slices.Clone(l.last), nil
 	}
 	return hosts, err
 }
 
+// Left returns the hosts that have given their lease back of late, as the last answer of Hosts showed, by ID, each with
+// when it did: within one Lease of that a look shows it. One whose lease has run out is not among them.
+func (l *Leases) Left() map[string]time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.left)
+}
+
 // look reads the bucket.
-func (l *Leases) look(ctx context.Context) ([]predictor.Host, error) {
+func (l *Leases) look(ctx context.Context) (hosts []predictor.Host, left map[string]time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hostsWait)
 	defer cancel()
-	watcher, err := l.bucket.WatchAll(ctx, jetstream.IgnoreDeletes())
+	watcher, err := l.bucket.WatchAll(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list hosts: %w", err)
+		return nil, nil, fmt.Errorf("list hosts: %w", err)
 	}
 	defer func() { _ = watcher.Stop() }()
-	var hosts []predictor.Host
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("list hosts: %w", ctx.Err())
-		case entry, open := <-watcher.Updates():
-			if !open {
-				return nil, errors.New("list hosts: the connection to NATS was closed")
+	err = streams.ReadAll(ctx, watcher, func(entry jetstream.KeyValueEntry) {
+		if entry.Operation() != jetstream.KeyValuePut {
+			if left == nil {
+				left = map[string]time.Time{}
 			}
-			if entry == nil { // all values of now have been delivered
-				slices.SortFunc(hosts, func(a, b predictor.Host) int { return cmp.Compare(a.ID, b.ID) })
-				return hosts, nil
-			}
-			var value leased
-			err := json.Unmarshal(entry.Value(), &value)
-			if err == nil {
-				err = wire.CheckText(value.Host.ID, wire.MaxName)
-			}
-			if err != nil || value.Version != wire.Version || value.Host.ID == "" {
-				l.logger.DebugContext(ctx, "skip host", "key", entry.Key(), "version", value.Version, "error", err)
-				continue
-			}
-			hosts = append(hosts, value.Host)
+			left[l.idOf(entry.Key())] = entry.Created()
+			return
 		}
+		var value leased
+		err := json.Unmarshal(entry.Value(), &value)
+		if err == nil {
+			err = wire.CheckText(value.Host.ID, wire.MaxName)
+		}
+		if err != nil || value.Version != wire.Version || value.Host.ID == "" {
+			l.logger.DebugContext(ctx, "skip host", "key", entry.Key(), "version", value.Version, "error", err)
+			return
+		}
+		value.Host.At = entry.Created()
+		hosts = append(hosts, value.Host)
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list hosts: %w", err)
 	}
+	slices.SortFunc(hosts, func(a, b predictor.Host) int { return cmp.Compare(a.ID, b.ID) })
+	return hosts, left, nil
 }
 
 // key returns the bucket's key for a host: its ID where that is a key, else an encoding of it that no ID equals.
@@ -140,5 +151,18 @@ func (l *Leases) key(id string) string {
 	if l.plain.MatchString(id) {
 		return id
 	}
-	return "=" + base64.RawURLEncoding.EncodeToString([]byte(id))
+	return encodedID + base64.RawURLEncoding.EncodeToString([]byte(id))
+}
+
+// encodedID begins the keys that are encodings of IDs.
+const encodedID = "="
+
+// idOf is the reverse of key; of a key that is none it is the key.
+func (*Leases) idOf(key string) string {
+	if text, is := strings.CutPrefix(key, encodedID); is {
+		if id, err := base64.RawURLEncoding.DecodeString(text); err == nil {
+			return string(id)
+		}
+	}
+	return key
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/activities/wire"
@@ -14,7 +15,7 @@ import (
 
 func TestHostsAreThoseWithALease(t *testing.T) {
 	t.Parallel()
-	js := stream(t)
+	js, began := stream(t), time.Now()
 	leases, err := loop.NewLeases(t.Context(), js, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -22,8 +23,13 @@ func TestHostsAreThoseWithALease(t *testing.T) {
 	hosts := func(want ...predictor.Host) {
 		t.Helper()
 		got, err := leases.Hosts(t.Context())
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(predictor.Host{}, "At")); err != nil || diff != "" {
 			t.Errorf("Hosts: %v (-want +got):\n%s", err, diff)
+		}
+		for _, host := range got {
+			if host.At.Before(began) || host.At.After(time.Now()) {
+				t.Errorf("host %s had its lease taken at %s by its own clock, and not by that of NATS", host.ID, host.At)
+			}
 		}
 	}
 	put := func(host predictor.Host) {
@@ -52,11 +58,22 @@ func TestHostsAreThoseWithALease(t *testing.T) {
 		t.Fatal(err)
 	}
 	hosts(odd, laptop)
+	if left := leases.Left(); len(left) > 0 {
+		t.Errorf("%v have given their leases back, and nobody has", left)
+	}
 	for range 2 {
 		if err := leases.DropHost(t.Context(), odd.ID); err != nil {
 			t.Fatal(err)
 		}
 		hosts(laptop)
+		if left := leases.Left(); len(left) != 1 || left[odd.ID].Before(began) {
+			t.Errorf("%v have given their leases back, want %q", left, odd.ID)
+		}
+	}
+	put(odd)
+	hosts(odd, laptop)
+	if left := leases.Left(); len(left) > 0 {
+		t.Errorf("%v have given their leases back, and the one that had has one again", left)
 	}
 	if err := leases.PutHost(t.Context(), predictor.Host{}); err == nil {
 		t.Error("a host without an ID was leased")

@@ -59,7 +59,7 @@ type Host struct {
 	TrainingAddress string `json:"training_address,omitempty"`
 	// Enforcement names how sizes are enforced: "none", later "cgroup v2" or "cgroup v1".
 	Enforcement string `json:"enforcement"`
-	// At is when the agent wrote this.
+	// At is when the agent wrote this, by its clock; of a host that loop.Leases has listed, when NATS took it.
 	At time.Time `json:"at"`
 }
 

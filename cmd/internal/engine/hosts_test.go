@@ -52,7 +52,11 @@ func (e *testEngine) joining() []string {
 	show.Env = append(os.Environ(), asEngine+"=1")
 	token, err := show.Output()
 	if err != nil {
-		t.Fatalf("hosts token: %v", err)
+		var said []byte
+		if ended, is := errors.AsType[*exec.ExitError](err); is {
+			said = ended.Stderr
+		}
+		t.Fatalf("hosts token: %v\n%s", err, said)
 	}
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, token, 0o600); err != nil {
@@ -231,5 +235,30 @@ func TestHostsThatJoinRunWhatALostOneLeft(t *testing.T) {
 		if code := agent.command.ProcessState.ExitCode(); code != 0 {
 			t.Errorf("agent %s ended with exit code %d after SIGTERM:\n%s", agent.name, code, agent.output)
 		}
+	}
+	server.until("both hosts are stopped, and not lost", func() bool {
+		hosts, err := server.client.Hosts(t.Context())
+		return err == nil && len(hosts) == 2 && hosts[0].State == web.HostStopped && hosts[1].State == web.HostStopped
+	})
+}
+
+// TestAnAgentThatIsCutOffEndsWithoutAWord kills the server of an agent that runs something, and tells the agent to end.
+func TestAnAgentThatIsCutOffEndsWithoutAWord(t *testing.T) {
+	t.Parallel()
+	server, join := startServer(t, buildApp(t, 0))
+	agent := newAgent(t, "host-a")
+	agent.start(join)
+	run := server.publish("count", "cut", map[string]int{"steps": 1000, "milliseconds": 100})
+	server.began(run, "host-a", 1)
+	server.kill()
+	agent.says("is not reached any more")
+	told := time.Now()
+	agent.signal(syscall.SIGTERM)
+	<-agent.ended
+	t.Logf("it ended after %s", time.Since(told).Round(time.Millisecond))
+	agent.says("stopping without a word to the server")
+	agent.says("1 attempt that ran here done again")
+	if code := agent.command.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("it ended with exit code %d:\n%s", code, agent.output)
 	}
 }

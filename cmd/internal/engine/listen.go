@@ -190,7 +190,9 @@ func (f *front) livingHosts(ctx context.Context) ([]predictor.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.hosts.Mark(living), nil
+	living = f.hosts.Mark(living)
+	f.hosts.Left(ctx, f.leases.Left())
+	return living, nil
 }
 
 // Hosts implements web.Hosts.

@@ -72,6 +72,7 @@ func entered(
 	next.Name, next.Instance, next.Version, next.Platform = request.Host, request.Instance, request.Version,
 		request.Platform
 	next.Capacity, next.Seen, next.Proves = request.Capacity, now, request.Proves
+	next.Stopped = time.Time{}
 	if !shown.token {
 		next.Joined = now
 	}

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -34,6 +35,8 @@ type member struct {
 	// Seen is when it joined last; Registry.seen knows more.
 	Seen    time.Time `json:"seen,omitzero"`
 	Drained bool      `json:"drained,omitempty"`
+	// Stopped is when it gave its lease back, as an agent that is told to end does; zero where it has not since it joined.
+	Stopped time.Time `json:"stopped,omitzero"`
 	// Proves says that it shows of each attempt of which it tells that it was given it, as it has said when it joined.
 	Proves bool `json:"proves,omitempty"`
 }
@@ -66,14 +69,18 @@ type Registry struct {
 
 	mu      sync.Mutex
 	release map[string]func()        // of those that were let into NATS; guarded by mu
-	seen    map[string]time.Time     // when each had a lease last; guarded by mu
+	seen    map[string]sighting      // when each had a lease last; guarded by mu
 	room    map[string]quantity.Size // what each had then; guarded by mu
+	swept   time.Time                // when those were forgotten last that have stopped long ago; guarded by mu
 }
+
+// sighting is when a host was seen to have a lease last, by this server's clock, and when NATS had taken that lease.
+type sighting struct{ leased, heard time.Time }
 
 // Open returns who has joined, and lets them in, whichever server they join.
 func Open(options Options) *Registry {
 	r := &Registry{
-		options: options, release: map[string]func(){}, seen: map[string]time.Time{}, room: map[string]quantity.Size{},
+		options: options, release: map[string]func(){}, seen: map[string]sighting{}, room: map[string]quantity.Size{},
 	}
 	r.members = documents.Of(options.Shared, kind, r.changed)
 	return r
@@ -165,7 +172,7 @@ func (r *Registry) Mark(living []predictor.Host) []predictor.Host {
 	for i, host := range living {
 		m, _ := r.members.Get(host.ID)
 		living[i].Drained = host.Drained || m.Drained // by its own word, or ours
-		r.seen[host.ID] = now
+		r.seen[host.ID] = sighting{leased: now, heard: host.At}
 		if host.Capacity != (quantity.Size{}) {
 			r.room[host.ID] = host.Capacity
 		}
@@ -173,10 +180,71 @@ func (r *Registry) Mark(living []predictor.Host) []predictor.Host {
 	return living
 }
 
+const (
+	// stoppedFor is for how long a host that has stopped is known: then it has to join again with a token.
+	stoppedFor = 30 * 24 * time.Hour
+	sweepEvery = time.Hour
+)
+
+// Left takes in which hosts have given their leases back, and when: they have stopped, and are not lost. One that does
+// not come back for thirty days is forgotten, unless it is drained, which somebody has said.
+func (r *Registry) Left(ctx context.Context, left map[string]time.Time) {
+	for name, at := range left {
+		stops := func(m member, known bool) bool {
+			return known && m.Membership != "" && at.After(m.Seen) && at.After(m.Stopped)
+		}
+		if m, known := r.members.Get(name); !stops(m, known) {
+			continue
+		}
+		r.change(ctx, name, func(m member, known bool) (member, error) {
+			if !stops(m, known) {
+				return m, errUnchanged
+			}
+			m.Stopped = at
+			return m, nil
+		})
+	}
+	now := r.options.Now()
+	r.mu.Lock()
+	due := now.Sub(r.swept) >= sweepEvery
+	if due {
+		r.swept = now
+	}
+	r.mu.Unlock()
+	if !due {
+		return
+	}
+	gone := func(m member) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return !m.Stopped.IsZero() && !m.Drained && now.Sub(m.Stopped) > stoppedFor && m.Stopped.After(r.seen[m.Name].heard)
+	}
+	for name, m := range r.members.All() {
+		if gone(m) {
+			r.change(ctx, name, func(m member, known bool) (member, error) {
+				if !known || !gone(m) {
+					return m, errUnchanged
+				}
+				return m, documents.Remove
+			})
+		}
+	}
+}
+
+// errUnchanged ends a change that changes nothing.
+var errUnchanged = errors.New("nothing changes")
+
+// change changes what is known of a host; what fails is done again by the next look.
+func (r *Registry) change(ctx context.Context, name string, next func(member, bool) (member, error)) {
+	if err := r.members.Change(ctx, name, next); err != nil && !errors.Is(err, errUnchanged) && ctx.Err() == nil {
+		r.options.Logger.DebugContext(ctx, "that a host has stopped is not noted", "host", name, "error", err)
+	}
+}
+
 // asSeen is an entry with what was seen of its host since. The caller holds mu.
 func (r *Registry) asSeen(m member) member {
-	if seen := r.seen[m.Name]; seen.After(m.Seen) {
-		m.Seen = seen
+	if heard := r.seen[m.Name].heard; heard.After(m.Seen) {
+		m.Seen = heard
 	}
 	if room, known := r.room[m.Name]; known {
 		m.Capacity = room
@@ -292,7 +360,10 @@ func (r *Registry) List(ctx context.Context, plan predictor.Plan) ([]web.Host, e
 	found := map[string]web.Host{}
 	for name, m := range r.members.All() {
 		state := web.HostJoined
-		if r.seen[name].After(m.Seen) {
+		switch seen := r.seen[name]; {
+		case m.Stopped.After(seen.heard):
+			state = web.HostStopped
+		case seen.leased.After(m.Seen):
 			state = web.HostLost
 		}
 		m = r.asSeen(m)
@@ -304,7 +375,7 @@ func (r *Registry) List(ctx context.Context, plan predictor.Plan) ([]web.Host, e
 	for _, host := range living {
 		h := found[host.ID]
 		h.Name, h.State, h.Own, h.Drained = host.ID, web.HostUp, host.ID == r.options.Own, host.Drained
-		h.Capacity, h.Used, h.Seen = host.Capacity, host.Capacity.Minus(host.Free), r.seen[host.ID]
+		h.Capacity, h.Used, h.Seen = host.Capacity, host.Capacity.Minus(host.Free), r.seen[host.ID].heard
 		if h.Own {
 			h.Version = r.options.Version
 		}

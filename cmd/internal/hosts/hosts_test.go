@@ -453,3 +453,65 @@ func TestAHostThatJoinedAnEngineOfBeforeSinceIsTakenInAnew(t *testing.T) {
 		t.Error("a host that has joined the engine of before is not as that says")
 	}
 }
+
+// TestAHostThatIsStoppedIsNotLost gives a lease back, lets one run out, and comes back after either.
+func TestAHostThatIsStoppedIsNotLost(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	token := s.must(s.secret.Text(), s.request("gpu-1", "a"))
+	stands := func(what string, want web.HostState, seen time.Time) {
+		t.Helper()
+		all, err := s.List(t.Context(), predictor.Plan{})
+		if err != nil || len(all) != 1 || all[0].State != want || !all[0].Seen.Equal(seen) {
+			t.Errorf("%s it stands as %+v, %v; want that it is %s, and was heard of at %s", what, all, err, want, seen)
+		}
+	}
+	leased := func(after time.Duration) time.Time {
+		t.Helper()
+		s.now = s.now.Add(after)
+		s.living = []predictor.Host{{ID: "gpu-1", At: s.now.Add(-time.Second)}} // its lease was taken a second ago
+		s.Mark(s.living)
+		return s.now.Add(-time.Second)
+	}
+	heard := leased(time.Minute)
+	stands("with a lease", web.HostUp, heard)
+	s.living, s.now = nil, s.now.Add(20*time.Second)
+	stands("without one", web.HostLost, heard)
+	heard = leased(time.Minute)
+	stands("with one again", web.HostUp, heard)
+	s.living, s.now = nil, s.now.Add(time.Second)
+	left := map[string]time.Time{"gpu-1": s.now, "nobody": s.now}
+	s.Left(t.Context(), left)
+	stands("after it has given it back", web.HostStopped, heard)
+	s.now = s.now.Add(time.Second)
+	token = s.must(token, s.follows("gpu-1", "a", "b"))
+	s.Left(t.Context(), left) // what a look shows is as old as a lease at most
+	stands("when it has joined again", web.HostJoined, s.now)
+	heard = leased(time.Second)
+	s.living, s.now = nil, s.now.Add(20*time.Second)
+	stands("when it is lost after that", web.HostLost, heard)
+
+	stopped := s.now
+	s.Left(t.Context(), map[string]time.Time{"gpu-1": stopped})
+	s.now = stopped.Add(29 * 24 * time.Hour)
+	s.Left(t.Context(), nil)
+	if !s.is(token, "gpu-1") {
+		t.Error("it is forgotten within the month")
+	}
+	if err := s.Drain(t.Context(), "gpu-1", true); err != nil {
+		t.Fatal(err)
+	}
+	s.now = stopped.Add(31 * 24 * time.Hour)
+	s.Left(t.Context(), nil)
+	if !s.is(token, "gpu-1") {
+		t.Error("what somebody has said of it is forgotten")
+	}
+	if err := s.Drain(t.Context(), "gpu-1", false); err != nil {
+		t.Fatal(err)
+	}
+	s.now = s.now.Add(2 * time.Hour)
+	s.Left(t.Context(), nil)
+	if all, err := s.List(t.Context(), predictor.Plan{}); err != nil || len(all) > 0 || s.is(token, "gpu-1") {
+		t.Errorf("after a month it is not forgotten: %+v, %v", all, err)
+	}
+}

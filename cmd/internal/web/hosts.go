@@ -44,9 +44,10 @@ type HostState string
 
 // States of hosts.
 const (
-	HostUp     HostState = "up"     // it has a lease
-	HostJoined HostState = "joined" // it has joined, and has had no lease since it came last
-	HostLost   HostState = "lost"   // it had one
+	HostUp      HostState = "up"      // it has a lease
+	HostJoined  HostState = "joined"  // it has joined, and has had no lease since it came last
+	HostStopped HostState = "stopped" // it had one, and gave it back, as an agent that is told to end does
+	HostLost    HostState = "lost"    // it had one
 )
 
 // Host is one that has joined, or that has a lease.
@@ -63,7 +64,7 @@ type Host struct {
 	// Capacity is what it offers, Used what running attempts have of it.
 	Capacity quantity.Size `json:"capacity"`
 	Used     quantity.Size `json:"used"`
-	// Joined is when it joined with a token, Seen when it had a lease last; zero where nobody knows.
+	// Joined is when it joined with a token, Seen when it was heard of last; zero where nobody knows.
 	Joined time.Time `json:"joined,omitzero"`
 	Seen   time.Time `json:"seen,omitzero"`
 	// Stages are those that have slots there, as app/stage.

@@ -54,7 +54,7 @@ func roomOf(size quantity.Size) string {
 	return text
 }
 
-// seenAt is when a host had a lease last.
+// seenAt is when a host was heard of last.
 func seenAt(host web.Host, now time.Time) string {
 	switch {
 	case host.State == web.HostUp:

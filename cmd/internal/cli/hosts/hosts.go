@@ -24,7 +24,9 @@ func hostsCommand(t *tool.Tool) *cobra.Command {
 		Short: "List the machines that run stages, drain and remove them, and let others join",
 		Long: `List the machines that run stages: this one, unless "spillway server" started the stack, and those
 that joined it with "spillway agent". Each is "up" until 15 seconds after it last said so, and then
-"lost"; one that is drained takes no new work. USED is what running attempts have of its CAPACITY.
+"lost"; one whose agent was told to end is "stopped", and is forgotten after 30 days. One that is
+drained takes no new work. USED is what running attempts have of its CAPACITY, SEEN when it was
+heard of last.
 Of several servers a last line says which there are, and which of them leads.
 
 The exit code is 0, also when there are none, and 1 when no stack runs.`,

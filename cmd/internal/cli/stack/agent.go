@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,7 +67,8 @@ tell the server for 12 seconds that it is there kills what it runs, because the 
 another host three seconds later.
 
 After Ctrl-C, or SIGTERM, no task is taken any more, what runs may go on for the time of --drain,
-and the rest is done again elsewhere. A second Ctrl-C ends it at once.
+and the rest is done again elsewhere. A second Ctrl-C ends it at once. While the server is away
+there is nobody to tell what has ended: the agent ends within 3 seconds then.
 
 The exit code is 0 after Ctrl-C, 1 when the server is not reached at the first start, does not let
 this machine in, or the agent ends by itself, and 2 when a flag, a variable or the token is wrong.`,
@@ -193,22 +195,92 @@ func runAgent(ctx context.Context, t *tool.Tool, flags *agentFlags) (err error) 
 			return err
 		}
 	}
-	output := &lines{tool: t}
-	joined, membership, err := connect(ctx, t, e, flags.cache, output, logger)
+	way := &contact{output: &lines{tool: t}}
+	joined, membership, err := connect(ctx, t, e, flags.cache, way, logger)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeWithin(ctx, joined.Close)) }()
-	return runHost(ctx, t, e, membership, joined, output, logger)
+	defer func() { err = errors.Join(err, way.close(ctx, cutLimit, joined.Close)) }()
+	return runHost(ctx, t, e, membership, joined, way, logger)
 }
 
-// closeLimit bounds what an agent does at its end besides to drain.
-const closeLimit = 5 * time.Second
+const (
+	// closeLimit bounds each of what an agent does at its end besides to drain.
+	closeLimit = 5 * time.Second
+	// cutLimit bounds all that one does that is told to end while it reaches no server, so that its process has ended
+	// within three seconds. Of that cutRuns is for what runs to end in; until cutLease it tries to give its lease back.
+	cutLimit = 2 * time.Second
+	cutRuns  = time.Second
+	cutLease = 1250 * time.Millisecond
+	// answerWait is how long the server may take to answer an agent that is told to end, and runs nothing.
+	answerWait = time.Second
+)
 
-func closeWithin(ctx context.Context, end func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+// contact is how an agent stands with its servers. Its methods may be called concurrently.
+type contact struct {
+	output *lines
+
+	mu   sync.Mutex
+	lost bool      // no server is reached now; guarded by mu
+	cut  time.Time // when the agent was told to end while that was so; else zero; guarded by mu
+}
+
+// changed tells that the server is lost, and why, or found again, with nil.
+func (c *contact) changed(lost error) {
+	c.mu.Lock()
+	c.lost = lost != nil
+	c.mu.Unlock()
+	if lost != nil {
+		c.output.printf("%s the server is not reached any more (%s); trying again\n", clockTime(),
+			display.Clean(lost.Error()))
+		return
+	}
+	c.output.printf("%s the server is reached again\n", clockTime())
+}
+
+// isCut reports whether the agent reaches no server, of which it has just been told to end: what is not done within
+// cutLimit from now on is left. Where nothing runs, answers asks whether one is there that was not missed yet.
+func (c *contact) isCut(running int, answers func() bool) bool {
+	asked := running == 0 && !c.isLost() && !answers()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost || asked {
+		c.cut = time.Now()
+	}
+	return !c.cut.IsZero()
+}
+
+func (c *contact) isLost() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
+}
+
+// close ends something, within closeLimit. An agent that is cut off leaves what has not ended within a time since it
+// was told to end: it ends with the process, and what it had to say was said to be lost.
+func (c *contact) close(ctx context.Context, within time.Duration, end func(context.Context) error) error {
+	c.mu.Lock()
+	cut := c.cut
+	c.mu.Unlock()
+	limit := closeLimit
+	if !cut.IsZero() {
+		limit = max(time.Until(cut.Add(within)), 0)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	return end(ctx)
+	if cut.IsZero() {
+		return end(ctx)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = end(ctx) // there is nobody to tell
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 const (
@@ -221,9 +293,9 @@ const (
 
 // connect joins the server and connects to what it says. A server that was joined before is waited for, for ever.
 func connect(
-	ctx context.Context, t *tool.Tool, e entry, cache quantity.Bytes, output *lines, logger *slog.Logger,
+	ctx context.Context, t *tool.Tool, e entry, cache quantity.Bytes, way *contact, logger *slog.Logger,
 ) (joined *host.Joined, membership host.Membership, err error) {
-	began, told := time.Now(), false
+	began, told, output := time.Now(), false, way.output
 	for pause := joinPause; ; pause = min(2*pause, longestJoinPause) {
 		request := join.Request{
 			Proves: true,
@@ -236,7 +308,7 @@ func connect(
 		if err == nil {
 			e.joined = true
 			joined, err = host.Connect(ctx, host.JoinedOptions{
-				Answer: membership.Answer, StateDir: e.dir, Cache: cache, Logger: logger, Contact: contact(output),
+				Answer: membership.Answer, StateDir: e.dir, Cache: cache, Logger: logger, Contact: way.changed,
 				Servers: func(all []string) {
 					if err := membership.Told(e.dir, all); err != nil {
 						logger.WarnContext(ctx, "which servers there are is not kept", "error", err)
@@ -271,17 +343,6 @@ func connect(
 
 func clockTime() string { return time.Now().Format(time.TimeOnly) }
 
-// contact tells when the server is lost and found.
-func contact(output *lines) func(lost error) {
-	return func(lost error) {
-		if lost != nil {
-			output.printf("%s the server is not reached any more (%s); trying again\n", clockTime(), display.Clean(lost.Error()))
-			return
-		}
-		output.printf("%s the server is reached again\n", clockTime())
-	}
-}
-
 // telling is a recorder that prints a line for each attempt that has ended.
 type telling struct {
 	host.Recorder
@@ -306,10 +367,10 @@ func (t telling) Record(ctx context.Context, record predictor.Record) error {
 
 // runHost runs what the server gives to this machine until ctx ends.
 func runHost(
-	ctx context.Context, t *tool.Tool, e entry, membership host.Membership, joined *host.Joined, output *lines,
+	ctx context.Context, t *tool.Tool, e entry, membership host.Membership, joined *host.Joined, way *contact,
 	logger *slog.Logger,
 ) (err error) {
-	ports := joined.Ports
+	ports, output := joined.Ports, way.output
 	ports.Recorder = telling{ports.Recorder, output}
 	ports.Fenced = func(fenced bool) {
 		if fenced {
@@ -323,7 +384,7 @@ func runHost(
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeWithin(ctx, pool.Close)) }()
+	defer func() { err = errors.Join(err, way.close(ctx, cutLease, pool.Close)) }()
 	sayJoined(output, t, e, membership, pool.Describe())
 	ended := make(chan error, 1)
 	go func() { ended <- pool.Run(ctx) }()
@@ -335,7 +396,11 @@ func runHost(
 		return err
 	case <-ctx.Done():
 	}
-	if running := pool.Running(); running > 0 {
+	running := pool.Running()
+	if way.isCut(running, func() bool { return joined.Answers(context.WithoutCancel(ctx), answerWait) }) {
+		return leave(ended, running, membership.Answer.Lease, output)
+	}
+	if running > 0 {
 		output.printf("stopping; %s may go on for %s (Ctrl-C again stops at once)\n", words.Count(running, "attempt"),
 			e.offer.Drain)
 	} else {
@@ -347,6 +412,22 @@ func runHost(
 	case <-t.Deps.Interrupted: // what still runs ends with this process
 		return nil
 	}
+}
+
+// leave ends an agent that is cut off: what runs has a moment to be stopped, and ends with this process else.
+func leave(ended <-chan error, running int, lease time.Duration, output *lines) error {
+	said := ""
+	if running > 0 {
+		said = fmt.Sprintf(", and has %s that ran here done again; how they ended and what they printed last is told to "+
+			"nobody", words.Count(running, "attempt"))
+	}
+	output.printf("%s stopping without a word to the server, which is not reached: it counts this host as lost after "+
+		"%s%s\n", clockTime(), cmp.Or(lease, join.UsualLease), said)
+	select {
+	case <-ended:
+	case <-time.After(cutRuns):
+	}
+	return nil
 }
 
 func sayJoined(output *lines, t *tool.Tool, e entry, membership host.Membership, own predictor.Host) {
