@@ -85,6 +85,8 @@ func sizeInputs(st *memory.Stage, s size.Sizing) map[string]float64 {
 func (d *decider) sizeReason(w *work, s size.Sizing, slot quantity.Size) string {
 	known := w.stage.Model
 	switch {
+	case s.Learned && !(known.Need.Memory.Bound > 0):
+		return s.Source + ": no peak was measured since, " + d.cores(w).Why(slot.CPU)
 	case s.Learned:
 		need := known.Need.Memory
 		return fmt.Sprintf("%s: peaks up to %s, %d percent above the usual for their input with %d percent head-room, %s "+
@@ -212,6 +214,9 @@ func (d *decider) tellChange(st *memory.Stage, held, next size.Sizing) {
 		return
 	}
 	expected := next.Expected.At(largestNeed(st, next).Values())
+	if !(expected.Mid > 0) || !(change.Factor > 0) { // nothing is known that it would be beside
+		return
+	}
 	d.decide(plan.Decision{
 		Stage: st.ID, Venue: fact.Pool, What: "need",
 		From: quantity.Bytes(expected.Mid / change.Factor).String(), To: quantity.Bytes(expected.Mid).String(),
@@ -274,7 +279,11 @@ func (d *decider) liveSize(st *memory.Stage, s size.Sizing) quantity.Size {
 	if st.Model.HeldBack() > 0 {
 		advised.CPU = max(advised.CPU, s.Base.CPU)
 	}
-	advised = advised.AtMost(d.largestFor(s.Base))
+	most := d.largestFor(s.Base)
+	if most.IsZero() { // there is no host that it could hold it on
+		return st.Live.Told
+	}
+	advised = advised.AtMost(most)
 	if told := st.Live.Told; !told.IsZero() && !size.Moved(told, advised) {
 		return told
 	}

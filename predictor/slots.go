@@ -277,7 +277,7 @@ func (d *decider) slotsReason(w *work) string {
 // stayReason says for how long an idle stage keeps what it has.
 func (d *decider) stayReason(w *work) string {
 	left := func(until time.Duration) string {
-		return words.Seconds((min(max(until, leastIdle), d.policy.IdleAfter) - d.age(w)).Seconds())
+		return words.Seconds(max(min(max(until, leastIdle), d.policy.IdleAfter)-d.age(w), 0).Seconds())
 	}
 	s := w.idling
 	if !s.known {

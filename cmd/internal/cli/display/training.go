@@ -392,9 +392,9 @@ func differenceOf(predicted, measured quantity.Bytes) string {
 	return difference(float64(predicted), float64(measured))
 }
 
-// difference is by how many percent the second is above the first.
+// difference is by how many percent the second is above the first; a dash where one of them is not known.
 func difference(predicted, measured float64) string {
-	if predicted <= 0 {
+	if predicted <= 0 || measured <= 0 {
 		return "-"
 	}
 	return fmt.Sprintf("%+.0f%%", 100*(measured-predicted)/predicted)
