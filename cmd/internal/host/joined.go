@@ -223,12 +223,15 @@ func (j *Joined) keepAnswered(ctx context.Context, connection *nats.Conn, way *n
 const serversEvery = 3 * time.Second
 
 // followServers keeps up which servers there are, until ctx ends: every answer says so, and this asks for one at once
-// and then now and then.
+// and then now and then, where nothing else is asked.
 func (j *Joined) followServers(ctx context.Context, ask *asker) {
 	for again := true; again; again = wait.For(ctx, serversEvery) {
-		if err := ask.get(ctx, serversPath, nil); err != nil {
+		var now serversAnswer
+		if err := ask.get(ctx, serversPath, &now); err != nil {
 			ask.logger.DebugContext(ctx, "which servers there are is not known", "error", err)
+			continue
 		}
+		j.know(now.Servers) // a server of the version before says so in no other answer
 	}
 }
 

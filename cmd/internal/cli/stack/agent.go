@@ -207,11 +207,11 @@ func runAgent(ctx context.Context, t *tool.Tool, flags *agentFlags) (err error) 
 const (
 	// closeLimit bounds each of what an agent does at its end besides to drain.
 	closeLimit = 5 * time.Second
-	// cutLimit bounds all that one does that is told to end while it reaches no server, and cutRuns what of that is for
-	// what runs to end in, cutLease until when it has tried to give its lease back.
-	cutLimit = 3 * time.Second
-	cutRuns  = 2 * time.Second
-	cutLease = 2500 * time.Millisecond
+	// cutLimit bounds all that one does that is told to end while it reaches no server, so that its process has ended
+	// within three seconds. Of that cutRuns is for what runs to end in; until cutLease it tries to give its lease back.
+	cutLimit = 2 * time.Second
+	cutRuns  = time.Second
+	cutLease = 1250 * time.Millisecond
 	// answerWait is how long the server may take to answer an agent that is told to end, and runs nothing.
 	answerWait = time.Second
 )

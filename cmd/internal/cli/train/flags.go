@@ -360,6 +360,12 @@ func (f *trainFlags) check() error {
 			Hint:    "give as many to each, or leave --replicas out",
 		}
 	}
+	if f.hosts > 1 && f.replicas == 1 && f.validation != "" { // the hosts would refuse it once all of them have room
+		return &fault.UsageError{
+			Problem: "--validation-data with --replicas 1 on several hosts: the parts of one replica are not evaluated there",
+			Hint:    "leave --replicas or --validation-data out, or give each host replicas of its own",
+		}
+	}
 	if f.hosts != 0 && f.hosts != 1 && f.compile {
 		return &fault.UsageError{
 			Problem: "--compile with --hosts: what is compiled is trained on one host", Hint: "leave one of both out",

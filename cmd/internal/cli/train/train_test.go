@@ -445,6 +445,9 @@ func TestWrongTrainingsAreRefusedAtTheDoor(t *testing.T) {
 		"replicas that hosts do not divide": {
 			model + " --hosts 2 --replicas 3", "3 replicas cannot be divided among 2 hosts",
 		},
+		"one replica on hosts that is evaluated": {
+			model + " --hosts 2 --replicas 1 --validation-data .", "the parts of one replica are not evaluated there",
+		},
 		"hosts that compile":          {model + " --hosts auto --compile", "--compile with --hosts"},
 		"an unknown schedule":         {model + " --schedule pipedream", "it is none of 1f1b, gpipe"},
 		"a seed that is none":         {model + " --seed -1", "--seed -1: it is not a seed"},
