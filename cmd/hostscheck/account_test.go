@@ -73,13 +73,24 @@ func openStream(tb testing.TB, from *host, urls string, options ...nats.Option) 
 	return js
 }
 
-// records are all Records that the loop's stream holds of some runs, in its order. Where a cluster elects meanwhile, it
-// is read again from its beginning.
+// records are all Records that the loop's stream holds of some runs, in its order.
 func records(tb testing.TB, js jetstream.JetStream, runs []string) (found []predictor.Record) {
+	tb.Helper()
+	for _, message := range told(tb, js, wire.KindRecord) {
+		if record, is := message.Event.(predictor.Record); is && slices.Contains(runs, record.Run) {
+			found = append(found, record)
+		}
+	}
+	return found
+}
+
+// told is all that the loop's stream holds of a kind, in its order. Where a cluster elects meanwhile, it is read again
+// from its beginning.
+func told(tb testing.TB, js jetstream.JetStream, kind wire.Kind) (found []wire.Message) {
 	tb.Helper()
 	var err error
 	took := until(tb, "the loop's stream is read to its end", func() bool {
-		found, err = readRecords(tb.Context(), js, runs)
+		found, err = readStream(tb.Context(), js, kind)
 		if err != nil {
 			tb.Logf("read the loop's stream: %v", err)
 			time.Sleep(time.Second)
@@ -92,7 +103,7 @@ func records(tb testing.TB, js jetstream.JetStream, runs []string) (found []pred
 	return found
 }
 
-func readRecords(ctx context.Context, js jetstream.JetStream, runs []string) (found []predictor.Record, err error) {
+func readStream(ctx context.Context, js jetstream.JetStream, kind wire.Kind) (found []wire.Message, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	stream, err := js.Stream(ctx, wire.LoopStream)
@@ -100,7 +111,7 @@ func readRecords(ctx context.Context, js jetstream.JetStream, runs []string) (fo
 		return nil, err
 	}
 	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{wire.LoopSubject(wire.KindRecord)},
+		FilterSubjects: []string{wire.LoopSubject(kind)},
 	})
 	if err != nil {
 		return nil, err
@@ -114,7 +125,7 @@ func readRecords(ctx context.Context, js jetstream.JetStream, runs []string) (fo
 	for left > 0 {
 		message, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return nil, fmt.Errorf("%d Records before its end: %w", left, err)
+			return nil, fmt.Errorf("%d messages before its end: %w", left, err)
 		}
 		meta, err := message.Metadata()
 		if err != nil {
@@ -125,10 +136,7 @@ func readRecords(ctx context.Context, js jetstream.JetStream, runs []string) (fo
 		if err != nil {
 			return nil, err
 		}
-		record, is := decoded.Event.(predictor.Record)
-		if is && slices.Contains(runs, record.Run) {
-			found = append(found, record)
-		}
+		found = append(found, decoded)
 	}
 	return found, nil
 }
