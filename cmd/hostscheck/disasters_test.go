@@ -98,8 +98,8 @@ func (f *field) cutDatabaseOff() func() {
 	return nil
 }
 
-// killLeadingServer kills the engine that leads with all that it has started. The other one leads then; the killed one is
-// started again when the load has ended.
+// killLeadingServer kills the engine that leads with all that it has started. The other one leads then, and the killed
+// one is started again when the load has ended.
 func (f *field) killLeadingServer() func() {
 	i := f.leading()
 	killed, other := f.engines[i], f.engines[1-i]

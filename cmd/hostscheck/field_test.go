@@ -4,13 +4,16 @@ package hostscheck_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
 // field is where disasters happen: two engines on servers that exist, of which one leads, and two agents.
@@ -102,6 +105,8 @@ type recovery struct {
 	// again.
 	lost  int
 	again time.Duration
+	// retried counts the tasks that did not succeed at once, also those of whose first attempt nobody has told.
+	retried int
 }
 
 func (a account) recovery(struck time.Time) (r recovery) {
@@ -115,7 +120,10 @@ func (a account) recovery(struck time.Time) (r recovery) {
 			switch {
 			case attempt.Outcome == predictor.Lost:
 				r.lost, lost[attempt.Task] = r.lost+1, true
-			case attempt.Outcome == predictor.Succeeded && begun > 0:
+			case attempt.Outcome == predictor.Succeeded && attempt.Number > 1:
+				r.retried++
+			}
+			if attempt.Outcome == predictor.Succeeded && begun > 0 {
 				if ended := attempt.EndedAt.Sub(struck); r.first == 0 || ended < r.first {
 					r.first = ended
 				}
@@ -150,8 +158,13 @@ func (f *field) undisturbedly(t *testing.T, want reports) {
 func (f *field) befalls(t *testing.T, one disaster) {
 	t.Helper()
 	f.adopt(t)
+	fenced := f.fenced()
 	l := f.startLoad()
 	f.halfway(l)
+	if before := f.fenced() - fenced; before > 0 {
+		t.Logf("agents killed what they ran %d times before anything befell them:\n%s\n%s", before,
+			tail(f.agents[0].printed(), 20), tail(f.agents[1].printed(), 20))
+	}
 	struck := time.Now()
 	after := one.strike(f)
 	lasted := time.Since(struck)
@@ -167,10 +180,47 @@ func (f *field) befalls(t *testing.T, one disaster) {
 		within = "NOT within"
 	}
 	f.took = append(f.took, fmt.Sprintf("%s: it lasted %s, the first task that began after it was done %s after it had "+
-		"begun, %d attempts were lost and the last of them began again after %s; the load took %s, %s a quarter more than "+
-		"undisturbed (%s) and the recovery (%s)", one.name, tenths(lasted), tenths(r.first), r.lost, tenths(r.again),
-		tenths(took), within, tenths(f.undisturbed), tenths(recovered)))
+		"begun, %d attempts were lost and the last of them began again after %s, %d tasks were tried again, agents killed "+
+		"what they ran %d times; the load took %s, %s a quarter more than undisturbed (%s) and the recovery (%s)", one.name,
+		tenths(lasted), tenths(r.first), r.lost, tenths(r.again), r.retried, f.fenced()-fenced, tenths(took), within,
+		tenths(f.undisturbed), tenths(recovered)))
 	t.Log(f.took[len(f.took)-1])
+	if within != "within" {
+		t.Logf("what took longest was %s", a.longest())
+	}
+}
+
+// longest tells of the attempt that took longest, and where its time went.
+func (a account) longest() string {
+	var longest timeline.Attempt
+	for _, attempts := range a.attempts {
+		for _, attempt := range attempts {
+			if attempt.Wall > longest.Wall {
+				longest = attempt
+			}
+		}
+	}
+	return fmt.Sprintf("task %s of stage %s, attempt %d on %s: %s, of which it read artifacts for %s and wrote them for "+
+		"%s, and used a core for %s", longest.Task, longest.Stage, longest.Number, longest.Host, tenths(longest.Wall),
+		tenths(longest.Fetch), tenths(longest.Publish), tenths(longest.CPU))
+}
+
+// fenced counts how often agents killed what they ran, since they reached no server for too long.
+func (f *field) fenced() (times int) {
+	for _, a := range f.agents {
+		logs, err := filepath.Glob(filepath.Join(a.host.dir, "agent-*.log"))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, log := range logs {
+			text, err := os.ReadFile(log)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			times += strings.Count(string(text), "was not reached for too long")
+		}
+	}
+	return times
 }
 
 func tenths(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }

@@ -45,7 +45,7 @@ type program struct {
 func (h *host) command(p program) *exec.Cmd {
 	command := exec.Command(p.path, p.arguments...)
 	command.Dir = h.dir
-	path := filepath.Join(h.dir, "programs") + string(os.PathListSeparator) + os.Getenv("PATH") // the host's own first
+	path := h.network.programs() + string(os.PathListSeparator) + os.Getenv("PATH")
 	command.Env = append([]string{"PATH=" + path, "HOME=" + h.dir}, p.environment...)
 	if p.input != nil {
 		command.Stdin = p.input

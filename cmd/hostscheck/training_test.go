@@ -20,7 +20,7 @@ import (
 )
 
 // steps are those of a training; an agent is killed when there is a checkpoint of one after struck of them.
-const steps, struck = 60, 15
+const steps, struck = 150, 40
 
 // training is the command that trains a model.
 type training struct {
@@ -44,10 +44,11 @@ type trained struct {
 func (f *field) trains(t *testing.T) {
 	t.Helper()
 	f.adopt(t)
-	python := torchtest.Python2(t)
-	for _, a := range f.agents { // a Python of its own knows its environment by its path
-		a.host.write("programs/python3", fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\"\n", python), 0o755)
-	}
+	// A command has the PATH of who sends it; a Python knows its environment by its own path.
+	python := fmt.Appendf(nil, "#!/bin/sh\nexec %s \"$@\"\n", torchtest.Python2(t))
+	programs := f.network().programs()
+	f.network().do(os.Mkdir(programs, 0o755),
+		os.WriteFile(filepath.Join(programs, "python3"), python, 0o755)) //nolint:gosec // it is run
 	one := f.train("one").ends()
 	two := f.train("two", "--hosts", "2").ends()
 	f.wantTrained("on two hosts", one, two)
@@ -64,8 +65,8 @@ func (f *field) trains(t *testing.T) {
 	if resumed.Resumed == 0 {
 		t.Error("the training did not go on from a checkpoint after an agent was killed")
 	}
-	told := fmt.Sprintf("a training of %d steps on two hosts, one of which was killed after step %d: it went on from that of "+
-		"step %d, and ended %s after that", steps, struck, resumed.Resumed, tenths(time.Since(killed)))
+	told := fmt.Sprintf("a training of %d steps on two hosts, one of which was killed after step %d: it went on from the "+
+		"checkpoint of step %d, and ended %s after that", steps, struck, resumed.Resumed, tenths(time.Since(killed)))
 	f.took = append(f.took, told)
 	t.Log(told)
 	f.wantLost(resumed.Run, "agent2")
