@@ -263,13 +263,24 @@ func (g *Guard) admitName(r *http.Request) *Refusal {
 	if err != nil {
 		name = strings.TrimSuffix(strings.TrimPrefix(r.Host, "["), "]")
 	}
-	if slices.ContainsFunc(g.Names, func(own string) bool { return strings.EqualFold(own, name) }) {
+	if slices.ContainsFunc(g.Names, func(own string) bool { return strings.EqualFold(own, name) }) || g.ofHost(r) {
 		return nil
 	}
 	return &Refusal{
 		http.StatusMisdirectedRequest, fmt.Sprintf("the engine is not called %.100q", name),
 		"use a name that it was started with (--advertise)",
 	}
+}
+
+// ofHost says whether a host asks that has joined. It asks whichever server of the stack it reaches by the name of the
+// one that it has joined, which may be gone; no page that another name has led here knows its token.
+func (g *Guard) ofHost(r *http.Request) bool {
+	token, given := Bearer(r.Header.Get("Authorization"))
+	if !given || g.Hosts == nil {
+		return false
+	}
+	_, known := g.Hosts(token)
+	return known
 }
 
 func isLoopback(name string) bool {

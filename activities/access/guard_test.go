@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -245,6 +246,34 @@ func TestAttackOnAGuardedPort(t *testing.T) {
 			t.Errorf("got %d, want %d", got.Code, http.StatusUnauthorized)
 		}
 	})
+}
+
+// TestOverTLSOnlyHostsAskByOtherNames has a server asked by its own name and by that of another one, which a host has
+// joined.
+func TestOverTLSOnlyHostsAskByOtherNames(t *testing.T) {
+	t.Parallel()
+	keys := open(t, newDir(t))
+	g := newGuard(keys)
+	g.Names, g.Hosts = []string{"one.example.com"}, func(token string) (string, bool) { return "gpu-1", token == "gpu-1's" }
+	g.Rule = func(*http.Request) Rule { return Rule{Hosts: true} }
+	for name, test := range map[string]struct {
+		host, authorization string
+		status              int
+	}{
+		"the owner by its own name":     {"one.example.com", "Bearer " + keys.Token(), http.StatusOK},
+		"a host by its own name":        {"one.example.com:7475", "Bearer gpu-1's", http.StatusOK},
+		"a host by another's":           {"two.example.com:7475", "Bearer gpu-1's", http.StatusOK},
+		"the owner by another's":        {"two.example.com:7475", "Bearer " + keys.Token(), http.StatusMisdirectedRequest},
+		"a wrong token by another's":    {"two.example.com:7475", "Bearer gpu-2's", http.StatusMisdirectedRequest},
+		"without a token by another's":  {"two.example.com:7475", "", http.StatusMisdirectedRequest},
+		"another credential of a token": {"two.example.com:7475", "Basic gpu-1's", http.StatusMisdirectedRequest},
+	} {
+		r := request(t, http.MethodGet, "/", "", http.Header{"Host": {test.host}, "Authorization": {test.authorization}})
+		r.TLS = &tls.ConnectionState{}
+		if w := answer(g, r); w.Code != test.status {
+			t.Errorf("%s: got %d %s, want %d", name, w.Code, w.Body, test.status)
+		}
+	}
 }
 
 func TestSessionsLastAndEnd(t *testing.T) {

@@ -29,6 +29,11 @@ type authority struct {
 // pair are the files of a certificate and of its key, as PEM.
 type pair struct{ certificate, key string }
 
+// pair are the files of a certificate of the host.
+func (h *host) pair(file string) pair {
+	return pair{filepath.Join(h.dir, file+".pem"), filepath.Join(h.dir, file+".key")}
+}
+
 func newAuthority(tb testing.TB, dir string) *authority {
 	tb.Helper()
 	a := &authority{t: tb, file: filepath.Join(dir, "authority.pem")}
@@ -78,7 +83,7 @@ func (a *authority) issue(h *host, file string, life time.Duration, names ...str
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	p = pair{filepath.Join(h.dir, file+".pem"), filepath.Join(h.dir, file+".key")}
+	p = h.pair(file)
 	writePEM(a.t, p.certificate, "CERTIFICATE", 0o644, der, a.certificate.Raw)
 	writePEM(a.t, p.key, "PRIVATE KEY", 0o600, encoded)
 	return p

@@ -4,27 +4,33 @@ package hostscheck_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/timeline"
 )
 
-// field is where disasters happen: an engine, and two agents.
+// field is where disasters happen: two engines on servers that exist, of which one leads, and two agents.
 type field struct {
-	*stack
+	*stack // that is asked: one of the engines, which lives
 
-	at          *host // of the engine
+	t           testing.TB // of the part of the test that goes on
+	at          [2]*host   // of the engines
+	engines     [2]*stack
 	servers     *servers
 	authority   *authority
 	js          jetstream.JetStream
+	plans       *plans
 	agents      [2]*agent
-	certificate pair     // of the engine's port
-	settings    settings // of every server, and own those of the first besides
-	own         settings
+	settings    settings // of every engine
 	loads       int
+	trainings   int
 	undisturbed time.Duration
 	took        []string          // what each disaster took, one line each
 	want        map[string]string // what a load's runs come to, by pipeline
@@ -40,6 +46,12 @@ type load struct {
 // fanInput is that of a map whose shards take some of a second of a core each.
 func fanInput(salt string) string {
 	return fmt.Sprintf(`{"shards": %d, "rounds": %d, "salt": %q}`, shards, rounds, salt)
+}
+
+// trigger publishes an event at one engine and then at the other, and returns the one run that it starts.
+func (f *field) trigger(pipeline, id, input string) (run string) {
+	f.t.Helper()
+	return publish(f.engines[:], pipeline, id, input)
 }
 
 // startLoad starts a map, the sample pipeline and a chain.
@@ -73,10 +85,11 @@ func (f *field) halfway(l load) {
 	})
 }
 
-// wantWhole waits until a load has ended, and looks that it came to what it does undisturbed.
-func (f *field) wantWhole(t *testing.T, l load) (a account, took time.Duration) {
+// wantWhole waits until a load has ended, and looks that it came to what it does undisturbed; untold is since when
+// Temporal could not be told what tasks came to, zero where it always could.
+func (f *field) wantWhole(t *testing.T, l load, untold time.Time) (a account, took time.Duration) {
 	t.Helper()
-	a = f.settle(f.js, l.runs...)
+	a = f.settleUntold(f.js, untold, l.runs...)
 	for _, run := range l.runs {
 		view := a.views[run]
 		took = max(took, view.EndedAt.Sub(l.began))
@@ -93,6 +106,8 @@ type recovery struct {
 	// again.
 	lost  int
 	again time.Duration
+	// retried counts the tasks that did not succeed at once, also those of whose first attempt nobody has told.
+	retried int
 }
 
 func (a account) recovery(struck time.Time) (r recovery) {
@@ -106,7 +121,10 @@ func (a account) recovery(struck time.Time) (r recovery) {
 			switch {
 			case attempt.Outcome == predictor.Lost:
 				r.lost, lost[attempt.Task] = r.lost+1, true
-			case attempt.Outcome == predictor.Succeeded && begun > 0:
+			case attempt.Outcome == predictor.Succeeded && attempt.Number > 1:
+				r.retried++
+			}
+			if attempt.Outcome == predictor.Succeeded && begun > 0 {
 				if ended := attempt.EndedAt.Sub(struck); r.first == 0 || ended < r.first {
 					r.first = ended
 				}
@@ -141,16 +159,25 @@ func (f *field) undisturbedly(t *testing.T, want reports) {
 func (f *field) befalls(t *testing.T, one disaster) {
 	t.Helper()
 	f.adopt(t)
+	fenced := f.fenced()
 	l := f.startLoad()
 	f.halfway(l)
+	if before := f.fenced() - fenced; before > 0 {
+		t.Logf("agents killed what they ran %d times before anything befell them:\n%s\n%s", before,
+			tail(f.agents[0].printed(), 20), tail(f.agents[1].printed(), 20))
+	}
 	struck := time.Now()
 	after := one.strike(f)
 	lasted := time.Since(struck)
-	a, took := f.wantWhole(t, l)
+	var untold time.Time
+	if one.untold {
+		untold = struck
+	}
+	a, took := f.wantWhole(t, l, untold)
 	if after != nil {
 		after()
 	}
-	f.up("agent1", "agent2")
+	f.upAll()
 	r := a.recovery(struck)
 	recovered := max(lasted, r.first, r.again)
 	within := "within"
@@ -158,10 +185,47 @@ func (f *field) befalls(t *testing.T, one disaster) {
 		within = "NOT within"
 	}
 	f.took = append(f.took, fmt.Sprintf("%s: it lasted %s, the first task that began after it was done %s after it had "+
-		"begun, %d attempts were lost and the last of them began again after %s; the load took %s, %s a quarter more than "+
-		"undisturbed (%s) and the recovery (%s)", one.name, tenths(lasted), tenths(r.first), r.lost, tenths(r.again),
-		tenths(took), within, tenths(f.undisturbed), tenths(recovered)))
+		"begun, %d attempts were lost and the last of them began again after %s, %d tasks were tried again, of which %d "+
+		"had succeeded, agents killed what they ran %d times; the load took %s, %s a quarter more than undisturbed (%s) and "+
+		"the recovery (%s)", one.name, tenths(lasted), tenths(r.first), r.lost, tenths(r.again), r.retried, a.twice,
+		f.fenced()-fenced, tenths(took), within, tenths(f.undisturbed), tenths(recovered)))
 	t.Log(f.took[len(f.took)-1])
+	if within != "within" {
+		t.Logf("what took longest was %s", a.longest())
+	}
+}
+
+// longest tells of the attempt that took longest, and where its time went.
+func (a account) longest() string {
+	var longest timeline.Attempt
+	for _, attempts := range a.attempts {
+		for _, attempt := range attempts {
+			if attempt.Wall > longest.Wall {
+				longest = attempt
+			}
+		}
+	}
+	return fmt.Sprintf("task %s of stage %s, attempt %d on %s: %s, of which it read artifacts for %s and wrote them for "+
+		"%s, and used a core for %s", longest.Task, longest.Stage, longest.Number, longest.Host, tenths(longest.Wall),
+		tenths(longest.Fetch), tenths(longest.Publish), tenths(longest.CPU))
+}
+
+// fenced counts how often agents killed what they ran, since they reached no server for too long.
+func (f *field) fenced() (times int) {
+	for _, a := range f.agents {
+		logs, err := filepath.Glob(filepath.Join(a.host.dir, "agent-*.log"))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for _, log := range logs {
+			text, err := os.ReadFile(log)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			times += strings.Count(string(text), "was not reached for too long")
+		}
+	}
+	return times
 }
 
 func tenths(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
@@ -169,8 +233,11 @@ func tenths(d time.Duration) time.Duration { return d.Round(100 * time.Milliseco
 // adopt has failures be those of a part of the test.
 func (f *field) adopt(t *testing.T) {
 	t.Helper()
-	if f.stack != nil {
-		f.stack.t = t
+	f.t = t
+	for _, engine := range f.engines {
+		if engine != nil {
+			engine.t = t
+		}
 	}
 	f.authority.t, f.servers.t, f.network().t = t, t, t
 	for _, h := range f.network().hosts {
@@ -178,51 +245,102 @@ func (f *field) adopt(t *testing.T) {
 	}
 }
 
-func (f *field) network() *network { return f.at.network }
+func (f *field) network() *network { return f.at[0].network }
 
-// newField starts servers, and has settings with which an engine runs on them.
+// newField starts servers, and has settings with which engines run on them.
 func newField(t *testing.T) *field {
 	t.Helper()
 	n := newNetwork(t)
-	f := &field{authority: newAuthority(t, n.dir), want: map[string]string{}, at: n.host("server")}
-	f.certificate = f.authority.issue(f.at, "port", day)
-	f.servers = startServers(t, n, f.authority, f.at)
-	f.settings = f.servers.settings(n.dir, f.at).but(settings{
+	f := &field{
+		authority: newAuthority(t, n.dir), want: map[string]string{}, at: [2]*host{n.host("server1"), n.host("server2")},
+	}
+	f.servers = startServers(t, n, f.authority, f.at[0])
+	f.settings = f.servers.settings(n.dir, f.at[:]...).but(settings{
 		"listen": "0.0.0.0:" + port, "app": []string{filepath.Join(bin, "digits"), filepath.Join(bin, "app")},
 		"no-ui": true, "no-burst": true,
 	})
-	f.own = settings{
-		"state": filepath.Join(f.at.dir, "state"), "advertise": f.at.address,
-		"tls-certificate": f.certificate.certificate, "tls-key": f.certificate.key,
+	for _, h := range f.at {
+		f.certify(h, day)
 	}
 	return f
 }
 
-// startEngine starts an engine and two agents.
-func (f *field) startEngine(t *testing.T) {
+// certify gives the port of an engine a certificate.
+func (f *field) certify(h *host, life time.Duration) { f.authority.issue(h, "port", life) }
+
+// own are the settings of the engine of a host besides those of every engine.
+func (f *field) own(h *host) settings {
+	certificate := h.pair("port")
+	return settings{
+		"state": filepath.Join(h.dir, "state"), "advertise": h.address,
+		"tls-certificate": certificate.certificate, "tls-key": certificate.key,
+	}
+}
+
+// startEngines starts an engine, one that joins it, and two agents, each of which joins another engine.
+func (f *field) startEngines(t *testing.T) {
 	t.Helper()
 	f.adopt(t)
-	file := f.settings.but(f.own).write(f.at, "spillway.yaml")
-	check := spillway("config", "check", file)
-	check.environment = f.servers.identity()
-	t.Logf("spillway config check says:\n%s", f.at.must(check))
-	f.stack = f.at.serve(spillway("server", "--config", file), filepath.Join(f.at.dir, "state"), f.servers.identity())
-	t.Logf("the engine was ready after %s", tenths(time.Since(f.process.began)))
-	f.js = f.servers.stream(f.at)
-	first, second := f.network().host("agent1"), f.network().host("agent2")
+	f.startEngine(0)
+	f.stack = f.engines[0]
+	f.startEngine(1, "--join", f.stack.url(), "--token-file",
+		f.at[1].write("server-token", []byte(f.tell("hosts", "token", "--server")), 0o600))
+	f.js = f.servers.stream(f.at[0])
+	f.plans = watchPlans(t, f.js)
+	n := f.network()
+	first, second := n.host("agent1"), n.host("agent2")
 	disk(t, filepath.Join(first.dir, "state"))
 	for i, h := range []*host{first, second} {
-		f.agents[i] = f.join(h, pools[i]...)
+		f.agents[i] = f.engines[i].join(h, append(pools[i], "--training-address", h.address)...)
 	}
-	f.up("agent1", "agent2")
+	f.upAll()
+}
+
+// startEngine starts one engine with flags, which it does not need when it is started again.
+func (f *field) startEngine(i int, flags ...string) {
+	f.t.Helper()
+	h := f.at[i]
+	file := f.settings.but(f.own(h)).write(h, "spillway.yaml")
+	check := spillway("config", "check", file)
+	check.environment = f.servers.identity()
+	f.t.Logf("spillway config check says:\n%s", h.must(check))
+	server := spillway(append([]string{"server", "--config", file}, flags...)...)
+	f.engines[i] = h.serve(server, filepath.Join(h.dir, "state"), f.servers.identity())
+	server.arguments, server.environment = server.arguments[:3], f.servers.identity()
+	f.engines[i].begin = func() *process { return h.start("server", server) }
+	f.t.Logf("the engine of %s was ready after %s", h.name, tenths(time.Since(f.engines[i].process.began)))
+}
+
+// upAll waits until both engines have both agents, and both agents know both engines.
+func (f *field) upAll() {
+	f.t.Helper()
+	for _, engine := range f.engines {
+		engine.up("agent1", "agent2")
+	}
+	for _, a := range f.agents {
+		for _, engine := range f.engines {
+			a.knows(engine)
+		}
+	}
+}
+
+// leading says which of the engines leads, by the word of the one that is asked.
+func (f *field) leading() (leads int) {
+	f.t.Helper()
+	until(f.t, "an engine leads", func() bool {
+		leads = slices.IndexFunc(f.engines[:], func(one *stack) bool { return one.url() == f.leader() })
+		return leads >= 0
+	})
+	return leads
 }
 
 // end ends everything as its owner does, and looks what is left.
 func (f *field) end(t *testing.T) {
 	t.Helper()
 	f.adopt(t)
-	f.up("agent1", "agent2")
+	f.upAll()
 	f.wantEvents()
+	f.plans.wantTerms(t)
 	for _, a := range f.agents {
 		if err := a.end(interrupt); err != nil {
 			t.Errorf("the agent of %s ended with %v\n%s", a.host.name, err, tail(a.printed(), 20))
@@ -231,8 +349,10 @@ func (f *field) end(t *testing.T) {
 			t.Errorf("%s has processes %v left, %v", a.host.name, left, err)
 		}
 	}
-	if err := f.process.end(interrupt); err != nil {
-		t.Errorf("the server ended with %v\n%s", err, tail(f.process.printed(), 20))
+	for _, engine := range f.engines {
+		if err := engine.process.end(interrupt); err != nil {
+			t.Errorf("the server of %s ended with %v\n%s", engine.host.name, err, tail(engine.process.printed(), 20))
+		}
 	}
 	for _, group := range groupsBelow(f.network().dir) {
 		if exists(group) {
@@ -262,7 +382,7 @@ func (f *field) wantEvents() {
 			f.t.Errorf("event %q has started %d runs", event, runs)
 		}
 	}
-	if want := 3*f.loads + 1; len(started) != want {
+	if want := 3*f.loads + f.trainings + 1; len(started) != want {
 		f.t.Errorf("%d events have started runs, want %d: %s", len(started), want, counted(started))
 	}
 }

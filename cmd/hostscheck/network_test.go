@@ -206,6 +206,9 @@ func (n *network) do(errs ...error) {
 	}
 }
 
+// programs is the directory that comes first in PATH on every host; there may be nothing.
+func (n *network) programs() string { return filepath.Join(n.dir, "programs") }
+
 // host adds a host, whose directory is empty. At the end everything that runs there is killed.
 func (n *network) host(name string) *host {
 	n.t.Helper()

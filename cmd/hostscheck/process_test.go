@@ -45,7 +45,8 @@ type program struct {
 func (h *host) command(p program) *exec.Cmd {
 	command := exec.Command(p.path, p.arguments...)
 	command.Dir = h.dir
-	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + h.dir}, p.environment...)
+	path := h.network.programs() + string(os.PathListSeparator) + os.Getenv("PATH")
+	command.Env = append([]string{"PATH=" + path, "HOME=" + h.dir}, p.environment...)
 	if p.input != nil {
 		command.Stdin = p.input
 	}

@@ -24,7 +24,7 @@ type refusal struct {
 func (f *field) refuses(t *testing.T) {
 	t.Helper()
 	f.adopt(t)
-	h, n := f.at, f.network()
+	h, n := f.at[0], f.network()
 	other := newAuthority(t, t.TempDir())
 	past := f.authority.issue(h, "past", -day/24)
 	file := func(name, text string) string { return h.write(name, []byte(text+"\n"), 0o600) }
@@ -103,8 +103,8 @@ func (f *field) refuses(t *testing.T) {
 func (f *field) wantRefused(t *testing.T, one refusal) {
 	t.Helper()
 	f.adopt(t)
-	h, state := f.at, f.own["state"].(string) //nolint:forcetypeassert // newField has set it
-	path := f.settings.but(f.own).but(one.change).write(h, "wrong.yaml")
+	h := f.at[0]
+	path := f.settings.but(f.own(h)).but(one.change).write(h, "wrong.yaml")
 	server := spillway("server", "--config", path)
 	server.environment = append(f.servers.identity(), one.environment...)
 	text, code := h.run(server)
@@ -130,7 +130,7 @@ func (f *field) wantRefused(t *testing.T, one refusal) {
 	if left, err := processesIn(h.namespace); err != nil || len(left) > 0 {
 		t.Errorf("processes %v are left, %v", left, err)
 	}
-	if exists(filepath.Join(state, "stack.json")) {
+	if exists(filepath.Join(h.dir, "state", "stack.json")) {
 		t.Error("it says where a stack is that has not started")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,11 +120,17 @@ func (s *stack) attempts(id string) (found []timeline.Attempt, err error) {
 	return answer.Attempts, s.get("/api/v1/runs/"+url.PathEscape(id)+"/attempts?limit=10000", &answer)
 }
 
-// trigger publishes an event, several times, and returns the one run that it starts. Where the engine does not answer
-// it is sent again, as who publishes it would.
+// trigger publishes an event, twice, and returns the one run that it starts.
 func (s *stack) trigger(pipeline, id, input string) (run string) {
 	s.t.Helper()
-	for range 2 {
+	return publish([]*stack{s, s}, pipeline, id, input)
+}
+
+// publish publishes an event at some engines in turn, and returns the one run that it starts. Where one does not answer
+// it is sent again, as who publishes it would.
+func publish(at []*stack, pipeline, id, input string) (run string) {
+	for _, s := range at {
+		s.t.Helper()
 		var published struct {
 			Run string `json:"run"`
 		}
@@ -132,7 +139,7 @@ func (s *stack) trigger(pipeline, id, input string) (run string) {
 			var code int
 			text, code = s.host.run(spillway("trigger", pipeline, "--id", id, "--input", input, "--json", "--state", s.state))
 			if code != 0 {
-				s.t.Logf("event %s is not published yet: %s", id, text)
+				s.t.Logf("event %s is not published yet at %s: %s", id, s.host.name, text)
 			}
 			return code == 0
 		})
@@ -145,6 +152,28 @@ func (s *stack) trigger(pipeline, id, input string) (run string) {
 		run = published.Run
 	}
 	return run
+}
+
+// url is where other hosts reach an engine.
+func (s *stack) url() string { return "https://" + net.JoinHostPort(s.host.address, port) }
+
+// leader is the URL of the engine that leads, by the word of this one; empty where it knows of none.
+func (s *stack) leader() string {
+	var answer struct {
+		Servers []struct {
+			Address string `json:"address"`
+			Leads   bool   `json:"leads"`
+		} `json:"servers"`
+	}
+	if err := s.get("/api/v1/stack", &answer); err != nil {
+		return ""
+	}
+	for _, server := range answer.Servers {
+		if server.Leads {
+			return server.Address
+		}
+	}
+	return ""
 }
 
 // succeeds waits for the end of a run, which must be a good one. An engine that does not answer is asked again.
@@ -184,7 +213,7 @@ func (s *stack) join(h *host, flags ...string) *agent {
 	a.begin = func(joins bool) *process {
 		arguments := []string{"agent", "--state", a.state, "--name", h.name}
 		if joins {
-			arguments = append(arguments, "--join", "https://"+net.JoinHostPort(s.host.address, port), "--token-file", token)
+			arguments = append(arguments, "--join", s.url(), "--token-file", token)
 		}
 		return h.start("agent", spillway(append(arguments, flags...)...))
 	}
@@ -197,6 +226,15 @@ func (s *stack) join(h *host, flags ...string) *agent {
 func (a *agent) again() {
 	a.process = a.begin(false)
 	a.says("has joined")
+}
+
+// knows waits until the agent keeps that there is an engine.
+func (a *agent) knows(engine *stack) {
+	engine.t.Helper()
+	until(engine.t, "the agent of "+a.host.name+" knows "+engine.url(), func() bool {
+		text, err := os.ReadFile(filepath.Join(a.state, "agent", "joined.json"))
+		return err == nil && strings.Contains(string(text), strconv.Quote(strings.TrimPrefix(engine.url(), "https://")))
+	})
 }
 
 // up waits until the engine has hosts that are up: as many as are named.

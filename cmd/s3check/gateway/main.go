@@ -53,6 +53,8 @@ func serve() error {
 		RootUserAccess: os.Getenv("ROOT_ACCESS_KEY"), RootUserSecret: os.Getenv("ROOT_SECRET_KEY"),
 		Region: "us-east-1", Ports: []string{os.Args[2]}, Quiet: true, KeepAlive: true,
 		MaxConnections: 1 << 12, MaxRequests: 1 << 12, MultipartMaxParts: 10000, IAMDir: os.Getenv("USERS"),
+		// It has few users, and a cache of them that is given no times is looked through without a pause, which takes a core.
+		IAMCacheDisable: true,
 	}
 	if len(os.Args) == 5 {
 		config.CertFile, config.KeyFile = os.Args[3], os.Args[4]
