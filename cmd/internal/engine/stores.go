@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/space"
+	"github.com/spillway-ml/spillway/workers/slot"
 )
 
 // stores is what an engine keeps things in, and its way to Temporal.
@@ -67,6 +68,7 @@ func openStores(ctx context.Context, base *base, database *ledgerstore.Store) (*
 	options := s.servers.TemporalOptions()
 	options.Logger = sdklog.NewStructuredLogger(s.logger)
 	options.ExternalStorage = artifact.Offload(s.store, artifact.OffloadThreshold)
+	options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, slot.TellOutcomes(s.life))
 	if s.temporal, err = client.DialContext(ctx, options); err != nil {
 		return nil, fmt.Errorf("connect to Temporal at %s: %w", s.addresses.Temporal, err)
 	}

@@ -93,7 +93,7 @@ func Connect(ctx context.Context, o JoinedOptions) (joined *Joined, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.dialTemporal(ctx, o, store); err != nil {
+	if err := j.dialTemporal(ctx, life, o, store); err != nil {
 		return nil, err
 	}
 	stream, err := j.dialNATS(life, o)
@@ -333,7 +333,7 @@ func (j *Joined) openStore(
 }
 
 // dialTemporal connects to Temporal with the rights of a host.
-func (j *Joined) dialTemporal(ctx context.Context, o JoinedOptions, store activities.Store) error {
+func (j *Joined) dialTemporal(ctx, life context.Context, o JoinedOptions, store activities.Store) error {
 	if _, _, err := net.SplitHostPort(o.Answer.Temporal); err != nil {
 		return fmt.Errorf("the server said that Temporal is at %q: %w", o.Answer.Temporal, err)
 	}
@@ -348,7 +348,7 @@ func (j *Joined) dialTemporal(ctx context.Context, o JoinedOptions, store activi
 		Credentials:     client.NewAPIKeyStaticCredentials(o.Answer.Token),
 		ConnectionOptions: client.ConnectionOptions{
 			TLSDisabled: true, // what is dialled speaks TLS
-			DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)},
+			DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial), slot.TellOutcomes(life)},
 		},
 	})
 	if err != nil {
