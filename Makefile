@@ -65,7 +65,7 @@ test: ## Run all tests.
 	cd $(S3CHECK) && go test -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: test-hosts
-test-hosts: ## Run pipelines on several hosts (network namespaces), on Temporal, PostgreSQL, NATS and S3 that exist, and break one after another. Ten minutes, as root.
+test-hosts: ## Run pipelines on several hosts (network namespaces), on Temporal, PostgreSQL, NATS and S3 that exist, and break one after another. A quarter of an hour, as root.
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 		! { ls /usr/lib/postgresql/*/bin/initdb && command -v ip; } >/dev/null 2>&1; then \
 		apt-get update -qq && RUNLEVEL=1 apt-get install -y -qq --no-install-recommends postgresql iproute2; fi

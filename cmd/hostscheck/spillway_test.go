@@ -264,7 +264,8 @@ func (s *stack) up(names ...string) {
 // interrupt ends a stack and an agent as Ctrl-C does.
 const interrupt = syscall.SIGINT
 
-// chain runs the chain of these tests, whose file is on the engine's host, and returns the name of the run.
+// chain runs the chain of these tests, whose file is on the engine's host, alone in its directory, which is sent along.
+// It returns the name of the run.
 func (s *stack) chain(id string) (run string) {
 	s.t.Helper()
 	file, err := os.ReadFile("testdata/rungs.yaml")
@@ -272,7 +273,7 @@ func (s *stack) chain(id string) (run string) {
 		s.t.Fatal(err)
 	}
 	input := saltInput(id)
-	s.tell("run", s.host.write("rungs.yaml", file, 0o600), "--id", id, "--input", input, "--json", "--quiet")
+	s.tell("run", s.host.write("chain/rungs.yaml", file, 0o600), "--id", id, "--input", input, "--json", "--quiet")
 	return s.trigger("rungs", id, input)
 }
 
