@@ -33,6 +33,9 @@ func (s StageID) Queue() string {
 // PoolQueue is the task queue for what functions must not run; only the pool polls it.
 func (s StageID) PoolQueue() string { return s.Queue() + ".pool" }
 
+// Has reports whether a task queue is one of the two of the stage.
+func (s StageID) Has(queue string) bool { return queue == s.Queue() || queue == s.PoolQueue() }
+
 // Model is the name under which sizes are learned: it outlives builds.
 func (s StageID) Model() string { return s.App + "/" + s.Name }
 
