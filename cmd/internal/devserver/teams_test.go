@@ -28,7 +28,9 @@ func TestAChildWorkflowIsItsRunsTeams(t *testing.T) {
 	defer owner.Close()
 	stages := worker.New(owner, "app@1/upper~vision", worker.Options{})
 	stages.RegisterActivityWithOptions(
-		func(_ wire.Task, in string) (wire.Result, error) { return wire.Result{Output: []byte(`"` + in + `!"`)}, nil },
+		func(_ wire.Task, in string) (wire.Result, error) {
+			return wire.Result{Output: []byte(`"` + in + `!"`)}, nil
+		},
 		activity.RegisterOptions{Name: "upper"})
 	c, err := client.DialContext(t.Context(), openProxy(t, s, os.Getpid(), testLog(t)))
 	if err != nil {

@@ -26,11 +26,12 @@ func memoOf(t *testing.T, team string, version int) *commonpb.Memo {
 func TestAttackABuildNamesTheQueueOfAnotherTeam(t *testing.T) {
 	t.Parallel()
 	var (
-		own, pool, robots = activity("app@1/stage~vision"), activity("app@1/stage~vision.pool"), activity("app@1/stage~robots")
-		everybodys        = activity("app@1/stage")
-		vision, nobodys   = owner{team: "vision"}, owner{}
-		before, child     = owner{team: "vision", early: true}, owner{team: "vision", child: true}
-		continued         = func(memo *commonpb.Memo) *workflowservice.RespondWorkflowTaskCompletedRequest {
+		own, pool       = activity("app@1/stage~vision"), activity("app@1/stage~vision.pool")
+		robots          = activity("app@1/stage~robots")
+		everybodys      = activity("app@1/stage")
+		vision, nobodys = owner{team: "vision"}, owner{}
+		before, child   = owner{team: "vision", early: true}, owner{team: "vision", child: true}
+		continued       = func(memo *commonpb.Memo) *workflowservice.RespondWorkflowTaskCompletedRequest {
 			request := again("app@1")
 			request.GetCommands()[0].GetContinueAsNewWorkflowExecutionCommandAttributes().Memo = memo
 			return request
