@@ -11,8 +11,13 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// bodyPatience is how long the next bytes of a body may take to come where a Guard does not say.
-const bodyPatience = 30 * time.Second
+const (
+	// bodyPatience is how long the next bytes of a body may take to come where a Guard does not say.
+	bodyPatience = 30 * time.Second
+	// bodyPatiences is how many times as long a body may take that is no upload: it is a few kilobytes, or a chain with
+	// its scripts, and who sends a byte every 29 seconds would hold a connection and its goroutine for years.
+	bodyPatiences = 4
+)
 
 // TooLarge is the refusal of a body of more than limit bytes.
 func TooLarge(limit int64) *Refusal {
@@ -22,13 +27,16 @@ func TooLarge(limit int64) *Refusal {
 	}
 }
 
-// watchBody makes a body that stops coming an error of whoever reads it, a Refusal, and lets the server give up what
-// nobody reads.
-func watchBody(w http.ResponseWriter, r *http.Request, patience time.Duration) {
+// watchBody makes a body that stops coming, or trickles and is no upload, an error of whoever reads it, a Refusal, and
+// lets the server give up what nobody reads.
+func watchBody(w http.ResponseWriter, r *http.Request, patience time.Duration, upload bool) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
 	body := &watchedBody{ReadCloser: r.Body, connection: http.NewResponseController(w), patience: patience}
+	if !upload {
+		body.whole = time.Now().Add(bodyPatiences * patience)
+	}
 	body.wait(patience)
 	r.Body = body
 }
@@ -40,6 +48,7 @@ type watchedBody struct {
 	io.ReadCloser
 	connection *http.ResponseController
 	patience   time.Duration
+	whole      time.Time // when it must have come whole; zero for an upload
 	ended      bool
 }
 
@@ -48,6 +57,9 @@ func (b *watchedBody) wait(patience time.Duration) {
 	var until time.Time
 	if patience > 0 {
 		until = time.Now().Add(patience)
+		if !b.whole.IsZero() && b.whole.Before(until) {
+			until = b.whole
+		}
 	}
 	_ = b.connection.SetReadDeadline(until)
 }
@@ -61,10 +73,11 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = &Refusal{
-			http.StatusRequestTimeout, fmt.Sprintf("nothing more of the body came for %s", b.patience),
-			"send it again",
+		said := fmt.Sprintf("nothing more of the body came for %s", b.patience)
+		if !b.whole.IsZero() && !time.Now().Before(b.whole) {
+			said = fmt.Sprintf("the body was not whole after %s", bodyPatiences*b.patience)
 		}
+		err = &Refusal{http.StatusRequestTimeout, said, "send it again"}
 	case !b.ended:
 		b.ended = true
 		b.wait(0)

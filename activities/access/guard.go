@@ -44,7 +44,7 @@ func (r *Refusal) Advice() string { return r.Hint }
 
 // Guard stands before a port of the loopback interface, or one that speaks TLS. It refuses what pages of other origins
 // and names that resolve here from elsewhere (DNS rebinding) send, who shows no credential, and bodies that are too
-// large or stop coming. The zero value refuses everybody.
+// large, stop coming or trickle; and gives up who takes nothing of an answer. The zero value refuses everybody.
 type Guard struct {
 	// Keys tell who is who; nil knows nobody, so that only what Needs leaves to Anyone is answered.
 	Keys *Keys
@@ -56,7 +56,8 @@ type Guard struct {
 	Hosts func(token string) (host string, known bool)
 	// Rule is what is asked of a request; nil is the zero Rule of every one.
 	Rule func(*http.Request) Rule
-	// Patience is how long the next bytes of a body may take to come; 0 is 30 s.
+	// Patience is how long the next bytes of a body may take to come; 0 is 30 s. A body is to be whole after four times as
+	// long, unless it is an upload, and a piece of an answer to be taken after twice as long.
 	Patience time.Duration
 	// Refuse answers a request that is refused; nil writes the message and the hint as text.
 	Refuse func(http.ResponseWriter, *http.Request, *Refusal)
@@ -75,20 +76,25 @@ type Rule struct {
 	Content string
 	// MaxBody bounds its body, in bytes; 0 is no bound.
 	MaxBody int64
+	// Upload says that its body may take any time, as long as more of it comes.
+	Upload bool
 }
 
 // Wrap returns a handler that answers what the guard admits as next does. It must be served by an http.Server, which
 // says at which port a request came in. Next is not shown the credential; CallerOf tells it who asks.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(written http.ResponseWriter, r *http.Request) {
+		patience := cmp.Or(g.Patience, bodyPatience)
+		w, answered := watchAnswer(written, r, patience)
+		defer answered()
 		header := w.Header()
 		header.Set("X-Content-Type-Options", "nosniff") // names, errors and logs may be anybody's HTML
 		header.Set("Referrer-Policy", "no-referrer")
-		watchBody(w, r, cmp.Or(g.Patience, bodyPatience))
 		var rule Rule
 		if g.Rule != nil {
 			rule = g.Rule(r)
 		}
+		watchBody(w, r, patience, rule.Upload)
 		who, refusal := g.admit(w, r, rule)
 		if refusal != nil {
 			if r.ContentLength != 0 {

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -435,38 +437,148 @@ func TestAttackWithBodiesThatDoNotCome(t *testing.T) {
 	})
 }
 
-func TestASlowBodyAndALongAnswerAreWaitedFor(t *testing.T) {
+// TestASlowUploadAndALongAnswerAreWaitedFor and a body that is no upload is not, once it has trickled for two minutes.
+func TestASlowUploadAndALongAnswerAreWaitedFor(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		keys := open(t, newDir(t))
-		long := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
+	for _, upload := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			keys := open(t, newDir(t))
+			guard := newGuard(keys)
+			guard.Rule = func(*http.Request) Rule { return Rule{Upload: upload} }
+			began, refused := time.Now(), time.Duration(0)
+			long := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				if no := (*Refusal)(nil); !upload && errors.As(err, &no) {
+					refused = time.Since(began)
+					http.Error(w, no.Message, no.Status)
+					return
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				select {
+				case <-time.After(10 * bodyPatience): // as a stream does
+				case <-r.Context().Done():
+					t.Error("the request was given up while it was answered")
+				}
+				_, _ = w.Write(body)
+			})
+			connection := serve(t, guard, long)()
+			body := strings.Repeat("x", 20)
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				_, _ = fmt.Fprintf(connection, "POST / HTTP/1.1\r\nHost: 127.0.0.1:7474\r\nAuthorization: Bearer %s\r\n"+
+					"Content-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", keys.Token(), len(body))
+				for i := range body {
+					time.Sleep(bodyPatience - time.Second)
+					if _, err := io.WriteString(connection, body[i:i+1]); err != nil {
+						return // it was given up
+					}
+				}
+			}()
+			text, err := io.ReadAll(connection)
+			switch {
+			case upload && (err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 200") ||
+				!strings.HasSuffix(string(text), body)):
+				t.Errorf("got %q, %v; want the body back", text, err)
+			case !upload && (!strings.HasPrefix(string(text), "HTTP/1.1 408") || refused != bodyPatiences*bodyPatience):
+				t.Errorf("what trickles and is no upload: got %q after %s, want a refusal after %s", text, refused,
+					bodyPatiences*bodyPatience)
 			}
-			select {
-			case <-time.After(10 * bodyPatience): // as a stream does
-			case <-r.Context().Done():
-				t.Error("the request was given up while it was answered")
-			}
-			_, _ = w.Write(body)
+			_ = connection.Close()
+			<-sent
 		})
-		connection := serve(t, newGuard(keys), long)()
-		body := strings.Repeat("x", 20)
-		go func() {
-			_, _ = fmt.Fprintf(connection, "POST / HTTP/1.1\r\nHost: 127.0.0.1:7474\r\nAuthorization: Bearer %s\r\n"+
-				"Content-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", keys.Token(), len(body))
-			for i := range body {
-				time.Sleep(bodyPatience - time.Second)
-				_, _ = io.WriteString(connection, body[i:i+1])
-			}
-		}()
-		text, err := io.ReadAll(connection)
-		if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 200") || !strings.HasSuffix(string(text), body) {
-			t.Errorf("got %q, %v; want the body back", text, err)
-		}
-	})
+	}
 }
+
+// TestAttackWithAnswersThatNobodyTakes asks for long answers and takes nothing of them, by a handler that writes and by
+// one that copies: each ends when its time is over. Who takes them slowly, or waits for what a handler has to say yet,
+// has them whole, and another on the same connection.
+func TestAttackWithAnswersThatNobodyTakes(t *testing.T) {
+	t.Parallel()
+	const pieces, piece = 40, 1 << 16
+	for name, answer := range map[string]func(w http.ResponseWriter) error{
+		"written": func(w http.ResponseWriter) error {
+			for range pieces {
+				if _, err := w.Write(make([]byte, piece)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"copied": func(w http.ResponseWriter) error {
+			_, err := io.CopyN(w, zeros{}, pieces*piece)
+			return err
+		},
+		"with pauses": func(w http.ResponseWriter) error {
+			for range pieces {
+				time.Sleep(2 * bodyPatience)
+				if _, err := w.Write(make([]byte, piece)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		for _, taken := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				keys := open(t, newDir(t))
+				ended := make(chan error, 2)
+				dial := serve(t, newGuard(keys), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					ended <- answer(w)
+				}))
+				connection := dial()
+				defer func() { _ = connection.Close() }()
+				ask := func() {
+					_, _ = fmt.Fprintf(connection, "GET / HTTP/1.1\r\nHost: 127.0.0.1:7474\r\nAuthorization: Bearer %s\r\n\r\n",
+						keys.Token())
+				}
+				ask()
+				began := time.Now()
+				if !taken {
+					if err := <-ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("%s: the handler ends with %v, want a deadline", name, err)
+					}
+					if took := time.Since(began); took > 5*bodyPatience {
+						t.Errorf("%s: it was held for %s", name, took)
+					}
+					return
+				}
+				reader := bufio.NewReader(connection)
+				for _, again := range []bool{true, false} {
+					got, err := http.ReadResponse(reader, nil)
+					if err != nil {
+						t.Fatalf("%s: %v", name, err)
+					}
+					read := 0
+					for buffer := make([]byte, 4096); err == nil; {
+						var n int
+						n, err = got.Body.Read(buffer)
+						if read += n; read%(piece) == 0 {
+							time.Sleep(bodyPatience / 10) // slower than the whole may take in one piece
+						}
+					}
+					if err != io.EOF || read != pieces*piece { //nolint:errorlint // as it is read
+						t.Errorf("%s: got %d bytes and %v, want %d", name, read, err, pieces*piece)
+					}
+					if err := <-ended; err != nil {
+						t.Errorf("%s: the handler ends with %v", name, err)
+					}
+					if again {
+						time.Sleep(2*bodyPatience + time.Second) // the deadline of the answer before has passed
+						ask()
+					}
+				}
+			})
+		}
+	}
+}
+
+// zeros is a source without an end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func BenchmarkGuard(b *testing.B) {
 	keys, err := Open(b.TempDir())

@@ -15,7 +15,11 @@ import (
 // WorkflowVersion is that of the steps that runs take beside their pipeline's own: how money is reserved, chunks are
 // told, results looked up. A run keeps the version it was started with, so that a newer engine replays it step by step.
 // Whatever changes steps raises it, and keeps the steps of every version before that a run may still have.
-const WorkflowVersion = 4
+const WorkflowVersion = 5
+
+// TeamsVersion is the WorkflowVersion from which on a run's tasks, and those of all its child workflows, are on the
+// queues of the run's team. Builds of before know of no teams, and can run for none but the default one.
+const TeamsVersion = 5
 
 // RunOptions is how a run is started, besides its input and its goal. The zero value is an ordinary run.
 type RunOptions struct {

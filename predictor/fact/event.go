@@ -31,7 +31,20 @@ func (s StageID) Queue() string {
 }
 
 // PoolQueue is the task queue for what functions must not run; only the pool polls it.
-func (s StageID) PoolQueue() string { return s.Queue() + ".pool" }
+func (s StageID) PoolQueue() string { return s.Queue() + poolMark }
+
+// poolMark is behind the name of a queue that only the pool polls.
+const poolMark = ".pool"
+
+// Has reports whether a task queue is one of the two of the stage.
+func (s StageID) Has(queue string) bool { return queue == s.Queue() || queue == s.PoolQueue() }
+
+// HasOfAnyTeam reports whether a task queue is one of those that any team has of the stage. Team does not matter.
+func (s StageID) HasOfAnyTeam(queue string) bool {
+	s.Team = ""
+	rest, is := strings.CutPrefix(queue, s.Queue())
+	return is && (rest == "" || rest == poolMark || strings.HasPrefix(rest, teamMark))
+}
 
 // Model is the name under which sizes are learned: it outlives builds.
 func (s StageID) Model() string { return s.App + "/" + s.Name }

@@ -52,7 +52,8 @@ type Host struct {
 	GPUsUnknown bool `json:"gpus_unknown,omitempty"`
 	// Drained says that it takes no new work: nothing is placed there, and what runs there ends by itself.
 	Drained bool `json:"drained,omitempty"`
-	// Lacks are the builds of which the host cannot run stages, by its own word; nil where it can run all.
+	// Lacks are the builds of which the host cannot run stages, by its own word, and the stages of which the engine gives
+	// it no tasks; nil where it can run all.
 	Lacks []Lack `json:"lacks,omitempty"`
 	// TrainingAddress is the IP address at which processes of other hosts reach its own in a gang; empty where it takes no
 	// part in any.
@@ -64,17 +65,19 @@ type Host struct {
 }
 
 // Lack is a build of which a host cannot run stages, and why: its program is for other machines, or it needs what only
-// another has.
+// another has, or is told to no such host.
 type Lack struct {
 	App   string `json:"app"`
 	Build string `json:"build"`
+	// Stage is the only one of them that it cannot run; empty for all.
+	Stage string `json:"stage,omitempty"`
 	Why   string `json:"why"`
 }
 
 // LackOf says why the host cannot run a stage; lacks is false where it can.
 func (h Host) LackOf(stage fact.StageID) (why string, lacks bool) {
 	for _, lack := range h.Lacks {
-		if lack.App == stage.App && lack.Build == stage.Build {
+		if lack.App == stage.App && lack.Build == stage.Build && (lack.Stage == "" || lack.Stage == stage.Name) {
 			return lack.Why, true
 		}
 	}

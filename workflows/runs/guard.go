@@ -2,6 +2,7 @@ package runs
 
 import (
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -84,7 +85,7 @@ func ofTheSDK(value any) bool {
 	return strings.Contains(fmt.Sprint(value), "[TMPRL")
 }
 
-// outbound catches the panics of coroutines that the user's code starts.
+// outbound catches the panics of coroutines that the user's code starts, and says whose its child workflows are.
 type outbound struct {
 	interceptor.WorkflowOutboundInterceptorBase
 	guard *guard
@@ -100,6 +101,23 @@ func (o *outbound) Go(ctx workflow.Context, name string, f func(workflow.Context
 		defer o.guard.catch()
 		f(ctx)
 	})
+}
+
+// ExecuteChildWorkflow starts a workflow of the user's below a run. It is a run of its own for all that it does, but for
+// whose it is: that of who has started it.
+func (o *outbound) ExecuteChildWorkflow(
+	ctx workflow.Context, childWorkflowType string, args ...any,
+) workflow.ChildWorkflowFuture {
+	team := runOf(ctx).options.Team
+	if team == "" || isPart(childWorkflowType) { // a part is told with its input
+		return o.Next.ExecuteChildWorkflow(ctx, childWorkflowType, args...)
+	}
+	options := workflow.GetChildWorkflowOptions(ctx)
+	memo := map[string]any{}
+	maps.Copy(memo, options.Memo)
+	memo[TeamMemo] = team
+	options.Memo = memo
+	return o.Next.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), childWorkflowType, args...)
 }
 
 // run returns what main returns, or the failure of the first panic anywhere in the run. Before versionGuard a

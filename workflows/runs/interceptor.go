@@ -33,6 +33,8 @@ const (
 	InputMemo = "spillway.input"
 	// CarriedMemo is that with what a run that continues as new takes along.
 	CarriedMemo = "spillway.carried"
+	// TeamMemo is whose a child workflow is that a run of a team other than the default one has started.
+	TeamMemo = "spillway.team"
 )
 
 // Names of the updates that a run answers.
@@ -285,6 +287,7 @@ func (p Ports) newRun(info *workflow.Info) *run {
 	r := newRun(info.WorkflowExecution.ID, cmp.Or(options.Window, p.Window))
 	r.pipeline, r.app, r.build, r.tell = info.WorkflowType.Name, p.App, p.Build, p.Tell
 	r.goal, r.options, r.version = memo[predictor.Goal](info, GoalMemo), options, options.Version
+	r.options.Team = cmp.Or(options.Team, memo[string](info, TeamMemo))
 	// a run that began before there were results to take goes on without
 	if _, told := info.Memo.GetFields()[OptionsMemo]; told {
 		r.find = p.Find

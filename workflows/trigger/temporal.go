@@ -50,6 +50,13 @@ func (s temporalStarter) Start(ctx context.Context, start Start) (bool, error) {
 	if start.Options.Team == "" && s.options.TeamOf != nil {
 		start.Options.Team = s.options.TeamOf(start.Pipeline)
 	}
+	if team := start.Options.Team; team != "" && start.Options.Version < wire.TeamsVersion {
+		if exists, _, err := s.Find(ctx, start.Run); err != nil || exists { // an engine of before has started it
+			return false, err
+		}
+		return false, Refuse("run %s would be one of team %s, and build %s of %s is by a version of spillway that knows no "+
+			"teams: its tasks would be the default team's; build it with this version", start.Run, team, start.Build, start.App)
+	}
 	started, err := s.start(ctx, start, s.options.Attributes)
 	if invalid := (*serviceerror.InvalidArgument)(nil); s.options.Attributes && errors.As(err, &invalid) {
 		// Of attributes that were just made, or were removed, a frontend may know nothing.

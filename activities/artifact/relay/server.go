@@ -78,7 +78,9 @@ func Listen(ctx context.Context, handler http.Handler, token string, logger *slo
 		return nil, fmt.Errorf("listen for the relay of artifacts: %w", err)
 	}
 	s := &Server{token: token, listener: listener}
-	guard := access.Guard{Rule: func(*http.Request) access.Rule { return access.Rule{Needs: access.Anyone} }}
+	guard := access.Guard{Rule: func(*http.Request) access.Rule {
+		return access.Rule{Needs: access.Anyone, Upload: true}
+	}}
 	s.server = access.NewServer(guard.Wrap(s.admit(handler)), logger)
 	return s, nil
 }

@@ -4,11 +4,14 @@ import "github.com/spf13/cobra"
 
 // topics are pages of help that are no commands: `spillway help TOPIC` prints them.
 func topics() []*cobra.Command {
-	return []*cobra.Command{
-		{
-			Use:   "exit-codes",
-			Short: "What the exit code of a command says",
-			Long: `The exit codes of spillway:
+	return []*cobra.Command{exitCodesTopic(), goalsTopic(), sizesTopic(), settingsTopic(), moneyTopic()}
+}
+
+func exitCodesTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "exit-codes",
+		Short: "What the exit code of a command says",
+		Long: `The exit codes of spillway:
 
   0   What was asked for was done. For run, and for show and retry that follow a run, the run
       succeeded.
@@ -24,11 +27,14 @@ func topics() []*cobra.Command {
 What went wrong is written to standard error as "spillway: COMMAND: what was wrong", with what to do
 about it on the next line. Standard output then holds nothing, or with --json one JSON value that is
 whole.`,
-		},
-		{
-			Use:   "goals",
-			Short: "What the goal of a run is, and how it is kept",
-			Long: `The goal of a run is any of these, given to run, trigger and bind, and changed with "spillway goal
+	}
+}
+
+func goalsTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "goals",
+		Short: "What the goal of a run is, and how it is kept",
+		Long: `The goal of a run is any of these, given to run, trigger and bind, and changed with "spillway goal
 RUN":
 
   --deadline 10m        how long after its start the run shall end
@@ -48,11 +54,14 @@ passed, a budget that is spent. When a goal is going to be missed, an alert says
 display, on NATS, and to each --alert-webhook; another one says when that is over.
 
 "spillway goal RUN" shows what else could be had, "--dry-run" what another goal would change.`,
-		},
-		{
-			Use:   "sizes",
-			Short: "How much CPU and memory an attempt gets",
-			Long: `Nobody has to say how large a stage is.
+	}
+}
+
+func sizesTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "sizes",
+		Short: "How much CPU and memory an attempt gets",
+		Long: `Nobody has to say how large a stage is.
 
 The first attempts get what the stage's code declares, else what stages that are alike took (the
 same app, program or interpreter), corrected by each attempt that ends, and grow beyond it where the
@@ -68,11 +77,14 @@ whose predictions are off by more than a bound goes back to its static size and 
 
 "spillway show RUN --why" tells for every stage what it holds, why, and how well that was predicted;
 "--predictor shadow" of dev and run predicts and grants nothing.`,
-		},
-		{
-			Use:   "settings",
-			Short: "Where settings are said: flags, environment, file",
-			Long: `What a flag of dev, or of another command that starts a stack, says may also stand in a file and in
+	}
+}
+
+func settingsTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "settings",
+		Short: "Where settings are said: flags, environment, file",
+		Long: `What a flag of dev, or of another command that starts a stack, says may also stand in a file and in
 the environment. The file is YAML, its keys are the flags without their dashes, and what a flag
 takes several times is a list:
 
@@ -97,11 +109,14 @@ comes from, and "spillway config schema" prints the JSON schema of the file, for
 
 Secrets stand in files of their own, which only the user of the engine can read, and whose names are
 the settings.`,
-		},
-		{
-			Use:   "money",
-			Short: "What things cost, and who pays",
-			Long: `Amounts are US dollars with four digits. In JSON, bills and budgets are in whole picodollars (1e-12
+	}
+}
+
+func moneyTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "money",
+		Short: "What things cost, and who pays",
+		Long: `Amounts are US dollars with four digits. In JSON, bills and budgets are in whole picodollars (1e-12
 dollars), so that sums are exact, and what goal and frontier expect is in dollars; the units are in
 the names. Prices come from a catalogue with the date and source of each; --prices FILE of dev and
 run gives another, --host-price the price of the whole pool.
@@ -118,6 +133,5 @@ run gives another, --host-price the price of the whole pool.
              code asks for, or else what its attempts were seen to need.
 
 "spillway cost" prints the bill.`,
-		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -26,8 +28,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
+	"github.com/spillway-ml/spillway/workflows/runs"
 )
 
 // openProxy opens a proxy of build 1 of app to the process pid and returns what a worker dials there, without a token.
@@ -193,6 +198,96 @@ func TestAttackABuildReachesItsOwnRunsOnly(t *testing.T) {
 	if _, err = raw.RespondWorkflowTaskCompleted(t.Context(), answer); err != nil {
 		t.Errorf("answer its own task: %v", err)
 	}
+}
+
+// TestAttackABuildReachesQueuesOfItsTeamOnly orders tasks of a run, and of its child, on queues of teams: whose a run
+// is says what the engine has started it with, whatever it says of itself later.
+func TestAttackABuildReachesQueuesOfItsTeamOnly(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := start(t, Options{Dir: dir, NoUI: true})
+	owner := dialTemporal(t, s.TemporalAddress(), dir)
+	defer owner.Close()
+	c, err := client.DialContext(t.Context(), openProxy(t, s, os.Getpid(), testLog(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	raw := c.WorkflowService()
+	if _, err := owner.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
+		ID: "app-a", TaskQueue: "app@1",
+		Memo: map[string]any{runs.OptionsMemo: wire.RunOptions{Team: "vision", Version: wire.WorkflowVersion}},
+	}, "ordering", "spill"); err != nil {
+		t.Fatal(err)
+	}
+	task := func() *workflowservice.PollWorkflowTaskQueueResponse {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		task, err := raw.PollWorkflowTaskQueue(ctx, &workflowservice.PollWorkflowTaskQueueRequest{
+			Namespace: Namespace, TaskQueue: &taskqueuepb.TaskQueue{Name: "app@1"},
+		})
+		if err != nil || len(task.GetTaskToken()) == 0 {
+			t.Fatalf("take a task: %v, error %v", task, err)
+		}
+		return task
+	}
+	orders := func(task *workflowservice.PollWorkflowTaskQueueResponse, commands ...*commandpb.Command) error {
+		_, err := raw.RespondWorkflowTaskCompleted(t.Context(), &workflowservice.RespondWorkflowTaskCompletedRequest{
+			Namespace: Namespace, TaskToken: task.GetTaskToken(), Commands: commands,
+		})
+		return err
+	}
+	stage := func(queue string) *commandpb.Command {
+		return &commandpb.Command{
+			CommandType: enums.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK,
+			Attributes: &commandpb.Command_ScheduleActivityTaskCommandAttributes{
+				ScheduleActivityTaskCommandAttributes: &commandpb.ScheduleActivityTaskCommandAttributes{
+					ActivityId: "a", ActivityType: &commonpb.ActivityType{Name: "upper"},
+					TaskQueue: &taskqueuepb.TaskQueue{Name: queue}, StartToCloseTimeout: durationpb.New(time.Minute),
+				},
+			},
+		}
+	}
+	others, err := converter.GetDefaultDataConverter().ToPayload(
+		wire.RunOptions{Team: "robots", Version: wire.WorkflowVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	memo := &commonpb.Memo{Fields: map[string]*commonpb.Payload{runs.OptionsMemo: others}}
+	check := func(who string, task *workflowservice.PollWorkflowTaskQueueResponse, also ...*commandpb.Command) {
+		t.Helper()
+		for _, queue := range []string{"app@1/upper~robots", "app@1/upper", "app@1/upper~robots.pool"} {
+			err := orders(task, append(slices.Clone(also), stage(queue))...)
+			if _, denied := errors.AsType[*serviceerror.PermissionDenied](err); !denied {
+				t.Errorf("%s orders a task on %s: got %v, want to be refused", who, queue, err)
+			}
+		}
+		if err := orders(task, append(slices.Clone(also), stage("app@1/upper~vision"))...); err != nil {
+			t.Errorf("%s orders a task of its own team: %v", who, err)
+		}
+	}
+	check("the run", task(), &commandpb.Command{
+		CommandType: enums.COMMAND_TYPE_MODIFY_WORKFLOW_PROPERTIES,
+		Attributes: &commandpb.Command_ModifyWorkflowPropertiesCommandAttributes{
+			ModifyWorkflowPropertiesCommandAttributes: &commandpb.ModifyWorkflowPropertiesCommandAttributes{UpsertedMemo: memo},
+		},
+	}, &commandpb.Command{
+		CommandType: enums.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION,
+		Attributes: &commandpb.Command_StartChildWorkflowExecutionCommandAttributes{
+			StartChildWorkflowExecutionCommandAttributes: &commandpb.StartChildWorkflowExecutionCommandAttributes{
+				WorkflowId: "app-a/child", WorkflowType: &commonpb.WorkflowType{Name: "answer"},
+				TaskQueue: &taskqueuepb.TaskQueue{Name: "app@1"}, Memo: memo,
+			},
+		},
+	})
+	child := task()
+	for child.GetWorkflowExecution().GetWorkflowId() != "app-a/child" { // the run is told that its child has begun
+		if err := orders(child); err != nil {
+			t.Fatal(err)
+		}
+		child = task()
+	}
+	check("its child", child)
 }
 
 // lines is a log that a test waits for.

@@ -219,6 +219,19 @@ func (a *apps) stages() []predictor.StageID {
 	return stages
 }
 
+// running lists the builds whose tasks may run: those that new runs start with, and old ones whose runs go on.
+func (a *apps) running() []buildID {
+	all := a.workers.kept()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, app := range a.current {
+		if id := (buildID{name, app.Digest}); !slices.Contains(all, id) {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
 // isCurrent reports whether new runs start with id.
 func (a *apps) isCurrent(id buildID) bool {
 	a.mu.Lock()

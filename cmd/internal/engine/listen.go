@@ -148,8 +148,9 @@ func (e *Engine) startEdge(ctx context.Context, api http.Handler) error {
 	keys := e.servers.own.Keys()
 	temporal, err := temporalproxy.NewHosts(temporalproxy.HostOptions{
 		Temporal: behind, Namespace: e.servers.Namespace(), Host: e.hosts.Of, Seal: keys.SealTask, Open: keys.OpenTask,
-		Prove:  func(host string, given wire.Given) string { return keys.ProveGiven(host, given.Encode()) },
-		Logger: e.logger,
+		Withheld: e.withheld,
+		Prove:    func(host string, given wire.Given) string { return keys.ProveGiven(host, given.Encode()) },
+		Logger:   e.logger,
 	})
 	if err != nil {
 		return err
@@ -184,13 +185,13 @@ func (e *Engine) tlsURL(address net.Addr) string {
 	return "https://" + net.JoinHostPort(e.names()[0], port)
 }
 
-// livingHosts are the hosts that have a lease now, with which of them are drained.
+// livingHosts are the hosts that have a lease now, with which of them are drained, and what is withheld from them.
 func (f *front) livingHosts(ctx context.Context) ([]predictor.Host, error) {
 	living, err := f.leases.Hosts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	living = f.hosts.Mark(living)
+	living = f.withhold(ctx, f.hosts.Mark(living))
 	f.hosts.Left(ctx, f.leases.Left())
 	return living, nil
 }

@@ -163,6 +163,13 @@ func (r *Registry) Proves(host string) bool {
 	return known && m.Proves
 }
 
+// Unproven says whether a host has joined that does not show of each attempt of which it tells that it was given it: its
+// agent is of a version before.
+func (r *Registry) Unproven(host string) bool {
+	m, known := r.members.Get(host)
+	return known && m.Membership != "" && !m.Proves
+}
+
 // Mark says of each of the hosts that have a lease now whether it is drained, and remembers that it was seen, and with
 // what: an agent that was not told how much memory to give measures that after it has joined.
 func (r *Registry) Mark(living []predictor.Host) []predictor.Host {
@@ -307,7 +314,7 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 func (r *Registry) warnOfUnproven(ctx context.Context, request join.Request) {
 	if !request.Proves {
 		r.options.Logger.WarnContext(ctx, "the host's agent is of a version that does not show which attempts it was given: "+
-			"what it tells of others is believed; bring it to this version", "host", request.Host, "version", request.Version)
+			"what it tells of others is believed, and it is given no task of a stage with secrets; bring it to this version", "host", request.Host, "version", request.Version)
 	}
 }
 

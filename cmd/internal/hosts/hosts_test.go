@@ -277,13 +277,13 @@ func TestAHostThatShowsWhatItWasGivenHasToFromThenOn(t *testing.T) {
 	old, upgraded := s.request("gpu-1", "a"), s.follows("gpu-1", "a", "b")
 	upgraded.Proves = true
 	token := s.must(s.secret.Text(), old)
-	if s.proves["gpu-1"] || s.Proves("gpu-1") {
+	if s.proves["gpu-1"] || s.Proves("gpu-1") || !s.Unproven("gpu-1") || s.Unproven("own") {
 		t.Error("an agent of a version before is taken for one that shows what it was given")
 	}
 	if again := s.must(token, upgraded); again != token {
 		t.Error("the upgraded agent has another token")
 	}
-	if !s.proves["gpu-1"] || !s.Proves("gpu-1") || s.left["gpu-1"] != 1 {
+	if !s.proves["gpu-1"] || !s.Proves("gpu-1") || s.Unproven("gpu-1") || s.left["gpu-1"] != 1 {
 		t.Errorf("after the upgrade it shows what it was given: %v, %v; and it was disconnected %d times, want once",
 			s.proves, s.Proves("gpu-1"), s.left["gpu-1"])
 	}

@@ -29,7 +29,7 @@ func ParseToken(text string) (t Token, err error) {
 	decoded, err := hex.DecodeString(digest)
 	if err != nil || len(decoded) != len(t.Authority) || secret == "" || strings.ContainsAny(secret, " \t\r\n") {
 		return Token{}, errors.New("it is no token to join with: take the line that `spillway hosts token` prints on the " +
-			"server, as it is")
+			"server, with --server where it is for one more server, as it is")
 	}
 	copy(t.Authority[:], decoded)
 	t.Secret = secret
@@ -38,7 +38,8 @@ func ParseToken(text string) (t Token, err error) {
 
 // ErrOtherAuthority says that a server's certificate is not of the authority that a token names.
 var ErrOtherAuthority = errors.New("the server has another certificate than the token was made for: either the token " +
-	"is of another server, or somebody stands between; take it anew with `spillway hosts token` on the server")
+	"is of another server, or somebody stands between; take it anew with `spillway hosts token` on the " +
+	"server, with --server where it is for one more server")
 
 // Trust returns the configuration of a client that connects to server, a name or an address, and believes in the
 // certificate whose digest the token names, and in nothing else. The server's answer brings the certificate.

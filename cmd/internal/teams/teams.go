@@ -3,6 +3,7 @@ package teams
 
 import (
 	"path"
+	"slices"
 
 	"github.com/spillway-ml/spillway/predictor"
 )
@@ -43,6 +44,21 @@ func (t Teams) Private(team string) bool {
 		}
 	}
 	return false
+}
+
+// Declares reports whether somebody may be of a team: where any was declared, of those and of the default one alone.
+func (t Teams) Declares(team string) bool {
+	return len(t) == 0 || team == "" || slices.ContainsFunc(t, func(one Team) bool { return one.Name == team })
+}
+
+// Names are what those are called of which somebody may be, sorted, the default one among them.
+func (t Teams) Names() []string {
+	names := []string{predictor.DefaultTeam}
+	for _, one := range t {
+		names = append(names, predictor.TeamName(one.Name))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Bounds are what each team may have; nil where none was declared.

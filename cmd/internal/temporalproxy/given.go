@@ -23,10 +23,34 @@ type given struct {
 	before map[string]run   // what recent was before
 	runs   map[run]struct{} // those of recent
 	ran    map[run]struct{} // those of before
+	owners map[run]owner    // of runs and their parents, as far as they were asked for lately
+	owned  map[run]owner    // what owners was before
 }
 
 func newGiven() *given {
-	return &given{recent: map[string]run{}, before: map[string]run{}, runs: map[run]struct{}{}, ran: map[run]struct{}{}}
+	return &given{
+		recent: map[string]run{}, before: map[string]run{}, runs: map[run]struct{}{}, ran: map[run]struct{}{},
+		owners: map[run]owner{}, owned: map[run]owner{},
+	}
+}
+
+// owner is whose a run is; known is false where nobody has asked of late.
+func (g *given) owner(of run) (o owner, known bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if o, known = g.owners[of]; !known {
+		if o, known = g.owned[of]; known {
+			g.owners[of] = o
+		}
+	}
+	return o, known
+}
+
+// own remembers whose a run is.
+func (g *given) own(of run, o owner) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.owners[of] = o
 }
 
 // of is the run that the token or page is of; ok is false when the worker was not given it.
@@ -53,8 +77,8 @@ func (g *given) note(request, response any, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now.Sub(g.since) >= remembered {
-		g.since, g.before, g.ran = now, g.recent, g.runs
-		g.recent, g.runs = map[string]run{}, map[run]struct{}{}
+		g.since, g.before, g.ran, g.owned = now, g.recent, g.runs, g.owners
+		g.recent, g.runs, g.owners = map[string]run{}, map[run]struct{}{}, map[run]owner{}
 	}
 	switch out := response.(type) {
 	case *workflowservice.PollWorkflowTaskQueueResponse:
@@ -80,6 +104,12 @@ func (g *given) task(task *workflowservice.PollWorkflowTaskQueueResponse) {
 	of := runOf(task.GetWorkflowExecution())
 	g.recent[string(task.GetTaskToken())] = of
 	g.runs[of] = struct{}{}
+	// The first task of a run tells whose it is, and spares a question; a child's is found out by its parent.
+	if started := beginning(task.GetHistory()); started != nil && started.GetParentWorkflowExecution() == nil {
+		if o, err := ownerIn(started.GetMemo()); err == nil {
+			g.owners[of] = o
+		}
+	}
 	if page := task.GetNextPageToken(); len(page) > 0 {
 		g.recent[string(page)] = of
 	}

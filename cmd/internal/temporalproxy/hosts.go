@@ -42,6 +42,8 @@ type HostOptions struct {
 	// before this one has sealed, as attempts outlive it.
 	Seal func(host string, task []byte) []byte
 	Open func(host string, sealed []byte) (task []byte, genuine bool)
+	// Withheld says why a host may not take tasks of a queue of a stage; nil where it may.
+	Withheld func(ctx context.Context, host, queue string) error
 	// Prove returns what shows that this host was given an attempt, which goes with the token of its task.
 	Prove func(host string, given wire.Given) string
 	// Logger receives a warning of what is refused, every ten seconds at most.
@@ -105,7 +107,7 @@ func (h *Hosts) serve(
 	if !known {
 		return nil, status.Error(codes.Unauthenticated, noToken)
 	}
-	if err := h.admit(host, request); err != nil {
+	if err := h.admit(ctx, host, request); err != nil {
 		h.tell(host, info.FullMethod, err)
 		return nil, status.Errorf(codes.PermissionDenied, "host %s: %v", host, err)
 	}
@@ -134,7 +136,7 @@ func (h *Hosts) host(ctx context.Context) (host string, known bool) {
 var stageTasks = regexp.MustCompile(`^[^@/]+@[^@/]+/.+$`)
 
 // admit says why a host may not make a request, and puts the tokens in it back to what Temporal has given.
-func (h *Hosts) admit(host string, request any) error {
+func (h *Hosts) admit(ctx context.Context, host string, request any) error {
 	if in, is := request.(namespaced); is && in.GetNamespace() != h.options.Namespace {
 		return fmt.Errorf("namespace %q is not that of the stages", in.GetNamespace())
 	}
@@ -143,7 +145,10 @@ func (h *Hosts) admit(host string, request any) error {
 		*workflowservice.RecordWorkerHeartbeatRequest:
 		return nil
 	case *workflowservice.PollActivityTaskQueueRequest:
-		return stageQueue(in.GetTaskQueue())
+		if err := stageQueue(in.GetTaskQueue()); err != nil {
+			return err
+		}
+		return h.options.Withheld(ctx, host, in.GetTaskQueue().GetName())
 	case *workflowservice.PollNexusTaskQueueRequest:
 		if name := in.GetTaskQueue().GetName(); !commandQueue.MatchString(name) {
 			return fmt.Errorf("task queue %q is none of a worker of stages", name)

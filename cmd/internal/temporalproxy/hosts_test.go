@@ -46,7 +46,38 @@ func ofHosts(t *testing.T) HostOptions {
 		Prove: func(host string, given wire.Given) string {
 			return host + " was given " + string(given.Encode())
 		},
+		Withheld: func(_ context.Context, host, queue string) error {
+			if host == "older" && strings.HasPrefix(queue, "digits@1/secret") {
+				return errors.New("the stage has secrets")
+			}
+			return nil
+		},
 		Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// TestAttackAQueueIsWithheldFromAHost polls queues of stages as two hosts.
+func TestAttackAQueueIsWithheldFromAHost(t *testing.T) {
+	t.Parallel()
+	hosts, err := NewHosts(ofHosts(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hosts.Close()
+	for _, c := range []struct {
+		host, queue, refused string
+	}{
+		{"older", "digits@1/secret", "the stage has secrets"},
+		{"older", "digits@1/open", ""},
+		{"newer", "digits@1/secret", ""},
+		{"newer", "digits@1", "none of a stage"},
+	} {
+		err := hosts.admit(t.Context(), c.host, &workflowservice.PollActivityTaskQueueRequest{
+			Namespace: "default", TaskQueue: queue(c.queue),
+		})
+		if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s polls %s: got %v, want %q", c.host, c.queue, err, c.refused)
+		}
 	}
 }
 

@@ -48,6 +48,7 @@ type Proxy struct {
 	server   *grpc.Server
 	rights   rights
 	given    *given
+	temporal workflowservice.WorkflowServiceClient // with all rights
 	logger   *slog.Logger
 	served   chan struct{}
 
@@ -63,8 +64,9 @@ func Open(ctx context.Context, o Options) (*Proxy, error) {
 	}
 	p := &Proxy{
 		listener: listener,
-		rights:   rights{namespace: o.Namespace, queue: wire.WorkflowQueue(o.App, o.Build)},
+		rights:   rights{namespace: o.Namespace, app: o.App, build: o.Build, queue: wire.WorkflowQueue(o.App, o.Build)},
 		given:    newGiven(),
+		temporal: workflowservice.NewWorkflowServiceClient(o.Temporal),
 		logger:   o.Logger,
 		served:   make(chan struct{}),
 	}
@@ -76,7 +78,7 @@ func Open(ctx context.Context, o Options) (*Proxy, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
 	)
 	service, err := proxy.NewWorkflowServiceProxyServer(proxy.WorkflowServiceProxyOptions{
-		Client: workflowservice.NewWorkflowServiceClient(o.Temporal), DisableHeaderForwarding: true,
+		Client: p.temporal, DisableHeaderForwarding: true,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open a proxy of Temporal: %w", err), listener.Close())
@@ -108,6 +110,9 @@ func (p *Proxy) Close() {
 func (p *Proxy) serve(
 	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
+	if err := p.learn(ctx, request); err != nil {
+		return nil, status.Errorf(status.Code(err), "%s: %v", p.rights.queue, err)
+	}
 	if err := p.rights.check(request, p.given); err != nil {
 		p.tell("a workflow worker was refused", "method", info.FullMethod, "error", err)
 		return nil, status.Errorf(codes.PermissionDenied, "%s: %v", p.rights.queue, err)

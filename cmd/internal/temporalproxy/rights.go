@@ -15,8 +15,9 @@ import (
 
 // rights are those of the workflow worker of one build.
 type rights struct {
-	namespace string
-	queue     string // of the build's workflows
+	namespace  string
+	app, build string
+	queue      string // of the build's workflows
 }
 
 // namespaced is a request that names its namespace.
@@ -70,6 +71,9 @@ func (r rights) check(request any, g *given) error {
 		return errors.New("a workflow worker has no use for it; pipelines reach Temporal through their own runs only")
 	}
 }
+
+// errNobodys refuses what depends on whose a run is where that was not found out, which is a fault of the proxy's own.
+var errNobodys = errors.New("nobody has told whose it is")
 
 func foreignQueue(name string) error { return fmt.Errorf("task queue %q is none of its build's", name) }
 
@@ -129,7 +133,7 @@ func (r rights) complete(in *workflowservice.RespondWorkflowTaskCompletedRequest
 		}
 	}
 	for _, command := range in.GetCommands() {
-		if err := r.order(command, of.workflow); err != nil {
+		if err := r.order(command, of, g); err != nil {
 			return fmt.Errorf("run %s: %w", of.workflow, err)
 		}
 	}
@@ -137,14 +141,15 @@ func (r rights) complete(in *workflowservice.RespondWorkflowTaskCompletedRequest
 }
 
 // order checks one command of a run.
-func (r rights) order(command *commandpb.Command, workflow string) error {
+func (r rights) order(command *commandpb.Command, of run, g *given) error {
+	workflow := of.workflow
 	switch attributes := command.GetAttributes().(type) {
 	case *commandpb.Command_ScheduleActivityTaskCommandAttributes:
-		in := attributes.ScheduleActivityTaskCommandAttributes
-		if name := in.GetTaskQueue().GetName(); !strings.HasPrefix(name, r.queue+"/") {
-			return foreignQueue(name)
+		o, known := g.owner(of)
+		if !known {
+			return errNobodys
 		}
-		return nil
+		return o.schedule(r.app, r.build, attributes.ScheduleActivityTaskCommandAttributes)
 	case *commandpb.Command_StartChildWorkflowExecutionCommandAttributes:
 		in := attributes.StartChildWorkflowExecutionCommandAttributes
 		if name := in.GetTaskQueue().GetName(); name != r.queue {
@@ -165,7 +170,11 @@ func (r rights) order(command *commandpb.Command, workflow string) error {
 		if name := in.GetTaskQueue().GetName(); name != "" && name != r.queue {
 			return foreignQueue(name)
 		}
-		return nil
+		o, known := g.owner(of)
+		if !known {
+			return errNobodys
+		}
+		return o.goesOn(in)
 	case *commandpb.Command_StartTimerCommandAttributes, *commandpb.Command_CancelTimerCommandAttributes,
 		*commandpb.Command_RequestCancelActivityTaskCommandAttributes, *commandpb.Command_RecordMarkerCommandAttributes,
 		*commandpb.Command_CompleteWorkflowExecutionCommandAttributes,

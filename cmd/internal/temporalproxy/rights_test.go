@@ -25,7 +25,8 @@ func ours() (rights, *given) {
 		TaskToken: []byte("task"), NextPageToken: []byte("page"),
 		WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: "app-a", RunId: uuid},
 	}, time.Unix(1e9, 0))
-	return rights{namespace: namespace, queue: "app@1"}, g
+	g.own(run{"app-a", uuid}, owner{})
+	return rights{namespace: namespace, app: "app", build: "1", queue: "app@1"}, g
 }
 
 func queue(name string) *taskqueuepb.TaskQueue { return &taskqueuepb.TaskQueue{Name: name} }
@@ -44,7 +45,9 @@ func orders(command *commandpb.Command) *workflowservice.RespondWorkflowTaskComp
 
 func activity(queueName string) *workflowservice.RespondWorkflowTaskCompletedRequest {
 	return orders(&commandpb.Command{Attributes: &commandpb.Command_ScheduleActivityTaskCommandAttributes{
-		ScheduleActivityTaskCommandAttributes: &commandpb.ScheduleActivityTaskCommandAttributes{TaskQueue: queue(queueName)},
+		ScheduleActivityTaskCommandAttributes: &commandpb.ScheduleActivityTaskCommandAttributes{
+			ActivityType: &commonpb.ActivityType{Name: "stage"}, TaskQueue: queue(queueName),
+		},
 	}})
 }
 
@@ -204,6 +207,8 @@ func TestAttackAWorkflowWorkerMayDoNothingElse(t *testing.T) {
 		"a command for the engine":      activity("spillway-engine"),
 		"a command for its own queue":   activity("app@1"),
 		"a command for a longer build":  activity("app@12/stage"),
+		"a command for another stage":   activity("app@1/other"),
+		"a command for a team's queue":  activity("app@1/stage~vision"),
 		"a child of another build":      child("", "other@2", "app-a/stage-0"),
 		"a child in the place of a run": child("", "app@1", "app-b"),
 		"a child in another namespace":  child("temporal-system", "app@1", "app-a/stage-0"),

@@ -358,13 +358,13 @@ func (s *Server) mount(options Options) {
 		s.mux.HandleFunc(route.pattern(), s.checked(route))
 		s.rules[route.pattern()] = access.Rule{
 			Needs: route.allows(), Bearer: route.bearer, Content: route.bodyKind,
-			MaxBody: cmp.Or(route.maxBody, bodyLimit),
+			MaxBody: cmp.Or(route.maxBody, bodyLimit), Upload: route.maxBody == maxArtifact,
 		}
 	}
 	if options.Hosts != nil {
 		for _, prefix := range []string{join.AskPrefix, join.BuildPrefix} {
 			s.mux.Handle(prefix, options.Hosts)
-			s.rules[prefix] = access.Rule{Hosts: true, MaxBody: maxArtifact}
+			s.rules[prefix] = access.Rule{Hosts: true, MaxBody: maxArtifact, Upload: true}
 		}
 	}
 	s.mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {

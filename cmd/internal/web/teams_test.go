@@ -102,6 +102,24 @@ func TestATeamsOperatorChangesItsOwnAlone(t *testing.T) {
 	}
 }
 
+// TestATokenIsOfATeamThatThereIs makes tokens of teams that are declared, and of one that is not.
+func TestATokenIsOfATeamThatThereIs(t *testing.T) {
+	t.Parallel()
+	server, _, shown := teamServer(t)
+	for team, want := range map[string]int{
+		"vision": http.StatusOK, "": http.StatusOK, "visoin": http.StatusBadRequest,
+	} {
+		status, answer := ask(t, server, "POST", "/api/v1/tokens", `{"name":"new-`+team+`","role":"viewer","team":"`+team+`"}`,
+			shown["admin "])
+		if status != want {
+			t.Errorf("team %q: got %d %s, want %d", team, status, answer, want)
+		}
+		if want != http.StatusOK && !strings.Contains(answer, "default, text, vision") {
+			t.Errorf("team %q: %s does not say which there are", team, answer)
+		}
+	}
+}
+
 func TestAnUnownedPipelineIsStartedByEveryTeam(t *testing.T) {
 	t.Parallel()
 	for _, who := range []string{"operator text", "operator vision", "operator "} {

@@ -3,6 +3,7 @@ package web
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
@@ -50,6 +51,10 @@ func (s *Server) makeToken(r *http.Request) (MadeToken, error) {
 	var wanted NewToken
 	if err := decodeBody(r, &wanted); err != nil {
 		return MadeToken{}, err
+	}
+	if declared := s.teams.Now(); !declared.Declares(wanted.Team) {
+		return MadeToken{}, Invalid("there are "+strings.Join(declared.Names(), ", ")+"; the file that --teams-file of the "+
+			"server names declares others", "there is no team %q", wanted.Team)
 	}
 	token, err := s.issued.Make(r.Context(), wanted.Name, wanted.Role, wanted.Team, time.Now())
 	switch {

@@ -79,7 +79,7 @@ The exit code is 0, 1 when no stack runs, and 2 when it listens for no other mac
 can have no other server.`,
 		Example: `  spillway hosts token > token
   spillway hosts token --new > token
-  spillway hosts token --server > server-token`,
+  (umask 077; spillway hosts token --server > server-token)`,
 		Args:              flag.Positional(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -103,6 +103,40 @@ func TestAServerTakesNoFlagsOfAPool(t *testing.T) {
 	}
 }
 
+// TestAServersTokenThatOthersReadIsRefused gives a machine that could be one more server a token in a file that others
+// may read: whoever has that token has everything. A usage error shows that nobody was asked.
+func TestAServersTokenThatOthersReadIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	token, ledger := filepath.Join(dir, "token"), filepath.Join(dir, "ledger")
+	for file, text := range map[string]string{
+		token: strings.Repeat("ab", 32) + ".secret\n", ledger: "postgres://127.0.0.1:1/ledger\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for mode, want := range map[os.FileMode]string{
+		0o644: "can be read or changed by others", 0o666: "can be read or changed by others", 0o600: "",
+	} {
+		if err := os.Chmod(token, mode); err != nil {
+			t.Fatal(err)
+		}
+		code, _, stderr := clitest.Execute(t, t.Context(), cli.Deps{}, "server", "--join", "https://127.0.0.1:1",
+			"--token-file", token, "--temporal-address", "127.0.0.1:1", "--nats-url", "nats://127.0.0.1:1",
+			"--ledger-url-file", ledger, "--artifacts", "s3://bucket/prefix?region=eu-central-1", "--state", t.TempDir())
+		if want == "" {
+			if code == cli.ExitUsage || strings.Contains(stderr, "token-file") {
+				t.Errorf("mode %o: got exit %d, %q; want that the server is asked", mode, code, stderr)
+			}
+			continue
+		}
+		if code != cli.ExitUsage || !strings.Contains(stderr, want) || !strings.Contains(stderr, "umask 077") {
+			t.Errorf("mode %o: got exit %d, %q; want %d with %q", mode, code, stderr, cli.ExitUsage, want)
+		}
+	}
+}
+
 // TestWhatCannotJoinIsToldSoBeforeAnybodyIsAsked has nobody at the address to join: a usage error shows that nobody was
 // asked.
 func TestWhatCannotJoinIsToldSoBeforeAnybodyIsAsked(t *testing.T) {

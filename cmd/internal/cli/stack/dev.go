@@ -151,7 +151,8 @@ func sayAddresses(t *tool.Tool, stack web.Stack, page string) {
 	t.Say("  Temporal      %s\n", stack.Addresses.Temporal)
 	t.Say("  NATS          %s\n", stack.Addresses.NATS)
 	if stack.Addresses.TLS != "" {
-		t.Say("  other hosts   %s (`spillway hosts token` prints what they join with)\n", stack.Addresses.TLS)
+		t.Say("  other hosts   %s (`spillway hosts token` prints what they join with, and with --server what servers do)\n",
+			stack.Addresses.TLS)
 	}
 	if len(stack.Servers) > 1 {
 		t.Say("  servers       %s\n", display.Servers(stack.Servers))

@@ -14,6 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/config"
 	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
+	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
 )
 
 // serverEntry is how a machine becomes one more server of a stack.
@@ -52,13 +53,14 @@ func (s *serverEntry) enter(ctx context.Context, t *tool.Tool, stack *flag.Stack
 	if err != nil {
 		return &fault.UsageError{Problem: fmt.Sprintf("--join %s: %v", flag.Shown(s.server), err)}
 	}
-	const hint = "run `spillway hosts token --server` on a server of the stack, and give what it prints in a file"
+	const hint = "write what `spillway hosts token --server` prints on a server of the stack into a file that its " +
+		"owner alone reads: (umask 077; spillway hosts token --server > FILE)"
 	if s.tokenFile == "" {
 		return &fault.UsageError{
 			Problem: "this machine is no server of the stack of " + server + " yet, and there is no --token-file", Hint: hint,
 		}
 	}
-	text, err := flag.ReadFile(s.tokenFile, 64<<10)
+	text, err := secrecy.ReadFile(s.tokenFile, 64<<10)
 	if err != nil {
 		return &fault.UsageError{Problem: "--token-file: " + err.Error(), Hint: hint}
 	}
