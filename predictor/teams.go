@@ -92,7 +92,7 @@ func (d *decider) openTeams(snap plan.Snapshot) {
 			continue
 		}
 		price, told := d.priceOf(key, running, st, prices[running.Host])
-		t.left -= price
+		t.left = t.left.Plus(-price)
 		t.unknown = t.unknown || !told
 	}
 	for _, t := range d.teams {
@@ -209,7 +209,7 @@ func (d *decider) took(w *work, claim share.Claim) {
 		if claim.Lone {
 			t.left = min(t.left, 0)
 		} else if t.limits() {
-			t.left -= claim.Next
+			t.left = t.left.Plus(-claim.Next)
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (d *decider) pays(w *work, o spill.Offer) {
 	}
 	t.row.Functions += w.functions
 	if t.limits() && w.functions > 0 {
-		t.left -= d.slotAt(o).Times(float64(w.functions))
+		t.left = t.left.Plus(-d.slotAt(o).Times(float64(w.functions)))
 	}
 }
 

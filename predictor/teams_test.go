@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -278,5 +279,29 @@ func TestATeamsShareIsCalm(t *testing.T) {
 	if changes > 10 {
 		t.Errorf("the slots of one team change %d times a minute, as another comes and goes: %s", changes,
 			fmt.Sprint(reasons(plan)))
+	}
+}
+
+// TestWhatIsLeftOfADayDoesNotWrap: whatever is told of what attempts cost that run, a team that has nothing left is
+// given nothing.
+func TestWhatIsLeftOfADayDoesNotWrap(t *testing.T) {
+	t.Parallel()
+	state := learn(predictor.State{}, "score", 10, 1)
+	state = fold(state, tasksOf("a", "score", 50, 0)...)
+	ended := record("run-a", "score", 0, 1, 1)
+	ended.Stage = teamStage("a", "score")
+	state = fold(state, ended)
+	for task := range 8 {
+		begun := start("run-a", "score", 1+task, 1)
+		begun.Stage = teamStage("a", "score")
+		begun.Members = []predictor.HostShare{{Host: "other", PerHour: math.MaxInt64}}
+		state = fold(state, begun)
+	}
+	snap := laptop(0, 8)
+	snap.Functions.Enabled, snap.Teams = false, []predictor.Team{{Name: "a", PerDay: quantity.USD}}
+	snap.Now, snap.Hosts[0].PricePerHour = after(1e7), quantity.USD
+	plan, _ := predictor.Decide(state, snap)
+	if got, row := slotsOf(plan, "a"), rowOf(t, plan, "a"); got > 0 || row.Reserved <= quantity.USD {
+		t.Errorf("%d slots, with %s reserved", got, row.Reserved)
 	}
 }

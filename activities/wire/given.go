@@ -198,11 +198,42 @@ func (g Given) CheckRecord(record predictor.Record, pricePerHour quantity.Money,
 	return g.checkMembers(record)
 }
 
+// checkStarted says why a host may not tell at now that an attempt has begun which it was given.
+func (g Given) checkStarted(started predictor.AttemptStarted, now time.Time) error {
+	err := errors.Join(g.is(started.Run, started.Stage, started.Task, started.Attempt), checkTime(started.At, now),
+		checkMemberNames(started.Members))
+	if err != nil {
+		return err
+	}
+	left := max(g.Others, 0)
+	for _, one := range started.Members {
+		if one.PerHour < 0 || one.PerHour > left {
+			return fmt.Errorf("it says that host %.80q costs %s per hour, and the attempt was given with others that cost %s "+
+				"together", one.Host, one.PerHour, max(g.Others, 0))
+		}
+		left -= one.PerHour
+	}
+	return nil
+}
+
+// checkMemberNames says why these cannot be the other hosts of a gang, whatever they cost.
+func checkMemberNames(members []predictor.HostShare) error {
+	if len(members) >= gang.MostHosts {
+		return fmt.Errorf("it says that %d other hosts run the attempt, and a gang has %d at most", len(members),
+			gang.MostHosts)
+	}
+	for _, one := range members {
+		if err := CheckText(one.Host, MaxName); err != nil {
+			return fmt.Errorf("the name %.40q of a host of its gang: %w", one.Host, err)
+		}
+	}
+	return nil
+}
+
 // checkMembers says why the parts of an attempt's cost cannot be those of the other hosts of its gang.
 func (g Given) checkMembers(record predictor.Record) error {
-	if len(record.Members) >= gang.MostHosts {
-		return fmt.Errorf("it says that %d other hosts ran the attempt, and a gang has %d at most", len(record.Members),
-			gang.MostHosts)
+	if err := checkMemberNames(record.Members); err != nil {
+		return err
 	}
 	left := record.Cost
 	for _, one := range record.Members {

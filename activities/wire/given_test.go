@@ -1,6 +1,8 @@
 package wire_test
 
 import (
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +47,56 @@ func TestAttackAHostChargesHostsThatAreInNoGangOfIts(t *testing.T) {
 				Run: "r", Stage: stage, Task: "train-0", Attempt: 1, At: now, Cost: quantity.USD, Members: c.shares,
 			}
 			if err := given.CheckRecord(record, quantity.USD, now); (err == nil) != c.may {
+				t.Errorf("got %v, want that it may be told: %v", err, c.may)
+			}
+		})
+	}
+}
+
+// TestAttackAHostReservesWhatItsGangDoesNotCost: what a host tells of the other hosts of its gang when an attempt
+// begins, by which its team's money is reserved and the bill goes on, is within what the attempt was given with.
+func TestAttackAHostReservesWhatItsGangDoesNotCost(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	stage := predictor.StageID{App: "app", Build: "b1", Name: "train"}
+	of := func(name string, perHour ...quantity.Money) (shares []predictor.HostShare) {
+		for _, one := range perHour {
+			shares = append(shares, predictor.HostShare{Host: name, PerHour: one})
+		}
+		return shares
+	}
+	for _, c := range []struct {
+		name   string
+		others quantity.Money // per hour
+		shares []predictor.HostShare
+		may    bool
+	}{
+		{"no others", 0, nil, true},
+		{"others that cost nothing", 0, of("host-2", 0), true},
+		{"others that cost something", 3, of("host-2", 1, 2), true},
+		{"others without a gang", 0, of("host-2", 1), false},
+		{"others that cost more than was given", 3, of("host-2", 1, 2, 1), false},
+		{"one that costs as much as there is", 3, of("host-2", math.MaxInt64), false},
+		{"some whose sum is less than nothing", 3, of("host-2", math.MaxInt64, math.MaxInt64), false},
+		{"one that costs less than nothing", 3, of("host-2", -1), false},
+		{"more others than a gang has", 0, of("host-2", make([]quantity.Money, gang.MostHosts)...), false},
+		{"a name that is too long", 0, of(strings.Repeat("h", wire.MaxName+1), 0), false},
+		{"a name that steers terminals", 0, of("host\x1b[2J", 0), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, text, err := wire.EncodeEvent(predictor.AttemptStarted{
+				Run: "r", Stage: stage, Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "host-1", At: now,
+				Members: c.shares,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown := &wire.Shown{Now: now, Given: &wire.Given{
+				Run: "r", Stage: stage, Task: "train-0", Attempt: 1, At: now.Add(-time.Hour), Others: c.others,
+			}}
+			err = wire.CheckHostTold("host-1", wire.LoopSubject(wire.KindAttemptStarted), "", text, shown)
+			if (err == nil) != c.may {
 				t.Errorf("got %v, want that it may be told: %v", err, c.may)
 			}
 		})

@@ -249,7 +249,7 @@ func (s *Shown) check(event predictor.Event) error {
 	case predictor.Record:
 		return given.CheckRecord(event, s.PricePerHour, s.Now)
 	case predictor.AttemptStarted:
-		return errors.Join(given.is(event.Run, event.Stage, event.Task, event.Attempt), checkTime(event.At, s.Now))
+		return given.checkStarted(event, s.Now)
 	case predictor.Sampled:
 		return errors.Join(given.is(event.Run, event.Stage, event.Task, event.Attempt), checkTime(event.At, s.Now))
 	default:

@@ -145,7 +145,7 @@ type Gang struct {
 func (g Gang) Others() (perHour quantity.Money) {
 	for i, m := range g.Members {
 		if i > 0 {
-			perHour += m.PerHour
+			perHour = perHour.Plus(max(0, m.PerHour))
 		}
 	}
 	return perHour

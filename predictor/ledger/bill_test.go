@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -165,5 +166,24 @@ func TestARunThatGoesOnCostsWhatItsAttemptsHave(t *testing.T) {
 	view, _ := l.Run("r")
 	if l.Accrue(&view, after(1000)); view.Totals.Cost != cent {
 		t.Errorf("a run that is over costs %s, want %s", view.Totals.Cost, cent)
+	}
+}
+
+// TestWhatAGangCostsByNowDoesNotWrap: whatever is told of what its hosts cost, a run that goes on costs no less than
+// nothing.
+func TestWhatAGangCostsByNowDoesNotWrap(t *testing.T) {
+	t.Parallel()
+	begun := predictor.AttemptStarted{
+		Run: "r", Stage: score, Task: "t0", Attempt: 1, Venue: predictor.Pool, Host: "h0", At: after(0),
+	}
+	for range 3 {
+		begun.Members = append(begun.Members, predictor.HostShare{Host: "h1", PerHour: math.MaxInt64})
+	}
+	l := apply(run("r"), begun)
+	view := view(t, l, "r")
+	l.Accrue(&view, after(3600))
+	if most := quantity.Money(math.MaxInt64 / 2); view.Totals.Cost != most || view.Actual.Cost != most ||
+		view.Stages[0].Cost != most {
+		t.Errorf("it costs %s, %s and %s", view.Totals.Cost, view.Actual.Cost, view.Stages[0].Cost)
 	}
 }

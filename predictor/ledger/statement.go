@@ -54,9 +54,9 @@ func (l *Ledger) Accrue(view *RunView, now time.Time) {
 			continue
 		}
 		for _, of := range l.accruing(one, going.members, spend.Nanoseconds(now)) {
-			view.Stages[at].Cost += of.Span.Pool
-			view.Totals.Cost += of.Span.Pool
-			view.Actual.Cost += of.Span.Pool
+			view.Stages[at].Cost = view.Stages[at].Cost.Plus(of.Span.Pool)
+			view.Totals.Cost = view.Totals.Cost.Plus(of.Span.Pool)
+			view.Actual.Cost = view.Actual.Cost.Plus(of.Span.Pool)
 		}
 	}
 }
