@@ -25,8 +25,9 @@ const (
 )
 
 // TakeIn takes in what an engine of before kept in the state directory dir: the tokens that were made for others, and
-// what hosts show to join. What the documents have already stays. The files are renamed, so that what is revoked later
-// is not taken in again.
+// what hosts show to join. A file counts whole for its kind: where the documents have something already, the stack was
+// taken back to that engine since, and what was revoked or renewed there stays so. The files are renamed, so that what
+// is revoked later is not taken in again.
 func TakeIn(ctx context.Context, dir string, shared *documents.Documents) error {
 	root, err := openOwn(dir)
 	if err != nil {
@@ -64,13 +65,15 @@ func takeTokens(ctx context.Context, dir string, held []byte, shared *documents.
 		}
 	}
 	issued := documents.Of[Issued](shared, "token", nil)
+	gone := issued.All()
 	for _, one := range tokens {
-		err := issued.Change(ctx, one.Name, func(there Issued, known bool) (Issued, error) {
-			if known {
-				return there, nil
-			}
-			return one, nil
-		})
+		delete(gone, one.Name)
+		if err := issued.Change(ctx, one.Name, func(Issued, bool) (Issued, error) { return one, nil }); err != nil {
+			return err
+		}
+	}
+	for name := range gone {
+		err := issued.Change(ctx, name, func(there Issued, _ bool) (Issued, error) { return there, documents.Remove })
 		if err != nil {
 			return err
 		}
@@ -87,10 +90,7 @@ func takeJoin(ctx context.Context, dir string, held []byte, shared *documents.Do
 		}
 	}
 	secrets := documents.Of[joinDocument](shared, "secret", nil)
-	return secrets.Change(ctx, HostsJoin, func(there joinDocument, known bool) (joinDocument, error) {
-		if known {
-			return there, nil
-		}
+	return secrets.Change(ctx, HostsJoin, func(joinDocument, bool) (joinDocument, error) {
 		return joinDocument{secret}, nil
 	})
 }

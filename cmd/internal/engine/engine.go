@@ -77,6 +77,10 @@ func (e *Engine) open(ctx context.Context, life *lifecycle, config *Config) erro
 		return nil
 	})
 	life.work("hosts elsewhere", func(ctx context.Context) error { e.watchHosts(ctx); return nil })
+	life.work("hosts that stopped", func(ctx context.Context) error {
+		e.whileLeading(ctx, "hosts that stopped", e.noteStopped)
+		return nil
+	})
 	life.work("watch over runs", func(ctx context.Context) error {
 		e.whileLeading(ctx, "watch over runs", e.watchOver)
 		return nil

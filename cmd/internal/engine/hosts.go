@@ -124,6 +124,14 @@ func (e *Engine) watchHosts(ctx context.Context) {
 	}
 }
 
+// noteStopped notes which hosts have given their leases back, as the latest look at leases has found, until ctx ends. It
+// is a loop of its own: while NATS does not answer, or others change the same documents, it waits, and nobody for it.
+func (e *Engine) noteStopped(ctx context.Context) {
+	for wait.For(ctx, hostLook) {
+		e.hosts.Left(ctx, e.leases.Left())
+	}
+}
+
 // giveBack has the attempts of a host taken again that is lost. It does not wait for it.
 func (f *front) giveBack(name string, taken []slot.Taken, reason string) {
 	f.logger.Warn("a host is lost", "host", name, "reason", reason, "attempts", len(taken))

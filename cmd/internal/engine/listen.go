@@ -191,9 +191,7 @@ func (f *front) livingHosts(ctx context.Context) ([]predictor.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	living = f.withhold(ctx, f.hosts.Mark(living))
-	f.hosts.Left(ctx, f.leases.Left())
-	return living, nil
+	return f.withhold(ctx, f.hosts.Mark(living)), nil
 }
 
 // Hosts implements web.Hosts.

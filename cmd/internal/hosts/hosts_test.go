@@ -3,6 +3,7 @@ package hosts_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -421,15 +422,15 @@ func TestAHostIsKnownAtEveryServer(t *testing.T) {
 }
 
 // TestAHostThatJoinedAnEngineOfBeforeSinceIsTakenInAnew goes back to an engine of before and forward again: what that
-// has said of a host since counts, and what it has not does not.
+// has said of a host since counts, also that it is none any more.
 func TestAHostThatJoinedAnEngineOfBeforeSinceIsTakenInAnew(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	path := filepath.Join(s.dir, "hosts.json")
-	write := func(membership string, seen time.Time) {
+	write := func(membership string, seen time.Time, drained bool) {
 		t.Helper()
-		text := `{"hosts":[{"name":"gpu-1","membership":"` + membership + `","instance":"a","seen":"` +
-			seen.Format(time.RFC3339) + `"}]}`
+		text := fmt.Sprintf(`{"hosts":[{"name":"gpu-1","membership":%q,"instance":"a","seen":%q,"drained":%t}]}`,
+			membership, seen.Format(time.RFC3339), drained)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -437,18 +438,22 @@ func TestAHostThatJoinedAnEngineOfBeforeSinceIsTakenInAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("BEFORE", s.now.Add(-time.Hour))
+	write("BEFORE", s.now.Add(-time.Hour), false)
 	proving := s.follows("gpu-1", "a", "b")
 	proving.Proves = true
 	token := s.must(s.keys.HostToken("gpu-1", "BEFORE"), proving)
+	removed := s.must(s.secret.Text(), s.request("gpu-2", "c"))
 	if err := os.Rename(path+access.TakenIn, path); err != nil {
 		t.Fatal(err)
 	}
-	write("BEFORE", s.now.Add(-time.Hour)) // it has not joined since
-	if !s.is(token, "gpu-1") || !s.Proves("gpu-1") {
-		t.Error("a host that did not join the engine of before is not as it was")
+	write("BEFORE", s.now.Add(-time.Hour), true) // it has not joined since, and was drained
+	if !s.is(token, "gpu-1") || !s.Proves("gpu-1") || !s.Mark([]predictor.Host{{ID: "gpu-1"}})[0].Drained {
+		t.Error("a host that did not join the engine of before is not as it was, or not drained")
 	}
-	write("SINCE", s.now.Add(time.Hour))
+	if s.is(removed, "gpu-2") || s.inside["gpu-2"] {
+		t.Error("a host that was removed from the engine of before counts again")
+	}
+	write("SINCE", s.now.Add(time.Hour), false)
 	if s.is(token, "gpu-1") || !s.is(s.keys.HostToken("gpu-1", "SINCE"), "gpu-1") || s.Proves("gpu-1") {
 		t.Error("a host that has joined the engine of before is not as that says")
 	}
