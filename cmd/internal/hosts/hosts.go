@@ -71,7 +71,9 @@ type Registry struct {
 	release map[string]func()        // of those that were let into NATS; guarded by mu
 	seen    map[string]sighting      // when each had a lease last; guarded by mu
 	room    map[string]quantity.Size // what each had then; guarded by mu
-	swept   time.Time                // when those were forgotten last that have stopped long ago; guarded by mu
+	// swept is when those were forgotten last that have stopped long ago, at first when this began: by the next time it
+	// is known which of them have a lease; guarded by mu
+	swept time.Time
 }
 
 // sighting is when a host was seen to have a lease last, by this server's clock, and when NATS had taken that lease.
@@ -81,6 +83,7 @@ type sighting struct{ leased, heard time.Time }
 func Open(options Options) *Registry {
 	r := &Registry{
 		options: options, release: map[string]func(){}, seen: map[string]sighting{}, room: map[string]quantity.Size{},
+		swept: options.Now(),
 	}
 	r.members = documents.Of(options.Shared, kind, r.changed)
 	return r
@@ -194,11 +197,29 @@ const (
 )
 
 // Left takes in which hosts have given their leases back, and when: they have stopped, and are not lost. One that does
-// not come back for thirty days is forgotten, unless it is drained, which somebody has said.
+// not come back for thirty days is forgotten, unless it is drained, which somebody has said. One that had a lease after
+// that has not stopped.
 func (r *Registry) Left(ctx context.Context, left map[string]time.Time) {
+	for name, m := range r.members.All() {
+		goesOn := func(m member) bool { return !m.Stopped.IsZero() && r.sighted(name).heard.After(m.Stopped) }
+		if !goesOn(m) {
+			continue
+		}
+		r.change(ctx, name, func(m member, known bool) (member, error) {
+			if !known || !goesOn(m) {
+				return m, errUnchanged
+			}
+			m.Stopped = time.Time{}
+			return m, nil
+		})
+	}
 	for name, at := range left {
 		stops := func(m member, known bool) bool {
-			return known && m.Membership != "" && at.After(m.Seen) && at.After(m.Stopped)
+			since := m.Seen
+			if last := r.sighted(name); last.leased.After(m.Seen) { // NATS told both, by one clock
+				since = last.heard
+			}
+			return known && m.Membership != "" && at.After(since) && at.After(m.Stopped)
 		}
 		if m, known := r.members.Get(name); !stops(m, known) {
 			continue
@@ -222,9 +243,8 @@ func (r *Registry) Left(ctx context.Context, left map[string]time.Time) {
 		return
 	}
 	gone := func(m member) bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return !m.Stopped.IsZero() && !m.Drained && now.Sub(m.Stopped) > stoppedFor && m.Stopped.After(r.seen[m.Name].heard)
+		return !m.Stopped.IsZero() && !m.Drained && now.Sub(m.Stopped) > stoppedFor &&
+			m.Stopped.After(r.sighted(m.Name).heard)
 	}
 	for name, m := range r.members.All() {
 		if gone(m) {
@@ -236,6 +256,13 @@ func (r *Registry) Left(ctx context.Context, left map[string]time.Time) {
 			})
 		}
 	}
+}
+
+// sighted is when a host was seen to have a lease last; zero where it was not.
+func (r *Registry) sighted(name string) sighting {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seen[name]
 }
 
 // errUnchanged ends a change that changes nothing.

@@ -520,3 +520,42 @@ func TestAHostThatIsStoppedIsNotLost(t *testing.T) {
 		t.Errorf("after a month it is not forgotten: %+v, %v", all, err)
 	}
 }
+
+// TestWhatStoppedIsIsOfNATSsClock has a server whose clock is ten seconds ahead of NATS's, and that starts anew.
+func TestWhatStoppedIsIsOfNATSsClock(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	const ahead = 10 * time.Second
+	token := s.must(s.secret.Text(), s.request("gpu-1", "a"))
+	leased := func(after time.Duration) {
+		t.Helper()
+		s.now = s.now.Add(after)
+		s.Mark([]predictor.Host{{ID: "gpu-1", At: s.now.Add(-ahead)}})
+	}
+	stands := func(what string, want web.HostState) {
+		t.Helper()
+		all, err := s.List(t.Context(), predictor.Plan{})
+		if err != nil || len(all) != 1 || all[0].State != want {
+			t.Errorf("%s it stands as %+v, %v; want that it is %s", what, all, err, want)
+		}
+	}
+	leased(time.Second)
+	s.now = s.now.Add(time.Second)
+	s.Left(t.Context(), map[string]time.Time{"gpu-1": s.now.Add(-ahead)})
+	stands("after it has given its lease back soon", web.HostStopped)
+
+	s.now = s.now.Add(31 * 24 * time.Hour)
+	s.restart()
+	s.Left(t.Context(), nil)
+	if !s.is(token, "gpu-1") {
+		t.Error("it is forgotten by a server that has just begun, and knows of no lease yet")
+	}
+	leased(time.Second)
+	s.Left(t.Context(), nil)
+	s.restart()
+	stands("with a lease after that", web.HostJoined)
+	s.now = s.now.Add(2 * time.Hour)
+	if s.Left(t.Context(), nil); !s.is(token, "gpu-1") {
+		t.Error("one that had a lease after it had stopped is forgotten")
+	}
+}

@@ -239,12 +239,13 @@ func (c *contact) changed(lost error) {
 }
 
 // isCut reports whether the agent reaches no server, of which it has just been told to end: what is not done within
-// cutLimit from now on is left. Where nothing runs, answers asks whether one is there that was not missed yet.
+// cutLimit from now on is left. Where nothing runs, answers asks whether one is there that was not missed yet; where
+// one was missed, whether it is back, as after a moment's reconnect: what runs is not to be killed for that.
 func (c *contact) isCut(running int, answers func() bool) bool {
-	asked := running == 0 && !c.isLost() && !answers()
+	silent := (running == 0 || c.isLost()) && !answers()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lost || asked {
+	if silent {
 		c.cut = time.Now()
 	}
 	return !c.cut.IsZero()
