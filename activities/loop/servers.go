@@ -35,6 +35,11 @@ type Server struct {
 	Version string `json:"version"`
 	// StartedAt is when it began to serve.
 	StartedAt time.Time `json:"started_at"`
+	// Term is that in which it leads, and LeadsSince when that began; zero while it does not.
+	Term       uint64    `json:"term,omitempty"`
+	LeadsSince time.Time `json:"leads_since,omitzero"`
+	// Seen is when it said so last, by NATS's clock; List sets it.
+	Seen time.Time `json:"-"`
 }
 
 // Servers is the list of the servers of the stack: each is in it for as long as it says so at least once per
@@ -89,6 +94,7 @@ func (s *Servers) List(ctx context.Context) (servers []Server, err error) {
 	err = streams.ReadAll(ctx, watcher, func(entry jetstream.KeyValueEntry) {
 		var value listed
 		if json.Unmarshal(entry.Value(), &value) == nil && value.Version == wire.Version && value.Server.ID != "" {
+			value.Server.Seen = entry.Created()
 			servers = append(servers, value.Server)
 		}
 	})

@@ -19,10 +19,18 @@ func TestServersAreThoseThatSayThatTheyAreThere(t *testing.T) {
 	}
 	at := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	first := loop.Server{ID: "b-1", Name: "b", Address: "b:7475", Version: "dev", StartedAt: at}
-	second := loop.Server{ID: "a-1", Name: "a", Version: "dev", StartedAt: at.Add(time.Second)}
+	second := loop.Server{
+		ID: "a-1", Name: "a", Version: "dev", StartedAt: at.Add(time.Second), Term: 3, LeadsSince: at.Add(time.Minute),
+	}
 	expect := func(when string, want ...loop.Server) {
 		t.Helper()
 		got, err := servers.List(t.Context())
+		for i := range got {
+			if seen := got[i].Seen; time.Since(seen) > time.Minute || seen.After(time.Now().Add(time.Minute)) {
+				t.Errorf("%s: %s was seen at %v", when, got[i].Name, seen)
+			}
+			got[i].Seen = time.Time{}
+		}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%s: error %v, -want +got:\n%s", when, err, diff)
 		}

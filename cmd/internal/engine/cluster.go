@@ -26,8 +26,12 @@ import (
 	"github.com/spillway-ml/spillway/predictor/alerting"
 )
 
-// tellServerEvery is how often a server says that it is there.
-const tellServerEvery = 2 * time.Second
+const (
+	// tellServerEvery is how often a server says that it is there.
+	tellServerEvery = 2 * time.Second
+	// goneFor is for how long a server is shown that is there no more: long enough for who looks after something was lost.
+	goneFor = time.Hour
+)
 
 // newServerID makes up the name of a process.
 func newServerID() string { return strings.ToLower(rand.Text()[:12]) }
@@ -109,17 +113,47 @@ func (e *Engine) tellServers(ctx context.Context) {
 			e.logger.DebugContext(ctx, "the others find out by themselves that this server has gone", "error", err)
 		}
 	}()
+	seen := sights{}
 	for again := true; again; again = wait.For(ctx, tellServerEvery) {
 		bounded, cancel := context.WithTimeout(ctx, tellServerEvery)
-		if err := e.members.Put(bounded, e.self); err != nil && ctx.Err() == nil {
+		self := e.self
+		self.Term, self.LeadsSince = e.lead.since()
+		if err := e.members.Put(bounded, self); err != nil && ctx.Err() == nil {
 			e.logger.DebugContext(ctx, "the others are not told that this server is there", "error", err)
 		}
 		cancel()
 		if there, err := e.members.List(ctx); err == nil {
 			there = slices.DeleteFunc(there, func(one loop.Server) bool { return one.ID == e.self.ID })
+			gone := seen.look(append([]loop.Server{e.self}, there...), time.Now())
 			e.others.Store(&there)
+			e.gone.Store(&gone)
 		}
 	}
+}
+
+// sights are the servers that were seen within goneFor, by ID, each as it was seen last.
+type sights map[string]loop.Server
+
+// look takes in which servers are there, this one among them, and returns those that were seen and are there no more,
+// the last one first, until another has started on their state directory.
+func (s sights) look(there []loop.Server, now time.Time) (gone []loop.Server) {
+	for _, one := range there {
+		s[one.ID] = one
+	}
+	for id, one := range s {
+		if slices.ContainsFunc(there, func(other loop.Server) bool { return other.ID == id }) {
+			continue
+		}
+		if now.Sub(one.Seen) >= goneFor || slices.ContainsFunc(there, func(other loop.Server) bool {
+			return other.Origin != "" && other.Origin == one.Origin
+		}) {
+			delete(s, id)
+			continue
+		}
+		gone = append(gone, one)
+	}
+	slices.SortFunc(gone, func(a, b loop.Server) int { return cmp.Or(b.Seen.Compare(a.Seen), cmp.Compare(a.ID, b.ID)) })
+	return gone
 }
 
 // serversThere are the servers of the stack, this one first.
@@ -131,22 +165,41 @@ func (r *reports) serversThere() []loop.Server {
 	return all
 }
 
-// serverList are the servers of the stack with who leads, this one first.
+// serverList are the servers of the stack with who leads, this one first, and those last that are there no more.
 func (e *Engine) serverList() []web.StackServer {
 	standing := e.leader.Standing()
-	there := e.serversThere()
-	all := make([]web.StackServer, len(there))
-	for i, one := range there {
-		own := i == 0
-		all[i] = web.StackServer{
-			Name: one.Name, Own: own, Leads: own && standing.Own || !own && standing.Other && standing.Server == one.ID,
-			Version: one.Version, StartedAt: one.StartedAt,
+	var all []web.StackServer
+	for i, one := range e.serversThere() {
+		if own := i == 0; own {
+			one.Seen = e.now()
+			one.Term, one.LeadsSince = e.lead.since()
+			all = append(all, stackServer(one, standing.Own))
+			all[0].Own = true
+		} else {
+			all = append(all, stackServer(one, standing.Other && standing.Server == one.ID))
 		}
-		if one.Address != "" {
-			all[i].Address = "https://" + one.Address
+	}
+	if lost := e.gone.Load(); lost != nil {
+		for _, one := range *lost {
+			all = append(all, stackServer(one, false))
+			all[len(all)-1].Gone = true
 		}
 	}
 	return all
+}
+
+// stackServer is a server for who asks. What it says itself of its term counts only where it is seen to lead.
+func stackServer(one loop.Server, leads bool) web.StackServer {
+	told := web.StackServer{
+		Name: one.Name, Leads: leads, Version: one.Version, StartedAt: one.StartedAt, SeenAt: one.Seen.UTC(),
+	}
+	if leads {
+		told.Term, told.LeadsSince = one.Term, one.LeadsSince
+	}
+	if one.Address != "" {
+		told.Address = "https://" + one.Address
+	}
+	return told
 }
 
 // whereLeads says where the server is found that leads.

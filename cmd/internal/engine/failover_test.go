@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/artifact/s3store/s3test"
 	"github.com/spillway-ml/spillway/activities/ledgerstore/postgrestest"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
 )
@@ -136,6 +138,21 @@ func (c *cluster) leads(by *testEngine) string {
 	return ""
 }
 
+// server is what one says of the server at an address.
+func (c *cluster) server(by *testEngine, address string) (found web.StackServer) {
+	c.t.Helper()
+	stack, err := by.client.Stack(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, server := range stack.Servers {
+		if server.Address == address {
+			found = server
+		}
+	}
+	return found
+}
+
 // termOf is the term in which a decision was made.
 func (c *cluster) termOf(decision predictor.Decision) uint64 {
 	c.t.Helper()
@@ -234,6 +251,10 @@ func TestTheLeadingServerIsKilledInTheMiddleOfRuns(t *testing.T) {
 	publish(first, 2)
 	publish(second, 1)
 	second.until("tasks run", func() bool { return strings.Contains(agent.output.String(), "attempt 1: succeeded") })
+	before, addressOfFirst := c.server(second, c.at(first)), c.at(first)
+	if before.Term == 0 || before.LeadsSince.IsZero() || before.Gone || time.Since(before.SeenAt) > time.Minute {
+		t.Errorf("the second says of the first: %+v", before)
+	}
 	killed := time.Now()
 	first.kill()
 	second.until("the second leads", func() bool { return second.metric("spillway_leader") == 1 })
@@ -256,10 +277,21 @@ func TestTheLeadingServerIsKilledInTheMiddleOfRuns(t *testing.T) {
 	third.until("the third says that the second leads", func() bool { return c.leads(third) == c.at(second) })
 	show := exec.CommandContext(t.Context(), os.Args[0], "hosts", "--state", third.state)
 	show.Env = append(os.Environ(), asEngine+"=1")
-	want := fmt.Sprintf("(%s, stands by, answers here); ", c.at(third))
-	if out, err := show.CombinedOutput(); err != nil || !strings.Contains(string(out), want) ||
-		!strings.Contains(string(out), c.at(second)+", leads)") {
-		t.Errorf("spillway hosts: %v\n%s", err, out)
+	after := c.server(second, c.at(second))
+	if after.Term <= before.Term || !after.LeadsSince.After(before.LeadsSince) {
+		t.Errorf("the second leads in term %d since %v, and the first did in %d since %v", after.Term, after.LeadsSince,
+			before.Term, before.LeadsSince)
+	}
+	if lost := c.server(second, addressOfFirst); !lost.Gone || lost.Leads || lost.SeenAt.Before(before.LeadsSince) {
+		t.Errorf("the second says of the first: %+v", lost)
+	}
+	out, err := show.CombinedOutput()
+	for address, want := range map[string]string{
+		c.at(third): `stands by \(here\) +- +- +now`, c.at(second): fmt.Sprintf(`leads +%d +[0-9:]+ +now`, after.Term),
+	} {
+		if !regexp.MustCompile(`(?m) `+want+` .* `+regexp.QuoteMeta(address)+`$`).Match(out) || err != nil {
+			t.Errorf("spillway hosts does not say that %s %s: %v\n%s", address, want, err, out)
+		}
 	}
 	if os.Getenv("SPILLWAY_MEASURE") != "" {
 		t.Logf("%.1f s without decisions after kill -9 of the leading server", took.Seconds())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/predictor"
@@ -15,6 +16,7 @@ type leadership struct {
 	mu      sync.Mutex
 	term    uint64        // guarded by mu: 0 while it does not lead
 	latest  uint64        // guarded by mu: the last term in which it has led; 0 before the first
+	begun   time.Time     // guarded by mu: when term changed last
 	changed chan struct{} // guarded by mu: closed when term changes; nil until somebody waits for it
 	higher  func(uint64)  // guarded by mu: is told of terms of others; nil tells nobody
 }
@@ -26,7 +28,7 @@ func (l *leadership) set(term uint64) {
 	if l.term == term {
 		return
 	}
-	l.term, l.latest = term, max(l.latest, term)
+	l.term, l.latest, l.begun = term, max(l.latest, term), time.Now()
 	if l.changed != nil {
 		close(l.changed)
 		l.changed = nil
@@ -41,6 +43,16 @@ func (l *leadership) now() (term uint64, changed <-chan struct{}) {
 		l.changed = make(chan struct{})
 	}
 	return l.term, l.changed
+}
+
+// since returns the term in which this server leads and when that began; zero where it does not lead.
+func (l *leadership) since() (term uint64, begun time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.term == 0 {
+		return 0, time.Time{}
+	}
+	return l.term, l.begun.UTC()
 }
 
 // own reports whether a plan of a term is this server's own, also while it leads no more.

@@ -25,6 +25,7 @@ type reports struct {
 	alerts   *alerts.Sender
 	led      atomic.Pointer[autoscaler.Leader] // who leads, once this server takes part in it
 	others   atomic.Pointer[[]loop.Server]     // the other servers; nil where none is known
+	gone     atomic.Pointer[[]loop.Server]     // those that are there no more; nil where none is known
 }
 
 // openReports begins to follow the loop.

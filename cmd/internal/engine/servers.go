@@ -105,7 +105,7 @@ func openServers(ctx context.Context, config *Config) (_ *servers, err error) {
 	if s.natsServer == nil {
 		s.natsServer = s.own
 	}
-	return s, s.useKeys(config)
+	return s, nil
 }
 
 // readKeys reads the keys of payloads, before anything is started: what is wrong with them is said at once.
@@ -119,11 +119,6 @@ func (s *servers) readKeys(config *Config) (err error) {
 	s.keys, s.codec = keys, payloads.New(keys, config.Logger)
 	s.coded, err = s.codec.DialOptions()
 	return err
-}
-
-// useKeys notes in the state directory, which is this engine's by then, which keys are used.
-func (s *servers) useKeys(config *Config) error {
-	return payloads.Use(config.StateDir, s.keys, s.Retention(), config.Clock())
 }
 
 // TemporalOptions implements temporalServer. What is sent by them is encrypted where there are keys.

@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/hosts"
+	"github.com/spillway-ml/spillway/cmd/internal/payloads"
 )
 
 // openShared opens what the servers of a stack share, and takes in what an engine of before kept in files.
@@ -30,7 +31,23 @@ func (s *stores) openShared(ctx context.Context) (err error) {
 		return err
 	}
 	s.work("know what servers share", s.shared.Run)
-	return errors.Join(access.TakeIn(ctx, s.config.StateDir, s.shared), hosts.TakeIn(ctx, s.config.StateDir, s.shared))
+	if err := errors.Join(access.TakeIn(ctx, s.config.StateDir, s.shared),
+		hosts.TakeIn(ctx, s.config.StateDir, s.shared)); err != nil {
+		return err
+	}
+	return s.useKeys(ctx)
+}
+
+// useKeys notes for all servers with which payload keys this one encrypts, before it does, and refuses to where one is
+// missing.
+func (s *stores) useKeys(ctx context.Context) error {
+	server := payloads.Server{Dir: s.config.StateDir, ID: s.self.Origin, Name: s.self.Name}
+	journal, err := payloads.OpenJournal(ctx, s.shared, server, s.servers.keys, s.servers.Retention(), s.config.Clock())
+	if err != nil {
+		return err
+	}
+	s.work("note which payload keys are used", func(ctx context.Context) error { return journal.Run(ctx, s.config.Clock) })
+	return nil
 }
 
 // errOtherKeys says that another stack has this NATS.

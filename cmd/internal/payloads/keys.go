@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spillway-ml/spillway/cmd/internal/secrecy"
@@ -27,7 +28,13 @@ const (
 )
 
 // Keys are the keys of a file: the first encrypts, all decrypt. The nil Keys have none.
-type Keys struct{ keys []key }
+type Keys struct {
+	keys []key
+	lost []string // the IDs of those that nobody has any more
+}
+
+// lost stands in a line in the place of a key that nobody has any more: what it has encrypted is given up.
+const lost = "lost"
 
 // key is one of them.
 type key struct {
@@ -38,8 +45,9 @@ type key struct {
 // idForm is what a key may be called: its ID lies beside each payload, and in messages.
 var idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// ReadKeys reads a file of keys: of each a line with its ID and 32 bytes as base64, between which is a space. Lines
-// that are empty or begin with # are left out. The file must be one that others can neither read nor change. Errors
+// ReadKeys reads a file of keys: of each a line with its ID and 32 bytes as base64, between which is a space; or
+// "lost" in the place of the key, which has the engine do without it. Lines that are empty or begin with # are left
+// out. The file must be one that others can neither read nor change. Errors
 // repeat no key.
 func ReadKeys(file string) (*Keys, error) {
 	text, err := secrecy.ReadFile(file, mostKeys)
@@ -61,6 +69,10 @@ func parse(text []byte) (*Keys, error) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
+		if id, is := strings.CutSuffix(line, " "+lost); is && idForm.MatchString(strings.TrimSpace(id)) {
+			all.lost = append(all.lost, strings.TrimSpace(id))
+			continue
+		}
 		one, err := parseKey(line)
 		if err != nil {
 			return nil, fmt.Errorf("line %d %w", number, err)
@@ -80,6 +92,11 @@ func parse(text []byte) (*Keys, error) {
 	}
 	if len(all.keys) == 0 {
 		return nil, errors.New("it has no key")
+	}
+	for _, id := range all.lost {
+		if _, there := all.find(id); there {
+			return nil, fmt.Errorf("it says that the key %q is lost, and has it: leave one of the lines out", id)
+		}
 	}
 	return all, nil
 }
@@ -114,6 +131,9 @@ func (k *Keys) IDs() []string {
 	}
 	return ids
 }
+
+// gaveUp reports whether the key of an ID is said to be lost.
+func (k *Keys) gaveUp(id string) bool { return k != nil && slices.Contains(k.lost, id) }
 
 // find returns the key of an ID.
 func (k *Keys) find(id string) (found key, ok bool) {

@@ -111,6 +111,7 @@ func (p *Proxy) serve(
 	ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
 	if err := p.learn(ctx, request); err != nil {
+		p.tell("whose the run of a workflow worker is was not found out", "method", info.FullMethod, "error", err)
 		return nil, status.Errorf(status.Code(err), "%s: %v", p.rights.queue, err)
 	}
 	if err := p.rights.check(request, p.given); err != nil {

@@ -211,7 +211,8 @@ type Stack struct {
 	StartedAt time.Time `json:"started_at"`
 	// Addresses is where its parts listen.
 	Addresses Addresses `json:"addresses"`
-	// Servers are the servers of the stack, the one that answers first.
+	// Servers are the servers of the stack, the one that answers first, and last those that are there no more since less
+	// than an hour, as far as this one has seen them.
 	Servers []StackServer `json:"servers,omitempty"`
 	// Hosts are the hosts of the pool; a laptop has one.
 	Hosts []predictor.Host `json:"hosts"`
@@ -253,6 +254,14 @@ type StackServer struct {
 	// Own says that it is the one that answers, Leads that it decides and does what one of them does.
 	Own   bool `json:"own,omitempty"`
 	Leads bool `json:"leads,omitempty"`
+	// Term is that in which it leads, which grows whenever another server begins to, and LeadsSince when that began;
+	// absent where it does not lead.
+	Term       uint64    `json:"term,omitempty"`
+	LeadsSince time.Time `json:"leads_since,omitzero"`
+	// SeenAt is when it said last that it is there, which servers do every two seconds. Gone says that it does no more: it
+	// has ended, or reaches nobody.
+	SeenAt time.Time `json:"seen_at"`
+	Gone   bool      `json:"gone,omitempty"`
 	// Version is that of its program.
 	Version string `json:"version"`
 	// StartedAt is when it was started.

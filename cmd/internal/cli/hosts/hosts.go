@@ -27,7 +27,8 @@ that joined it with "spillway agent". Each is "up" until 15 seconds after it las
 "lost"; one whose agent was told to end is "stopped", and is forgotten after 30 days. One that is
 drained takes no new work. USED is what running attempts have of its CAPACITY, SEEN when it was
 heard of last.
-Of several servers a last line says which there are, and which of them leads.
+Of several servers a second list says which there are, which of them leads, since when and in which
+term, and when one that is there no more was seen last, for an hour.
 
 The exit code is 0, also when there are none, and 1 when no stack runs.`,
 		Example: `  spillway hosts
@@ -44,18 +45,28 @@ The exit code is 0, also when there are none, and 1 when no stack runs.`,
 }
 
 func list(ctx context.Context, t *tool.Tool, asJSON bool) error {
-	return session.List(ctx, t, asJSON, "no hosts: `spillway hosts token` prints what one joins with",
-		func(s *session.Session) ([]web.Host, error) { return s.Client.Hosts(ctx) },
-		func(s *session.Session, found []web.Host) error {
-			style, _ := t.StyleOf(t.Out)
-			for _, line := range display.Hosts(found, time.Now(), style) {
-				t.Say("%s\n", display.Own(line))
-			}
-			if len(s.Stack.Servers) > 1 {
-				t.Say("servers: %s\n", display.Servers(s.Stack.Servers))
-			}
-			return nil
-		})
+	const none = "no hosts: `spillway hosts token` prints what one joins with"
+	return session.With(ctx, t, func(s *session.Session) error {
+		found, err := s.Client.Hosts(ctx)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return t.WriteJSON(append([]web.Host{}, found...))
+		}
+		style, _ := t.StyleOf(t.Out)
+		lines, now := []string{none}, time.Now()
+		if len(found) > 0 {
+			lines = display.Hosts(found, now, style)
+		}
+		if len(s.Stack.Servers) > 1 {
+			lines = append(append(lines, ""), display.ServerTable(s.Stack.Servers, now, style)...)
+		}
+		for _, line := range lines {
+			t.Say("%s\n", display.Own(line))
+		}
+		return nil
+	})
 }
 
 func tokenCommand(t *tool.Tool) *cobra.Command {

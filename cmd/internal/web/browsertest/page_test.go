@@ -97,6 +97,7 @@ func TestEachViewShowsWhatTheEngineKnows(t *testing.T) {
 		}},
 		{"capacity", "/capacity", []string{
 			"4 hosts: 2 up, 1 drained, 1 lost", "linux/arm64", "digits/train", "Undrain",
+			"answers here, v1.2.3", "https://10.0.0.7:7475", "stands by", "leads",
 			"workstation", "cgroup v2", "2.5 of 4 cores", "5 GiB of 16 GiB", "0-3, 8, 10-11", "$0.1785/h", "1 of 3", "1.7 GiB",
 			"GPU-004ac76c", "61 GiB of 80 GiB", "93%", "688 W", "train of digits-running", "process 990 with 412 MiB",
 			"process 4242 with 70 GiB, process 4243", "GPU 2 instance 1", "MIG-c6d4f1ef", "has fallen off the bus",

@@ -95,6 +95,17 @@ func stack(t *testing.T, now time.Time) web.Stack {
 			HTTP: "http://127.0.0.1:7474", Temporal: "127.0.0.1:7233",
 			TemporalUI: "http://127.0.0.1:8233", NATS: "nats://127.0.0.1:4222",
 		},
+		Servers: []web.StackServer{
+			{Name: "workstation", Own: true, Version: "v1.2.3", StartedAt: now.Add(-26 * time.Hour), SeenAt: now},
+			{
+				Name: "server-2", Address: "https://10.0.0.7:7475", Leads: true, Term: 7, LeadsSince: now.Add(-2 * time.Hour),
+				Version: "v1.2.3", StartedAt: now.Add(-50 * time.Hour), SeenAt: now,
+			},
+			{
+				Name: "server-3", Gone: true, Version: "v1.2.2", StartedAt: now.Add(-70 * time.Hour),
+				SeenAt: now.Add(-9 * time.Minute),
+			},
+		},
 		Hosts: []predictor.Host{{
 			ID: "workstation", Capacity: quantity.Size{CPU: 4000, Memory: 16 * quantity.GiB},
 			Free:         quantity.Size{CPU: 1500, Memory: 11 * quantity.GiB},

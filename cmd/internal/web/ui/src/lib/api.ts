@@ -309,12 +309,29 @@ export interface App {
     | null;
 }
 
+/** A server of the stack, as it is known to the one that answers. */
+export interface StackServer {
+  name: string;
+  address?: string;
+  own?: boolean;
+  leads?: boolean;
+  /** Absent where it does not lead, or is of a version that does not say. */
+  term?: number;
+  leads_since?: string;
+  seen_at: string;
+  gone?: boolean;
+  version: string;
+  started_at: string;
+}
+
 export interface Stack {
   version: string;
   pid: number;
   state_dir: string;
   started_at: string;
   addresses: { http: string; temporal: string; temporal_ui?: string; nats: string };
+  /** The one that answers first, and last those that are there no more. */
+  servers?: StackServer[];
   hosts: Host[] | null;
   apps: App[] | null;
   policy: {
