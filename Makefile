@@ -23,6 +23,8 @@ EVAL := cmd/spillway-eval
 CHECK := deploy/check
 # What is kept in S3 is tried on a server of it in a third, so that the server is in no product binary.
 S3CHECK := cmd/s3check
+# Signing in is tried with a real identity provider in another, so that the provider is in no product binary.
+OIDCCHECK := cmd/oidccheck
 # Several hosts, and the servers that exist where they are used, are a fourth, which needs root.
 HOSTSCHECK := cmd/hostscheck
 
@@ -63,6 +65,7 @@ test: ## Run all tests.
 	cd $(EVAL) && go test $(TESTFLAGS) ./...
 	cd $(CHECK) && go test $(TESTFLAGS) ./...
 	cd $(S3CHECK) && go test -timeout 30m $(TESTFLAGS) ./...
+	cd $(OIDCCHECK) && go test $(TESTFLAGS) ./...
 
 .PHONY: test-hosts
 test-hosts: ## Run pipelines on several hosts (network namespaces), on Temporal, PostgreSQL, NATS and S3 that exist, and break one after another. A quarter of an hour, as root.
@@ -79,6 +82,7 @@ security: ## Attack every port, file and message as a web page, another user and
 race: ## Run all tests under the race detector (GoMLX's assembly is left out of its pointer checks).
 	go test -race -gcflags='github.com/gomlx/compute/...=-d=checkptr=0' -timeout 60m $(TESTFLAGS) $(PACKAGES)
 	cd $(S3CHECK) && go test -race -timeout 60m $(TESTFLAGS) ./...
+	cd $(OIDCCHECK) && go test -race $(TESTFLAGS) ./...
 
 FUZZTIME := 60s
 

@@ -50,6 +50,8 @@ type Guard struct {
 	Keys *Keys
 	// Tokens are those that were made for others than the owner; nil for none.
 	Tokens *Tokens
+	// Sessions are those of who has signed in, or has shown such a token in a browser; nil for none.
+	Sessions *Sessions
 	// Names are the names and addresses by which the engine is reached over TLS, whatever the port; empty for none.
 	Names []string
 	// Hosts says of which host, that has joined, a token is; nil knows none. Their tokens count over TLS only.
@@ -138,12 +140,19 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, refusal *Refusal)
 // callerKey is that of who asks, in the context of a request.
 type callerKey struct{}
 
-// asking is who asks: name is that of a Host, or for whom a token was made, and team whose; empty for all others.
+// asking is who asks: name is that of a Host, or for whom a token was made, or who has signed in, and team whose; empty
+// for all others. The rest is what Who says.
 type asking struct {
-	caller Caller
-	name   string
-	team   string
-	counts context.Context //nolint:containedctx // of a token that was made for somebody: until it is revoked; else nil
+	caller     Caller
+	name       string
+	team       string
+	role       string
+	issuer     string
+	subject    string
+	session    string
+	credential string
+	until      time.Time
+	counts     context.Context //nolint:containedctx // until a token or session ends that was made for somebody; else nil
 }
 
 // nobody is who is not known.
@@ -336,6 +345,8 @@ func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (who asking, no
 		return asking{caller: Owner}, nil
 	case given && g.Keys.IsMetricsToken(shown):
 		return asking{caller: Scraper}, nil
+	case given && strings.HasPrefix(shown, sessionPrefix):
+		return g.ofSession(r, shown, "`spillway login` signs in again")
 	case given:
 		if who, known := g.Tokens.of(shown); known {
 			return who, nil
@@ -349,11 +360,24 @@ func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (who asking, no
 			http.StatusUnauthorized, "the credential is not one of this engine's state directory",
 			"show the token in the file " + TokenFile + " of that directory",
 		}
+	case g.Keys.shownByCookie(r) != "":
+		return g.ofSession(r, g.Keys.shownByCookie(r), "sign in again")
 	case g.Keys.hasSession(w, r, time.Now()):
 		return asking{caller: Owner}, nil
 	default:
 		return nobody, &Refusal{http.StatusUnauthorized, "no credential was shown", advice}
 	}
+}
+
+// ofSession says whose session is shown.
+func (g *Guard) ofSession(r *http.Request, shown, advice string) (who asking, no *Refusal) {
+	who, known := g.Sessions.of(r.Context(), shown, time.Now())
+	if !known {
+		return nobody, &Refusal{
+			http.StatusUnauthorized, "the session has ended: its time is over, or it was signed out or revoked", advice,
+		}
+	}
+	return who, nil
 }
 
 // Bearer returns the token in the value of an Authorization header (RFC 6750), or in gRPC's metadata. Given is true for

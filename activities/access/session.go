@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -29,13 +30,27 @@ const (
 func (k *Keys) SetSession(w http.ResponseWriter, secure bool) { k.setSession(w, secure, time.Now()) }
 
 func (k *Keys) setSession(w http.ResponseWriter, secure bool, now time.Time) {
-	http.SetCookie(w, &http.Cookie{
-		Name: k.sessionName(secure), Value: k.session(now.Add(sessionLife)), Path: "/", MaxAge: int(sessionLife.Seconds()),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure,
-	})
+	http.SetCookie(w, k.cookie(secure, k.session(now.Add(sessionLife)), int(sessionLife.Seconds())))
 }
 
-// hasSession says whether a request comes with a session, and renews one that is old.
+// cookie is that of a session, with what is shown for it.
+func (k *Keys) cookie(secure bool, value string, maxAge int) *http.Cookie {
+	return &http.Cookie{
+		Name: k.sessionName(secure), Value: value, Path: "/", MaxAge: maxAge,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: secure,
+	}
+}
+
+// shownByCookie is what a browser shows for a session that is not the owner's; empty for nothing.
+func (k *Keys) shownByCookie(r *http.Request) string {
+	cookie, err := r.Cookie(k.sessionName(r.TLS != nil))
+	if err != nil || !strings.HasPrefix(cookie.Value, sessionPrefix) {
+		return ""
+	}
+	return cookie.Value
+}
+
+// hasSession says whether a request comes with a session of the owner, and renews one that is old.
 func (k *Keys) hasSession(w http.ResponseWriter, r *http.Request, now time.Time) bool {
 	secure := r.TLS != nil
 	cookie, err := r.Cookie(k.sessionName(secure))
@@ -74,36 +89,68 @@ func (k *Keys) session(until time.Time) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(stated))
 }
 
-// Logins are codes with each of which one browser can log in, once. They are kept in memory only, so a link with one is
-// worth nothing after ten minutes or a restart. The zero value has none; methods may be called concurrently.
-type Logins struct {
-	mu    sync.Mutex
-	codes map[[sha256.Size]byte]time.Time // guarded by mu: until when each may be used, by the code's digest
+// Lend has the browser that w is the answer to keep something sealed for a while, under a name of this state directory.
+// It is sent along when another site leads the browser here, as an identity provider does. A time of 0 takes it back.
+func (k *Keys) Lend(w http.ResponseWriter, secure bool, name, sealed string, keepFor time.Duration) {
+	cookie := k.cookie(secure, sealed, int(keepFor.Seconds()))
+	if keepFor == 0 {
+		cookie.MaxAge = -1
+	}
+	cookie.Name += "_" + name
+	cookie.SameSite = http.SameSiteLaxMode
+	http.SetCookie(w, cookie)
 }
 
-// Code returns a new code.
-func (l *Logins) Code() string {
+// Lent is what a browser keeps under a name; empty for nothing.
+func (k *Keys) Lent(r *http.Request, name string) string {
+	cookie, err := r.Cookie(k.sessionName(r.TLS != nil) + "_" + name)
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
+}
+
+// Logins are codes with each of which one browser can log in, once, as who has asked for it. They are kept in memory
+// only, so a link with one is worth nothing after ten minutes or a restart. The zero value has none; methods may be
+// called concurrently.
+type Logins struct {
+	mu    sync.Mutex
+	codes map[[sha256.Size]byte]login // guarded by mu: by the code's digest
+}
+
+// login is what a code is good for.
+type login struct {
+	until time.Time
+	of    string // Who.Credential of who has asked for it
+}
+
+// Code returns a new code, which lets a browser in as who has this credential (Who.Credential); empty is the owner.
+func (l *Logins) Code(of string) string {
 	code, now := rand.Text(), time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for old, until := range l.codes {
-		if !now.Before(until) || len(l.codes) >= mostLogins {
+	for old, one := range l.codes {
+		if !now.Before(one.until) || len(l.codes) >= mostLogins {
 			delete(l.codes, old)
 		}
 	}
 	if l.codes == nil {
-		l.codes = map[[sha256.Size]byte]time.Time{}
+		l.codes = map[[sha256.Size]byte]login{}
 	}
-	l.codes[sha256.Sum256([]byte(code))] = now.Add(loginLife)
+	l.codes[sha256.Sum256([]byte(code))] = login{now.Add(loginLife), of}
 	return code
 }
 
-// Redeem reports whether code may be used to log in now, and takes it.
-func (l *Logins) Redeem(code string) bool {
+// Redeem reports whether code may be used to log in now and as who, and takes it.
+func (l *Logins) Redeem(code string) (of string, known bool) {
 	digest := sha256.Sum256([]byte(code))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	until, known := l.codes[digest]
+	one, known := l.codes[digest]
 	delete(l.codes, digest)
-	return known && time.Now().Before(until)
+	return one.of, known && time.Now().Before(one.until)
 }
+
+// TokenSession is how long a browser stays logged in that has shown a token which was made for somebody, unless that is
+// revoked before.
+const TokenSession = sessionLife

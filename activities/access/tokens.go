@@ -181,7 +181,20 @@ func (t *Tokens) of(token string) (who asking, known bool) {
 	if t == nil || !strings.HasPrefix(token, tokenPrefix) {
 		return nobody, false
 	}
-	digest := digestOfToken(token)
+	return t.ofDigest(digestOfToken(token))
+}
+
+// Digest returns the digest of a token that was made for somebody and counts, for Session.Of.
+func (t *Tokens) Digest(token string) (digest string, counts bool) {
+	who, counts := t.of(token)
+	return who.credential, counts
+}
+
+// ofDigest is of for the token of a digest.
+func (t *Tokens) ofDigest(digest string) (who asking, known bool) {
+	if t == nil {
+		return nobody, false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	name := t.bySHA256[digest] // the digest is no secret that the time could tell
@@ -189,7 +202,10 @@ func (t *Tokens) of(token string) (who asking, known bool) {
 	if !known || issued.SHA256 != digest {
 		return nobody, false
 	}
-	return asking{roles[issued.Role], issued.Name, issued.Team, t.lifeOf(digest)}, true
+	return asking{
+		caller: roles[issued.Role], name: issued.Name, team: issued.Team, role: issued.Role, credential: digest,
+		counts: t.lifeOf(digest),
+	}, true
 }
 
 // lifeOf is that of the token of a digest. The caller holds mu.

@@ -20,6 +20,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/hosts"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/lambda"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/login"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/plan"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/price"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/run"
@@ -101,6 +102,8 @@ the least cost. This binary holds all of it.`,
 	root.PersistentFlags().StringVar(&t.State, "state", "",
 		"`DIR` of the state: databases, builds, artifacts, log (default $XDG_STATE_HOME/spillway, else "+
 			"~/.local/state/spillway)")
+	root.PersistentFlags().StringVar(&t.Server, "server", "",
+		"`URL` of a server of another machine to ask, in place of the stack of this state directory (see spillway login)")
 	root.PersistentFlags().StringVar(&t.Config, "config", "",
 		"`FILE` with settings in place of flags (default $SPILLWAY_CONFIG; see spillway help settings)")
 	for _, group := range []struct {
@@ -114,7 +117,7 @@ the least cost. This binary holds all of it.`,
 		{"Follow and steer runs", runs.Commands(t)},
 		{"Start runs by events", events.Commands(t)},
 		{"This machine, others, your apps, your functions", slices.Concat(
-			stack.Commands(t), hosts.Commands(t), token.Commands(t), teams.Commands(t), apps.Commands(t),
+			stack.Commands(t), hosts.Commands(t), login.Commands(t), token.Commands(t), teams.Commands(t), apps.Commands(t),
 			lambda.Commands(t), price.Commands(t),
 			[]*cobra.Command{completionCommand(t)},
 		)},

@@ -9,6 +9,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/build"
 	"github.com/spillway-ml/spillway/cmd/internal/external"
 	"github.com/spillway-ml/spillway/cmd/internal/secrets"
+	"github.com/spillway-ml/spillway/cmd/internal/signin"
 	"github.com/spillway-ml/spillway/cmd/internal/teams"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
@@ -33,6 +34,8 @@ type Config struct {
 	Ports Ports
 	// Listen is the port for other machines.
 	Listen ListenConfig
+	// SignIn says with which identity provider people sign in; nil for none.
+	SignIn *signin.Options
 	// NoPool leaves the pool of this host out: only other hosts run stages.
 	NoPool bool
 	// Temporal and NATS are those to run on; the zero value of each starts one in this process.

@@ -138,7 +138,8 @@ func (e *Engine) startAPI(ctx context.Context) error {
 		return fmt.Errorf("open the codec of payloads: %w", err)
 	}
 	server := web.New(web.Options{
-		Engine: e, Keys: e.servers.own.Keys(), Tokens: e.tokens, Teams: e.config.Teams, Names: e.names(), HostOf: e.hosts.Of,
+		Engine: e, Keys: e.servers.own.Keys(), Tokens: e.tokens, Sessions: e.sessions, SignIn: e.signIn,
+		Teams: e.config.Teams, Names: e.names(), HostOf: e.hosts.Of,
 		Hosts: e.hostsHandler(),
 		Page:  web.NewPage(), Artifacts: sentArtifacts{e.store}, Feed: &e.observer.feed, Codec: codec,
 		Ready: e.observer.whole, Metrics: metrics, Logger: e.logger,

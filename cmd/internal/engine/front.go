@@ -48,6 +48,7 @@ func openFront(ctx context.Context, v *venues) (*front, error) {
 		return nil, err
 	}
 	v.joined.Store(f.hosts)
+	f.keepSessions()
 	if err := f.startApps(ctx); err != nil {
 		return nil, err
 	}
@@ -192,6 +193,11 @@ func (f *front) stages() []predictor.StageID {
 	}
 	for _, one := range f.tokens.Issued() {
 		teams[one.Team] = true
+	}
+	if f.signIn != nil {
+		for _, name := range f.signIn.Teams() {
+			teams[name] = true
+		}
 	}
 	delete(teams, "") // whose queue each stage has
 	stages := f.apps.stages()

@@ -18,6 +18,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/cmd/internal/hosts"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
+	"github.com/spillway-ml/spillway/cmd/internal/signin"
 	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -37,6 +38,8 @@ type ListenConfig struct {
 // outside is what an engine has for other machines.
 type outside struct {
 	tokens      *access.Tokens
+	sessions    *access.Sessions
+	signIn      *signin.Provider // nil where people sign in nowhere
 	hosts       *hosts.Registry
 	secret      *access.JoinSecret  // what hosts show to join; nil where there is no port
 	joining     *access.JoinSecret  // what other servers show; likewise
@@ -47,6 +50,14 @@ type outside struct {
 // openOutside reads which hosts have joined, and the certificate of the port.
 func openOutside(ctx context.Context, f *venues) (o outside, err error) {
 	o.tokens, o.strange = access.OpenTokens(f.shared), &hosts.Strangers{}
+	o.sessions = access.OpenSessions(f.shared, f.servers.own.Keys(), o.tokens)
+	if f.config.SignIn != nil {
+		options := *f.config.SignIn
+		options.Logger = f.logger
+		if o.signIn, err = signin.New(options); err != nil {
+			return o, err
+		}
+	}
 	if f.config.Listen.Address != "" {
 		if !f.servers.own.HasNATS() {
 			return o, fmt.Errorf("listen on %s: %w", f.config.Listen.Address, devserver.ErrNoFront)

@@ -10,7 +10,9 @@ import (
 // Callers are who may ask each route, but for those of artifacts.
 func Callers() map[string]access.Caller {
 	all := map[string]access.Caller{}
-	for _, route := range New(Options{Metrics: http.NotFoundHandler(), Tokens: &access.Tokens{}}).table {
+	for _, route := range New(Options{
+		Metrics: http.NotFoundHandler(), Tokens: &access.Tokens{}, Sessions: &access.Sessions{},
+	}).table {
 		all[route.pattern()] = route.allows()
 	}
 	return all

@@ -81,6 +81,11 @@ func (t route) steering() route {
 	return t
 }
 
+func (t route) needing(caller access.Caller) route {
+	t.needs = caller
+	return t
+}
+
 func (t route) ofOwners() route {
 	t.owners = true
 	return t
@@ -108,7 +113,7 @@ func (t route) refusing(statuses ...int) route {
 // routes is the table.
 func (s *Server) routes(options Options) []route {
 	routes := slices.Concat(s.stackRoutes(options), s.runRoutes(), s.accountRoutes(), s.eventRoutes(),
-		s.appRoutes(options), s.spaceRoutes(), s.hostRoutes(), s.tokenRoutes(),
+		s.appRoutes(options), s.spaceRoutes(), s.hostRoutes(), s.tokenRoutes(), s.sessionRoutes(),
 		codecRoutes(options.Codec))
 	return append(routes, asking(s, "GET", "/api/v1/openapi.json", "Describes this API.", s.openAPI).atAnyTime())
 }
@@ -140,6 +145,10 @@ func codecRoutes(codec http.Handler) []route {
 const notFound, conflict, gone, unprocessable = http.StatusNotFound, http.StatusConflict, http.StatusGone,
 	http.StatusUnprocessableEntity
 
+const forbidden, badGateway = http.StatusForbidden, http.StatusBadGateway
+
+var typeOfNothing = reflect.TypeFor[nothing]()
+
 func (s *Server) stackRoutes(options Options) []route {
 	routes := []route{
 		{
@@ -154,14 +163,7 @@ func (s *Server) stackRoutes(options Options) []route {
 			with(decisionsParameter),
 		asking(s, "GET", "/api/v1/alerts", "Lists the latest alerts, newest first.", s.alerts).with(alertsParameter),
 		asking(s, "POST", "/api/v1/logins", "Makes a code with which one browser can log in, once, within ten minutes.",
-			s.newLogin).taking(nothing{}).atAnyTime(),
-		{
-			method: "POST", path: "/api/v1/session", summary: "Logs a browser in with such a code: the answer sets a cookie.",
-			body:     Login{Code: "2UF3T7NQZKEXAMPLE"},
-			bodyKind: "application/json", maxBody: loginLimit, answer: reflect.TypeFor[nothing](),
-			refusals: []int{http.StatusUnauthorized},
-			handler:  s.logIn, needs: access.Anyone, always: true, silent: true,
-		},
+			s.newLogin).taking(nothing{}).atAnyTime().needing(access.Viewer),
 		{
 			method: "GET", path: "/api/v1/stream", summary: "Tells what changes as it happens.",
 			query: []parameter{followedParameter, afterParameter},
@@ -325,6 +327,50 @@ func (s *Server) tokenRoutes() []route {
 	}
 }
 
+// sessionRoutes let browsers and command lines in.
+func (s *Server) sessionRoutes() []route {
+	routes := []route{
+		asking(s, "GET", "/api/v1/session", "Says who asks, and how to sign in.", s.session).atAnyTime(),
+		{
+			method: "POST", path: "/api/v1/session",
+			summary: "Logs a browser in, with such a code or with a token: the answer sets a cookie.",
+			body:    NewSession{Code: "2UF3T7NQZKEXAMPLE"}, maxBody: loginLimit, bodyKind: "application/json",
+			refusals: []int{http.StatusUnauthorized}, handler: s.logIn,
+		},
+		{
+			method: "DELETE", path: "/api/v1/session",
+			summary: "Signs out: the session that was shown ends, and the answer takes the cookie back.", handler: s.signOut,
+			refusals: []int{http.StatusUnauthorized, conflict}, bearer: true,
+		},
+	}
+	for i := range routes {
+		routes[i].needs, routes[i].always, routes[i].silent = access.Anyone, true, true
+		if routes[i].answer == nil {
+			routes[i].answer = typeOfNothing
+		}
+	}
+	if s.sessions == nil {
+		return routes
+	}
+	device := asking(s, "POST", "/api/v1/session/device", "Gives a command line codes with which it is let in once "+
+		"somebody has signed in for it (RFC 8628).", s.newDevice).taking(nothing{}).refusing(notFound, badGateway)
+	await := asking(s, "POST", "/api/v1/session/device/token", "Makes the session of a command line that was let in.",
+		s.awaitDevice).taking(WaitingDevice{DeviceCode: "EXAMPLE"}).refusing(notFound, forbidden, conflict)
+	exchange := asking(s, "POST", "/api/v1/session/token",
+		"Makes a session for an ID token of the identity provider, which lasts as long as that.", s.exchange).
+		taking(ShownIDToken{IDToken: "eyJEXAMPLE"}).
+		refusing(http.StatusUnauthorized, forbidden, notFound, http.StatusTooManyRequests, badGateway)
+	for _, one := range []route{device, await, exchange} {
+		one.needs, one.maxBody, one.silent = access.Anyone, idTokenLimit, true
+		routes = append(routes, one)
+	}
+	return append(routes,
+		asking(s, "GET", "/api/v1/sessions", "Lists who is signed in.", s.allSessions).ofOwners(),
+		asking(s, "DELETE", "/api/v1/sessions/{name}", "Ends all sessions of a name or subject.", s.endSessions).
+			refusing(notFound),
+	)
+}
+
 func (s *Server) appRoutes(options Options) []route {
 	routes := []route{
 		asking(s, "POST", "/api/v1/apps", "Serves a build of the state directory.", s.register).
@@ -370,6 +416,7 @@ func (s *Server) mount(options Options) {
 	s.mux.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, s.missing(w.Header(), r))
 	})
+	s.mountSignIn()
 	if options.Page == nil {
 		return
 	}

@@ -13,8 +13,11 @@ import (
 	"strconv"
 	"sync"
 
+	"golang.org/x/time/rate"
+
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/access"
+	"github.com/spillway-ml/spillway/cmd/internal/signin"
 	"github.com/spillway-ml/spillway/cmd/internal/teams"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
@@ -22,8 +25,11 @@ import (
 // bodyLimit bounds the body of a request: the size of JetStream's largest message.
 const bodyLimit = 8 << 20
 
-// loginLimit bounds what somebody sends whom nobody knows yet: a short code.
-const loginLimit = 4 << 10
+// loginLimit bounds what somebody sends whom nobody knows yet: a short code, or a token. An ID token may be longer.
+const (
+	loginLimit   = 4 << 10
+	idTokenLimit = 64 << 10
+)
 
 // Options configures a [Server].
 type Options struct {
@@ -33,6 +39,10 @@ type Options struct {
 	Keys *access.Keys
 	// Tokens are those that were made for others than the owner; nil leaves them out.
 	Tokens *access.Tokens
+	// Sessions are those of who has signed in, or has shown such a token in a browser; nil leaves them out.
+	Sessions *access.Sessions
+	// SignIn is the identity provider with which people sign in; nil for none.
+	SignIn *signin.Provider
 	// Teams are those that are declared; nil for none.
 	Teams *teams.File
 	// Names are the names and addresses by which the engine is reached over TLS; empty for none.
@@ -65,33 +75,37 @@ type Options struct {
 
 // Server answers HTTP requests. Use [New].
 type Server struct {
-	engine    Engine
-	artifacts activities.Store
-	feed      *Feed
-	logins    access.Logins
-	room      room
-	accepted  accepted
-	keys      *access.Keys
-	issued    *access.Tokens
-	teams     *teams.File
-	names     []string
-	hostOf    func(string) (string, bool)
-	ready     func(context.Context) error
-	logger    *slog.Logger
-	pace      pace
-	table     []route
-	mux       *http.ServeMux
-	rules     map[string]access.Rule          // by the pattern of the mux
-	described func() (json.RawMessage, error) // the document of the table
-	handler   http.Handler
-	server    *http.Server
-	closing   chan struct{} // closed when Close begins: streams end
+	engine      Engine
+	artifacts   activities.Store
+	feed        *Feed
+	logins      access.Logins
+	room        room
+	accepted    accepted
+	keys        *access.Keys
+	issued      *access.Tokens
+	sessions    *access.Sessions
+	signIn      *signin.Provider
+	teams       *teams.File
+	names       []string
+	hostOf      func(string) (string, bool)
+	ready       func(context.Context) error
+	logger      *slog.Logger
+	pace        pace
+	table       []route
+	mux         *http.ServeMux
+	rules       map[string]access.Rule          // by the pattern of the mux
+	described   func() (json.RawMessage, error) // the document of the table
+	handler     http.Handler
+	server      *http.Server
+	signInLimit *rate.Limiter
+	closing     chan struct{} // closed when Close begins: streams end
 }
 
 // New returns a Server.
 func New(options Options) *Server {
 	s := &Server{
 		engine: options.Engine, keys: options.Keys, issued: options.Tokens, teams: options.Teams,
+		sessions: options.Sessions, signIn: options.SignIn, signInLimit: newSignInLimit(),
 		names: options.Names, hostOf: options.HostOf,
 		artifacts: options.Artifacts, feed: options.Feed, ready: options.Ready,
 		logger: options.Logger,
@@ -139,7 +153,7 @@ const octets = "application/octet-stream"
 // guard asks of each request what its route says. All else that the mux answers is the owner's.
 func (s *Server) guard() *access.Guard {
 	return &access.Guard{
-		Keys: s.keys, Tokens: s.issued, Names: s.names, Hosts: s.hostOf,
+		Keys: s.keys, Tokens: s.issued, Sessions: s.sessions, Names: s.names, Hosts: s.hostOf,
 		Rule: func(r *http.Request) access.Rule {
 			if rule, declared := s.rules[s.pattern(r)]; declared {
 				return rule

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -68,7 +69,8 @@ func (s *Server) makeToken(r *http.Request) (MadeToken, error) {
 
 // revokeToken answers DELETE /api/v1/tokens/{name}.
 func (s *Server) revokeToken(r *http.Request) (nothing, error) {
-	err := s.issued.Revoke(r.Context(), r.PathValue("name"))
+	// A request ends with its token, which may be this one.
+	err := s.issued.Revoke(context.WithoutCancel(r.Context()), r.PathValue("name"))
 	if errors.Is(err, access.ErrNoToken) {
 		err = NotFound("`spillway token list` lists them", "%v", err)
 	}
@@ -83,7 +85,11 @@ func (s *Server) audited(t route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		answered := &answeredWriter{ResponseWriter: w, status: http.StatusOK}
 		t.handler(answered, r)
-		s.logger.InfoContext(r.Context(), "asked for a change", "who", access.NameOfCaller(r.Context()), "from", r.RemoteAddr,
+		line := s.logger
+		if who := access.WhoAsks(r.Context()); who.Subject != "" { // a name may change, or be somebody else's next year
+			line = line.With("issuer", who.Issuer, "subject", who.Subject)
+		}
+		line.InfoContext(r.Context(), "asked for a change", "who", access.NameOfCaller(r.Context()), "from", r.RemoteAddr,
 			"method", r.Method, "path", r.URL.Path, "status", answered.status)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/config"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
+	"github.com/spillway-ml/spillway/cmd/internal/signin"
 	"github.com/spillway-ml/spillway/cmd/internal/teams"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/pricing"
@@ -70,6 +71,7 @@ type Stack struct {
 	temporal     engine.TemporalConfig
 	nats         engine.NATSConfig
 	listen       engine.ListenConfig
+	signIn       signin.Options
 
 	// NoPool leaves the pool of this machine out.
 	NoPool bool
@@ -94,6 +96,7 @@ func (f *Stack) Add(flags *pflag.FlagSet) {
 	f.addServers()
 	f.addSecrets()
 	addListen(&f.listen, f.Set)
+	addSignIn(&f.signIn, f.Set)
 	f.Set.BoolVar(&f.noUI, "no-ui", false, "leave Temporal's web UI out")
 	f.Set.BoolVar(&f.noMetrics, "no-metrics", false, "leave the series for Prometheus out")
 	f.Set.Var(Choice{Value: &f.predictor, Of: []string{"on", "shadow", "off"}}, "predictor",
@@ -209,6 +212,10 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	if err != nil {
 		return engine.Config{}, err
 	}
+	signIn, err := f.SignIn()
+	if err != nil {
+		return engine.Config{}, err
+	}
 	clocks, _ := environment(clocksEnvironment)
 	keys, err := f.payloadKeysFile()
 	if err != nil {
@@ -221,6 +228,7 @@ func (f *Stack) config(stateDir, version string, environment func(string) (strin
 	runner, _ := environment(engine.RunnerVariable)
 	return engine.Config{
 		StateDir: stateDir, Version: version, AppsAsBefore: f.AppsAsBefore, Ports: f.ports, Listen: f.listen,
+		SignIn: signIn,
 		NoPool: f.NoPool, NoUI: f.noUI, Temporal: f.temporal, NATS: f.nats, PayloadKeys: keys, Secrets: secrets,
 		NoMetrics: f.noMetrics,
 		Clock:     clock(clocks, "engine", true), HostClock: clock(clocks, "host", false),

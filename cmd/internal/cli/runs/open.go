@@ -65,6 +65,9 @@ func open(ctx context.Context, t *tool.Tool, run string, noBrowser bool) error {
 		return err
 	}
 	t.Say("%s\n", link)
+	if s.Server != "" {
+		return nil
+	}
 	elsewhere, err := s.LinkElsewhere(ctx, path)
 	if err != nil {
 		return err

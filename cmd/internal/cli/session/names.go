@@ -107,21 +107,36 @@ func Ask(t *tool.Tool, cmd *cobra.Command, of Names, args []string) []cobra.Comp
 	if err := settings.Apply(t, cmd); err != nil { // they may say where the stack is
 		return nil
 	}
-	_, file, token, err := findStack(t)
+	calls, err := near(t)
 	if err != nil {
 		return nil
 	}
+	defer calls.Close()
 	ctx := cmd.Context()
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	ctx, cancel := context.WithTimeout(ctx, completeLimit)
 	defer cancel()
-	calls := client.New(file.HTTP, token)
-	defer calls.Close()
 	found, err := of(ctx, calls, args)
 	if err != nil {
 		return nil
 	}
 	return found
+}
+
+// near returns a client of what commands ask, and asks it nothing.
+func near(t *tool.Tool) (*client.Client, error) {
+	server, err := Server(t)
+	if err != nil {
+		return nil, err
+	}
+	if server != "" {
+		return elsewhere(t, server)
+	}
+	_, file, token, err := findStack(t)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(file.HTTP, token), nil
 }

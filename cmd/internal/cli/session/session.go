@@ -39,6 +39,8 @@ type Session struct {
 	Client *client.Client
 	// Stack is as it was when the session began.
 	Stack web.Stack
+	// Server is the URL of the server that was asked for with --server; empty of the stack of the state directory.
+	Server string
 	// Engine is set when the stack was started for this command.
 	Engine tool.RunningEngine
 	log    io.Closer
@@ -106,8 +108,21 @@ func locate(t *tool.Tool) func() (client.Place, error) {
 	}
 }
 
-// Connect finds the stack that runs on the state directory; it wraps ErrNoStack when there is none.
+// Connect connects to the server that --server names, or to the stack that runs on the state directory; its error wraps
+// ErrNoStack when there is none.
 func Connect(ctx context.Context, t *tool.Tool) (*Session, error) {
+	server, err := Server(t)
+	switch {
+	case err != nil:
+		return nil, err
+	case server != "":
+		return connectElsewhere(ctx, t, server)
+	}
+	return ConnectHere(ctx, t)
+}
+
+// ConnectHere connects to the stack that runs on the state directory, whatever --server names.
+func ConnectHere(ctx context.Context, t *tool.Tool) (*Session, error) {
 	dir, file, token, err := findStack(t)
 	if err != nil {
 		return nil, err
@@ -235,6 +250,13 @@ func ConnectOrStart(
 	if err != nil {
 		return nil, err
 	}
+	if given := flags.Changed(); len(given) > 0 && session.Server != "" {
+		session.Client.Close()
+		return nil, &fault.UsageError{
+			Problem: fmt.Sprintf("%s can only be said where the server %s starts", strings.Join(given, ", "), session.Server),
+			Hint:    "leave that out, or leave out --server for a stack of this machine",
+		}
+	}
 	if given := flags.Changed(); len(given) > 0 {
 		session.Client.Close()
 		return nil, &fault.UsageError{
@@ -247,6 +269,14 @@ func ConnectOrStart(
 	if err != nil {
 		session.Client.Close()
 		return nil, err
+	}
+	if len(built) > 0 && session.Server != "" {
+		session.Client.Close()
+		return nil, &fault.UsageError{
+			Problem: fmt.Sprintf("the server %s does not serve app %s, and builds are handed over on its own machine only",
+				session.Server, built[0].Descriptor.Name),
+			Hint: "give the app to it with --app where it starts, or leave out --server for a stack of this machine",
+		}
 	}
 	for _, app := range built {
 		if _, err := session.Client.Register(ctx, app.Path); err != nil {
@@ -268,6 +298,9 @@ func (s *Session) Link(ctx context.Context, path string) (string, error) {
 	code, err := s.Client.NewLogin(ctx)
 	if err != nil {
 		return "", err
+	}
+	if s.Server != "" {
+		return s.Server + path + "#login=" + code, nil
 	}
 	return s.Stack.Addresses.HTTP + path + "#login=" + code, nil
 }

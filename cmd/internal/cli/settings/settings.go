@@ -24,16 +24,17 @@ const EveryCommand = "every command"
 // [flag.Stack] marks.
 var long = []string{"dev", "server", "agent"}
 
-// Mark makes settings of the flags of the commands that stay, and of --state.
+// Mark makes settings of the flags of the commands that stay, of --state and of --server.
 func Mark(root *cobra.Command) {
 	for _, command := range root.Commands() {
 		if slices.Contains(long, command.Name()) {
 			config.Mark(command.Flags())
 		}
 	}
-	state := pflag.NewFlagSet("", pflag.ContinueOnError)
-	state.AddFlag(root.PersistentFlags().Lookup("state"))
-	config.Mark(state)
+	everywhere := pflag.NewFlagSet("", pflag.ContinueOnError)
+	everywhere.AddFlag(root.PersistentFlags().Lookup("state"))
+	everywhere.AddFlag(root.PersistentFlags().Lookup("server"))
+	config.Mark(everywhere)
 }
 
 // Gather returns the settings of all commands.

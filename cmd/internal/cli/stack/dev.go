@@ -76,7 +76,7 @@ flag, a variable or an app is wrong.`,
 
 // serve starts a stack and tells what happens until it ends.
 func serve(ctx context.Context, t *tool.Tool, flags *flag.Stack) (err error) {
-	if running, err := session.Connect(ctx, t); err == nil {
+	if running, err := session.ConnectHere(ctx, t); err == nil {
 		running.Client.Close()
 		return fault.Advise(
 			fmt.Errorf("a stack runs on %s already: %s, process %d", running.Stack.StateDir, running.Stack.Addresses.HTTP,

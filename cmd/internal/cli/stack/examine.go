@@ -357,7 +357,7 @@ func examineApp(ctx context.Context, t *tool.Tool, source string) finding {
 // examineStack says whether a stack runs, and when none does, which usual ports are free; and returns the one that
 // runs, nil for none.
 func examineStack(ctx context.Context, t *tool.Tool) (*web.Stack, []finding) {
-	running, err := session.Connect(ctx, t)
+	running, err := session.ConnectHere(ctx, t)
 	if err == nil {
 		defer running.Client.Close()
 		findings := []finding{{

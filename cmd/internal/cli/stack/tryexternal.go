@@ -16,12 +16,13 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
 	"github.com/spillway-ml/spillway/cmd/internal/external"
+	"github.com/spillway-ml/spillway/cmd/internal/signin"
 )
 
 // streamLimit bounds how long a stream may take that is made to try.
 const streamLimit = 10 * time.Second
 
-// tryExternal asks the Temporal and the NATS that the settings name what the engine asks them at its start.
+// tryExternal asks the Temporal, the NATS and the identity provider that the settings name what the engine asks them at its start.
 func tryExternal(ctx context.Context, all *told) (findings []finding) {
 	temporal, nats := all.stack.Servers()
 	if temporal.Address != "" && !all.anyWrong("temporal-") {
@@ -30,7 +31,7 @@ func tryExternal(ctx context.Context, all *told) (findings []finding) {
 	if len(nats.URLs) > 0 && !all.anyWrong("nats-") {
 		findings = append(findings, tryNATS(ctx, nats)...)
 	}
-	return findings
+	return append(findings, trySignIn(ctx, all)...)
 }
 
 // anyWrong reports whether something is wrong with a setting whose name begins so: its server is not asked then.
@@ -145,3 +146,23 @@ func tryStream(ctx context.Context, opened *external.NATS, replicas int) (err er
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// trySignIn asks the identity provider that the settings name for what it says of itself, and for its keys.
+func trySignIn(ctx context.Context, all *told) []finding {
+	const setting = "oidc-issuer"
+	if all.value(setting) == "" || all.anyWrong("oidc-") {
+		return nil
+	}
+	options, err := all.stack.SignIn()
+	if err != nil {
+		return []finding{{setting, failed, oneLine(err), fault.AdviceOf(err)}}
+	}
+	says, err := signin.Check(ctx, *options)
+	if err != nil {
+		text, advice, _ := strings.Cut(oneLine(err), "; ")
+		return []finding{{setting, failed, text, advice}}
+	}
+	found := finding{setting, fine, fmt.Sprintf("people sign in at %s, which is asked for %s", says.Endpoint,
+		strings.Join(says.Scopes, " ")), ""}
+	return []finding{found}
+}

@@ -18,6 +18,7 @@ type Tool struct {
 	Deps     Deps
 	Out, Err io.Writer
 	State    string // the value of --state
+	Server   string // the value of --server
 	Config   string // the value of --config
 	Quiet    bool   // the value of --quiet: no progress is shown
 }

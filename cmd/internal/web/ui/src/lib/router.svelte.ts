@@ -22,7 +22,8 @@ class Router {
         link.target ||
         link.hasAttribute('download') ||
         link.origin !== location.origin ||
-        link.hash
+        link.hash ||
+        link.rel === 'external'
       )
         return;
       event.preventDefault();

@@ -1,0 +1,235 @@
+package access
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spillway-ml/spillway/activities/documents"
+)
+
+// A command line is let in as a device is (RFC 8628): it is given a code of its own, the device code, with which it
+// asks again and again, and a user code, which who signs in elsewhere compares and confirms. Nothing is kept of a code
+// that was only given out, so that strangers fill no store: the device code is sealed, and the user code bears a check
+// by which a mistyped one is known.
+
+// DeviceLife is how long a command line may wait to be let in.
+const DeviceLife = 10 * time.Minute
+
+const (
+	// userAlphabet has no vowels, so that no code is a word, and no letters that look alike (RFC 8628, section 6.1).
+	userAlphabet = "BCDFGHJKLMNPQRSTVWXZ"
+	userRandom   = 8 // letters that are random: 34 bits, which count for DeviceLife
+	userCheck    = 4 // letters that check them
+)
+
+// Errors of the codes of a command line.
+var (
+	// ErrUserCode says that a user code is mistyped or too old, ErrDevice that a device code is none or too old.
+	ErrUserCode = errors.New("the code is mistyped, or older than ten minutes")
+	ErrDevice   = errors.New("nobody let this command line in within ten minutes")
+	// ErrDevicePending says that nobody has confirmed yet, ErrDeviceDenied that somebody has refused.
+	ErrDevicePending = errors.New("nobody has let this command line in yet")
+	ErrDeviceDenied  = errors.New("this command line was refused")
+	// ErrDeviceTaken says that somebody else has signed in for the same code.
+	ErrDeviceTaken = errors.New("somebody has signed in for this code already")
+)
+
+// Device is what a command line is given that wants to be let in.
+type Device struct {
+	// Code is what it asks with; it is a secret.
+	Code string
+	// UserCode is what who signs in compares, such as "BCDF-GHJK-LMNP".
+	UserCode string
+	// Until is when both end to count.
+	Until time.Time
+}
+
+// deviceCode is what a device code seals.
+type deviceCode struct {
+	UserCode string    `json:"user_code"`
+	Until    time.Time `json:"until"`
+}
+
+const deviceSeal = "device code"
+
+// NewDevice returns what a command line is given that wants to be let in now.
+func (k *Keys) NewDevice(now time.Time) Device {
+	var letters strings.Builder
+	for range userRandom {
+		letters.WriteByte(letter(rand.Reader))
+	}
+	until := now.Add(DeviceLife)
+	code := letters.String() + k.userCheck(letters.String(), period(now))
+	text, err := json.Marshal(deviceCode{code, until})
+	if err != nil {
+		panic(err) // a text and a time encode
+	}
+	sealed := base64.RawURLEncoding.EncodeToString(k.Seal(deviceSeal, text))
+	return Device{Code: sealed, UserCode: grouped(code), Until: until}
+}
+
+// letter is a random one of the alphabet, each as likely as any other.
+func letter(random io.Reader) byte {
+	for {
+		var one [1]byte
+		_, _ = io.ReadFull(random, one[:]) // crypto/rand never fails
+		if n := int(one[0]); n < 256-256%len(userAlphabet) {
+			return userAlphabet[n%len(userAlphabet)]
+		}
+	}
+}
+
+// period counts the times of DeviceLife.
+func period(now time.Time) int64 { return now.Unix() / int64(DeviceLife.Seconds()) }
+
+// userCheck are the letters that check others which were made in a period.
+func (k *Keys) userCheck(letters string, period int64) string {
+	mac := hmac.New(sha256.New, k.derive("user code"))
+	_, _ = io.WriteString(mac, letters) // a hash takes everything
+	mac.Write(binary.BigEndian.AppendUint64(nil, uint64(period)))
+	sum := mac.Sum(nil)
+	check := make([]byte, userCheck)
+	for i := range check {
+		check[i] = userAlphabet[int(sum[i])%len(userAlphabet)]
+	}
+	return string(check)
+}
+
+func grouped(code string) string { return code[:4] + "-" + code[4:8] + "-" + code[8:] }
+
+// CheckUserCode returns a user code as it is written, however it was typed, and ErrUserCode for one that no server of
+// the stack has given out of late.
+func (k *Keys) CheckUserCode(typed string, now time.Time) (string, error) {
+	code := strings.Map(func(r rune) rune {
+		if strings.ContainsRune(userAlphabet, r) {
+			return r
+		}
+		return -1
+	}, strings.ToUpper(typed[:min(len(typed), 100)]))
+	if len(code) != userRandom+userCheck {
+		return "", ErrUserCode
+	}
+	checks := []string{
+		k.userCheck(code[:userRandom], period(now)), k.userCheck(code[:userRandom], period(now)-1),
+	}
+	if !slices.ContainsFunc(checks, func(check string) bool { return same(code[userRandom:], check) }) {
+		return "", ErrUserCode
+	}
+	return grouped(code), nil
+}
+
+// proposed is a session that somebody has signed in for, until it is confirmed and taken.
+type proposed struct {
+	Session Session   `json:"session"`
+	Confirm string    `json:"confirm"` // digest of what the browser that has signed in shows to confirm it
+	Until   time.Time `json:"until"`
+	State   string    `json:"state"` // stateOpen, stateConfirmed or stateDenied
+}
+
+const (
+	stateOpen      = "open"
+	stateConfirmed = "confirmed"
+	stateDenied    = "denied"
+)
+
+// Propose keeps the session that a command line with this user code is to be given, once who has signed in for it
+// confirms that with the secret that it returns.
+func (s *Sessions) Propose(ctx context.Context, userCode string, session Session, now time.Time) (
+	secret string, err error,
+) {
+	userCode, err = s.keys.CheckUserCode(userCode, now)
+	if err != nil {
+		return "", err
+	}
+	secret = rand.Text()
+	next := proposed{Session: session, Confirm: digestOfToken(secret), Until: now.Add(DeviceLife), State: stateOpen}
+	return secret, s.requests.Change(ctx, digestOfToken(userCode), func(there proposed, known bool) (proposed, error) {
+		if known && now.Before(there.Until) && (there.State != stateOpen || there.Session.Issuer != session.Issuer ||
+			there.Session.Subject != session.Subject) {
+			return there, ErrDeviceTaken
+		}
+		return next, nil
+	})
+}
+
+// Decide confirms or denies what was proposed for a user code, by who has the secret of Propose, and returns the
+// session as it will be.
+func (s *Sessions) Decide(ctx context.Context, userCode, secret string, confirmed bool, now time.Time) (
+	decided Session, err error,
+) {
+	err = s.requests.Change(ctx, digestOfToken(userCode), func(there proposed, known bool) (proposed, error) {
+		if !known || !now.Before(there.Until) || !same(digestOfToken(secret), there.Confirm) || there.State != stateOpen {
+			return there, ErrUserCode
+		}
+		there.State = stateDenied
+		if confirmed {
+			there.State = stateConfirmed
+		}
+		decided = there.Session
+		return there, nil
+	})
+	return decided, err
+}
+
+// Collect makes the session that was confirmed for a device code, once, and returns what is shown for it.
+func (s *Sessions) Collect(ctx context.Context, code string, now time.Time) (token string, session Session, err error) {
+	var device deviceCode
+	sealed, err := base64.RawURLEncoding.DecodeString(code)
+	if err != nil {
+		return "", session, ErrDevice
+	}
+	text, genuine := s.keys.Unseal(deviceSeal, sealed)
+	if !genuine || json.Unmarshal(text, &device) != nil {
+		return "", session, ErrDevice
+	}
+	request := digestOfToken(grouped(device.UserCode))
+	there, known := s.requests.Get(request)
+	switch {
+	case known && there.State == stateDenied:
+		return "", session, ErrDeviceDenied
+	case !now.Before(device.Until):
+		return "", session, ErrDevice
+	case !known || there.State != stateConfirmed:
+		return "", session, ErrDevicePending
+	}
+	err = s.requests.Change(ctx, request, func(there proposed, known bool) (proposed, error) {
+		if !known || there.State != stateConfirmed {
+			return there, ErrDevice // another has taken it
+		}
+		session = there.Session
+		return there, documents.Remove
+	})
+	if err != nil {
+		return "", session, err
+	}
+	if token, err = s.Make(ctx, session, now); err != nil {
+		return "", session, fmt.Errorf("let the command line in: %w", err)
+	}
+	return token, session, nil
+}
+
+// SealText seals what a browser keeps for a while and shows again, such as what a sign-in has begun with, for
+// UnsealText of any server of the stack. The name says what it is.
+func (k *Keys) SealText(name string, text []byte) string {
+	return base64.RawURLEncoding.EncodeToString(k.Seal("browser "+name, text))
+}
+
+// UnsealText returns what SealText has sealed for the name.
+func (k *Keys) UnsealText(name, sealed string) (text []byte, genuine bool) {
+	decoded, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil {
+		return nil, false
+	}
+	return k.Unseal("browser "+name, decoded)
+}

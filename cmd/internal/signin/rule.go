@@ -1,0 +1,174 @@
+package signin
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/spillway-ml/spillway/activities/access"
+)
+
+// Everybody is the group of a Rule that is for all who sign in.
+const Everybody = "*"
+
+// Rule gives who is in a group a role, for a team.
+type Rule struct {
+	// Group is the name of a group as the identity provider says it, or Everybody.
+	Group string
+	// Role is "viewer", "operator" or "admin".
+	Role string
+	// Team is whose they are; empty is the default team.
+	Team string
+}
+
+// ParseRule reads a rule: GROUP=ROLE or GROUP=ROLE:TEAM. A group may have "=" and ":" in it.
+func ParseRule(text string) (Rule, error) {
+	at := strings.LastIndex(text, "=")
+	if at <= 0 {
+		return Rule{}, fmt.Errorf("%q is no rule: write GROUP=ROLE or GROUP=ROLE:TEAM, such as ml-platform=admin", text)
+	}
+	rule := Rule{Group: text[:at]}
+	rule.Role, rule.Team, _ = strings.Cut(text[at+1:], ":")
+	if !slices.Contains(access.Roles(), rule.Role) {
+		return Rule{}, fmt.Errorf("%q: %w: %q; choose among %s", text, access.ErrRole, rule.Role,
+			strings.Join(access.Roles(), ", "))
+	}
+	if err := access.CheckTeam(rule.Team); err != nil {
+		return Rule{}, fmt.Errorf("%q: %w", text, err)
+	}
+	return rule, nil
+}
+
+// String writes a rule as ParseRule reads it.
+func (r Rule) String() string {
+	text := r.Group + "=" + r.Role
+	if r.Team != "" {
+		text += ":" + r.Team
+	}
+	return text
+}
+
+// Person is who has signed in.
+type Person struct {
+	// Issuer and Subject say who it is in words that never change; Name is what people call them.
+	Issuer, Subject, Name string
+	// Role is "viewer", "operator" or "admin"; Team is empty for the default team.
+	Role, Team string
+}
+
+// ErrNoRole says that somebody has signed in whom no rule gives a role.
+var ErrNoRole = errors.New("no rule lets them in")
+
+// person says who it is of whom the provider claims this, and what the first rule gives that they are in.
+func (o *Options) person(issuer, subject string, claims map[string]any) (Person, error) {
+	who := Person{Issuer: issuer, Subject: subject, Name: o.name(subject, claims)}
+	groups, there := groupsOf(claims, o.GroupsClaim)
+	for _, rule := range o.Roles {
+		if rule.Group == Everybody || slices.Contains(groups, rule.Group) {
+			who.Role, who.Team = rule.Role, rule.Team
+			return who, nil
+		}
+	}
+	switch {
+	case !there:
+		return who, fmt.Errorf("%w: the identity provider says no groups of %s (there is no claim %q); "+
+			"have it put them into the ID token or the answer of its userinfo endpoint, or name the claim with "+
+			"--oidc-groups-claim", ErrNoRole, who.Name, o.GroupsClaim)
+	case len(groups) == 0:
+		return who, fmt.Errorf("%w: %s is in no group; ask whoever runs the identity provider for one that --oidc-role "+
+			"names", ErrNoRole, who.Name)
+	}
+	return who, fmt.Errorf("%w: %s is in %s, and --oidc-role names none of that; ask whoever runs this server", ErrNoRole,
+		who.Name, shownGroups(groups))
+}
+
+// shownGroups are the first few groups.
+func shownGroups(groups []string) string {
+	const most = 5
+	var shown []string
+	for _, group := range groups[:min(len(groups), most)] {
+		shown = append(shown, fmt.Sprintf("%.60q", group))
+	}
+	text := strings.Join(shown, ", ")
+	if len(groups) > most {
+		text += fmt.Sprintf(" and %d groups more", len(groups)-most)
+	}
+	return text
+}
+
+// name is what people call who it is: the claim that is configured, else the address, unless the provider says that it
+// is not verified, the user name, and the subject where there is none of them.
+func (o *Options) name(subject string, claims map[string]any) string {
+	names := []string{o.NameClaim}
+	if o.NameClaim == "" {
+		names = []string{"email", "preferred_username"}
+	}
+	for _, claim := range names {
+		text, _ := find(claims, claim).(string)
+		if verified, said := claims["email_verified"].(bool); claim == "email" && said && !verified {
+			continue
+		}
+		if text = clean(text); text != "" {
+			return text
+		}
+	}
+	return clean(subject)
+}
+
+// mostName bounds a name, in characters.
+const mostName = 100
+
+// printable leaves what can be shown in one line of a log.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, strings.ToValidUTF8(text, ""))
+}
+
+// clean is a printable name of bounded length.
+func clean(text string) string {
+	text = printable(text)
+	if runes := []rune(text); len(runes) > mostName {
+		text = string(runes[:mostName])
+	}
+	return strings.TrimSpace(text)
+}
+
+// groupsOf reads the claim of groups: a list of texts, or one text.
+func groupsOf(claims map[string]any, claim string) (groups []string, there bool) {
+	switch value := find(claims, claim).(type) {
+	case string:
+		return []string{value}, true
+	case []any:
+		for _, one := range value {
+			if text, is := one.(string); is {
+				groups = append(groups, text)
+			}
+		}
+		return groups, true
+	default:
+		return nil, false
+	}
+}
+
+// find returns a claim by its name, and where there is none of it by its path, such as realm_access.roles; nil where
+// there is neither.
+func find(claims map[string]any, name string) any {
+	if value, there := claims[name]; there {
+		return value
+	}
+	var value any = claims
+	for part := range strings.SplitSeq(name, ".") {
+		inner, is := value.(map[string]any)
+		if !is {
+			return nil
+		}
+		value = inner[part]
+	}
+	return value
+}

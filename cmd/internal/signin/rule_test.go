@@ -1,0 +1,142 @@
+package signin
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+)
+
+func TestARuleReadsAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Rule{
+		"ml-platform=admin":              {"ml-platform", "admin", ""},
+		"vision=operator:vision":         {"vision", "operator", "vision"},
+		"/ml/vision=viewer":              {"/ml/vision", "viewer", ""},
+		"cn=ml,dc=example=operator:nlp":  {"cn=ml,dc=example", "operator", "nlp"},
+		"*=viewer":                       {Everybody, "viewer", ""},
+		"a group with spaces: one=admin": {"a group with spaces: one", "admin", ""},
+	} {
+		got, err := ParseRule(text)
+		if err != nil || got != want || got.String() != text {
+			t.Errorf("%q is read as %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{
+		"", "=", "=admin", "ml", "ml=", "ml=root", "ml=admin:", "ml=admin:Vision", "ml=viewer:default", "ml=admin :x",
+	} {
+		if text == "ml=admin:" {
+			continue // a team without a name is the default one
+		}
+		if got, err := ParseRule(text); err == nil {
+			t.Errorf("%q is read as %+v, want it refused", text, got)
+		}
+	}
+}
+
+func TestTheFirstRuleCountsThatSomebodyIsIn(t *testing.T) {
+	t.Parallel()
+	rules := []Rule{{"ml", "admin", ""}, {"vision", "operator", "vision"}, {"readers", "viewer", ""}}
+	for _, c := range []struct {
+		name, claims, groupsClaim, nameClaim string
+		rules                                []Rule
+		want                                 Person
+		refused                              string
+	}{
+		{name: "a list", claims: `{"email":"ada@x.org","groups":["readers","vision"]}`,
+			want: Person{Name: "ada@x.org", Role: "operator", Team: "vision"}},
+		{name: "one text", claims: `{"preferred_username":"ada","groups":"ml"}`, want: Person{Name: "ada", Role: "admin"}},
+		{name: "a path", claims: `{"realm_access":{"roles":["ml"]}}`, groupsClaim: "realm_access.roles",
+			want: Person{Name: "subject", Role: "admin"}},
+		{name: "a name with dots", claims: `{"https://x.org/groups":["ml"]}`, groupsClaim: "https://x.org/groups",
+			want: Person{Name: "subject", Role: "admin"}},
+		{name: "an address that is not verified", claims: `{"email":"boss@x.org","email_verified":false,"groups":["ml"]}`,
+			want: Person{Name: "subject", Role: "admin"}},
+		{name: "a claim for the name", claims: `{"email":"ada@x.org","nick":"A\u0007da\n","groups":["ml"]}`, nameClaim: "nick",
+			want: Person{Name: "Ada", Role: "admin"}},
+		{name: "everybody", claims: `{}`, rules: []Rule{{Everybody, "viewer", ""}},
+			want: Person{Name: "subject", Role: "viewer"}},
+		{name: "no group", claims: `{"groups":[]}`, refused: "is in no group"},
+		{name: "other groups", claims: `{"groups":["cooks",7]}`, refused: `is in "cooks"`},
+		{name: "no claim", claims: `{"roles":["ml"]}`, refused: `there is no claim "groups"`},
+		{name: "a claim that is no list", claims: `{"groups":{"ml":true}}`, refused: `there is no claim "groups"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			options := Options{Roles: rules, GroupsClaim: UsualGroupsClaim, NameClaim: c.nameClaim}
+			if c.rules != nil {
+				options.Roles = c.rules
+			}
+			if c.groupsClaim != "" {
+				options.GroupsClaim = c.groupsClaim
+			}
+			claims := map[string]any{}
+			if err := json.Unmarshal([]byte(c.claims), &claims); err != nil {
+				t.Fatal(err)
+			}
+			got, err := options.person("https://x.org", "subject", claims)
+			if c.refused != "" {
+				if !errors.Is(err, ErrNoRole) || !strings.Contains(err.Error(), c.refused) || got.Role != "" {
+					t.Errorf("got %+v, %v; want it refused: %s", got, err, c.refused)
+				}
+				return
+			}
+			c.want.Issuer, c.want.Subject = "https://x.org", "subject"
+			if err != nil || got != c.want {
+				t.Errorf("got %+v, %v; want %+v", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestTheClocksMayBeAMinuteApart(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		issued, expiry time.Duration
+		want           string
+	}{
+		{-time.Minute, time.Minute, ""},
+		{59 * time.Second, time.Hour, ""},
+		{-time.Hour, -59 * time.Second, ""},
+		{-time.Hour, -time.Minute, "it has expired, 1m0s ago"},
+		{90 * time.Second, time.Hour, "it will be made in 1m30s: set the clock"},
+	} {
+		err := checkTimes(&oidc.IDToken{IssuedAt: now.Add(c.issued), Expiry: now.Add(c.expiry)}, now)
+		if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("made at %v and good until %v: %v, want %q", c.issued, c.expiry, err, c.want)
+		}
+	}
+}
+
+func TestASessionEndsWithWhatTheProviderStandsFor(t *testing.T) {
+	t.Parallel()
+	p := &Provider{options: Options{Session: time.Hour}}
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		fresh   time.Duration
+		refresh string
+		want    time.Duration
+	}{
+		{5 * time.Minute, "", 5 * time.Minute}, {5 * time.Minute, "x", time.Hour}, {2 * time.Hour, "", time.Hour},
+	} {
+		if got := p.Until(Signed{Fresh: now.Add(c.fresh), Refresh: c.refresh}, now).Sub(now); got != c.want {
+			t.Errorf("stood for %v, with refresh token %q: it lasts %v, want %v", c.fresh, c.refresh, got, c.want)
+		}
+	}
+}
+
+func TestAnIssuerIsReachedOverTLSOrOnThisMachine(t *testing.T) {
+	t.Parallel()
+	for issuer, good := range map[string]bool{
+		"https://accounts.google.com": true, "https://x.org/realms/ml": true, "http://127.0.0.1:5556/dex": true,
+		"http://x.org": false, "x.org": false, "": false, "https://x.org?a=b": false, "https://ada:b@x.org": false,
+	} {
+		if err := CheckIssuer(issuer); (err == nil) != good {
+			t.Errorf("%q: %v, want good to be %t", issuer, err, good)
+		}
+	}
+}

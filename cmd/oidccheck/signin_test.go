@@ -1,0 +1,291 @@
+package oidccheck
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillway-ml/spillway/cmd/internal/signin"
+	"github.com/spillway-ml/spillway/cmd/internal/web"
+	"github.com/spillway-ml/spillway/cmd/oidccheck/provider"
+)
+
+// roles are those of all tests.
+var roles = []signin.Rule{
+	{Group: "ml-platform", Role: "admin"},
+	{Group: "vision", Role: "operator", Team: "vision"},
+	{Group: "readers", Role: "viewer"},
+}
+
+func TestSomebodySignsInAtOneServerAndIsKnownAtTheOther(t *testing.T) {
+	t.Parallel()
+	stack := startStack(t, 2, signin.Options{Roles: roles})
+	stack.provider.Join("ada", "vision", "readers")
+	first, second := stack.servers[0], stack.servers[1]
+	b := newBrowser(t)
+	callback := b.signIn(first.URL+"/sign-in?to=/costs", "ada")
+	// The other server is the one that a load balancer sends it to.
+	there := strings.Replace(callback, first.URL, second.URL, 1)
+	back := b.get(there)
+	if back.status != http.StatusSeeOther || back.to != second.URL+"/costs" {
+		t.Fatalf("the callback is answered with %d and leads to %q, want 303 and /costs: %s", back.status, back.to, back.body)
+	}
+	for i, server := range stack.servers {
+		who := b.who(server)
+		if who.Name != "ada@example.com" || who.Role != "operator" || who.Team != "vision" || who.Subject != "ada" ||
+			who.Issuer != stack.provider.Issuer {
+			t.Errorf("server %d takes the browser for %+v", i, who)
+		}
+		if who.Until == nil || time.Until(*who.Until) > signin.UsualSession || time.Until(*who.Until) < 11*time.Hour {
+			t.Errorf("server %d says that the session ends at %v, want in 12 h", i, who.Until)
+		}
+		if got := b.get(server.URL + "/api/v1/runs"); got.status != http.StatusOK {
+			t.Errorf("server %d answers %d: %s", i, got.status, got.body)
+		}
+	}
+	if !second.Log.has("signed in", "who=ada@example.com", "subject=ada", "role=operator", "team=vision") {
+		t.Errorf("the log has no line about it:\n%s", second.Log)
+	}
+	// What has come back counts once, at whichever server.
+	for _, address := range []string{callback, there} {
+		if again := b.get(address); again.status != http.StatusBadRequest || !strings.Contains(again.body,
+			"has been finished already") {
+			t.Errorf("a callback that was replayed is answered with %d: %s", again.status, again.body)
+		}
+	}
+	// Signing out ends the session at both.
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, first.URL+"/api/v1/session", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := newBrowser(t)
+	at, err := url.Parse(first.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept.client.Jar.SetCookies(at, b.client.Jar.Cookies(at))
+	if got := b.do(request); got.status != http.StatusOK {
+		t.Fatalf("signing out is answered with %d: %s", got.status, got.body)
+	}
+	for i, server := range stack.servers {
+		if got := kept.get(server.URL + "/api/v1/runs"); got.status != http.StatusUnauthorized {
+			t.Errorf("server %d answers %d to a session that was signed out, want 401: %s", i, got.status, got.body)
+		}
+	}
+}
+
+func TestAPublicClientSignsInWithPKCEAlone(t *testing.T) {
+	t.Parallel()
+	stack := startStack(t, 1, signin.Options{Roles: roles, ClientID: provider.PublicClient})
+	stack.provider.Join("ada", "ml-platform")
+	b := newBrowser(t)
+	if back := b.get(b.signIn(stack.servers[0].URL+"/sign-in", "ada")); back.status != http.StatusSeeOther {
+		t.Fatalf("status %d: %s", back.status, back.body)
+	}
+	if who := b.who(stack.servers[0]); who.Role != "admin" {
+		t.Errorf("the browser is %+v, want an admin", who)
+	}
+}
+
+func TestWhoIsNotLetInIsToldWhy(t *testing.T) {
+	t.Parallel()
+	stack := startStack(t, 1, signin.Options{Roles: roles})
+	server := stack.servers[0]
+	stack.provider.Join("eve", "sales", "cooks")
+	stack.provider.Join("bob", []string{}...)
+	stack.provider.Join("nil")
+	for _, c := range []struct {
+		name   string
+		change func(callback string) string
+		user   string
+		status int
+		want   string
+	}{
+		{"no group with a role", nil, "eve", 403, `eve@example.com is in &#34;sales&#34;, &#34;cooks&#34;`},
+		{"no groups", nil, "nil", 403, "the identity provider says no groups of nil@example.com"},
+		{"another state", func(callback string) string {
+			return callback + "&state=another"
+		}, "eve", 400, "was not begun in this browser"},
+		{"another issuer", func(callback string) string {
+			return callback + "&iss=https://elsewhere.example.com"
+		}, "eve", 400, "another identity provider"},
+		{"another code", func(callback string) string {
+			at, _ := url.Parse(callback)
+			query := at.Query()
+			query.Set("code", "another")
+			at.RawQuery = query.Encode()
+			return at.String()
+		}, "eve", 401, "The identity provider refuses to exchange the code of a sign-in"},
+		{"the provider refuses", func(callback string) string {
+			at, _ := url.Parse(callback)
+			return at.Scheme + "://" + at.Host + at.Path + "?error=access_denied&error_description=not+today&state=" +
+				url.QueryEscape(at.Query().Get("state"))
+		}, "eve", 403, "access_denied: not today"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBrowser(t)
+			callback := b.signIn(server.URL+"/sign-in", c.user)
+			if c.change != nil {
+				if strings.HasSuffix(c.change(callback), "&state=another") {
+					callback = strings.Replace(callback, "state=", "state=another", 1)
+				} else {
+					callback = c.change(callback)
+				}
+			}
+			got := b.get(callback)
+			if got.status != c.status || !strings.Contains(got.body, c.want) {
+				t.Errorf("status %d, want %d and %q: %s", got.status, c.status, c.want, got.body)
+			}
+			if who := b.who(server); who.Role != "" {
+				t.Errorf("the browser is let in as %+v", who)
+			}
+		})
+	}
+}
+
+func TestAWrongSecretIsSaidToBeOne(t *testing.T) {
+	t.Parallel()
+	stack := startStack(t, 1, signin.Options{
+		Roles: roles, ClientID: provider.Client, ClientSecretFile: secretFile(t, "another secret"),
+	})
+	stack.provider.Join("ada", "ml-platform")
+	b := newBrowser(t)
+	got := b.get(b.signIn(stack.servers[0].URL+"/sign-in", "ada"))
+	if got.status != http.StatusUnauthorized || !strings.Contains(got.body, "does not know the client") ||
+		!strings.Contains(got.body, "--oidc-client-secret-file") {
+		t.Errorf("status %d: %s", got.status, got.body)
+	}
+}
+
+func TestAServerServesWithoutItsProvider(t *testing.T) {
+	t.Parallel()
+	stack := startStack(t, 1, signin.Options{Roles: roles})
+	server := stack.servers[0]
+	stack.provider.Stop()
+	b := newBrowser(t)
+	if got := b.get(server.URL + "/sign-in"); got.status != http.StatusBadGateway ||
+		!strings.Contains(got.body, "The identity provider cannot be asked") {
+		t.Errorf("status %d: %s", got.status, got.body)
+	}
+	if who := b.who(server); who.SignIn == nil || who.SignIn.Problem == "" {
+		t.Errorf("the page is not told that nobody can sign in: %+v", who)
+	}
+	status, said := bearer(t, http.MethodGet, server.URL+"/api/v1/runs", stack.keys.Token(), nil)
+	if status != http.StatusOK {
+		t.Errorf("the owner is answered with %d: %s", status, said)
+	}
+}
+
+func TestASessionGoesOnAsTheProviderSays(t *testing.T) {
+	t.Parallel()
+	stack := startStack(t, 1, signin.Options{Roles: roles})
+	server := stack.servers[0]
+	stack.provider.Join("ada", "vision")
+	b := newBrowser(t)
+	if back := b.get(b.signIn(server.URL+"/sign-in", "ada")); back.status != http.StatusSeeOther {
+		t.Fatalf("status %d: %s", back.status, back.body)
+	}
+	session := server.Sessions.All()[0]
+	if session.Refresh == "" {
+		t.Fatal("the provider has given no refresh token")
+	}
+	stack.provider.RotateKey(t) // of which the server learns by the ID token that it does not know the key of
+	stack.provider.Join("ada", "readers")
+	signed, err := server.SignIn.Renew(t.Context(), session.Refresh, session.Subject)
+	if err != nil || signed.Role != "viewer" || signed.Refresh == session.Refresh {
+		t.Fatalf("renewed to %+v, %v; want a viewer with another refresh token", signed.Person, err)
+	}
+	if _, err := server.SignIn.Renew(t.Context(), session.Refresh, session.Subject); err == nil ||
+		!strings.Contains(err.Error(), "the identity provider refuses to renew a sign-in") {
+		t.Errorf("a refresh token that was used is answered with %v", err)
+	}
+	stack.provider.Join("ada", "cooks")
+	if _, err := server.SignIn.Renew(t.Context(), signed.Refresh, session.Subject); err == nil ||
+		!strings.Contains(err.Error(), "--oidc-role names none of that") {
+		t.Errorf("who is in no group any more is answered with %v", err)
+	}
+}
+
+func TestACommandLineIsLetInByABrowser(t *testing.T) {
+	t.Parallel()
+	stack := startStack(t, 2, signin.Options{Roles: roles})
+	stack.provider.Join("ada", "ml-platform")
+	first, second := stack.servers[0], stack.servers[1]
+	begin := func() (device web.DeviceCode) {
+		t.Helper()
+		ask(t, first.URL+"/api/v1/session/device", struct{}{}, &device)
+		return device
+	}
+	device := begin()
+	collect := func(server *server, device web.DeviceCode) (made web.MadeSession) {
+		t.Helper()
+		ask(t, server.URL+"/api/v1/session/device/token", web.WaitingDevice{DeviceCode: device.DeviceCode}, &made)
+		return made
+	}
+	if made := collect(first, device); !made.Pending || made.Token != "" {
+		t.Fatalf("before anybody has signed in it is given %+v", made)
+	}
+	b := newBrowser(t)
+	confirm := b.get(b.signIn(device.VerificationURIComplete, "ada"))
+	if confirm.status != http.StatusOK || !strings.Contains(confirm.body, device.UserCode) ||
+		!strings.Contains(confirm.body, "ada@example.com") {
+		t.Fatalf("status %d: %s", confirm.status, confirm.body)
+	}
+	if who := b.who(first); who.Role != "" {
+		t.Errorf("the browser itself is let in as %+v", who)
+	}
+	if made := collect(second, device); !made.Pending {
+		t.Fatalf("before anybody has confirmed it is given %+v", made)
+	}
+	_, secret, _ := strings.Cut(confirm.body, `name="secret" value="`)
+	secret, _, _ = strings.Cut(secret, `"`)
+	form := url.Values{"code": {device.UserCode}, "secret": {secret + "x"}, "answer": {"let"}}
+	if got := b.post(second.URL+"/sign-in/device", form); got.status != http.StatusBadRequest {
+		t.Errorf("another secret is answered with %d", got.status)
+	}
+	form.Set("secret", secret)
+	if got := b.post(second.URL+"/sign-in/device", form); got.status != http.StatusOK ||
+		!strings.Contains(got.body, "The command line is let in") {
+		t.Fatalf("status %d: %s", got.status, got.body)
+	}
+	var made web.MadeSession
+	for range 100 { // the other server hears of it in a moment
+		if made = collect(first, device); !made.Pending {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if made.Name != "ada@example.com" || made.Role != "admin" {
+		t.Fatalf("the command line is given %+v", made)
+	}
+	for i, server := range stack.servers {
+		if status, said := bearer(t, http.MethodGet, server.URL+"/api/v1/tokens", made.Token, nil); status != http.StatusOK {
+			t.Errorf("server %d answers %d: %s", i, status, said)
+		}
+	}
+	if status, said := bearer(t, http.MethodPost, first.URL+"/api/v1/session/device/token", "",
+		web.WaitingDevice{DeviceCode: device.DeviceCode}); status == http.StatusOK && !strings.Contains(said, "pending") {
+		t.Errorf("it is let in twice: %s", said)
+	}
+	// An admin ends all that she has.
+	if status, said := bearer(t, http.MethodDelete, second.URL+"/api/v1/sessions/ada@example.com", stack.keys.Token(),
+		nil); status != http.StatusOK || !strings.Contains(said, `"ended":1`) {
+		t.Errorf("status %d: %s", status, said)
+	}
+	if status, said := bearer(t, http.MethodGet, second.URL+"/api/v1/tokens", made.Token, nil); status !=
+		http.StatusUnauthorized || !strings.Contains(said, "the session has ended") {
+		t.Errorf("a session that was ended is answered with %d: %s", status, said)
+	}
+}
+
+func ask(t *testing.T, address string, body, into any) {
+	t.Helper()
+	status, said := bearer(t, http.MethodPost, address, "", body)
+	if status != http.StatusOK {
+		t.Fatalf("POST %s: status %d: %s", address, status, said)
+	}
+	decode(t, said, into)
+}
