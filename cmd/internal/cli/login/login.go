@@ -242,8 +242,9 @@ func sessionsCommand(t *tool.Tool) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "sessions COMMAND",
 		Short: "List who is signed in, and end sessions",
-		Long: `List who is signed in with the identity provider, or has shown a token in a browser, and end sessions.
-The session of the owner's own browser, which "spillway open" has logged in, is none of them.`,
+		Long: `List who is signed in with the identity provider, or has shown a token in a browser, and end
+sessions. The session of the owner's own browser, which "spillway open" has logged in, is none of
+them.`,
 		Example: `  spillway sessions list
   spillway sessions end ada@example.com`,
 		Args: flag.UnknownVerb,
