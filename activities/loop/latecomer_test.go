@@ -14,8 +14,8 @@ import (
 )
 
 // TestARecordThatComesAgainAddsNothing records the attempts of a run in any order, some again by another recorder, as
-// of another host, with another outcome and costs and times that may be none: what follows the stream adds up each once,
-// by what was said first.
+// of another host, with another outcome and costs and times that may be none: what follows the stream adds up each
+// once, by what was said first.
 func TestARecordThatComesAgainAddsNothing(t *testing.T) {
 	t.Parallel()
 	js := stream(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// attemptsOfARun draws one Record of each attempt of a run, of which the last of each task is the one that counts for it.
+// attemptsOfARun draws one Record of each attempt of a run, of which several may be of one task.
 func attemptsOfARun(t *rapid.T) (records []predictor.Record) {
 	for task := range rapid.IntRange(1, 6).Draw(t, "tasks") {
 		for attempt := range rapid.IntRange(1, 3).Draw(t, "attempts") {

@@ -103,8 +103,8 @@ func (o *outbound) Go(ctx workflow.Context, name string, f func(workflow.Context
 	})
 }
 
-// ExecuteChildWorkflow starts a workflow of the user's below a run. It is a run of its own for all that it does, but for
-// whose it is: that of who has started it.
+// ExecuteChildWorkflow starts a workflow of the user's below a run. It is a run of its own for all that it does, but
+// for whose it is: that of who has started it.
 func (o *outbound) ExecuteChildWorkflow(
 	ctx workflow.Context, childWorkflowType string, args ...any,
 ) workflow.ChildWorkflowFuture {

@@ -166,8 +166,8 @@ func (r *Registry) Proves(host string) bool {
 	return known && m.Proves
 }
 
-// Unproven says whether a host has joined that does not show of each attempt of which it tells that it was given it: its
-// agent is of a version before.
+// Unproven says whether a host has joined that does not show of each attempt of which it tells that it was given it:
+// its agent is of a version before.
 func (r *Registry) Unproven(host string) bool {
 	m, known := r.members.Get(host)
 	return known && m.Membership != "" && !m.Proves
@@ -341,7 +341,8 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 func (r *Registry) warnOfUnproven(ctx context.Context, request join.Request) {
 	if !request.Proves {
 		r.options.Logger.WarnContext(ctx, "the host's agent is of a version that does not show which attempts it was given: "+
-			"what it tells of others is believed, and it is given no task of a stage with secrets; bring it to this version", "host", request.Host, "version", request.Version)
+			"what it tells of others is believed, and it is given no task of a stage with secrets; "+
+			"bring it to this version", "host", request.Host, "version", request.Version)
 	}
 }
 

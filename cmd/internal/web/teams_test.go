@@ -109,8 +109,8 @@ func TestATokenIsOfATeamThatThereIs(t *testing.T) {
 	for team, want := range map[string]int{
 		"vision": http.StatusOK, "": http.StatusOK, "visoin": http.StatusBadRequest,
 	} {
-		status, answer := ask(t, server, "POST", "/api/v1/tokens", `{"name":"new-`+team+`","role":"viewer","team":"`+team+`"}`,
-			shown["admin "])
+		status, answer := ask(t, server, "POST", "/api/v1/tokens",
+			`{"name":"new-`+team+`","role":"viewer","team":"`+team+`"}`, shown["admin "])
 		if status != want {
 			t.Errorf("team %q: got %d %s, want %d", team, status, answer, want)
 		}
