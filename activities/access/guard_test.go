@@ -256,7 +256,8 @@ func TestOverTLSOnlyHostsAskByOtherNames(t *testing.T) {
 	t.Parallel()
 	keys := open(t, newDir(t))
 	g := newGuard(keys)
-	g.Names, g.Hosts = []string{"one.example.com"}, func(token string) (string, bool) { return "gpu-1", token == "gpu-1's" }
+	g.Names = []string{"one.example.com"}
+	g.Hosts = func(token string) (string, bool) { return "gpu-1", token == "gpu-1's" }
 	g.Rule = func(*http.Request) Rule { return Rule{Hosts: true} }
 	for name, test := range map[string]struct {
 		host, authorization string
@@ -551,7 +552,7 @@ func TestAttackWithAnswersThatNobodyTakes(t *testing.T) {
 				}
 				reader := bufio.NewReader(connection)
 				for _, again := range []bool{true, false} {
-					got, err := http.ReadResponse(reader, nil)
+					got, err := http.ReadResponse(reader, nil) //nolint:bodyclose // the connection is closed
 					if err != nil {
 						t.Fatalf("%s: %v", name, err)
 					}
@@ -559,7 +560,7 @@ func TestAttackWithAnswersThatNobodyTakes(t *testing.T) {
 					for buffer := make([]byte, 4096); err == nil; {
 						var n int
 						n, err = got.Body.Read(buffer)
-						if read += n; read%(piece) == 0 {
+						if read += n; read%piece == 0 {
 							time.Sleep(bodyPatience / 10) // slower than the whole may take in one piece
 						}
 					}

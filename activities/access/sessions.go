@@ -290,7 +290,7 @@ func (s *Sessions) who(session Session, now time.Time) (who asking, stands bool)
 		who.until = session.Until
 	}
 	who.session = session.ID
-	who.counts = s.lifeOf(session, who.counts)
+	who.counts = s.lifeOf(who.counts, session)
 	return who, true
 }
 
@@ -308,7 +308,7 @@ func (s *Sessions) ofDigest(digest string, now time.Time) (who asking, known boo
 }
 
 // lifeOf is that of a session: until it ends, or what it is of, which above is the life of, nil for nothing.
-func (s *Sessions) lifeOf(session Session, above context.Context) context.Context {
+func (s *Sessions) lifeOf(above context.Context, session Session) context.Context {
 	if above == nil {
 		above = context.Background()
 	}

@@ -181,8 +181,8 @@ func TestTokensOfOthersCountUntilTheyAreRevoked(t *testing.T) {
 	}
 }
 
-// TestWhatAnEngineOfBeforeKeptIsTakenInOnce has files as engines of before wrote them, and documents of before the stack
-// was taken back to one of those.
+// TestWhatAnEngineOfBeforeKeptIsTakenInOnce has files as engines of before wrote them, and documents of before the
+// stack was taken back to one of those.
 func TestWhatAnEngineOfBeforeKeptIsTakenInOnce(t *testing.T) {
 	t.Parallel()
 	dir := newDir(t)

@@ -28,7 +28,7 @@ func TestAnOutcomeIsToldUntilItIsTaken(t *testing.T) {
 		"the task is known no more": {down: time.Hour, answer: unknown, want: codes.NotFound},
 		"a rate is reached":         {down: time.Hour, answer: much, want: codes.ResourceExhausted},
 		"it stays away":             {down: time.Hour, hangs: true, want: codes.DeadlineExceeded, after: outcomeFor},
-		"the host ends":             {down: time.Hour, lives: time.Second, hangs: true, want: codes.Canceled, after: time.Second},
+		"the host ends":             {down: time.Hour, lives: 1, hangs: true, want: codes.Canceled, after: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -72,7 +72,7 @@ func holdOn(ctx context.Context, address, begin, more string) (ended bool, err e
 	}
 	defer func() { _ = connection.Close() }()
 	if _, err := io.WriteString(connection, begin); err != nil {
-		return true, nil //nolint:nilerr // it is closed already
+		return true, nil // it is closed already
 	}
 	stop := context.AfterFunc(ctx, func() { _ = connection.SetReadDeadline(time.Now()) })
 	defer stop()

@@ -124,8 +124,8 @@ func (e *Engine) watchHosts(ctx context.Context) {
 	}
 }
 
-// noteStopped notes which hosts have given their leases back, as the latest look at leases has found, until ctx ends. It
-// is a loop of its own: while NATS does not answer, or others change the same documents, it waits, and nobody for it.
+// noteStopped notes which hosts have given their leases back, as the latest look at leases has found, until ctx ends.
+// It is a loop of its own: while NATS does not answer, or others change the same documents, it waits, and nobody for it.
 func (e *Engine) noteStopped(ctx context.Context) {
 	for wait.For(ctx, hostLook) {
 		e.hosts.Left(ctx, e.leases.Left())

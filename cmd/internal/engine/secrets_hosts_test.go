@@ -73,9 +73,9 @@ func TestAHostElsewhereIsGivenTheSecretsOfItsAttempts(t *testing.T) {
 	t.Parallel()
 	const key = "sk-plant-ed-4711-stage-key"
 	files := directory(t, map[string]string{"planted-key": key})
-	server, join := startServer(t, "", "--secrets-dir", files)
+	server, joining := startServer(t, "", "--secrets-dir", files)
 	agent := newAgent(t, "elsewhere-1")
-	agent.start(join)
+	agent.start(joining)
 	if _, err := server.client.RegisterChain(t.Context(), packedChain(t, confiding)); err != nil {
 		t.Fatal(err)
 	}

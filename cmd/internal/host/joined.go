@@ -204,14 +204,14 @@ func (j *Joined) keepAnswered(ctx context.Context, connection *nats.Conn, way *n
 		switch j.reach.listen(ctx, flush, address) {
 		case answers:
 		case natsSlow:
-			moved, why = j.reach.demote(address), "NATS does not answer by a server; reach it by another"
+			moved, why = j.reach.demote(address), "NATS does not answer by it"
 		case goneQuiet:
-			moved, why = j.reach.avoid(address), "a server does not answer; go on at another"
+			moved, why = j.reach.avoid(address), "it does not answer"
 		}
 		if !moved || ctx.Err() != nil || !connection.IsConnected() {
 			continue
 		}
-		logger.WarnContext(ctx, why, "server", address)
+		logger.WarnContext(ctx, "go on at another server", "server", address, "why", why)
 		if err := connection.ForceReconnect(); err != nil {
 			logger.DebugContext(ctx, "reconnect to NATS", "error", err)
 		}

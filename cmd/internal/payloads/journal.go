@@ -3,6 +3,7 @@ package payloads
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -159,14 +160,15 @@ func describe(
 		case i > 0:
 			line += " what was encrypted until " + own[at].Until.Format(time.DateOnly)
 		}
+		parts := []string{line}
 		for _, other := range others {
 			for _, used := range other.ended() {
 				if used.ID == id && now.Before(used.Until.Add(retention)) {
-					line += "; server " + other.Name + " has encrypted with it"
+					parts = append(parts, "server "+other.Name+" has encrypted with it")
 				}
 			}
 		}
-		lines = append(lines, line)
+		lines = append(lines, strings.Join(parts, "; "))
 	}
 	return lines, nil
 }

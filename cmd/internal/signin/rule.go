@@ -65,7 +65,7 @@ var ErrNoRole = errors.New("no rule lets them in")
 func (o *Options) person(issuer, subject string, claims map[string]any) (Person, error) {
 	who := Person{Issuer: issuer, Subject: subject, Name: o.name(subject, claims)}
 	groups, there := groupsOf(claims, o.GroupsClaim)
-	if verified, said := claims["email_verified"].(bool); o.GroupsClaim == "email" && !(said && verified) {
+	if verified, said := claims["email_verified"].(bool); o.GroupsClaim == "email" && (!said || !verified) {
 		return who, fmt.Errorf("%w: the identity provider does not say that the address %s is verified, and "+
 			"--oidc-groups-claim gives roles by it", ErrNoRole, shownGroups(groups))
 	}

@@ -46,21 +46,36 @@ func TestTheFirstRuleCountsThatSomebodyIsIn(t *testing.T) {
 		want                                 Person
 		refused                              string
 	}{
-		{name: "a list", claims: `{"email":"ada@x.org","groups":["readers","vision"]}`,
-			want: Person{Name: "ada@x.org", Role: "operator", Team: "vision"}},
+		{
+			name: "a list", claims: `{"email":"ada@x.org","groups":["readers","vision"]}`,
+			want: Person{Name: "ada@x.org", Role: "operator", Team: "vision"},
+		},
 		{name: "one text", claims: `{"preferred_username":"ada","groups":"ml"}`, want: Person{Name: "ada", Role: "admin"}},
-		{name: "a path", claims: `{"realm_access":{"roles":["ml"]}}`, groupsClaim: "realm_access.roles",
-			want: Person{Name: "subject", Role: "admin"}},
-		{name: "a name with dots", claims: `{"https://x.org/groups":["ml"]}`, groupsClaim: "https://x.org/groups",
-			want: Person{Name: "subject", Role: "admin"}},
-		{name: "an address that is not verified", claims: `{"email":"boss@x.org","email_verified":false,"groups":["ml"]}`,
-			want: Person{Name: "subject", Role: "admin"}},
-		{name: "a claim for the name", claims: `{"email":"ada@x.org","nick":"A\u0007da\n","groups":["ml"]}`, nameClaim: "nick",
-			want: Person{Name: "Ada", Role: "admin"}},
-		{name: "everybody", claims: `{}`, rules: []Rule{{Everybody, "viewer", ""}},
-			want: Person{Name: "subject", Role: "viewer"}},
-		{name: "a verified address", claims: `{"email":"ml","email_verified":true}`, groupsClaim: "email",
-			want: Person{Name: "ml", Role: "admin"}},
+		{
+			name: "a path", claims: `{"realm_access":{"roles":["ml"]}}`, groupsClaim: "realm_access.roles",
+			want: Person{Name: "subject", Role: "admin"},
+		},
+		{
+			name: "a name with dots", claims: `{"https://x.org/groups":["ml"]}`, groupsClaim: "https://x.org/groups",
+			want: Person{Name: "subject", Role: "admin"},
+		},
+		{
+			name: "an address that is not verified", claims: `{"email":"boss@x.org","email_verified":false,"groups":["ml"]}`,
+			want: Person{Name: "subject", Role: "admin"},
+		},
+		{
+			name: "a claim for the name", claims: `{"email":"ada@x.org","nick":"A\u0007da\n","groups":["ml"]}`,
+			nameClaim: "nick",
+			want:      Person{Name: "Ada", Role: "admin"},
+		},
+		{
+			name: "everybody", claims: `{}`, rules: []Rule{{Everybody, "viewer", ""}},
+			want: Person{Name: "subject", Role: "viewer"},
+		},
+		{
+			name: "a verified address", claims: `{"email":"ml","email_verified":true}`, groupsClaim: "email",
+			want: Person{Name: "ml", Role: "admin"},
+		},
 		{name: "an address that may be anybody's", claims: `{"email":"ml"}`, groupsClaim: "email", refused: "verified"},
 		{name: "no group", claims: `{"groups":[]}`, refused: "is in no group"},
 		{name: "other groups", claims: `{"groups":["cooks",7]}`, refused: `is in "cooks"`},

@@ -312,7 +312,8 @@ func (s *Server) sessionOf(signed signin.Signed, way string, r *http.Request) ac
 // signedIn tells the log.
 func (s *Server) signedIn(r *http.Request, session access.Session) {
 	s.logger.InfoContext(r.Context(), "signed in", "who", session.Name, "issuer", session.Issuer, "subject",
-		session.Subject, "role", session.Role, "team", session.Team, "way", session.Way, "from", r.RemoteAddr, "until", session.Until)
+		session.Subject, "role", session.Role, "team", session.Team, "way", session.Way, "from", r.RemoteAddr,
+		"until", session.Until)
 }
 
 // propose asks who has signed in whether a command line is to be let in as them. They may have been led here by

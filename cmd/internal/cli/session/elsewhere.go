@@ -56,7 +56,6 @@ func elsewhere(t *tool.Tool, server string) (*client.Client, error) {
 	}
 	if token, set := t.Deps.Environment(TokenVariable); set && token != "" {
 		login.Token, known = token, true
-		login.Until = time.Time{}
 	}
 	if !known {
 		return nil, fault.Advise(fmt.Errorf("%s has not let you in", server),

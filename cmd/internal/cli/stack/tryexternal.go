@@ -22,7 +22,8 @@ import (
 // streamLimit bounds how long a stream may take that is made to try.
 const streamLimit = 10 * time.Second
 
-// tryExternal asks the Temporal, the NATS and the identity provider that the settings name what the engine asks them at its start.
+// tryExternal asks the Temporal, the NATS and the identity provider that the settings name what the engine asks them at
+// its start.
 func tryExternal(ctx context.Context, all *told) (findings []finding) {
 	temporal, nats := all.stack.Servers()
 	if temporal.Address != "" && !all.anyWrong("temporal-") {
