@@ -232,6 +232,11 @@ func (r *Registry) Left(ctx context.Context, left map[string]time.Time) {
 			return m, nil
 		})
 	}
+	r.sweep(ctx)
+}
+
+// sweep forgets the hosts that stopped too long ago, now and then.
+func (r *Registry) sweep(ctx context.Context) {
 	now := r.options.Now()
 	r.mu.Lock()
 	due := now.Sub(r.swept) >= sweepEvery

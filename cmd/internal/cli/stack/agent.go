@@ -425,7 +425,7 @@ func leave(ended <-chan error, running int, lease time.Duration, output *lines) 
 	output.printf("%s stopping without a word to the server, which is not reached: it counts this host as lost after "+
 		"%s%s\n", clockTime(), cmp.Or(lease, join.UsualLease), said)
 	select {
-	case <-ended:
+	case <-ended: //nolint:errcheck // it ends cut off, whatever it has to say
 	case <-time.After(cutRuns):
 	}
 	return nil
