@@ -112,22 +112,22 @@ func (p *plans) around(moment time.Time) (last, first posted) {
 
 // wantSucceeded looks that the term that was in force when its leader was struck was followed by another, and that none
 // of its decisions was made afterwards. It returns what is to be told of that.
-func (p *plans) wantSucceeded(t testing.TB, js jetstream.JetStream, struck time.Time) string {
-	t.Helper()
+func (p *plans) wantSucceeded(tb testing.TB, js jetstream.JetStream, struck time.Time) string {
+	tb.Helper()
 	last, first := p.around(struck)
 	if first.at.IsZero() {
-		t.Errorf("no plan of another term than %d came after the engine was killed that led", last.term)
+		tb.Errorf("no plan of another term than %d came after the engine was killed that led", last.term)
 		return ""
 	}
-	for _, message := range told(t, js, wire.KindDecision) {
+	for _, message := range told(tb, js, wire.KindDecision) {
 		made := *message.Decision
 		number, _, _ := strings.Cut(made.ID, ".")
 		term, err := strconv.ParseUint(number, 10, 64)
 		if err != nil {
-			t.Errorf("decision %q tells no term: %v", made.ID, err)
+			tb.Errorf("decision %q tells no term: %v", made.ID, err)
 		}
 		if term < first.term && made.At.After(first.at) {
-			t.Errorf("decision %s was made at %s, when term %d had begun at %s", made.ID, made.At, first.term, first.at)
+			tb.Errorf("decision %s was made at %s, when term %d had begun at %s", made.ID, made.At, first.term, first.at)
 		}
 	}
 	return fmt.Sprintf("the last plan of term %d came %s before the engine was killed that led, and the first of term %d "+

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
-
 	"github.com/spillway-ml/spillway/cmd/internal/chromiumtest"
 	"github.com/spillway-ml/spillway/cmd/internal/signin"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
+
 	"github.com/spillway-ml/spillway/cmd/oidccheck/provider"
 )
 
-// TestSomebodySignsInAtThePage goes the whole way in a browser: the button, the provider's form, the page again, and out.
+// TestSomebodySignsInAtThePage goes the whole way in a browser: the button, the provider's form, the page, and out.
 func TestSomebodySignsInAtThePage(t *testing.T) {
 	t.Parallel()
 	chromiumtest.Need(t)
@@ -98,8 +98,8 @@ func until(tab *chromiumtest.Tab, what string) {
 func login(tab *chromiumtest.Tab, user string) {
 	tab.T.Helper()
 	until(tab, `document.querySelector('#password') !== null`)
-	click(tab, fmt.Sprintf(`(document.querySelector('#username').value = %q, document.querySelector('#password').value = %q,
-		document.querySelector('button'))`, user, provider.Password))
+	click(tab, fmt.Sprintf(`(document.querySelector('#username').value = %q,
+		document.querySelector('#password').value = %q, document.querySelector('button'))`, user, provider.Password))
 }
 
 // click clicks once it has been answered, since the page may be gone then. One that is only just coming is tried again.

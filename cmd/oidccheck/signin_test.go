@@ -9,6 +9,7 @@ import (
 
 	"github.com/spillway-ml/spillway/cmd/internal/signin"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
+
 	"github.com/spillway-ml/spillway/cmd/oidccheck/provider"
 )
 

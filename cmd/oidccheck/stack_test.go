@@ -24,6 +24,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/signin"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/webtest"
+
 	"github.com/spillway-ml/spillway/cmd/oidccheck/provider"
 )
 

@@ -32,7 +32,7 @@ func TestAServerThatIsThereNoMoreIsShownUntilAnotherStartsInItsPlace(t *testing.
 		for i, look := range looks {
 			now = now.Add(look.after)
 			there := []loop.Server{{ID: "self", Origin: "own", Seen: now}}
-			for _, one := range strings.FieldsSeq(look.there) {
+			for one := range strings.FieldsSeq(look.there) {
 				id, origin, _ := strings.Cut(one, "/")
 				there = append(there, loop.Server{ID: id, Origin: origin, Seen: now})
 			}

@@ -125,7 +125,7 @@ func (e *Engine) watchHosts(ctx context.Context) {
 }
 
 // noteStopped notes which hosts have given their leases back, as the latest look at leases has found, until ctx ends.
-// It is a loop of its own: while NATS does not answer, or others change the same documents, it waits, and nobody for it.
+// It is a loop of its own, since it may wait long for NATS, or for others that change the same documents.
 func (e *Engine) noteStopped(ctx context.Context) {
 	for wait.For(ctx, hostLook) {
 		e.hosts.Left(ctx, e.leases.Left())

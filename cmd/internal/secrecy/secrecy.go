@@ -19,15 +19,14 @@ var secrets = []string{
 	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN",
 	"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
 	"OTEL_EXPORTER_OTLP_LOGS_HEADERS",
-	"SPILLWAY_JOIN_TOKEN",
+	"SPILLWAY_JOIN_TOKEN", "SPILLWAY_TOKEN",
 	"SPILLWAY_ALERT_WEBHOOKS", // of activities/alerts, whose package would bring NATS into functions
 }
 
 // Conceal takes the secrets, and the values of more variables, out of what the process was started with, and makes it a
 // process that others of its user cannot look into, and that leaves no core file, as those do not that it starts. The
-// process itself still finds its variables, until Forget. Call it
-// first of all: what was read from the environment before is overwritten. Root sees everything all the same. Elsewhere
-// than on Linux it does nothing.
+// process itself still finds its variables, until Forget. Call it first of all: what was read from the environment
+// before is overwritten. Root sees everything all the same. Elsewhere than on Linux it does nothing.
 func Conceal(more ...string) error {
 	var names []string
 	for _, name := range slices.Concat(secrets, more) {

@@ -151,11 +151,23 @@ type (
 	public struct{ of *signing }
 )
 
+// SignatureAlgorithm implements op.SigningKey.
 func (*signing) SignatureAlgorithm() jose.SignatureAlgorithm { return jose.RS256 }
-func (s *signing) Key() any                                  { return s.key }
-func (s *signing) ID() string                                { return s.id }
 
-func (p *public) ID() string                       { return p.of.id }
+// Key implements op.SigningKey.
+func (s *signing) Key() any { return s.key }
+
+// ID implements op.SigningKey.
+func (s *signing) ID() string { return s.id }
+
+// ID implements op.Key.
+func (p *public) ID() string { return p.of.id }
+
+// Algorithm implements op.Key.
 func (*public) Algorithm() jose.SignatureAlgorithm { return jose.RS256 }
-func (*public) Use() string                        { return "sig" }
-func (p *public) Key() any                         { return &p.of.key.PublicKey }
+
+// Use implements op.Key.
+func (*public) Use() string { return "sig" }
+
+// Key implements op.Key.
+func (p *public) Key() any { return &p.of.key.PublicKey }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/spillway-ml/spillway/activities/wire"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/session"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/config"
 	"github.com/spillway-ml/spillway/cmd/internal/engine"
@@ -16,7 +17,8 @@ const variablePrefix = "SPILLWAY_"
 
 // unset are the variables that commands read and that are no settings.
 var unset = []string{
-	config.FileVariable, tokenVariable, engine.RoleVariable, engine.RunnerVariable, "SPILLWAY_ALERT_WEBHOOKS",
+	config.FileVariable, tokenVariable, session.TokenVariable, engine.RoleVariable, engine.RunnerVariable,
+	"SPILLWAY_ALERT_WEBHOOKS",
 }
 
 // strangers are the variables of the environment that look as if they said a setting, and say none: commands ignore
