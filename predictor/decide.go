@@ -61,11 +61,11 @@ type decider struct {
 	policy    plan.Policy
 	functions venue.Functions                  // with as many slots as it is taken to have
 	full      bool                             // it lately refused functions, and is taken to have less than it offers
-	hosts     plan.Hosts                       // by ID, without those that are drained
+	hosts     plan.Hosts                       // by ID, without those that take no new work
 	largest   map[quantity.Size]quantity.Size  // see largestFor
 	perCore   map[quantity.Size]quantity.Money // see corePrice
 	lacking   bool                             // a host cannot run some build
-	drained   int                              // how many are
+	idled     string                           // why no host takes new work, where some is there; else empty
 	works     []*work                          // by stage
 	committed map[string]quantity.Money
 	holders   map[holder][]string // the GPUs of attempts, by UUID
@@ -159,9 +159,25 @@ func (d *decider) openHosts(hosts []plan.Host) {
 			}
 		}
 	}
-	all := len(d.hosts)
-	d.hosts = slices.DeleteFunc(d.hosts, func(h plan.Host) bool { return h.Drained })
-	d.drained = all - len(d.hosts)
+	all := d.hosts
+	d.hosts = plan.Hosts{}
+	drained := 0
+	for _, host := range all {
+		if host.TakesWork() {
+			d.hosts = append(d.hosts, host)
+		} else if host.Drained {
+			drained++
+		}
+	}
+	switch {
+	case len(d.hosts) > 0 || len(all) == 0:
+	case drained == len(all):
+		d.idled = "every host is drained"
+	case drained == 0:
+		d.idled = "the disk of every host is full"
+	default:
+		d.idled = "every host is drained or its disk is full"
+	}
 }
 
 // largestFor is [plan.Hosts.LargestFor], which hangs on the GPUs of what is asked for alone: a thousand hosts are

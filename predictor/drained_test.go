@@ -8,14 +8,15 @@ import (
 	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
-// A host that is drained is given nothing, keeps what runs there, and is given work again as soon as it is not.
-func TestADrainedHostTakesNoNewWorkAndKeepsWhatRuns(t *testing.T) {
+// A host that is drained, or whose disk is full, is given nothing, keeps what runs there, and is given work again as
+// soon as it is not.
+func TestAHostThatIsDrainedOrFullTakesNoNewWorkAndKeepsWhatRuns(t *testing.T) {
 	t.Parallel()
 	room := quantity.Size{CPU: 4 * quantity.Core, Memory: 16 * quantity.GiB}
-	hosts := func(drained ...string) (all []predictor.Host) {
+	hosts := func(drained, full string) (all []predictor.Host) {
 		for _, id := range []string{"a", "b"} {
 			all = append(all, predictor.Host{
-				ID: id, Capacity: room, Free: room, Drained: strings.Contains(strings.Join(drained, " "), id),
+				ID: id, Capacity: room, Free: room, Drained: strings.Contains(drained, id), DiskFull: strings.Contains(full, id),
 			})
 		}
 		return all
@@ -29,17 +30,22 @@ func TestADrainedHostTakesNoNewWorkAndKeepsWhatRuns(t *testing.T) {
 		At: after(1.5),
 	})
 	for tick, step := range []struct {
-		drained []string
-		on      string // the hosts that have slots
-		told    string
+		drained, full string
+		on            string // the hosts that have slots
+		told          string
 	}{
-		{nil, "a b", ""},
-		{[]string{"a"}, "b", ""},
-		{[]string{"a", "b"}, "", "every host is drained"},
-		{nil, "a b", ""},
+		{"", "", "a b", ""},
+		{"a", "", "b", ""},
+		{"a b", "", "", "every host is drained"},
+		{"", "", "a b", ""},
+		{"", "b", "a", ""},
+		{"", "a b", "", "the disk of every host is full"},
+		{"", "", "a b", ""},
+		{"a", "b", "", "every host is drained or its disk is full"},
+		{"", "", "a b", ""},
 	} {
 		snap := laptop(2+float64(tick), 1)
-		snap.Hosts, snap.Functions.Enabled = hosts(step.drained...), false
+		snap.Hosts, snap.Functions.Enabled = hosts(step.drained, step.full), false
 		var plan predictor.Plan
 		plan, state = predictor.Decide(state, snap)
 		var on []string
@@ -57,11 +63,11 @@ func TestADrainedHostTakesNoNewWorkAndKeepsWhatRuns(t *testing.T) {
 	}
 	// What ran there all the while was not taken for lost, though nobody spoke of it.
 	for tick := range 30 {
-		snap := laptop(10+float64(tick), 1)
-		snap.Hosts = hosts("a")
+		snap := laptop(20+float64(tick), 1)
+		snap.Hosts = hosts("a", "")
 		_, state = predictor.Decide(state, snap)
 	}
-	if got := state.Progress(after(40), "r")["r"]; len(got) != 1 {
+	if got := state.Progress(after(50), "r")["r"]; len(got) != 1 {
 		t.Errorf("after half a minute on a drained host: got %+v, want the attempt that runs", got)
 	}
 }

@@ -235,8 +235,8 @@ func (d *decider) slotsReason(w *work) string {
 		return "no task waits or runs, and others need the room"
 	case w.bound != share.Unbounded:
 		return work + "; " + d.boundReason(w)
-	case len(d.hosts) == 0 && d.drained > 0:
-		return work + ", but every host is drained"
+	case d.idled != "":
+		return work + ", but " + d.idled
 	case len(d.hosts) == 0:
 		return work + ", but no host has a valid lease"
 	case w.slots == 0 && d.unfitEverywhere(w.stage.ID) != "":

@@ -45,10 +45,12 @@ type Given struct {
 	Input        string    `json:"i,omitempty"`
 	Command      bool      `json:"c,omitempty"`
 	CacheVersion string    `json:"v,omitempty"`
-	// Others is what the other hosts of its gang cost per hour, where it runs on several; Member says that the host is one
-	// of those, which tells what it prints and no Record.
+	// Members are the other hosts of its gang and what each costs per hour, where it runs on several; Member says that
+	// the host is one of those, which tells what it prints and no Record.
+	Members []predictor.HostShare `json:"h,omitempty"`
+	Member  bool                  `json:"m,omitempty"`
+	// Others is what they cost together where an earlier engine has proved it, which named none.
 	Others quantity.Money `json:"o,omitempty"`
-	Member bool           `json:"m,omitempty"`
 }
 
 // Encode is the text of it that the engine seals.
@@ -188,14 +190,14 @@ func (g Given) CheckRecord(record predictor.Record, pricePerHour quantity.Money,
 	if pricePerHour <= 0 || pricePerHour > MostHostPrice {
 		pricePerHour = MostHostPrice
 	}
-	pricePerHour += min(max(g.Others, 0), gang.MostHosts*MostHostPrice)
+	pricePerHour += min(g.others(), gang.MostHosts*MostHostPrice)
 	lasted := g.lasted(now)
 	most := pricePerHour.Prorated(quantity.Fraction{Of: int64(lasted), In: int64(time.Hour)})
 	if record.Cost < 0 || record.Cost > most {
 		return fmt.Errorf("it says that the attempt cost %s, and all of the host costs %s in the %s since it was given",
 			record.Cost, most, lasted.Round(time.Second))
 	}
-	return g.checkMembers(record)
+	return g.checkMembers(record, lasted)
 }
 
 // checkStarted says why a host may not tell at now that an attempt has begun which it was given.
@@ -205,15 +207,50 @@ func (g Given) checkStarted(started predictor.AttemptStarted, now time.Time) err
 	if err != nil {
 		return err
 	}
-	left := max(g.Others, 0)
+	left := g.others()
 	for _, one := range started.Members {
-		if one.PerHour < 0 || one.PerHour > left {
-			return fmt.Errorf("it says that host %.80q costs %s per hour, and the attempt was given with others that cost %s "+
-				"together", one.Host, one.PerHour, max(g.Others, 0))
+		most, is := g.perHour(one.Host)
+		switch {
+		case !is:
+			return g.errNoMember(one.Host)
+		case one.PerHour < 0 || one.PerHour > min(most, left):
+			return fmt.Errorf("it says that host %.80q costs %s per hour, and the attempt was given with %s for it", one.Host,
+				one.PerHour, min(most, left))
 		}
 		left -= one.PerHour
 	}
 	return nil
+}
+
+// others is what the other hosts of the gang cost per hour.
+func (g Given) others() (perHour quantity.Money) {
+	if len(g.Members) == 0 {
+		return max(g.Others, 0)
+	}
+	for _, one := range g.Members {
+		perHour = perHour.Plus(max(one.PerHour, 0))
+	}
+	return perHour
+}
+
+// perHour is what another host costs at most for an hour, and whether it may be one of the gang's: of one that an
+// earlier engine has formed only the sum is known.
+func (g Given) perHour(host string) (most quantity.Money, is bool) {
+	if len(g.Members) == 0 {
+		return max(g.Others, 0), true
+	}
+	for _, one := range g.Members {
+		if one.Host == host {
+			return max(one.PerHour, 0), true
+		}
+	}
+	return 0, false
+}
+
+// errNoMember says that a host is none of its gang.
+func (g Given) errNoMember(host string) error {
+	return fmt.Errorf("it says that host %.80q runs the attempt, and it is none of the %d others that it was given with",
+		host, len(g.Members))
 }
 
 // checkMemberNames says why these cannot be the other hosts of a gang, whatever they cost.
@@ -230,19 +267,28 @@ func checkMemberNames(members []predictor.HostShare) error {
 	return nil
 }
 
-// checkMembers says why the parts of an attempt's cost cannot be those of the other hosts of its gang.
-func (g Given) checkMembers(record predictor.Record) error {
+// checkMembers says why the parts of an attempt's cost cannot be those of the other hosts of its gang, which have held
+// their room for lasted at most.
+func (g Given) checkMembers(record predictor.Record, lasted time.Duration) error {
 	if err := checkMemberNames(record.Members); err != nil {
 		return err
 	}
 	left := record.Cost
 	for _, one := range record.Members {
+		perHour, is := g.perHour(one.Host)
+		most := perHour.Prorated(quantity.Fraction{Of: int64(lasted), In: int64(time.Hour)})
 		switch {
-		case one.Cost > 0 && g.Others <= 0:
-			return fmt.Errorf("it says that host %.80q cost %s, and the attempt was given without others that cost anything",
-				one.Host, one.Cost)
+		case !is:
+			return g.errNoMember(one.Host)
 		case one.Cost < 0 || one.Cost > left:
 			return fmt.Errorf("it says that its hosts cost more than the %s of the attempt", record.Cost)
+		case one.Cost > most:
+			return fmt.Errorf("it says that host %.80q cost %s, and it costs %s in the %s since the attempt was given",
+				one.Host, one.Cost, most, lasted.Round(time.Second))
+		}
+		if one.Held < 0 || one.Held > lasted {
+			return fmt.Errorf("it says that host %.80q held its part for %s, and the attempt was given %s ago", one.Host,
+				one.Held, lasted.Round(time.Second))
 		}
 		left -= one.Cost
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // TestAttackAHostChargesHostsThatAreInNoGangOfIts: what a Record says of the parts of its cost is within what the
-// attempt was given with.
+// attempt was given with, where an earlier engine has proved what its gang costs and not who is in it.
 func TestAttackAHostChargesHostsThatAreInNoGangOfIts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
@@ -48,6 +48,59 @@ func TestAttackAHostChargesHostsThatAreInNoGangOfIts(t *testing.T) {
 			}
 			if err := given.CheckRecord(record, quantity.USD, now); (err == nil) != c.may {
 				t.Errorf("got %v, want that it may be told: %v", err, c.may)
+			}
+		})
+	}
+}
+
+// TestAttackAHostNamesHostsOfAnotherGang: an attempt that was given with others names no more than those, at no more
+// than each costs, nor for longer than it can have gone on.
+func TestAttackAHostNamesHostsOfAnotherGang(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	stage := predictor.StageID{App: "app", Build: "b1", Name: "train"}
+	given := wire.Given{
+		Run: "r", Stage: stage, Task: "train-0", Attempt: 1, At: now.Add(-time.Hour + time.Minute),
+		Members: []predictor.HostShare{{Host: "host-2", PerHour: 2 * quantity.USD}, {Host: "host-3", PerHour: 1}},
+	}
+	for _, c := range []struct {
+		name  string
+		share predictor.HostShare
+		may   bool
+	}{
+		{"what it costs", predictor.HostShare{Host: "host-2", PerHour: 2 * quantity.USD}, true},
+		{"less", predictor.HostShare{Host: "host-2", PerHour: 1, Held: time.Minute}, true},
+		{"more", predictor.HostShare{Host: "host-3", PerHour: 2}, false},
+		{"another host", predictor.HostShare{Host: "host-4"}, false},
+		{"itself", predictor.HostShare{Host: "host-1"}, false},
+		{"for longer than it can have gone on", predictor.HostShare{Host: "host-2", Held: 2 * time.Hour}, false},
+		{"for less than nothing", predictor.HostShare{Host: "host-2", Held: -1}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ended := c.share
+			ended.Cost, ended.PerHour = c.share.PerHour, 0
+			record := predictor.Record{
+				Run: "r", Stage: stage, Task: "train-0", Attempt: 1, At: now, Cost: 3 * quantity.USD,
+				Members: []predictor.HostShare{ended},
+			}
+			if err := given.CheckRecord(record, 3*quantity.USD, now); (err == nil) != c.may {
+				t.Errorf("a Record: got %v, want that it may be told: %t", err, c.may)
+			}
+			if c.share.Held != 0 {
+				return
+			}
+			_, text, err := wire.EncodeEvent(predictor.AttemptStarted{
+				Run: "r", Stage: stage, Task: "train-0", Attempt: 1, Venue: predictor.Pool, Host: "host-1", At: now,
+				Members: []predictor.HostShare{c.share},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = wire.CheckHostTold("host-1", wire.LoopSubject(wire.KindAttemptStarted), "", text,
+				&wire.Shown{Now: now, Given: &given})
+			if (err == nil) != c.may {
+				t.Errorf("that it has started: got %v, want that it may be told: %t", err, c.may)
 			}
 		})
 	}

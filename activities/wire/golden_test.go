@@ -139,7 +139,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 			PoolOnly: true, Queue: 3 * time.Millisecond,
 			Supervisor: "host-1", Instance: "8f0e2b6c", Grant: size, GPUs: []string{"GPU-604ac76c"}, At: at,
 			Input: 4096, Features: map[string]float64{"epochs": 3},
-			Members: []predictor.HostShare{{Host: "host-2", PerHour: 40_000_000_000, Cost: 1}},
+			Members: []predictor.HostShare{{Host: "host-2", PerHour: 40_000_000_000, Cost: 1, Held: 1}},
 		}},
 		wire.KindSampled: {Event: predictor.Sampled{
 			Run: "digits-1", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool, Host: "host-1", CPU: 900,
@@ -149,7 +149,7 @@ func loopMessages() map[wire.Kind]wire.Message {
 		}},
 		wire.KindRecord: {Event: predictor.Record{
 			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool,
-			Host: "host-1", PoolOnly: true, Members: []predictor.HostShare{{Host: "host-2", Cost: 2_000_000, PerHour: 1}},
+			Host: "host-1", PoolOnly: true, Members: []predictor.HostShare{{Host: "host-2", Cost: 2_000_000, PerHour: 1, Held: time.Second}},
 			Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Error: "killed at its limit",
 			ScheduledAt: at.Add(-time.Minute), Queue: 3 * time.Millisecond,
 			Start: 4 * time.Millisecond, Settle: time.Millisecond, Cold: true, Init: 3 * time.Millisecond,

@@ -286,6 +286,9 @@ type HostShare struct {
 	// first while the attempt runs, the second once it has ended.
 	PerHour quantity.Money `json:"per_hour_picodollars,omitempty"`
 	Cost    quantity.Money `json:"cost_picodollars,omitempty"`
+	// Held is for how long it held its part, from the beginning of the attempt on, once that has ended; 0 is to its end,
+	// as of Records of an engine of an earlier build.
+	Held time.Duration `json:"held_ns,omitempty"`
 }
 
 // HostStarted says that the process which supervises the attempts of a venue on a host has started anew: whatever an

@@ -141,16 +141,6 @@ type Gang struct {
 	Proof string `json:"proof,omitempty"`
 }
 
-// Others is what it costs that the other hosts hold their room for an hour.
-func (g Gang) Others() (perHour quantity.Money) {
-	for i, m := range g.Members {
-		if i > 0 {
-			perHour = perHour.Plus(max(0, m.PerHour))
-		}
-	}
-	return perHour
-}
-
 // State is all gangs, in the order in which they were asked for. The zero value has none.
 type State struct {
 	Gangs []Gang `json:"gangs,omitempty"`
@@ -162,7 +152,7 @@ type Host struct {
 	Instance string
 	// Free is what is granted to nobody, Capacity what there is at most.
 	Free, Capacity quantity.Size
-	// Takes says that it takes part in gangs: it has an address for that and is not drained.
+	// Takes says that it takes part in gangs: it has an address for that and takes new work.
 	Takes bool
 }
 

@@ -76,6 +76,7 @@ func TestWhatAGangCostsIsChargedOnceOnEachOfItsHosts(t *testing.T) {
 			one := predictor.HostShare{
 				Host: rapid.SampledFrom([]string{"h0", "h1", "h2", "h3", ""}).Draw(t, "host"),
 				Cost: quantity.Money(rapid.Int64Range(-1, int64(60*quantity.USD)).Draw(t, "part")),
+				Held: time.Duration(rapid.Int64Range(-1, int64(2*time.Minute)).Draw(t, "held")),
 			}
 			e.Members = append(e.Members, one)
 			if one.Host != "" {
@@ -95,6 +96,19 @@ func TestWhatAGangCostsIsChargedOnceOnEachOfItsHosts(t *testing.T) {
 			t.Fatalf("%s of %s are charged, %s as wasted, of %d attempts; not of %v", pool, cost, wasted, attempts, hosts)
 		}
 	})
+}
+
+func TestAHostThatLeftItsGangEarlyHeldNothingAfterwards(t *testing.T) {
+	t.Parallel()
+	e := line("r", "train", "t0", predictor.Pool, "h0", 0, 60, 3*cent)
+	e.Members = []predictor.HostShare{{Host: "h1", Cost: cent, Held: 20 * time.Second}, {Host: "h2", Cost: cent}}
+	all := ledger.Charge(e)
+	for i, want := range []time.Duration{60 * time.Second, 20 * time.Second, 60 * time.Second} {
+		if got := all[i]; got.Held != want || time.Duration(got.To-got.From) != want || got.Pool != cent {
+			t.Errorf("%s: held for %s, over %s, for %s; want %s and a cent", got.Host, got.Held,
+				time.Duration(got.To-got.From), got.Pool, want)
+		}
+	}
 }
 
 func TestStaticSizesArePricedAsThePoolWouldHaveBeen(t *testing.T) {

@@ -121,7 +121,11 @@ func Charge(e predictor.Record) []spend.Span {
 		}
 		if at < 0 {
 			other := s
-			other.Host, other.Sums, at = one.Host, spend.Sums{Held: s.Held}, len(spans)
+			other.Host, at = one.Host, len(spans)
+			if one.Held > 0 { // it left before the end
+				other.To = min(to, a.admitted+int64(one.Held))
+			}
+			other.Sums = spend.Sums{Held: time.Duration(other.To - a.admitted)}
 			spans = append(spans, other)
 		}
 		spans[0].Pool -= part

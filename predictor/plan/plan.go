@@ -52,6 +52,8 @@ type Host struct {
 	GPUsUnknown bool `json:"gpus_unknown,omitempty"`
 	// Drained says that it takes no new work: nothing is placed there, and what runs there ends by itself.
 	Drained bool `json:"drained,omitempty"`
+	// DiskFull says that its disk has no room for what attempts write: nothing is placed there until it has.
+	DiskFull bool `json:"disk_full,omitempty"`
 	// Lacks are the builds of which the host cannot run stages, by its own word, and the stages of which the engine gives
 	// it no tasks; nil where it can run all.
 	Lacks []Lack `json:"lacks,omitempty"`
@@ -63,6 +65,9 @@ type Host struct {
 	// At is when the agent wrote this, by its clock; of a host that loop.Leases has listed, when NATS took it.
 	At time.Time `json:"at"`
 }
+
+// TakesWork says that new work may be placed there.
+func (h Host) TakesWork() bool { return !h.Drained && !h.DiskFull }
 
 // Lack is a build of which a host cannot run stages, and why: its program is for other machines, or it needs what only
 // another has, or is told to no such host.

@@ -68,6 +68,7 @@ type Agent struct {
 	fenced      func(bool)
 	remote      bool
 	draining    atomic.Bool // it takes no more tasks, and ends when it runs none
+	diskFull    atomic.Bool // see lookAtDisk
 	inHand      func(context.Context, string, int, []slot.Taken) error
 	held        func(context.Context, predictor.HostHeld) error
 	started     func(context.Context, predictor.HostStarted) error
@@ -238,6 +239,7 @@ func (a *Agent) describe(ctx context.Context) {
 	defer pause.Stop()
 	told := handed{changes: -1}
 	for ctx.Err() == nil {
+		a.lookAtDisk(false)
 		a.renew(ctx)
 		told = a.tellInHand(ctx, told)
 		a.children.reap(ctx)
@@ -304,7 +306,8 @@ func (a *Agent) tellInHand(ctx context.Context, told handed) handed {
 func (a *Agent) Host() predictor.Host {
 	capacity, _ := a.gpus.usable(a.base)
 	return predictor.Host{
-		ID: a.id, Instance: a.currentInstance(), Drained: a.draining.Load(), Lacks: a.lacking(),
+		ID: a.id, Instance: a.currentInstance(), Drained: a.draining.Load(), DiskFull: a.diskFull.Load(),
+		Lacks:    a.lacking(),
 		Capacity: capacity, GPUs: a.gpus.describe(), GPUsUnknown: a.gpus.unknown(),
 		Free:         a.admission.free(),
 		PricePerHour: a.perHour(), CPUs: slices.Clone(a.cpus),

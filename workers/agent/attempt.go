@@ -115,6 +115,7 @@ func (a *Agent) handle(ctx context.Context, task wire.Task, input json.RawMessag
 	}
 	r := a.newRunning(try, s, sizing)
 	f, account := r.run(ctx, task, input)
+	a.lookAtDisk(f.diskFull)
 	ending, _ := ended(f)
 	ending.Grant, ending.Cost = r.grantOf(ending), r.cost(a.now())
 	ending = a.last(ending, sizing, s.need, try.State().HostWait, task.Recommends)

@@ -295,7 +295,7 @@ func (l *launched) terminate(grace time.Duration) <-chan time.Time {
 // room for it on the host's disk is not.
 func (f *finish) collected(result wire.CommandResult, err error) {
 	if isDiskFull(err) {
-		f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseVenue, err.Error()
+		f.noRoom(predictor.CauseVenue, err)
 		return
 	}
 	if err != nil {
@@ -324,27 +324,12 @@ func unprepared(ctx context.Context, err error) (f finish) {
 	case errors.Is(err, command.ErrInvalid), errors.Is(err, command.ErrProgram), errors.As(err, &missing):
 		f.answer, f.cause = refusal(err, true), predictor.CauseStart
 	case isDiskFull(err):
-		f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseStart, err.Error()
+		f.noRoom(predictor.CauseStart, err)
 	default:
 		f.answer, f.cause = refusal(err, false), predictor.CauseStart
 	}
 	return f
 }
 
-// isDiskFull reports whether the host has no room left: what could not begin for that is nobody's failed attempt,
-// however often it happens.
-func isDiskFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
-
 // workspaceShare is the part of the free disk that one workspace may take when nobody says.
 const workspaceShare = 0.5
-
-// freeDisk is how much an ordinary user can still write where dir is.
-func freeDisk(dir string) (quantity.Bytes, error) {
-	var stat syscall.Statfs_t
-	if err := syscall.Statfs(dir, &stat); err != nil {
-		return 0, fmt.Errorf("look at the disk of %s: %w", dir, err)
-	}
-	return quantity.Bytes(stat.Bavail) * quantity.Bytes(stat.Bsize), nil
-}

@@ -25,6 +25,8 @@ type finish struct {
 	reason  string
 	// cause is why, where the outcome does not tell.
 	cause predictor.Cause
+	// diskFull says that the host's disk had no room for it.
+	diskFull bool
 	// gpuWait is for how long the attempt waited for a GPU that it did not get.
 	gpuWait time.Duration
 	// failed says that the child could not be started, or broke the protocol.

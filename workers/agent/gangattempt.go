@@ -138,15 +138,19 @@ func (j *joined) end(ctx context.Context, now time.Time) {
 // share is what another host of a gang costs.
 type share struct {
 	host    string
-	perHour quantity.Money // while it holds its room; else 0
+	holds   bool           // its room, now
+	perHour quantity.Money // while it holds it; else 0
 	spent   quantity.Money // until the gang's since
+	held    time.Duration  // until then, too
 }
 
-// until is what it has cost until now, where it has held as much since then.
-func (s share) until(now, since time.Time) quantity.Money {
-	return s.spent.Plus(s.perHour.Prorated(quantity.Fraction{
-		Of: int64(max(now.Sub(since), 0)), In: int64(time.Hour),
-	}))
+// until is what it has cost until now, and for how long it has held its room, where it has held as much since then.
+func (s share) until(now, since time.Time) (cost quantity.Money, held time.Duration) {
+	if !s.holds {
+		return s.spent, s.held
+	}
+	more := max(now.Sub(since), 0)
+	return s.spent.Plus(s.perHour.Prorated(quantity.Fraction{Of: int64(more), In: int64(time.Hour)})), s.held + more
 }
 
 // hold notes which members hold their room from now on, the first included, and reports whether some other does. Once
@@ -159,11 +163,11 @@ func (j *joined) hold(members []gang.Member, now time.Time) (others bool) {
 	}
 	for i := range j.others {
 		one := &j.others[i]
-		one.spent, one.perHour = one.until(now, j.since), 0
+		one.spent, one.held = one.until(now, j.since)
+		one.perHour, one.holds = 0, false
 		at := slices.IndexFunc(members, func(m gang.Member) bool { return m.Host == one.host })
 		if at > 0 && members[at].Phase == gang.Held {
-			one.perHour = members[at].PerHour
-			others = true
+			one.perHour, one.holds, others = members[at].PerHour, true, true
 		}
 	}
 	j.since = now
@@ -178,7 +182,9 @@ func (j *joined) shares(now time.Time) (all []predictor.HostShare) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, one := range j.others {
-		all = append(all, predictor.HostShare{Host: one.host, Cost: one.until(now, j.since)})
+		cost, held := one.until(now, j.since)
+		// One that left at once has held its part for a moment: 0 would be to the end.
+		all = append(all, predictor.HostShare{Host: one.host, Cost: cost, Held: max(held, 1)})
 	}
 	return all
 }

@@ -165,11 +165,11 @@ func (o *Options) complete() error {
 		o.Capacity.Memory = quantity.Bytes(availableShare * float64(available))
 	}
 	if o.WorkspaceBytes <= 0 {
-		free, err := freeDisk(o.StateDir)
+		found, err := diskAt(o.StateDir)
 		if err != nil {
 			return err
 		}
-		o.WorkspaceBytes = quantity.Bytes(workspaceShare * float64(free))
+		o.WorkspaceBytes = quantity.Bytes(workspaceShare * float64(found.free))
 	}
 	if o.SampleEvery <= 0 {
 		o.SampleEvery = defaultSampleEvery

@@ -78,7 +78,7 @@ func unstarted(ctx context.Context, err error, output string) (f finish) {
 	case errors.Is(err, errUnavailable):
 		f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseVenue, err.Error()
 	case isDiskFull(err):
-		f.stopped, f.cause, f.reason = predictor.Lost, predictor.CauseStart, err.Error()
+		f.noRoom(predictor.CauseStart, err)
 	default:
 		f.failed, f.tail = err, output
 	}

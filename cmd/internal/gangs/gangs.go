@@ -13,7 +13,6 @@ import (
 	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/gang"
-	"github.com/spillway-ml/spillway/predictor/quantity"
 )
 
 // document is the name of the one that has all gangs: one at a time forms, so there is one order of them.
@@ -28,8 +27,8 @@ type Options struct {
 	// Secret is what the hosts of a gang know each other by, by its ID.
 	Secret func(id string) string
 	// Prove returns what shows a host's own words of an attempt to be of one that it was given, or as a member runs a part
-	// of; given is a [wire.Given]. Others is what the other hosts cost per hour.
-	Prove func(host string, given []byte, member bool, others quantity.Money) string
+	// of; given is a [wire.Given]. Others are the other hosts with what each costs per hour.
+	Prove func(host string, given []byte, member bool, others []predictor.HostShare) string
 	// Now is the clock of the servers.
 	Now func() time.Time
 }
@@ -75,7 +74,7 @@ func (g *Gangs) look(ctx context.Context) ([]gang.Host, error) {
 		for _, h := range leased {
 			one := gang.Host{
 				ID: h.ID, Instance: h.Instance, Free: h.Free, Capacity: h.Capacity,
-				Takes: h.TrainingAddress != "" && !h.Drained,
+				Takes: h.TrainingAddress != "" && h.TakesWork(),
 			}
 			g.hosts, g.seen[h.ID] = append(g.hosts, one), seen{one, now}
 		}
@@ -132,7 +131,7 @@ func (g *Gangs) Ask(ctx context.Context, ask gang.Ask) (gang.Gang, error) {
 	}
 	if found.Formed {
 		found.Secret = g.options.Secret(ask.ID)
-		found.Proof = g.options.Prove(ask.Host, found.Given, false, found.Others())
+		found.Proof = g.options.Prove(ask.Host, found.Given, false, others(found))
 	}
 	return found, nil
 }
@@ -155,8 +154,18 @@ func (g *Gangs) Report(ctx context.Context, report gang.Report) ([]gang.Wanted, 
 	for i := range wanted {
 		if wanted[i].Start {
 			wanted[i].Secret = g.options.Secret(wanted[i].ID)
-			wanted[i].Proof = g.options.Prove(report.Host, wanted[i].Given, true, 0)
+			wanted[i].Proof = g.options.Prove(report.Host, wanted[i].Given, true, nil)
 		}
 	}
 	return wanted, nil
+}
+
+// others are the hosts of a gang but the first, with what it costs that each holds its room for an hour.
+func others(of gang.Gang) (all []predictor.HostShare) {
+	for i, m := range of.Members {
+		if i > 0 {
+			all = append(all, predictor.HostShare{Host: m.Host, PerHour: max(0, m.PerHour)})
+		}
+	}
+	return all
 }

@@ -24,7 +24,7 @@ func TestAGangOutlivesThatAllLeasesAreLostAtOnce(t *testing.T) {
 		Documents: documents.Of[gang.State](documents.Local(), "gangs", nil),
 		Hosts:     func(context.Context) ([]predictor.Host, error) { return leased, nil },
 		Secret:    func(string) string { return "secret" },
-		Prove:     func(string, []byte, bool, quantity.Money) string { return "proof" },
+		Prove:     func(string, []byte, bool, []predictor.HostShare) string { return "proof" },
 		Now:       time.Now,
 	})
 	again := func() { // looks at the hosts anew

@@ -415,6 +415,7 @@ func (r *Registry) List(ctx context.Context, plan predictor.Plan) ([]web.Host, e
 	for _, host := range living {
 		h := found[host.ID]
 		h.Name, h.State, h.Own, h.Drained = host.ID, web.HostUp, host.ID == r.options.Own, host.Drained
+		h.DiskFull = host.DiskFull
 		h.Capacity, h.Used, h.Seen = host.Capacity, host.Capacity.Minus(host.Free), r.seen[host.ID].heard
 		if h.Own {
 			h.Version = r.options.Version

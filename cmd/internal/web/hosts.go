@@ -58,6 +58,8 @@ type Host struct {
 	Own bool `json:"own,omitempty"`
 	// Drained says that it takes no new work.
 	Drained bool `json:"drained,omitempty"`
+	// DiskFull says that its disk has no room, so that nothing is placed there.
+	DiskFull bool `json:"disk_full,omitempty"`
 	// Version is that of its program, Platform what that was built for; empty where nobody told.
 	Version  string `json:"version,omitempty"`
 	Platform string `json:"platform,omitempty"`

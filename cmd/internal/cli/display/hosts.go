@@ -30,6 +30,9 @@ func hostState(host web.Host) string {
 	if host.Drained {
 		state += ", drained"
 	}
+	if host.DiskFull {
+		state += ", disk full"
+	}
 	if host.Own {
 		state += " (here)"
 	}

@@ -248,6 +248,8 @@ export interface ListedHost {
   own?: boolean;
   /** It takes no new work. */
   drained?: boolean;
+  /** Its disk has no room, so nothing is placed there. */
+  disk_full?: boolean;
   version?: string;
   platform?: string;
   capacity: Size;

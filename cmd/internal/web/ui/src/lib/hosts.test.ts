@@ -18,6 +18,9 @@ describe('hosts', () => {
     expect(standing(host('a', { state: 'lost', drained: true }))).toBe('lost, drained');
     expect(colour(host('a'))).toBe('succeeded');
     expect(colour(host('a', { drained: true }))).toBe('cancelled');
+    expect(standing(host('a', { disk_full: true }))).toBe('disk full');
+    expect(standing(host('a', { drained: true, disk_full: true }))).toBe('drained, disk full');
+    expect(colour(host('a', { disk_full: true }))).toBe('failed');
     expect(colour(host('a', { state: 'lost' }))).toBe('failed');
     expect(colour(host('a', { state: 'joined' }))).toBe('cancelled');
   });

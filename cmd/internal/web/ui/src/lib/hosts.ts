@@ -7,13 +7,19 @@ export interface Machine extends ListedHost {
   lease?: Host | undefined;
 }
 
+type Standing = Pick<ListedHost, 'state' | 'drained' | 'disk_full'>;
+
 /** How a host stands, in the words of `spillway hosts`. */
-export const standing = (host: Pick<ListedHost, 'state' | 'drained'>) =>
-  host.drained ? (host.state === 'up' ? 'drained' : `${host.state}, drained`) : host.state;
+export function standing(host: Standing): string {
+  const more = [host.drained ? 'drained' : '', host.disk_full ? 'disk full' : ''].filter(Boolean);
+  return (host.state === 'up' && more.length > 0 ? more : [host.state, ...more]).join(', ');
+}
 
 /** The colour that goes with it: one that takes work, one that takes none, one that is gone. */
-export const colour = (host: Pick<ListedHost, 'state' | 'drained'>) =>
-  host.state === 'lost' ? 'failed' : host.state === 'up' && !host.drained ? 'succeeded' : 'cancelled';
+export function colour(host: Standing): string {
+  if (host.state === 'lost' || host.disk_full) return 'failed';
+  return host.state === 'up' && !host.drained ? 'succeeded' : 'cancelled';
+}
 
 /** Hosts by name, with their leases; what has a lease and is not listed yet is up. */
 export function machines(listed: ListedHost[], leases: Host[]): Machine[] {
