@@ -134,9 +134,6 @@ func begin(m *memory.State, snap plan.Snapshot) *decider {
 	d.functions.Concurrency = room
 	d.plan = plan.Plan{Term: m.Term, Tick: m.Tick, At: snap.Now}
 	d.openHosts(snap.Hosts)
-	if len(d.hosts) > 1 { // one alone knows what it has
-		d.plan.Kinds = plan.Kinds(d.hosts)
-	}
 	m.Forget(snap.Hosts, d.functions.MaxDuration) // also the drained: what runs there goes on
 	d.gather()
 	d.openTeams(snap)
@@ -159,21 +156,21 @@ func (d *decider) openHosts(hosts []plan.Host) {
 			}
 		}
 	}
-	all := d.hosts
-	d.hosts = plan.Hosts{}
-	drained := 0
-	for _, host := range all {
-		if host.TakesWork() {
-			d.hosts = append(d.hosts, host)
-		} else if host.Drained {
-			drained++
-		}
+	d.openFor(d.hosts)
+}
+
+// openFor keeps of all hosts those that take new work, and says why where none does.
+func (d *decider) openFor(all plan.Hosts) {
+	stay := slices.DeleteFunc(slices.Clone(all), func(h plan.Host) bool { return h.Drained })
+	if len(stay) > 1 { // one alone knows what it has; a disk that is full will have room again
+		d.plan.Kinds = plan.Kinds(stay)
 	}
+	d.hosts = slices.DeleteFunc(slices.Clone(stay), func(h plan.Host) bool { return !h.TakesWork() })
 	switch {
 	case len(d.hosts) > 0 || len(all) == 0:
-	case drained == len(all):
+	case len(stay) == 0:
 		d.idled = "every host is drained"
-	case drained == 0:
+	case len(stay) == len(all):
 		d.idled = "the disk of every host is full"
 	default:
 		d.idled = "every host is drained or its disk is full"

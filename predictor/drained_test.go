@@ -57,6 +57,9 @@ func TestAHostThatIsDrainedOrFullTakesNoNewWorkAndKeepsWhatRuns(t *testing.T) {
 		if got := strings.Join(on, " "); got != step.on {
 			t.Errorf("tick %d: slots are on %q, want %q: %s", tick, got, step.on, strings.Join(reasons(plan), "\n"))
 		}
+		if (len(plan.Kinds) > 0) != (step.drained == "") { // a disk that is full will have room again
+			t.Errorf("tick %d: %d kinds of hosts are told", tick, len(plan.Kinds))
+		}
 		if told := strings.Join(reasons(plan), "\n"); !strings.Contains(told, step.told) {
 			t.Errorf("tick %d: nobody is told that %s: %s", tick, step.told, told)
 		}
