@@ -236,12 +236,14 @@ func (s *setup) exchanging(ctx context.Context, job Job, w way) error {
 	if !can {
 		return nil
 	}
-	devices := make([]exec.Device, min(w.replicas(), mostExchanging))
-	for r := range devices { // of more, some of each host
-		devices[r] = w.groups[r*w.replicas()/len(devices)].of(1)[0]
-	}
-	if spans := w.groups[0].spans; spans != nil {
+	var devices []exec.Device
+	if spans := w.groups[0].spans; spans != nil { // of a replica that is on several hosts no single device can be had
 		devices = []exec.Device{spans[0].of(1)[0], spans[1].of(1)[0]}
+	} else {
+		devices = make([]exec.Device, min(w.replicas(), mostExchanging))
+		for r := range devices { // of more, some of each host
+			devices[r] = w.groups[r*w.replicas()/len(devices)].of(1)[0]
+		}
 	}
 	found, err := exchanger.Exchange(ctx, devices)
 	if err != nil {
