@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
@@ -158,7 +159,7 @@ func (f *follower) live(ctx context.Context) error { return f.read(ctx, 0) }
 
 // read takes messages with one consumer: up to the one with the sequence last, or without end when that is 0.
 func (f *follower) read(ctx context.Context, last uint64) error {
-	consumer, err := f.js.OrderedConsumer(ctx, wire.LogStream, f.position())
+	consumer, err := streams.Reader(ctx, f.js, wire.LogStream, f.position())
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
@@ -140,7 +141,7 @@ func drain(
 	ctx context.Context, js jetstream.JetStream, stream string, config jetstream.OrderedConsumerConfig,
 	handle func(jetstream.Msg) error,
 ) (read bool, err error) {
-	consumer, err := js.OrderedConsumer(ctx, stream, config)
+	consumer, err := streams.Reader(ctx, js, stream, config)
 	if err != nil {
 		return false, err
 	}

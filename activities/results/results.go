@@ -280,7 +280,7 @@ func (r *Results) each(ctx context.Context, filter string, handle func(jetstream
 	if left == 0 {
 		return nil
 	}
-	consumer, err := r.js.OrderedConsumer(ctx, wire.ResultStream,
+	consumer, err := streams.Reader(ctx, r.js, wire.ResultStream,
 		jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
 	if err != nil {
 		return err

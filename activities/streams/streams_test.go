@@ -78,6 +78,48 @@ func TestCreateMakesAStreamOnceWithItsFirstSequence(t *testing.T) {
 	}
 }
 
+// TestAReaderThatCannotGoOnSaysSo: what is read is gone, so that the reader's consumer can never be made again, as where
+// it was placed on a server that is lost.
+func TestAReaderThatCannotGoOnSaysSo(t *testing.T) {
+	t.Parallel()
+	js := natstest.Start(t).Connect()
+	config := jetstream.StreamConfig{Name: "FACTS", Subjects: []string{"facts.>"}, MaxBytes: 1 << 20}
+	if err := streams.Ensure(t.Context(), js, config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "facts.one", nil); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := streams.Reader(t.Context(), js, "FACTS", jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := reader.Messages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer messages.Stop()
+	if _, err := messages.Next(jetstream.NextContext(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), "FACTS"); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan error, 1)
+	go func() {
+		_, err := messages.Next(jetstream.NextContext(t.Context()))
+		said <- err
+	}()
+	select {
+	case err := <-said:
+		if err == nil {
+			t.Error("there was another message")
+		}
+	case <-time.After(time.Minute):
+		t.Error("it says nothing for a minute")
+	}
+}
+
 func TestAStreamThatCannotBeSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	js := natstest.Start(t).Connect()

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/spillway-ml/spillway/activities/retention"
+	"github.com/spillway-ml/spillway/activities/streams"
 	"github.com/spillway-ml/spillway/activities/wire"
 )
 
@@ -72,7 +73,7 @@ const readFor = 2 * time.Minute
 func (t *tail) readOn(ctx context.Context, js jetstream.JetStream, last uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, readFor)
 	defer cancel()
-	consumer, err := js.OrderedConsumer(ctx, t.stream, jetstream.OrderedConsumerConfig{
+	consumer, err := streams.Reader(ctx, js, t.stream, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(t.next, 1),
 	})
 	if err != nil {
