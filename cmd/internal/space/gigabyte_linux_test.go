@@ -49,7 +49,7 @@ func TestADiskOfAGigabyteIsEnough(t *testing.T) {
 		t.Skip("it takes minutes; measures only with SPILLWAY_MEASURE=1")
 	}
 	python, disk := torchtest.Python(t), gigabyte(t)
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	var err error
 	if s.Store, err = artifact.Open(filepath.Join(disk, "artifacts")); err != nil {
 		t.Fatal(err)

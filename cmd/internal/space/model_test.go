@@ -39,7 +39,7 @@ const (
 // What is held is always there, and what nobody holds is gone after a collection that nothing has disturbed.
 func TestNothingNamedIsMissingWhateverHappens(t *testing.T) {
 	t.Parallel()
-	js := streams(t)
+	js := withStreams(t)
 	for number := range uint64(worlds) {
 		t.Run(strconv.FormatUint(number, 10), func(t *testing.T) {
 			w := newWorld(t, js, number)

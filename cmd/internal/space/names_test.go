@@ -48,7 +48,7 @@ func TestALaterEngineReadsNoArtifactAgain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := newStack(t, streams(t))
+			s := newStack(t, withStreams(t))
 			s.since(100 * day)
 			file := s.put("file", 2*day)
 			list := s.put("one\n"+file, 2*day)
@@ -123,7 +123,7 @@ func TestTheFirstCollectionOfAnEngineIsMeasured(t *testing.T) {
 		t.Skip("measures only with SPILLWAY_MEASURE=1")
 	}
 	const artifacts, bytes = 100_000, 20_000
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	s.since(100 * day)
 	filler := strings.Repeat("x", bytes)
 	for i := range artifacts {

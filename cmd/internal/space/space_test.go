@@ -50,8 +50,8 @@ func newStack(tb testing.TB, js jetstream.JetStream) *stack {
 	}}
 }
 
-// streams makes the streams that are read.
-func streams(tb testing.TB) jetstream.JetStream {
+// withStreams returns a server with the streams that are read.
+func withStreams(tb testing.TB) jetstream.JetStream {
 	tb.Helper()
 	js := natstest.Start(tb).Connect()
 	for _, config := range []jetstream.StreamConfig{
@@ -148,7 +148,7 @@ const day = 24 * time.Hour
 
 func TestWhatAHolderNamesStaysAndAllElseGoes(t *testing.T) {
 	t.Parallel()
-	js := streams(t)
+	js := withStreams(t)
 	s := newStack(t, js)
 	s.since(100 * day)
 	all := map[string]string{}
@@ -222,7 +222,7 @@ func TestWhatAHolderNamesStaysAndAllElseGoes(t *testing.T) {
 
 func TestHistoriesThatCannotChangeAreReadOnce(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	s.since(day)
 	c := s.collector()
 	collect := func() int {
@@ -245,7 +245,7 @@ func TestHistoriesThatCannotChangeAreReadOnce(t *testing.T) {
 
 func TestWhatAnEarlierVersionStoredStaysForAWhile(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	old := s.put("by an earlier version", 90*day)
 	c := s.collector()
 	if _, err := c.Collect(t.Context(), false); err != nil || !s.has(old) {
@@ -259,7 +259,7 @@ func TestWhatAnEarlierVersionStoredStaysForAWhile(t *testing.T) {
 
 func TestASupersededCheckpointGoesAtOnce(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	s.since(day)
 	c := s.collector()
 	all := map[string]string{
@@ -290,7 +290,7 @@ func TestASupersededCheckpointGoesAtOnce(t *testing.T) {
 // do. The one has newer ones, the other has not told of it yet.
 func TestWhatAnotherHasStoredAsWellIsNotSuperseded(t *testing.T) {
 	t.Parallel()
-	js := streams(t)
+	js := withStreams(t)
 	for name, wanted := range map[string]func(*stack) error{
 		"by nobody else":               func(*stack) error { return nil },
 		"by another who has stored it": func(s *stack) error { return s.store("checkpoint") },
@@ -347,7 +347,7 @@ func (s *stack) store(text string) error {
 
 func TestAFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	s.since(100 * day)
 	nobody, old := s.put("nobody's", 40*day), s.put("old", 40*day)
 	s.ended("old", "", 31*day, old)
@@ -390,7 +390,7 @@ func TestADamagedNoteIsRefusedWithWhatToDo(t *testing.T) {
 // TestADamagedArtifactHoldsWhatIsLeftOfItsText damages a list that a run names, and puts it anew.
 func TestADamagedArtifactHoldsWhatIsLeftOfItsText(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	s.since(100 * day)
 	all := map[string]string{"file": s.put("file", 2*day)}
 	all["list"] = s.put(all["file"], 2*day)
@@ -418,7 +418,7 @@ func TestADamagedArtifactHoldsWhatIsLeftOfItsText(t *testing.T) {
 // hours, of which neither Temporal's list nor the ledger has heard yet.
 func TestAnEventThatHasWaitedForLongHoldsUntilItsRunIsSureToBeListed(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	s.since(100 * day)
 	input := s.put("input", 2*day)
 	consumer, err := s.JetStream.CreateConsumer(t.Context(), wire.EventStream, jetstream.ConsumerConfig{
@@ -465,7 +465,7 @@ func TestAnEventThatHasWaitedForLongHoldsUntilItsRunIsSureToBeListed(t *testing.
 // TestAClockThatIsYearsAheadTakesNothingThatIsKept has the clock of the machine be wrong for an hour.
 func TestAClockThatIsYearsAheadTakesNothingThatIsKept(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	s.since(100 * day)
 	all := map[string]string{"input": s.put("input", 2*day), "sent": s.put("sent", 2*day)}
 	if err := s.Store.Pin(t.Context(), all["sent"]); err != nil {
@@ -506,7 +506,7 @@ func (c *Collector) killAfter(effects int) {
 // with another one.
 func TestAKilledCollectionLeavesNoResultThatNamesWhatIsGone(t *testing.T) {
 	t.Parallel()
-	js := streams(t)
+	js := withStreams(t)
 	for effects := range 8 {
 		s := newStack(t, js)
 		s.since(100 * day)
@@ -541,7 +541,7 @@ func TestAKilledCollectionLeavesNoResultThatNamesWhatIsGone(t *testing.T) {
 // room at all.
 func TestARunThatBeginsAndEndsMeanwhileGivesNothingBackUnseen(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	s.since(100 * day)
 	s.Policy.KeepBytes, s.Policy.KeepLeast = 1, 0
 	idle := s.put("nobody's", 2*day)
@@ -569,7 +569,7 @@ func TestARunThatBeginsAndEndsMeanwhileGivesNothingBackUnseen(t *testing.T) {
 // TestAChildThatHasEndedAndIsNotListedHolds ends a child of which Temporal's list has not heard.
 func TestAChildThatHasEndedAndIsNotListedHolds(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	s.since(100 * day)
 	output := s.put("output", 2*day)
 	root := s.going("going", "")
@@ -594,7 +594,7 @@ func TestAChildThatHasEndedAndIsNotListedHolds(t *testing.T) {
 // while that catches up, things age by a day an hour, but who asked has the hour all the same.
 func TestTheGracePassesInTheTimeThatAnEngineRuns(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	s.since(100 * day)
 	asked := s.put("asked for", time.Minute)
 	c := s.collector()

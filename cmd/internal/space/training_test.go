@@ -17,7 +17,7 @@ import (
 // was written, and what the next attempt would start from is there at any time.
 func TestATrainingThatKeepsMakingCheckpointsDoesNotFillTheStore(t *testing.T) {
 	t.Parallel()
-	s := newStack(t, streams(t))
+	s := newStack(t, withStreams(t))
 	s.since(day)
 	c := s.collector()
 	const (
