@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -75,8 +74,7 @@ func (k *Keys) NewDevice(now time.Time) Device {
 	if err != nil {
 		panic(err) // a text and a time encode
 	}
-	sealed := base64.RawURLEncoding.EncodeToString(k.Seal(deviceSeal, text))
-	return Device{Code: sealed, UserCode: grouped(code), Until: until}
+	return Device{Code: k.SealText(deviceSeal, text), UserCode: grouped(code), Until: until}
 }
 
 // letter is a random one of the alphabet, each as likely as any other.
@@ -185,11 +183,7 @@ func (s *Sessions) Decide(ctx context.Context, userCode, secret string, confirme
 // Collect makes the session that was confirmed for a device code, once, and returns what is shown for it.
 func (s *Sessions) Collect(ctx context.Context, code string, now time.Time) (token string, session Session, err error) {
 	var device deviceCode
-	sealed, err := base64.RawURLEncoding.DecodeString(code)
-	if err != nil {
-		return "", session, ErrDevice
-	}
-	text, genuine := s.keys.Unseal(deviceSeal, sealed)
+	text, genuine := s.keys.UnsealText(deviceSeal, code)
 	if !genuine || json.Unmarshal(text, &device) != nil {
 		return "", session, ErrDevice
 	}
@@ -217,19 +211,4 @@ func (s *Sessions) Collect(ctx context.Context, code string, now time.Time) (tok
 		return "", session, fmt.Errorf("let the command line in: %w", err)
 	}
 	return token, session, nil
-}
-
-// SealText seals what a browser keeps for a while and shows again, such as what a sign-in has begun with, for
-// UnsealText of any server of the stack. The name says what it is.
-func (k *Keys) SealText(name string, text []byte) string {
-	return base64.RawURLEncoding.EncodeToString(k.Seal("browser "+name, text))
-}
-
-// UnsealText returns what SealText has sealed for the name.
-func (k *Keys) UnsealText(name, sealed string) (text []byte, genuine bool) {
-	decoded, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil {
-		return nil, false
-	}
-	return k.Unseal("browser "+name, decoded)
 }
