@@ -110,16 +110,32 @@ func (s *Sessions) changed(id string, before, now *Session) {
 // Make makes a session that begins now, and returns what is shown for it; nobody can read that again. It sets ID and
 // Made. Where one person has many, the oldest of them end.
 func (s *Sessions) Make(ctx context.Context, session Session, now time.Time) (token string, err error) {
-	if _, known := roles[session.Role]; !known && session.Of == "" {
-		return "", fmt.Errorf("%w: %.40q; choose among %s", ErrRole, session.Role, strings.Join(Roles(), ", "))
-	}
-	if err := s.makeRoom(ctx, session, now); err != nil {
+	token = s.keys.newSessionToken(now)
+	if err := s.makeAs(ctx, token, session, now); err != nil {
 		return "", err
 	}
+	return token, nil
+}
+
+// makeAs does as Make with what is to be shown for the session; one that there is stays as it is.
+func (s *Sessions) makeAs(ctx context.Context, token string, session Session, now time.Time) error {
+	if _, known := roles[session.Role]; !known && session.Of == "" {
+		return fmt.Errorf("%w: %.40q; choose among %s", ErrRole, session.Role, strings.Join(Roles(), ", "))
+	}
+	id := digestOfToken(token)
+	if _, known := s.sessions.Get(id); known {
+		return nil
+	}
+	if err := s.makeRoom(ctx, session, now); err != nil {
+		return err
+	}
 	session.Made = now.UTC().Truncate(time.Second)
-	token = s.keys.newSessionToken(now)
-	made := func(Session, bool) (Session, error) { return session, nil }
-	return token, s.sessions.Change(ctx, digestOfToken(token), made)
+	return s.sessions.Change(ctx, id, func(there Session, known bool) (Session, error) {
+		if known {
+			return there, nil
+		}
+		return session, nil
+	})
 }
 
 // makeRoom ends what has had its time, and the oldest of who has as many as one may have.
@@ -176,11 +192,25 @@ func (s *Sessions) End(ctx context.Context, id string) error {
 	return s.Change(ctx, id, func(Session) (Session, error) { return Session{}, documents.Remove })
 }
 
-// EndOf ends all sessions of who has this name or subject, and says how many those were; ErrNoSession where there are
-// none.
+// EndOf ends all sessions of who has this name or subject, and those that were to be given to command lines, and says
+// how many those were; ErrNoSession where there are none.
 func (s *Sessions) EndOf(ctx context.Context, who string) (ended int, err error) {
-	for _, session := range s.Standing(time.Now()) {
-		if who == "" || session.Name != who && session.Subject != who {
+	if who == "" {
+		return 0, fmt.Errorf("%w of nobody", ErrNoSession)
+	}
+	now := time.Now()
+	for name, request := range s.requests.All() { // first: what is collected from here on ends by itself
+		if !request.isOf(who) || !now.Before(request.Until) {
+			continue
+		}
+		withdrawn, err := s.withdraw(ctx, name, who)
+		if err != nil {
+			return ended, err
+		}
+		ended += withdrawn
+	}
+	for _, session := range s.Standing(now) {
+		if session.Name != who && session.Subject != who {
 			continue
 		}
 		switch err := s.End(ctx, session.ID); {
@@ -330,16 +360,23 @@ func (s *Sessions) lifeOf(above context.Context, session Session) context.Contex
 	return shown.Context
 }
 
-// sessionMAC is how many bytes of the code a session token has.
-const sessionMAC = 16
+const (
+	// sessionRandom is how many bytes of a session token nobody guesses, and sessionMAC how many its code has.
+	sessionRandom = 24
+	sessionMAC    = 16
+)
 
 // newSessionToken is what is shown for a session that is made now. It says when that was, so that another server knows
 // that it may not have heard of it yet; and nobody can make one up that is looked for.
 func (k *Keys) newSessionToken(now time.Time) string {
-	said := binary.BigEndian.AppendUint64(nil, uint64(now.Unix()))
-	var random [24]byte
+	var random [sessionRandom]byte
 	_, _ = rand.Read(random[:]) // it never fails
-	said = append(said, random[:]...)
+	return k.sessionTokenOf(now, random[:])
+}
+
+// sessionTokenOf is what is shown for a session that was made at a time, with bytes that nobody guesses.
+func (k *Keys) sessionTokenOf(made time.Time, secret []byte) string {
+	said := append(binary.BigEndian.AppendUint64(nil, uint64(made.Unix())), secret...)
 	return sessionPrefix + base64.RawURLEncoding.EncodeToString(append(said, k.sessionCode(said)...))
 }
 
@@ -356,7 +393,7 @@ func (k *Keys) sessionToken(token string) (made time.Time, genuine bool) {
 		return made, false
 	}
 	decoded, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(decoded) != 8+24+sessionMAC {
+	if err != nil || len(decoded) != 8+sessionRandom+sessionMAC {
 		return made, false
 	}
 	said, code := decoded[:len(decoded)-sessionMAC], decoded[len(decoded)-sessionMAC:]

@@ -166,7 +166,8 @@ type DeviceCode struct {
 	DeviceCode string `json:"device_code"`
 	// UserCode is what who signs in compares.
 	UserCode string `json:"user_code"`
-	// VerificationURI is where a browser signs in, and VerificationURIComplete the same with the code.
+	// VerificationURI is where a browser signs in, and VerificationURIComplete the same with the code and, sealed, the
+	// address that has asked for it.
 	VerificationURI         string `json:"verification_uri"`
 	VerificationURIComplete string `json:"verification_uri_complete"`
 	// ExpiresIn is how long both codes count, and Interval how long to wait between two questions, in seconds.
@@ -195,10 +196,10 @@ func (s *Server) newDevice(r *http.Request) (DeviceCode, error) {
 		return DeviceCode{}, signInError(err)
 	}
 	device := s.keys.NewDevice(time.Now())
-	at := here(r) + DevicePath
+	at := here(r)
 	return DeviceCode{
-		DeviceCode: device.Code, UserCode: device.UserCode, VerificationURI: at,
-		VerificationURIComplete: at + "?code=" + device.UserCode,
+		DeviceCode: device.Code, UserCode: device.UserCode, VerificationURI: at + DevicePath,
+		VerificationURIComplete: at + deviceLink(device.UserCode, s.sealFrom(device.UserCode, r)),
 		ExpiresIn:               int(access.DeviceLife.Seconds()), Interval: deviceInterval,
 	}, nil
 }
@@ -236,13 +237,16 @@ func (s *Server) awaitDevice(r *http.Request) (MadeSession, error) {
 	if s.signIn == nil {
 		return MadeSession{}, errNoSignIn()
 	}
-	token, session, err := s.sessions.Collect(r.Context(), waiting.DeviceCode, time.Now())
+	token, session, err := s.sessions.Collect(r.Context(), waiting.DeviceCode, r.RemoteAddr, time.Now())
 	switch {
 	case errors.Is(err, access.ErrDevicePending):
 		return MadeSession{Pending: true}, nil
+	case errors.Is(err, access.ErrNoSession):
+		return MadeSession{}, Invalid("`spillway login` begins anew", "%v", err)
 	case err != nil:
 		return MadeSession{}, signInError(err)
 	}
+	s.signedIn(r, session)
 	return madeSession(token, session), nil
 }
 

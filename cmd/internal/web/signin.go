@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"html/template"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -47,6 +48,7 @@ type signInShown struct {
 	Again, On         string // where a link to begin again leads, and one to go on; empty for none
 	Ask               bool   // whether a code is asked for
 	Code, Secret      string // of a command line that is to be confirmed
+	From              string // the address that it has asked from; empty where that is not known
 	Name, As          string // as whom
 }
 
@@ -56,6 +58,7 @@ type pending struct {
 
 	To     string    `json:"to,omitempty"`     // where it goes then
 	Device string    `json:"device,omitempty"` // the user code of the command line that it is for
+	From   string    `json:"from,omitempty"`   // the address that it has asked from, sealed; empty where it was typed
 	Until  time.Time `json:"until"`
 }
 
@@ -199,7 +202,8 @@ func (s *Server) beginDevice(w http.ResponseWriter, r *http.Request) {
 		s.failSignIn(w, r, err, DevicePath)
 		return
 	}
-	at := DevicePath + "?code=" + url.QueryEscape(code)
+	from := r.URL.Query().Get("from")
+	at := deviceLink(code, from)
 	if r.URL.Query().Has("typed") {
 		// A browser that follows what answers a form goes to no other site: the policy of the page holds on the whole way.
 		s.showSignIn(w, r, http.StatusOK, signInShown{
@@ -207,7 +211,35 @@ func (s *Server) beginDevice(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	s.lead(w, r, pending{Device: code})
+	s.lead(w, r, pending{Device: code, From: from})
+}
+
+// deviceLink is where somebody signs in for a user code, which an address has asked for, sealed; empty where that is
+// not known.
+func deviceLink(code, from string) string {
+	query := url.Values{"code": {code}}
+	if from != "" {
+		query.Set("from", from)
+	}
+	return DevicePath + "?" + query.Encode()
+}
+
+// sealFrom seals the address of a command line that is given a user code, so that whoever signs in for it is shown that
+// address, and not one that somebody has put into the link.
+func (s *Server) sealFrom(code string, r *http.Request) string {
+	return s.keys.SealText(deviceFrom+code, []byte(addressOf(r)))
+}
+
+// deviceFrom begins what the sealed address of a command line is called.
+const deviceFrom = "address of "
+
+// addressOf is the address that a request comes from, without its port.
+func addressOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }
 
 // errNotBegun says that a browser comes back that nobody waits for.
@@ -222,7 +254,7 @@ func (s *Server) finishSignIn(w http.ResponseWriter, r *http.Request) {
 	s.keys.Lend(w, r.TLS != nil, signInCookie, "", 0) // it counts once
 	again := SignInPath
 	if keeps.Device != "" {
-		again = DevicePath + "?code=" + url.QueryEscape(keeps.Device)
+		again = deviceLink(keeps.Device, keeps.From)
 	}
 	var signed signin.Signed
 	if err == nil {
@@ -236,7 +268,7 @@ func (s *Server) finishSignIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if keeps.Device != "" {
-		s.propose(w, r, keeps.Device, signed)
+		s.propose(w, r, keeps, signed)
 		return
 	}
 	session := s.sessionOf(signed, access.WayPage, r)
@@ -318,15 +350,17 @@ func (s *Server) signedIn(r *http.Request, session access.Session) {
 
 // propose asks who has signed in whether a command line is to be let in as them. They may have been led here by
 // somebody else, so nothing is given before they have compared the code.
-func (s *Server) propose(w http.ResponseWriter, r *http.Request, code string, signed signin.Signed) {
+func (s *Server) propose(w http.ResponseWriter, r *http.Request, keeps pending, signed signin.Signed) {
 	session := s.sessionOf(signed, access.WayCommandLine, r)
-	secret, err := s.sessions.Propose(r.Context(), code, session, time.Now())
+	secret, err := s.sessions.Propose(r.Context(), keeps.Device, session, time.Now())
 	if err != nil {
 		s.failSignIn(w, r, err, DevicePath)
 		return
 	}
+	from, _ := s.keys.UnsealText(deviceFrom+keeps.Device, keeps.From) // empty where it is not genuine
 	s.showSignIn(w, r, http.StatusOK, signInShown{
-		Title: "Let a command line in?", Code: code, Secret: secret, Name: signed.Name, As: roleOf(signed.Role, signed.Team),
+		Title: "Let a command line in?", Code: keeps.Device, Secret: secret, Name: signed.Name,
+		As: roleOf(signed.Role, signed.Team), From: string(from),
 	})
 }
 
@@ -356,7 +390,8 @@ func (s *Server) decideDevice(w http.ResponseWriter, r *http.Request) {
 				"this server.",
 		})
 	default:
-		s.signedIn(r, session)
+		s.logger.InfoContext(r.Context(), "a command line is let in", "who", session.Name, "issuer", session.Issuer,
+			"subject", session.Subject, "from", r.RemoteAddr)
 		s.showSignIn(w, r, http.StatusOK, signInShown{
 			Title: "The command line is let in", Text: "Go back to it; you may close this page.",
 		})
