@@ -99,12 +99,16 @@ func (s *Sessions) changed(id string, before, now *Session) {
 	defer s.mu.Unlock()
 	close(s.news)
 	s.news = make(chan struct{})
-	same := before != nil && now != nil && before.Name == now.Name && before.Role == now.Role &&
-		before.Team == now.Team && before.Until.Equal(now.Until)
+	same := before != nil && now != nil && before.letsInAs(*now)
 	if shown, was := s.lives[id]; was && !same { // who has another role asks again with that
 		shown.end()
 		delete(s.lives, id)
 	}
+}
+
+// letsInAs says whether a session lets in as another does, and for as long.
+func (s Session) letsInAs(other Session) bool {
+	return s.Name == other.Name && s.Role == other.Role && s.Team == other.Team && s.Until.Equal(other.Until)
 }
 
 // Make makes a session that begins now, and returns what is shown for it; nobody can read that again. It sets ID and
@@ -337,13 +341,19 @@ func (s *Sessions) ofDigest(digest string, now time.Time) (who asking, known boo
 	return s.who(session, now)
 }
 
-// lifeOf is that of a session: until it ends, or what it is of, which above is the life of, nil for nothing.
+// lifeOf is that of a session: until it ends, or what it is of, which above is the life of, nil for nothing. Of one that
+// has ended or changed since it was looked up the life is over: nobody would end another.
 func (s *Sessions) lifeOf(above context.Context, session Session) context.Context {
 	if above == nil {
 		above = context.Background()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if now, known := s.sessions.Get(session.ID); !known || !now.letsInAs(session) {
+		over, end := context.WithCancel(above)
+		end()
+		return over
+	}
 	shown, was := s.lives[session.ID]
 	if !was || shown.Err() != nil {
 		shown.Context, shown.end = context.WithDeadline(above, session.Until)

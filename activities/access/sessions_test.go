@@ -113,6 +113,43 @@ func TestASessionEndsInTime(t *testing.T) {
 	}
 }
 
+// TestWhoseSessionEndsWhileItIsLookedUpIsAnsweredNoFurther has a session end, or change, between the look at it and what
+// its request is told of its end.
+func TestWhoseSessionEndsWhileItIsLookedUpIsAnsweredNoFurther(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	ada := Session{
+		Issuer: "https://x.org", Subject: "1", Name: "ada", Role: "admin", Way: WayPage, Until: now.Add(time.Hour),
+	}
+	for name, c := range map[string]struct {
+		change func(Session) (Session, error)
+		lives  bool
+	}{
+		"it stays":       {func(s Session) (Session, error) { s.Fresh = now; return s, nil }, true},
+		"it ends":        {func(s Session) (Session, error) { return s, documents.Remove }, false},
+		"another role":   {func(s Session) (Session, error) { s.Role = "viewer"; return s, nil }, false},
+		"another team":   {func(s Session) (Session, error) { s.Team = "vision"; return s, nil }, false},
+		"an earlier end": {func(s Session) (Session, error) { s.Until = now.Add(time.Minute); return s, nil }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sessions, _, _ := newSessions(t)
+			shown, err := sessions.Make(t.Context(), ada, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			looked, _ := sessions.await(t.Context(), digestOfToken(shown), false)
+			if err := sessions.Change(t.Context(), looked.ID, c.change); err != nil {
+				t.Fatal(err)
+			}
+			who, stands := sessions.who(looked, now)
+			if !stands || (who.counts.Err() == nil) != c.lives {
+				t.Errorf("it stands: %t, and its life: %v; want that to go on: %t", stands, who.counts.Err(), c.lives)
+			}
+		})
+	}
+}
+
 func TestACommandLineIsLetInOnce(t *testing.T) {
 	t.Parallel()
 	sessions, _, _ := newSessions(t)
