@@ -29,3 +29,6 @@ func (s *Server) Handle(pattern string, handler http.HandlerFunc) { s.mux.Handle
 
 // Readers is how many streams are open.
 func (f *Feed) Readers() int { return readers(f) }
+
+// LocalPath is where a browser goes after a sign-in.
+func LocalPath(to string) string { return localPath(to) }

@@ -21,6 +21,9 @@ type NewSession struct {
 	Code string `json:"code,omitempty"`
 	// Token is one that was made for somebody, or the owner's.
 	Token string `json:"token,omitempty"`
+	// Replace says that a code may take the place of whom the browser is logged in as. Else that is refused: whoever
+	// follows a link of somebody else would go on as that one without knowing.
+	Replace bool `json:"replace,omitempty"`
 }
 
 // newLogin answers POST /api/v1/logins. A browser is let in as who has asked, and no longer.
@@ -37,7 +40,7 @@ func (s *Server) logIn(w http.ResponseWriter, r *http.Request) {
 	err := decodeBody(r, &login)
 	var of string
 	if err == nil {
-		of, err = s.loginOf(login)
+		of, err = s.loginOf(r, login)
 	}
 	secure := r.TLS != nil
 	switch {
@@ -62,9 +65,12 @@ func (s *Server) logIn(w http.ResponseWriter, r *http.Request) {
 }
 
 // loginOf says what ends the session of who logs in so: the digest of a token, or nothing for the owner.
-func (s *Server) loginOf(login NewSession) (of string, err error) {
+func (s *Server) loginOf(r *http.Request, login NewSession) (of string, err error) {
 	switch {
 	case login.Token == "":
+		if err := s.replaces(r, login); err != nil {
+			return "", err
+		}
 		of, known := s.logins.Redeem(login.Code)
 		if !known {
 			return "", &access.Refusal{
@@ -86,6 +92,17 @@ func (s *Server) loginOf(login NewSession) (of string, err error) {
 		}
 	}
 	return of, nil
+}
+
+// replaces refuses a code that would log a browser in as somebody else than it is, unless that is wanted.
+func (s *Server) replaces(r *http.Request, login NewSession) error {
+	who := access.WhoAsks(r.Context())
+	of, known := s.logins.Of(login.Code)
+	if login.Replace || !known || who.Role == "" || who.Credential == of {
+		return nil
+	}
+	return Conflict("sign out first, or ask again with \"replace\"", "this browser is logged in as %s, and the link is "+
+		"somebody else's, or of another session", access.NameOfCaller(r.Context()))
 }
 
 // SessionAnswer is the answer of GET /api/v1/session: who asks, and how to sign in.

@@ -335,7 +335,7 @@ func (s *Server) sessionRoutes() []route {
 			method: "POST", path: "/api/v1/session",
 			summary: "Logs a browser in, with such a code or with a token: the answer sets a cookie.",
 			body:    NewSession{Code: "2UF3T7NQZKEXAMPLE"}, maxBody: loginLimit, bodyKind: "application/json",
-			refusals: []int{http.StatusUnauthorized}, handler: s.logIn,
+			refusals: []int{http.StatusUnauthorized, conflict}, handler: s.logIn,
 		},
 		{
 			method: "DELETE", path: "/api/v1/session",

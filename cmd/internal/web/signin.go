@@ -160,11 +160,12 @@ func (s *Server) beginSignIn(w http.ResponseWriter, r *http.Request) {
 	s.lead(w, r, pending{To: localPath(r.URL.Query().Get("to"))})
 }
 
-// localPath is where a browser goes on this server; anything else is the first page.
+// localPath is where a browser goes on this server; anything else is the first page. What is behind a # may be a code
+// of somebody else.
 func localPath(to string) string {
 	at, err := url.Parse(to)
 	if err != nil || at.Host != "" || at.Scheme != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
-		strings.ContainsAny(to, "\\\r\n\t") || strings.HasPrefix(to, SignInPath) {
+		strings.ContainsAny(to, "#\\\r\n\t") || strings.HasPrefix(to, SignInPath) {
 		return "/"
 	}
 	return to
