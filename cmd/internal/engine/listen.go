@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/hosts"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/cmd/internal/signin"
+	"github.com/spillway-ml/spillway/cmd/internal/strangers"
 	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -44,12 +45,12 @@ type outside struct {
 	secret      *access.JoinSecret  // what hosts show to join; nil where there is no port
 	joining     *access.JoinSecret  // what other servers show; likewise
 	certificate *access.Certificate // likewise
-	strange     *hosts.Strangers    // who wanted to be a server, and is none
+	strange     *strangers.Limit    // who wanted to be a server, and is none
 }
 
 // openOutside reads which hosts have joined, and the certificate of the port.
 func openOutside(ctx context.Context, f *venues) (o outside, err error) {
-	o.tokens, o.strange = access.OpenTokens(f.shared), &hosts.Strangers{}
+	o.tokens, o.strange = access.OpenTokens(f.shared), hosts.NewStrangers()
 	o.sessions = access.OpenSessions(f.shared, f.servers.own.Keys(), o.tokens)
 	if f.config.SignIn != nil {
 		options := *f.config.SignIn

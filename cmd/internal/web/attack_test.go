@@ -1,9 +1,11 @@
 package web_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -213,6 +215,53 @@ func TestAttackWithTheLinkOfSomebodyElse(t *testing.T) {
 	}
 	if got := ask(http.MethodPost, "/api/v1/session", `{"code":"`+code(eve)+`"}`, "", nil); got.Code != http.StatusOK {
 		t.Errorf("of a browser that nobody knows: got %d %s", got.Code, got.Body)
+	}
+}
+
+// TestAttackOnTheSignInOfOthers has one address ask without an end: what is left for others is enough.
+func TestAttackOnTheSignInOfOthers(t *testing.T) {
+	t.Parallel()
+	allow, now := web.AllowSignIns(), time.Now()
+	granted := 0
+	for range 10_000 {
+		if allow("192.0.2.1:5000", now) {
+			granted++
+		}
+	}
+	if granted < 20 || granted > 100 {
+		t.Errorf("one address is granted %d sign-ins at once, want so many as an office needs", granted)
+	}
+	for i := range 100 {
+		if !allow("198.51.100."+strconv.Itoa(i)+":5000", now) {
+			t.Fatalf("the %d. of the others is refused", i+1)
+		}
+	}
+}
+
+func TestWhatIsNoTokenOfTheIssuerIsKnownWithoutAskingAnybody(t *testing.T) {
+	t.Parallel()
+	token := func(claims string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+	}
+	for name, c := range map[string]struct {
+		text, issuer string
+		want         bool
+	}{
+		"one":                          {token(`{"iss":"https://x.org"}`), "https://x.org", true},
+		"one without the scheme":       {token(`{"iss":"accounts.google.com"}`), "https://accounts.google.com", true},
+		"of another":                   {token(`{"iss":"https://y.org"}`), "https://x.org", false},
+		"of a path":                    {token(`{"iss":"https://x.org/a"}`), "https://x.org", false},
+		"of nobody":                    {token(`{}`), "https://x.org", false},
+		"of a number":                  {token(`{"iss":1}`), "https://x.org", false},
+		"no JSON":                      {token(`x`), "https://x.org", false},
+		"no base64":                    {"e30.*.c2ln", "https://x.org", false},
+		"two parts":                    {"e30.e30", "https://x.org", false},
+		"nothing":                      {"", "https://x.org", false},
+		"a session of our own, rather": {"spillway_session_AAAA", "https://x.org", false},
+	} {
+		if got := web.IsOfIssuer(c.text, c.issuer); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
 	}
 }
 

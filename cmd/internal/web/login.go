@@ -2,8 +2,11 @@ package web
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
@@ -209,6 +212,9 @@ func (s *Server) newDevice(r *http.Request) (DeviceCode, error) {
 	if s.signIn == nil {
 		return DeviceCode{}, errNoSignIn()
 	}
+	if err := s.slow(r); err != nil {
+		return DeviceCode{}, err
+	}
 	if err := s.signIn.Reach(r.Context()); err != nil {
 		return DeviceCode{}, signInError(err)
 	}
@@ -282,7 +288,13 @@ func (s *Server) exchange(r *http.Request) (MadeSession, error) {
 	if s.signIn == nil {
 		return MadeSession{}, errNoSignIn()
 	}
-	if err := s.slow(); err != nil {
+	if !isOfIssuer(shown.IDToken, s.signIn.Issuer()) {
+		return MadeSession{}, &Error{
+			Status: http.StatusUnauthorized, Message: "what was shown is no ID token of " + s.signIn.Issuer(),
+			Hint: "ask the provider for one that is made for the client of this server",
+		}
+	}
+	if err := s.slow(r); err != nil {
 		return MadeSession{}, err
 	}
 	signed, err := s.signIn.Verify(r.Context(), shown.IDToken)
@@ -296,6 +308,22 @@ func (s *Server) exchange(r *http.Request) (MadeSession, error) {
 	}
 	s.signedIn(r, session)
 	return madeSession(token, session), nil
+}
+
+// isOfIssuer says whether a text looks like a token of an issuer (RFC 7519), whose signature is to be verified then. It
+// asks nobody.
+func isOfIssuer(token, issuer string) bool {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return false
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var said struct {
+		Issuer string `json:"iss"`
+	}
+	// Some tokens of Google say the issuer without its scheme.
+	return err == nil && json.Unmarshal(text, &said) == nil &&
+		(said.Issuer == issuer || "https://"+said.Issuer == issuer)
 }
 
 // SignedIn is somebody who is signed in, or a browser that has shown a token.

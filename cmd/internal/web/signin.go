@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"html/template"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/signin"
+	"github.com/spillway-ml/spillway/cmd/internal/strangers"
 )
 
 // Addresses of the sign-in; an identity provider knows CallbackPath.
@@ -62,9 +64,22 @@ type pending struct {
 	Until  time.Time `json:"until"`
 }
 
-// newSignInLimit bounds how often the provider is asked for strangers: by who comes back with a code, or shows an ID
-// token.
-func newSignInLimit() *rate.Limiter { return rate.NewLimiter(5, 50) }
+// signInLimit bounds what is done for strangers who want to sign in: the provider is asked, or what servers share. One
+// address may use up a small part of what all may.
+type signInLimit struct {
+	one *strangers.Limit
+	all *rate.Limiter
+}
+
+// newSignInLimit allows for an office that comes to work, behind one address.
+func newSignInLimit() signInLimit {
+	return signInLimit{one: strangers.New(time.Second/2, 40), all: rate.NewLimiter(40, 400)}
+}
+
+// allow says whether something may be done for an address now.
+func (l signInLimit) allow(from string, now time.Time) bool {
+	return l.one.Allow(from, now) && l.all.AllowN(now, 1)
+}
 
 // mountSignIn has browsers sign in.
 func (s *Server) mountSignIn() {
@@ -108,7 +123,11 @@ func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request, status int, 
 // failSignIn says why somebody is not signed in.
 func (s *Server) failSignIn(w http.ResponseWriter, r *http.Request, err error, again string) {
 	said := signInError(err)
-	s.logger.WarnContext(r.Context(), "nobody was signed in", "from", r.RemoteAddr, "reason", err)
+	level := slog.LevelWarn
+	if said.Status == http.StatusBadRequest || said.Status == http.StatusTooManyRequests {
+		level = slog.LevelDebug // nothing of it was genuine, or it is too much: whoever likes may have many of these
+	}
+	s.logger.Log(r.Context(), level, "nobody was signed in", "from", r.RemoteAddr, "reason", err)
 	text, hint, _ := strings.Cut(said.Message, "; ")
 	s.showSignIn(w, r, said.Status, signInShown{
 		Title: "You are not signed in", Text: sentence(text), Hint: sentence(strings.Join(nonEmpty(hint, said.Hint), "; ")),
@@ -172,7 +191,12 @@ func localPath(to string) string {
 }
 
 func (s *Server) lead(w http.ResponseWriter, r *http.Request, keeps pending) {
-	address, begun, err := s.signIn.Begin(r.Context(), here(r)+CallbackPath)
+	err := s.slow(r)
+	var address string
+	var begun signin.Begun
+	if err == nil {
+		address, begun, err = s.signIn.Begin(r.Context(), here(r)+CallbackPath)
+	}
 	if err != nil {
 		s.failSignIn(w, r, err, SignInPath)
 		return
@@ -259,9 +283,6 @@ func (s *Server) finishSignIn(w http.ResponseWriter, r *http.Request) {
 	}
 	var signed signin.Signed
 	if err == nil {
-		err = s.slow()
-	}
-	if err == nil {
 		signed, err = s.signIn.Finish(r.Context(), keeps.Begun, r.URL.Query().Get("code"))
 	}
 	if err != nil {
@@ -294,6 +315,9 @@ func (s *Server) comesBack(r *http.Request) (keeps pending, err error) {
 	if subtle.ConstantTimeCompare([]byte(query.Get("state")), []byte(keeps.State)) != 1 {
 		return keeps, errNotBegun()
 	}
+	if err := s.slow(r); err != nil { // from here on the log tells what was wrong
+		return keeps, err
+	}
 	// RFC 9207: who has more than one provider would else take the code of one to another.
 	if issuer := query.Get("iss"); issuer != "" && issuer != s.signIn.Issuer() {
 		return keeps, Invalid("sign in again", "the answer is of another identity provider, %.200q", issuer)
@@ -322,9 +346,9 @@ func oneLine(text string) string {
 	return text
 }
 
-// slow refuses what would have the provider asked too often.
-func (s *Server) slow() error {
-	if s.signInLimit.Allow() {
+// slow refuses what would have too much be done for who is not signed in.
+func (s *Server) slow(r *http.Request) error {
+	if s.signInLimit.allow(r.RemoteAddr, time.Now()) {
 		return nil
 	}
 	return &Error{
@@ -377,6 +401,10 @@ func roleOf(role, team string) string {
 func (s *Server) decideDevice(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		s.failSignIn(w, r, Invalid("", "the form cannot be read: %v", err), "")
+		return
+	}
+	if err := s.slow(r); err != nil {
+		s.failSignIn(w, r, err, "")
 		return
 	}
 	let := r.PostForm.Get("answer") == "let"
