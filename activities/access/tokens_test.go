@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -266,5 +267,31 @@ func TestAJoinSecretIsOneOfItsKind(t *testing.T) {
 		t.Errorf("the secrets are %q, %q and %q", before, again.Text(), servers.Text())
 	} else if err := again.Renew(t.Context()); err != nil || hosts.Is(before) || !hosts.Is(again.Text()) {
 		t.Errorf("once it was made anew it is %q, error %v", hosts.Text(), err)
+	}
+}
+
+func TestATokenSaysWhoHasMadeIt(t *testing.T) {
+	t.Parallel()
+	ada := asking{caller: Owner, name: "ada", role: "admin", issuer: "https://x.org", subject: "1"}
+	for name, c := range map[string]struct {
+		who  asking
+		want Maker
+	}{
+		"the owner":           {asking{caller: Owner}, Maker{Name: "owner"}},
+		"an admin's token":    {asking{caller: Owner, name: "ci", role: "admin"}, Maker{Name: "ci"}},
+		"who has signed in":   {ada, Maker{"ada", "https://x.org", "1"}},
+		"nobody, as in tests": {nobody, Maker{Name: "anyone"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tokens := OpenTokens(documents.Local())
+			ctx := context.WithValue(t.Context(), callerKey{}, c.who)
+			if _, err := tokens.Make(ctx, "x", "viewer", "", time.Unix(1e9, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if got := tokens.Issued()[0].By; got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
 	}
 }
