@@ -341,8 +341,8 @@ func (s *Sessions) ofDigest(digest string, now time.Time) (who asking, known boo
 	return s.who(session, now)
 }
 
-// lifeOf is that of a session: until it ends, or what it is of, which above is the life of, nil for nothing. Of one that
-// has ended or changed since it was looked up the life is over: nobody would end another.
+// lifeOf is that of a session: until it ends, or what it is of, which above is the life of, nil for nothing. Of one
+// that has ended or changed since it was looked up the life is over: nobody would end another.
 func (s *Sessions) lifeOf(above context.Context, session Session) context.Context {
 	if above == nil {
 		above = context.Background()

@@ -113,8 +113,8 @@ func TestASessionEndsInTime(t *testing.T) {
 	}
 }
 
-// TestWhoseSessionEndsWhileItIsLookedUpIsAnsweredNoFurther has a session end, or change, between the look at it and what
-// its request is told of its end.
+// TestWhoseSessionEndsWhileItIsLookedUpIsAnsweredNoFurther has a session end, or change, between the look at it and
+// what its request is told of its end.
 func TestWhoseSessionEndsWhileItIsLookedUpIsAnsweredNoFurther(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

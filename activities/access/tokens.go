@@ -139,8 +139,8 @@ func CheckTeam(name string) error {
 		ErrTeamName, name)
 }
 
-// Make makes a token for somebody of a team with a role, and returns it; nobody can read it again. It is noted who makes
-// the request that ctx is of.
+// Make makes a token for somebody of a team with a role, and returns it; nobody can read it again. It is noted who
+// makes the request that ctx is of.
 func (t *Tokens) Make(ctx context.Context, name, role, team string, now time.Time) (token string, err error) {
 	if err := CheckTeam(team); err != nil {
 		return "", err

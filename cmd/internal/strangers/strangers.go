@@ -1,5 +1,5 @@
-// Package strangers bounds how often something is done for who is not known, by the address that they come from, so that
-// one of them leaves the others their turn.
+// Package strangers bounds how often something is done for who is not known, by the address that they come from, so
+// that one of them leaves the others their turn.
 package strangers
 
 import (

@@ -206,7 +206,8 @@ func TestAttackWithTheLinkOfSomebodyElse(t *testing.T) {
 		t.Errorf("the link of somebody else: got %d %s, cookies %v", refused.Code, refused.Body, refused.Result().Cookies())
 	}
 	for what, body := range map[string]string{
-		"a link of one's own": `{"code":"` + code(ada) + `"}`, "one that is wanted": `{"code":"` + theirs + `","replace":true}`,
+		"a link of one's own": `{"code":"` + code(ada) + `"}`,
+		"one that is wanted":  `{"code":"` + theirs + `","replace":true}`,
 	} {
 		if got := ask(http.MethodPost, "/api/v1/session", body, "", victim[0]); got.Code != http.StatusOK ||
 			len(got.Result().Cookies()) != 1 {

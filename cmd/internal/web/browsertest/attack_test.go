@@ -89,8 +89,8 @@ func TestABrowserIsAskedBeforeItBecomesSomebodyElse(t *testing.T) {
 	}
 	const asked = `document.body.innerText.includes('this browser is logged in as owner')`
 	name := func() string {
-		return evaluate[string](b, `(() => { const r = new XMLHttpRequest(); r.open('GET', '/api/v1/session', false); r.send();
-			return JSON.parse(r.responseText).name })()`)
+		return evaluate[string](b, `(() => { const r = new XMLHttpRequest(); r.open('GET', '/api/v1/session', false);
+			r.send(); return JSON.parse(r.responseText).name })()`)
 	}
 	b.Open(base + "/#login=" + code)
 	b.Until(asked)
