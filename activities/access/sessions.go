@@ -57,7 +57,7 @@ const (
 const (
 	// sessionPrefix begins what is shown for a session.
 	sessionPrefix = tokenPrefix + "session_"
-	// mostSessions is how many there may be, and mostOfOne how many of one person: the oldest ends then.
+	// mostSessions is how many there may be, and mostOfOne how many of one person in one way: the oldest ends then.
 	mostSessions = 10_000
 	mostOfOne    = 20
 	// settling is how long a session that another server has just made may not be known here, and settleFor how long it is
@@ -75,6 +75,10 @@ var (
 
 // Sessions are those of a stack. Its methods may be called concurrently. Use OpenSessions.
 type Sessions struct {
+	// Displaced is told of each session that ends because who it is of has made too many; nil is told nothing. It is set
+	// before the first request.
+	Displaced func(ctx context.Context, session Session)
+
 	keys     *Keys
 	tokens   *Tokens
 	sessions *documents.Set[Session]  // by ID
@@ -112,7 +116,8 @@ func (s Session) letsInAs(other Session) bool {
 }
 
 // Make makes a session that begins now, and returns what is shown for it; nobody can read that again. It sets ID and
-// Made. Where one person has many, the oldest of them end.
+// Made. Where one person has many in one way, the oldest of them end: programs that exchange ID tokens end no page of
+// theirs.
 func (s *Sessions) Make(ctx context.Context, session Session, now time.Time) (token string, err error) {
 	token = s.keys.newSessionToken(now)
 	if err := s.makeAs(ctx, token, session, now); err != nil {
@@ -153,11 +158,14 @@ func (s *Sessions) makeRoom(ctx context.Context, wanted Session, now time.Time) 
 		return ErrSessions
 	}
 	own := slices.DeleteFunc(s.All(), func(one Session) bool {
-		return one.Issuer != wanted.Issuer || one.Subject != wanted.Subject || one.Of != wanted.Of
+		return one.Issuer != wanted.Issuer || one.Subject != wanted.Subject || one.Of != wanted.Of || one.Way != wanted.Way
 	})
 	for len(own) >= mostOfOne {
 		if err := s.End(ctx, own[0].ID); err != nil && !errors.Is(err, ErrNoSession) {
 			return err
+		}
+		if s.Displaced != nil {
+			s.Displaced(ctx, own[0])
 		}
 		own = own[1:]
 	}

@@ -1,8 +1,10 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,13 +105,25 @@ func TestASessionEndsInTime(t *testing.T) {
 	if got := answer(guard, request(t, http.MethodGet, "/", "", shows(shown))); got.Code != http.StatusUnauthorized {
 		t.Errorf("status %d: %s", got.Code, got.Body)
 	}
-	for range mostOfOne + 3 {
-		if _, err := sessions.Make(t.Context(), ada, now); err != nil {
+	var displaced []string
+	sessions.Displaced = func(_ context.Context, session Session) { displaced = append(displaced, session.Way) }
+	page, line := ada, ada
+	line.Way = WayCommandLine
+	for range mostOfOne - 1 {
+		if _, err := sessions.Make(t.Context(), page, now); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if all := sessions.All(); len(all) != mostOfOne {
-		t.Errorf("one person has %d sessions, want %d at most", len(all), mostOfOne)
+	for range mostOfOne + 3 {
+		if _, err := sessions.Make(t.Context(), line, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := sessions.All(); len(all) != 2*mostOfOne-1 {
+		t.Errorf("one person has %d sessions, want %d at most of one way, and all of the other", len(all), mostOfOne)
+	}
+	if want := []string{WayCommandLine, WayCommandLine, WayCommandLine}; !slices.Equal(displaced, want) {
+		t.Errorf("told of the end of %q, want %q", displaced, want)
 	}
 }
 

@@ -52,6 +52,10 @@ type outside struct {
 func openOutside(ctx context.Context, f *venues) (o outside, err error) {
 	o.tokens, o.strange = access.OpenTokens(f.shared), hosts.NewStrangers()
 	o.sessions = access.OpenSessions(f.shared, f.servers.own.Keys(), o.tokens)
+	o.sessions.Displaced = func(ctx context.Context, session access.Session) {
+		f.logger.WarnContext(ctx, "a session has ended, since who it is of has as many as one may have", "who", session.Name,
+			"subject", session.Subject, "way", session.Way, "from", session.From, "made", session.Made)
+	}
 	if f.config.SignIn != nil {
 		options := *f.config.SignIn
 		options.Logger = f.logger
