@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"time"
@@ -22,6 +23,10 @@ type watchedAnswer struct {
 	// write alone.
 	forgets bool
 	own     bool // the handler sets deadlines
+	// counts ends with the token or session that was shown, after which nothing more is written, whatever the handler
+	// copies; nil is no end. Cut says that something was not.
+	counts context.Context //nolint:containedctx // it is the life of a token
+	cut    bool
 }
 
 // watchAnswer returns a writer that watches how an answer is taken, and what is to be called when the handler returns.
@@ -66,8 +71,20 @@ func (a *watchedAnswer) WriteHeader(status int) {
 	a.written()
 }
 
+// over says why nothing more may be written; nil as long as it may.
+func (a *watchedAnswer) over() error {
+	if a.counts == nil || a.counts.Err() == nil {
+		return nil
+	}
+	a.cut = true
+	return context.Cause(a.counts)
+}
+
 // Write implements io.Writer.
 func (a *watchedAnswer) Write(p []byte) (int, error) {
+	if err := a.over(); err != nil {
+		return 0, err
+	}
 	defer a.written()
 	a.wait()
 	return a.ResponseWriter.Write(p)
@@ -95,6 +112,9 @@ func (a *watchedAnswer) ReadFrom(source io.Reader) (total int64, err error) {
 		}
 		if piece <= 0 {
 			return total, nil
+		}
+		if err := a.over(); err != nil {
+			return total, err
 		}
 		a.wait()
 		n, err := io.CopyN(a.ResponseWriter, from, piece)

@@ -120,8 +120,14 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			ctx, cancel = context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(who.counts, cancel)() //nolint:contextcheck // it is the life of the token
+			if r.Method == http.MethodGet {               // whoever ends their own session is told so
+				w.counts = who.counts
+			}
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
+		if w.cut {
+			panic(http.ErrAbortHandler) // nobody takes what there is of the answer for all of it
+		}
 	})
 }
 

@@ -352,11 +352,26 @@ func TestALoginIsForOneBrowserAndMinutes(t *testing.T) {
 		if redeem(late) {
 			t.Error("a code works after its time")
 		}
-		for range 10 * mostLogins {
+		first := logins.Code("")
+		time.Sleep(time.Second)
+		second := logins.Code("")
+		for range 10 * mostLogins { // of somebody else
+			logins.Code("ada")
+		}
+		if len(logins.codes) != mostLogins+2 {
+			t.Errorf("%d codes are kept, want %d of each at most", len(logins.codes), mostLogins)
+		}
+		for range mostLogins - 1 {
+			time.Sleep(time.Millisecond)
 			logins.Code("")
 		}
-		if len(logins.codes) > mostLogins {
-			t.Errorf("%d codes are kept, want %d at most", len(logins.codes), mostLogins)
+		if _, known := logins.Of(first); known {
+			t.Error("who has many has the oldest yet")
+		}
+		for range 2 { // which looks and takes nothing
+			if of, known := logins.Of(second); of != "" || !known {
+				t.Errorf("a code that is not the oldest is of %q, %t", of, known)
+			}
 		}
 	})
 }

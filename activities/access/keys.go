@@ -212,21 +212,44 @@ func (k *Keys) taskSeal(host string, task []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// documents seals what the servers of a stack share.
-func (k *Keys) documents() cipher.AEAD {
-	block, _ := aes.NewCipher(k.derive("documents")) // a key of 32 bytes never fails
+// Purposes of keys that seal. A key seals some billions of texts before two of their nonces may be the same (NIST SP
+// 800-38D, section 8.3), and strangers can have as many sealed as they like: what they are given has a key of its own.
+const (
+	sealsDocuments = "documents"
+	sealsGiven     = "given to strangers"
+)
+
+// sealing seals with the key of a purpose (AES-256-GCM).
+func (k *Keys) sealing(purpose string) cipher.AEAD {
+	block, _ := aes.NewCipher(k.derive(purpose)) // a key of 32 bytes never fails
 	sealing, _ := cipher.NewGCMWithRandomNonce(block)
 	return sealing
 }
 
 // Seal seals the text of a document of this name for Unseal (AES-256-GCM): nobody else can read it or make one up.
 func (k *Keys) Seal(name string, text []byte) []byte {
-	return k.documents().Seal(nil, nil, text, []byte(name))
+	return k.sealing(sealsDocuments).Seal(nil, nil, text, []byte(name))
 }
 
 // Unseal returns what Seal has sealed for the name.
 func (k *Keys) Unseal(name string, sealed []byte) (text []byte, genuine bool) {
-	text, err := k.documents().Open([]byte{}, nil, sealed, []byte(name))
+	text, err := k.sealing(sealsDocuments).Open([]byte{}, nil, sealed, []byte(name))
+	return text, err == nil
+}
+
+// SealText seals what is given to somebody who is not signed in and shows it again, such as what a sign-in has begun
+// with, for UnsealText of any server of the stack. The name says what it is.
+func (k *Keys) SealText(name string, text []byte) string {
+	return base64.RawURLEncoding.EncodeToString(k.sealing(sealsGiven).Seal(nil, nil, text, []byte(name)))
+}
+
+// UnsealText returns what SealText has sealed for the name.
+func (k *Keys) UnsealText(name, sealed string) (text []byte, genuine bool) {
+	decoded, err := base64.RawURLEncoding.DecodeString(sealed)
+	if err != nil {
+		return nil, false
+	}
+	text, err = k.sealing(sealsGiven).Open([]byte{}, nil, decoded, []byte(name))
 	return text, err == nil
 }
 

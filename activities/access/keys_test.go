@@ -2,6 +2,7 @@ package access
 
 import (
 	"crypto/ed25519"
+	"encoding/base64"
 	"errors"
 	"io/fs"
 	"os"
@@ -244,5 +245,28 @@ func TestAnEngineLivesWhileItHoldsTheLock(t *testing.T) {
 	}
 	if got, err := EngineLives(filepath.Join(dir, "nothing")); got || err != nil {
 		t.Errorf("EngineLives of no directory: got %t, %v; want false", got, err)
+	}
+}
+
+func TestWhatStrangersAreGivenIsNoDocument(t *testing.T) {
+	t.Parallel()
+	keys := open(t, newDir(t))
+	given := keys.SealText("x", []byte("text"))
+	if text, genuine := keys.UnsealText("x", given); !genuine || string(text) != "text" {
+		t.Errorf("got %q, %t back", text, genuine)
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, genuine := keys.Unseal("x", sealed); genuine {
+		t.Errorf("it is taken for the document %q", text)
+	}
+	for name, shown := range map[string]string{
+		"y": given, "x": base64.RawURLEncoding.EncodeToString(keys.Seal("x", []byte("text"))), "": given, "x ": given + "A",
+	} {
+		if text, genuine := keys.UnsealText(name, shown); genuine {
+			t.Errorf("%.20s... is taken as %q for %q", shown, text, name)
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -75,8 +74,7 @@ func (k *Keys) NewDevice(now time.Time) Device {
 	if err != nil {
 		panic(err) // a text and a time encode
 	}
-	sealed := base64.RawURLEncoding.EncodeToString(k.Seal(deviceSeal, text))
-	return Device{Code: sealed, UserCode: grouped(code), Until: until}
+	return Device{Code: k.SealText(deviceSeal, text), UserCode: grouped(code), Until: until}
 }
 
 // letter is a random one of the alphabet, each as likely as any other.
@@ -129,19 +127,26 @@ func (k *Keys) CheckUserCode(typed string, now time.Time) (string, error) {
 	return grouped(code), nil
 }
 
-// proposed is a session that somebody has signed in for, until it is confirmed and taken.
+// proposed is a session that somebody has signed in for. It stays until its time is over, also when the command line
+// has been given the session: an answer may get lost, and is given again then.
 type proposed struct {
 	Session Session   `json:"session"`
 	Confirm string    `json:"confirm"` // digest of what the browser that has signed in shows to confirm it
 	Until   time.Time `json:"until"`
-	State   string    `json:"state"` // stateOpen, stateConfirmed or stateDenied
+	State   string    `json:"state"` // one of the states below
+	// Taken is when the command line has asked first after it was confirmed, in whole seconds; zero before.
+	Taken time.Time `json:"taken,omitzero"`
 }
 
 const (
 	stateOpen      = "open"
 	stateConfirmed = "confirmed"
 	stateDenied    = "denied"
+	stateTaken     = "taken" // the session was made
 )
+
+// isOf says whether it is of who has this name or subject.
+func (p proposed) isOf(who string) bool { return p.Session.Name == who || p.Session.Subject == who }
 
 // Propose keeps the session that a command line with this user code is to be given, once who has signed in for it
 // confirms that with the secret that it returns.
@@ -182,14 +187,14 @@ func (s *Sessions) Decide(ctx context.Context, userCode, secret string, confirme
 	return decided, err
 }
 
-// Collect makes the session that was confirmed for a device code, once, and returns what is shown for it.
-func (s *Sessions) Collect(ctx context.Context, code string, now time.Time) (token string, session Session, err error) {
+// Collect makes the session that was confirmed for a device code, for who asks from an address, and returns what is
+// shown for it. Until the code ends it returns the same again, since the answer may have been lost; it wraps
+// ErrNoSession where the session has ended meanwhile.
+func (s *Sessions) Collect(ctx context.Context, code, from string, now time.Time) (
+	token string, session Session, err error,
+) {
 	var device deviceCode
-	sealed, err := base64.RawURLEncoding.DecodeString(code)
-	if err != nil {
-		return "", session, ErrDevice
-	}
-	text, genuine := s.keys.Unseal(deviceSeal, sealed)
+	text, genuine := s.keys.UnsealText(deviceSeal, code)
 	if !genuine || json.Unmarshal(text, &device) != nil {
 		return "", session, ErrDevice
 	}
@@ -200,36 +205,96 @@ func (s *Sessions) Collect(ctx context.Context, code string, now time.Time) (tok
 		return "", session, ErrDeviceDenied
 	case !now.Before(device.Until):
 		return "", session, ErrDevice
-	case !known || there.State != stateConfirmed:
+	case !known || there.State == stateOpen:
 		return "", session, ErrDevicePending
 	}
-	err = s.requests.Change(ctx, request, func(there proposed, known bool) (proposed, error) {
-		if !known || there.State != stateConfirmed {
-			return there, ErrDevice // another has taken it
-		}
-		session = there.Session
-		return there, documents.Remove
-	})
+	there, err = s.claim(ctx, request, from, now)
 	if err != nil {
 		return "", session, err
 	}
-	if token, err = s.Make(ctx, session, now); err != nil {
+	token = s.keys.commandLineToken(request, there)
+	if there.State == stateTaken {
+		session, known = s.await(ctx, digestOfToken(token), now.Sub(there.Taken) < settling)
+		if !known {
+			return "", session, errEnded()
+		}
+		return token, session, nil
+	}
+	if err := s.makeAs(ctx, token, there.Session, now); err != nil {
 		return "", session, fmt.Errorf("let the command line in: %w", err)
 	}
-	return token, session, nil
+	return token, there.Session, s.conclude(ctx, request, there)
 }
 
-// SealText seals what a browser keeps for a while and shows again, such as what a sign-in has begun with, for
-// UnsealText of any server of the stack. The name says what it is.
-func (k *Keys) SealText(name string, text []byte) string {
-	return base64.RawURLEncoding.EncodeToString(k.Seal("browser "+name, text))
+// errEnded says that a command line comes too late for its session.
+func errEnded() error { return fmt.Errorf("%w for this command line any more", ErrNoSession) }
+
+// claim notes that a command line has asked for what was confirmed: when that was, and from where, say what session it
+// is given, however often it asks.
+func (s *Sessions) claim(ctx context.Context, request, from string, now time.Time) (claimed proposed, err error) {
+	err = s.requests.Change(ctx, request, func(there proposed, known bool) (proposed, error) {
+		if !known || there.State != stateConfirmed && there.State != stateTaken {
+			return there, ErrDevice
+		}
+		if there.Taken.IsZero() {
+			there.Taken, there.Session.From = now.UTC().Truncate(time.Second), from
+		}
+		claimed = there
+		return there, nil
+	})
+	return claimed, err
 }
 
-// UnsealText returns what SealText has sealed for the name.
-func (k *Keys) UnsealText(name, sealed string) (text []byte, genuine bool) {
-	decoded, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil {
-		return nil, false
+// conclude notes that the session of a request was made. Where the request was withdrawn meanwhile, the session ends.
+func (s *Sessions) conclude(ctx context.Context, request string, claimed proposed) error {
+	err := s.requests.Change(ctx, request, func(there proposed, known bool) (proposed, error) {
+		if !known || there.Confirm != claimed.Confirm {
+			return there, errEnded()
+		}
+		there.State, there.Session.Refresh = stateTaken, "" // the session has it
+		return there, nil
+	})
+	if !errors.Is(err, ErrNoSession) {
+		return err
 	}
-	return k.Unseal("browser "+name, decoded)
+	ended := s.End(context.WithoutCancel(ctx), digestOfToken(s.keys.commandLineToken(request, claimed)))
+	if ended != nil && !errors.Is(ended, ErrNoSession) {
+		return ended
+	}
+	return err
+}
+
+// withdraw takes back what was proposed for a command line, and ends the session where it was just made. It says how
+// many of both there were, 1 at most; of a request whose session was taken only that counts, with the other sessions.
+func (s *Sessions) withdraw(ctx context.Context, request, who string) (withdrawn int, err error) {
+	var there proposed
+	err = s.requests.Change(ctx, request, func(now proposed, known bool) (proposed, error) {
+		there = now
+		if known && !now.isOf(who) {
+			return now, ErrDeviceTaken
+		}
+		return now, documents.Remove
+	})
+	switch {
+	case errors.Is(err, ErrDeviceTaken): // somebody else has signed in for it meanwhile
+		return 0, nil
+	case err != nil:
+		return 0, err
+	case there.State == stateOpen, there.State == stateConfirmed && there.Taken.IsZero():
+		return 1, nil
+	case there.State == stateConfirmed:
+		err = s.End(ctx, digestOfToken(s.keys.commandLineToken(request, there)))
+		if errors.Is(err, ErrNoSession) {
+			err = nil
+		}
+		return 1, err
+	}
+	return 0, nil
+}
+
+// commandLineToken is what is shown for the session that a request was claimed for: always the same.
+func (k *Keys) commandLineToken(request string, claimed proposed) string {
+	mac := hmac.New(sha256.New, k.derive("session of a command line"))
+	_, _ = io.WriteString(mac, request+" "+claimed.Confirm) // a hash takes everything
+	return k.sessionTokenOf(claimed.Taken, mac.Sum(nil)[:sessionRandom])
 }

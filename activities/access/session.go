@@ -18,9 +18,10 @@ const (
 	// it is given a new one.
 	sessionLife    = 7 * 24 * time.Hour
 	sessionRenewal = 24 * time.Hour
-	// loginLife is how long a code for a login may be used, and mostLogins how many may wait to be.
+	// loginLife is how long a code for a login may be used, and mostLogins how many of who has asked for them may wait to
+	// be: nobody takes the place of another's.
 	loginLife  = 10 * time.Minute
-	mostLogins = 100
+	mostLogins = 20
 )
 
 // SetSession logs the browser in that w is the answer to. It is the owner on every port of the engine until it has not
@@ -124,21 +125,40 @@ type login struct {
 	of    string // Who.Credential of who has asked for it
 }
 
-// Code returns a new code, which lets a browser in as who has this credential (Who.Credential); empty is the owner.
+// Code returns a new code, which lets a browser in as who has this credential (Who.Credential); empty is the owner. Of
+// who has many the oldest counts no more.
 func (l *Logins) Code(of string) string {
 	code, now := rand.Text(), time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var own int
+	var oldest [sha256.Size]byte
 	for old, one := range l.codes {
-		if !now.Before(one.until) || len(l.codes) >= mostLogins {
+		switch {
+		case !now.Before(one.until):
 			delete(l.codes, old)
+		case one.of == of:
+			if own++; own == 1 || one.until.Before(l.codes[oldest].until) {
+				oldest = old
+			}
 		}
+	}
+	if own >= mostLogins {
+		delete(l.codes, oldest)
 	}
 	if l.codes == nil {
 		l.codes = map[[sha256.Size]byte]login{}
 	}
 	l.codes[sha256.Sum256([]byte(code))] = login{now.Add(loginLife), of}
 	return code
+}
+
+// Of reports whether a code may be used to log in now and as who, and leaves it.
+func (l *Logins) Of(code string) (of string, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one, known := l.codes[sha256.Sum256([]byte(code))]
+	return one.of, known && time.Now().Before(one.until)
 }
 
 // Redeem reports whether code may be used to log in now and as who, and takes it.

@@ -57,7 +57,7 @@ const (
 const (
 	// sessionPrefix begins what is shown for a session.
 	sessionPrefix = tokenPrefix + "session_"
-	// mostSessions is how many there may be, and mostOfOne how many of one person: the oldest ends then.
+	// mostSessions is how many there may be, and mostOfOne how many of one person in one way: the oldest ends then.
 	mostSessions = 10_000
 	mostOfOne    = 20
 	// settling is how long a session that another server has just made may not be known here, and settleFor how long it is
@@ -75,6 +75,10 @@ var (
 
 // Sessions are those of a stack. Its methods may be called concurrently. Use OpenSessions.
 type Sessions struct {
+	// Displaced is told of each session that ends because who it is of has made too many; nil is told nothing. It is set
+	// before the first request.
+	Displaced func(ctx context.Context, session Session)
+
 	keys     *Keys
 	tokens   *Tokens
 	sessions *documents.Set[Session]  // by ID
@@ -99,27 +103,48 @@ func (s *Sessions) changed(id string, before, now *Session) {
 	defer s.mu.Unlock()
 	close(s.news)
 	s.news = make(chan struct{})
-	same := before != nil && now != nil && before.Name == now.Name && before.Role == now.Role &&
-		before.Team == now.Team && before.Until.Equal(now.Until)
+	same := before != nil && now != nil && before.letsInAs(*now)
 	if shown, was := s.lives[id]; was && !same { // who has another role asks again with that
 		shown.end()
 		delete(s.lives, id)
 	}
 }
 
+// letsInAs says whether a session lets in as another does, and for as long.
+func (s Session) letsInAs(other Session) bool {
+	return s.Name == other.Name && s.Role == other.Role && s.Team == other.Team && s.Until.Equal(other.Until)
+}
+
 // Make makes a session that begins now, and returns what is shown for it; nobody can read that again. It sets ID and
-// Made. Where one person has many, the oldest of them end.
+// Made. Where one person has many in one way, the oldest of them end: programs that exchange ID tokens end no page of
+// theirs.
 func (s *Sessions) Make(ctx context.Context, session Session, now time.Time) (token string, err error) {
-	if _, known := roles[session.Role]; !known && session.Of == "" {
-		return "", fmt.Errorf("%w: %.40q; choose among %s", ErrRole, session.Role, strings.Join(Roles(), ", "))
-	}
-	if err := s.makeRoom(ctx, session, now); err != nil {
+	token = s.keys.newSessionToken(now)
+	if err := s.makeAs(ctx, token, session, now); err != nil {
 		return "", err
 	}
+	return token, nil
+}
+
+// makeAs does as Make with what is to be shown for the session; one that there is stays as it is.
+func (s *Sessions) makeAs(ctx context.Context, token string, session Session, now time.Time) error {
+	if _, known := roles[session.Role]; !known && session.Of == "" {
+		return fmt.Errorf("%w: %.40q; choose among %s", ErrRole, session.Role, strings.Join(Roles(), ", "))
+	}
+	id := digestOfToken(token)
+	if _, known := s.sessions.Get(id); known {
+		return nil
+	}
+	if err := s.makeRoom(ctx, session, now); err != nil {
+		return err
+	}
 	session.Made = now.UTC().Truncate(time.Second)
-	token = s.keys.newSessionToken(now)
-	made := func(Session, bool) (Session, error) { return session, nil }
-	return token, s.sessions.Change(ctx, digestOfToken(token), made)
+	return s.sessions.Change(ctx, id, func(there Session, known bool) (Session, error) {
+		if known {
+			return there, nil
+		}
+		return session, nil
+	})
 }
 
 // makeRoom ends what has had its time, and the oldest of who has as many as one may have.
@@ -133,11 +158,14 @@ func (s *Sessions) makeRoom(ctx context.Context, wanted Session, now time.Time) 
 		return ErrSessions
 	}
 	own := slices.DeleteFunc(s.All(), func(one Session) bool {
-		return one.Issuer != wanted.Issuer || one.Subject != wanted.Subject || one.Of != wanted.Of
+		return one.Issuer != wanted.Issuer || one.Subject != wanted.Subject || one.Of != wanted.Of || one.Way != wanted.Way
 	})
 	for len(own) >= mostOfOne {
 		if err := s.End(ctx, own[0].ID); err != nil && !errors.Is(err, ErrNoSession) {
 			return err
+		}
+		if s.Displaced != nil {
+			s.Displaced(ctx, own[0])
 		}
 		own = own[1:]
 	}
@@ -176,11 +204,25 @@ func (s *Sessions) End(ctx context.Context, id string) error {
 	return s.Change(ctx, id, func(Session) (Session, error) { return Session{}, documents.Remove })
 }
 
-// EndOf ends all sessions of who has this name or subject, and says how many those were; ErrNoSession where there are
-// none.
+// EndOf ends all sessions of who has this name or subject, and those that were to be given to command lines, and says
+// how many those were; ErrNoSession where there are none.
 func (s *Sessions) EndOf(ctx context.Context, who string) (ended int, err error) {
-	for _, session := range s.Standing(time.Now()) {
-		if who == "" || session.Name != who && session.Subject != who {
+	if who == "" {
+		return 0, fmt.Errorf("%w of nobody", ErrNoSession)
+	}
+	now := time.Now()
+	for name, request := range s.requests.All() { // first: what is collected from here on ends by itself
+		if !request.isOf(who) || !now.Before(request.Until) {
+			continue
+		}
+		withdrawn, err := s.withdraw(ctx, name, who)
+		if err != nil {
+			return ended, err
+		}
+		ended += withdrawn
+	}
+	for _, session := range s.Standing(now) {
+		if session.Name != who && session.Subject != who {
 			continue
 		}
 		switch err := s.End(ctx, session.ID); {
@@ -307,13 +349,19 @@ func (s *Sessions) ofDigest(digest string, now time.Time) (who asking, known boo
 	return s.who(session, now)
 }
 
-// lifeOf is that of a session: until it ends, or what it is of, which above is the life of, nil for nothing.
+// lifeOf is that of a session: until it ends, or what it is of, which above is the life of, nil for nothing. Of one
+// that has ended or changed since it was looked up the life is over: nobody would end another.
 func (s *Sessions) lifeOf(above context.Context, session Session) context.Context {
 	if above == nil {
 		above = context.Background()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if now, known := s.sessions.Get(session.ID); !known || !now.letsInAs(session) {
+		over, end := context.WithCancel(above)
+		end()
+		return over
+	}
 	shown, was := s.lives[session.ID]
 	if !was || shown.Err() != nil {
 		shown.Context, shown.end = context.WithDeadline(above, session.Until)
@@ -330,16 +378,23 @@ func (s *Sessions) lifeOf(above context.Context, session Session) context.Contex
 	return shown.Context
 }
 
-// sessionMAC is how many bytes of the code a session token has.
-const sessionMAC = 16
+const (
+	// sessionRandom is how many bytes of a session token nobody guesses, and sessionMAC how many its code has.
+	sessionRandom = 24
+	sessionMAC    = 16
+)
 
 // newSessionToken is what is shown for a session that is made now. It says when that was, so that another server knows
 // that it may not have heard of it yet; and nobody can make one up that is looked for.
 func (k *Keys) newSessionToken(now time.Time) string {
-	said := binary.BigEndian.AppendUint64(nil, uint64(now.Unix()))
-	var random [24]byte
+	var random [sessionRandom]byte
 	_, _ = rand.Read(random[:]) // it never fails
-	said = append(said, random[:]...)
+	return k.sessionTokenOf(now, random[:])
+}
+
+// sessionTokenOf is what is shown for a session that was made at a time, with bytes that nobody guesses.
+func (k *Keys) sessionTokenOf(made time.Time, secret []byte) string {
+	said := append(binary.BigEndian.AppendUint64(nil, uint64(made.Unix())), secret...)
 	return sessionPrefix + base64.RawURLEncoding.EncodeToString(append(said, k.sessionCode(said)...))
 }
 
@@ -356,7 +411,7 @@ func (k *Keys) sessionToken(token string) (made time.Time, genuine bool) {
 		return made, false
 	}
 	decoded, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(decoded) != 8+24+sessionMAC {
+	if err != nil || len(decoded) != 8+sessionRandom+sessionMAC {
 		return made, false
 	}
 	said, code := decoded[:len(decoded)-sessionMAC], decoded[len(decoded)-sessionMAC:]

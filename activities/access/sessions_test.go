@@ -1,8 +1,10 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,13 +105,62 @@ func TestASessionEndsInTime(t *testing.T) {
 	if got := answer(guard, request(t, http.MethodGet, "/", "", shows(shown))); got.Code != http.StatusUnauthorized {
 		t.Errorf("status %d: %s", got.Code, got.Body)
 	}
-	for range mostOfOne + 3 {
-		if _, err := sessions.Make(t.Context(), ada, now); err != nil {
+	var displaced []string
+	sessions.Displaced = func(_ context.Context, session Session) { displaced = append(displaced, session.Way) }
+	page, line := ada, ada
+	line.Way = WayCommandLine
+	for range mostOfOne - 1 {
+		if _, err := sessions.Make(t.Context(), page, now); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if all := sessions.All(); len(all) != mostOfOne {
-		t.Errorf("one person has %d sessions, want %d at most", len(all), mostOfOne)
+	for range mostOfOne + 3 {
+		if _, err := sessions.Make(t.Context(), line, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := sessions.All(); len(all) != 2*mostOfOne-1 {
+		t.Errorf("one person has %d sessions, want %d at most of one way, and all of the other", len(all), mostOfOne)
+	}
+	if want := []string{WayCommandLine, WayCommandLine, WayCommandLine}; !slices.Equal(displaced, want) {
+		t.Errorf("told of the end of %q, want %q", displaced, want)
+	}
+}
+
+// TestWhoseSessionEndsWhileItIsLookedUpIsAnsweredNoFurther has a session end, or change, between the look at it and
+// what its request is told of its end.
+func TestWhoseSessionEndsWhileItIsLookedUpIsAnsweredNoFurther(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	ada := Session{
+		Issuer: "https://x.org", Subject: "1", Name: "ada", Role: "admin", Way: WayPage, Until: now.Add(time.Hour),
+	}
+	for name, c := range map[string]struct {
+		change func(Session) (Session, error)
+		lives  bool
+	}{
+		"it stays":       {func(s Session) (Session, error) { s.Fresh = now; return s, nil }, true},
+		"it ends":        {func(s Session) (Session, error) { return s, documents.Remove }, false},
+		"another role":   {func(s Session) (Session, error) { s.Role = "viewer"; return s, nil }, false},
+		"another team":   {func(s Session) (Session, error) { s.Team = "vision"; return s, nil }, false},
+		"an earlier end": {func(s Session) (Session, error) { s.Until = now.Add(time.Minute); return s, nil }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sessions, _, _ := newSessions(t)
+			shown, err := sessions.Make(t.Context(), ada, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			looked, _ := sessions.await(t.Context(), digestOfToken(shown), false)
+			if err := sessions.Change(t.Context(), looked.ID, c.change); err != nil {
+				t.Fatal(err)
+			}
+			who, stands := sessions.who(looked, now)
+			if !stands || (who.counts.Err() == nil) != c.lives {
+				t.Errorf("it stands: %t, and its life: %v; want that to go on: %t", stands, who.counts.Err(), c.lives)
+			}
+		})
 	}
 }
 
@@ -123,7 +174,7 @@ func TestACommandLineIsLetInOnce(t *testing.T) {
 	device := sessions.keys.NewDevice(now)
 	collect := func(code string, at time.Time, want error) {
 		t.Helper()
-		if _, _, err := sessions.Collect(t.Context(), code, at); !errors.Is(err, want) {
+		if _, _, err := sessions.Collect(t.Context(), code, "192.0.2.1:7", at); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
@@ -146,14 +197,25 @@ func TestACommandLineIsLetInOnce(t *testing.T) {
 	if _, err := sessions.Decide(t.Context(), device.UserCode, secret, true, now); err != nil {
 		t.Fatal(err)
 	}
-	token, _, err := sessions.Collect(t.Context(), device.Code, now)
+	token, made, err := sessions.Collect(t.Context(), device.Code, "192.0.2.1:7", now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if who, known := sessions.of(t.Context(), token, now); !known || who.name != "ada" {
-		t.Errorf("the session is of %+v, %t", who, known)
+	if who, known := sessions.of(t.Context(), token, now); !known || who.name != "ada" || made.From != "192.0.2.1:7" {
+		t.Errorf("the session is of %+v, %t, from %q", who, known, made.From)
 	}
-	collect(device.Code, now, ErrDevicePending) // and for ever: nobody can confirm it again
+	// An answer that was lost is given again, and no second session is made.
+	again, _, err := sessions.Collect(t.Context(), device.Code, "192.0.2.2:7", now.Add(time.Minute))
+	if all := sessions.All(); again != token || err != nil || len(all) != 1 || all[0].From != "192.0.2.1:7" {
+		t.Errorf("asked again: another token (%t), %v; the sessions are %+v", again != token, err, all)
+	}
+	if err := sessions.End(t.Context(), digestOfToken(token)); err != nil {
+		t.Fatal(err)
+	}
+	collect(device.Code, now.Add(time.Minute), ErrNoSession) // what has ended comes not back
+	if all := sessions.All(); len(all) != 0 {
+		t.Errorf("the sessions are %+v, want none", all)
+	}
 	if _, err := sessions.Decide(t.Context(), device.UserCode, secret, true, now); !errors.Is(err, ErrUserCode) {
 		t.Errorf("it is confirmed twice: %v", err)
 	}
@@ -165,6 +227,70 @@ func TestACommandLineIsLetInOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	collect(refused.Code, now, ErrDeviceDenied)
+}
+
+func TestWhoIsEndedCollectsNothing(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	ada := Session{
+		Issuer: "https://x.org", Subject: "1", Name: "ada", Role: "viewer", Way: WayCommandLine, Until: now.Add(time.Hour),
+	}
+	for name, c := range map[string]struct {
+		confirmed, claimed, taken bool
+		want                      error // of who asks then
+	}{
+		"before it is confirmed":                 {false, false, false, ErrDevicePending},
+		"before it is collected":                 {true, false, false, ErrDevicePending},
+		"while it is collected":                  {true, true, false, ErrDevicePending},
+		"after it was collected, as any other's": {true, true, true, ErrDevicePending},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sessions, _, _ := newSessions(t)
+			device := sessions.keys.NewDevice(now)
+			secret, err := sessions.Propose(t.Context(), device.UserCode, ada, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.confirmed {
+				if _, err := sessions.Decide(t.Context(), device.UserCode, secret, true, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			request := digestOfToken(device.UserCode)
+			var claimed proposed
+			if c.claimed {
+				if claimed, err = sessions.claim(t.Context(), request, "192.0.2.1:7", now); err != nil {
+					t.Fatal(err)
+				}
+				if err := sessions.makeAs(t.Context(), sessions.keys.commandLineToken(request, claimed), ada, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.taken {
+				if err := sessions.conclude(t.Context(), request, claimed); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if ended, err := sessions.EndOf(t.Context(), "ada"); ended != 1 || err != nil {
+				t.Errorf("%d sessions ended, %v; want 1", ended, err)
+			}
+			if _, _, err := sessions.Collect(t.Context(), device.Code, "192.0.2.1:7", now); !errors.Is(err, c.want) {
+				t.Errorf("the command line is answered %v, want %v", err, c.want)
+			}
+			if _, err := sessions.Decide(t.Context(), device.UserCode, secret, true, now); !errors.Is(err, ErrUserCode) {
+				t.Errorf("it is confirmed: %v", err)
+			}
+			if c.claimed && !c.taken {
+				if err := sessions.conclude(t.Context(), request, claimed); !errors.Is(err, ErrNoSession) {
+					t.Errorf("who was collecting it goes on: %v", err)
+				}
+			}
+			if all := sessions.All(); len(all) != 0 {
+				t.Errorf("the sessions are %+v, want none", all)
+			}
+		})
+	}
 }
 
 func TestAMistypedUserCodeIsKnown(t *testing.T) {

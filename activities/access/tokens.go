@@ -32,6 +32,24 @@ type Issued struct {
 	// Team is whose it is: a viewer or operator of a team sees what is not private to another, and changes what is the
 	// team's own. Empty is the default team.
 	Team string `json:"team,omitempty"`
+	// By is who has made it: what an admin has made counts after they have left. Its zero value is of a token that an
+	// earlier version has made.
+	By Maker `json:"by,omitzero"`
+}
+
+// Maker is who has made something.
+type Maker struct {
+	// Name is that of a token or of a person, or "owner".
+	Name string `json:"name"`
+	// Issuer and Subject are of who has signed in with an identity provider; else empty.
+	Issuer  string `json:"issuer,omitempty"`
+	Subject string `json:"subject,omitempty"`
+}
+
+// makerOf is who makes the request that ctx is of.
+func makerOf(ctx context.Context) Maker {
+	who := WhoAsks(ctx)
+	return Maker{Name: NameOfCaller(ctx), Issuer: who.Issuer, Subject: who.Subject}
 }
 
 // roles are the callers that tokens can be made for, by the names of their roles.
@@ -121,7 +139,8 @@ func CheckTeam(name string) error {
 		ErrTeamName, name)
 }
 
-// Make makes a token for somebody of a team with a role, and returns it; nobody can read it again.
+// Make makes a token for somebody of a team with a role, and returns it; nobody can read it again. It is noted who
+// makes the request that ctx is of.
 func (t *Tokens) Make(ctx context.Context, name, role, team string, now time.Time) (token string, err error) {
 	if err := CheckTeam(team); err != nil {
 		return "", err
@@ -138,6 +157,7 @@ func (t *Tokens) Make(ctx context.Context, name, role, team string, now time.Tim
 	token = tokenPrefix + base64.RawURLEncoding.EncodeToString(random[:])
 	made := Issued{
 		Name: name, Role: role, Team: team, Made: now.UTC().Truncate(time.Second), SHA256: digestOfToken(token),
+		By: makerOf(ctx),
 	}
 	err = t.issued.Change(ctx, name, func(_ Issued, known bool) (Issued, error) {
 		switch {

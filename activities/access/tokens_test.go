@@ -1,8 +1,10 @@
 package access
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -66,6 +68,68 @@ func TestARequestEndsWithTheTokenThatItWasMadeWith(t *testing.T) {
 		t.Errorf("%q ended, want b's that went on", who)
 	}
 }
+
+// TestADownloadEndsWithTheTokenThatItWasMadeWith revokes the token of who downloads something that has no end, by a
+// handler that knows nothing of it.
+func TestADownloadEndsWithTheTokenThatItWasMadeWith(t *testing.T) {
+	t.Parallel()
+	for name, copied := range map[string]func(w io.Writer) error{
+		"written": func(w io.Writer) (err error) {
+			for piece := make([]byte, 1<<10); err == nil; {
+				_, err = w.Write(piece)
+			}
+			return err
+		},
+		"copied": func(w io.Writer) error {
+			_, err := io.Copy(w, endless{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tokens := OpenTokens(documents.Local())
+			guard := &Guard{
+				Keys: open(t, newDir(t)), Tokens: tokens, Rule: func(*http.Request) Rule { return Rule{Needs: Viewer} },
+			}
+			ended := make(chan error, 1)
+			server := httptest.NewServer(guard.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				ended <- copied(w)
+			})))
+			defer server.Close()
+			token, err := tokens.Make(t.Context(), "a", "viewer", "", time.Unix(1e9, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Authorization", "Bearer "+token)
+			answer, err := server.Client().Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = answer.Body.Close() }()
+			if _, err := io.CopyN(io.Discard, answer.Body, 1<<20); err != nil {
+				t.Fatal(err)
+			}
+			if err := tokens.Revoke(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, answer.Body); err == nil {
+				t.Error("who downloads takes what there is for all of it")
+			}
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("the handler ended with %v, want %v", err, context.Canceled)
+			}
+		})
+	}
+}
+
+// endless is what has no end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
 // TestATokenSaysItsTeam also reads a token that was made before there were teams: it is of the default team.
 func TestATokenSaysItsTeam(t *testing.T) {
@@ -266,5 +330,31 @@ func TestAJoinSecretIsOneOfItsKind(t *testing.T) {
 		t.Errorf("the secrets are %q, %q and %q", before, again.Text(), servers.Text())
 	} else if err := again.Renew(t.Context()); err != nil || hosts.Is(before) || !hosts.Is(again.Text()) {
 		t.Errorf("once it was made anew it is %q, error %v", hosts.Text(), err)
+	}
+}
+
+func TestATokenSaysWhoHasMadeIt(t *testing.T) {
+	t.Parallel()
+	ada := asking{caller: Owner, name: "ada", role: "admin", issuer: "https://x.org", subject: "1"}
+	for name, c := range map[string]struct {
+		who  asking
+		want Maker
+	}{
+		"the owner":           {asking{caller: Owner}, Maker{Name: "owner"}},
+		"an admin's token":    {asking{caller: Owner, name: "ci", role: "admin"}, Maker{Name: "ci"}},
+		"who has signed in":   {ada, Maker{"ada", "https://x.org", "1"}},
+		"nobody, as in tests": {nobody, Maker{Name: "anyone"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tokens := OpenTokens(documents.Local())
+			ctx := context.WithValue(t.Context(), callerKey{}, c.who)
+			if _, err := tokens.Make(ctx, "x", "viewer", "", time.Unix(1e9, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if got := tokens.Issued()[0].By; got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
 	}
 }

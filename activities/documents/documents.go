@@ -53,15 +53,15 @@ type Documents struct {
 
 	mu        sync.Mutex
 	known     map[string]entry // by key; guarded by mu
-	reached   uint64           // revision of the last change that was seen; guarded by mu
 	followers []follower       // guarded by mu
 }
 
-// entry is a document as it was seen last. One that is gone is remembered by its revision alone.
+// entry is a document as it was seen last. One that is gone is remembered by its revision for removedLife.
 type entry struct {
 	raw      []byte // as it is stored
 	text     []byte // nil when it is gone
 	revision uint64
+	since    time.Time // when it came to be known here
 }
 
 // follower is told of each document whose key begins with prefix.
@@ -103,7 +103,7 @@ func Open(ctx context.Context, js jetstream.JetStream, sealer Sealer, logger *sl
 	if err := d.mark(ctx); err != nil {
 		return nil, err
 	}
-	watcher, err := d.watch(ctx, 0)
+	watcher, _, err := d.watch(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -138,15 +138,18 @@ func Local() *Documents {
 }
 
 // watch begins to watch the bucket, and takes in all that is there. Of what is not, all is gone that was stored up to
-// the given revision.
-func (d *Documents) watch(ctx context.Context, until uint64) (jetstream.KeyWatcher, error) {
-	watcher, err := d.bucket.WatchAll(ctx)
+// the given revision. It has seen all changes up to the revision that it returns.
+func (d *Documents) watch(ctx context.Context, until uint64) (
+	watcher jetstream.KeyWatcher, seen uint64, err error,
+) {
+	watcher, err = d.bucket.WatchAll(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("watch bucket %s: %w", wire.SharedBucket, err)
+		return nil, 0, fmt.Errorf("watch bucket %s: %w", wire.SharedBucket, err)
 	}
-	there := map[string]bool{}
+	there, seen := map[string]bool{}, until
 	err = streams.ReadAll(ctx, watcher, func(update jetstream.KeyValueEntry) {
 		there[update.Key()] = true
+		seen = max(seen, update.Revision())
 		d.take(update)
 	})
 	if err == nil {
@@ -154,14 +157,17 @@ func (d *Documents) watch(ctx context.Context, until uint64) (jetstream.KeyWatch
 	}
 	if err != nil {
 		_ = watcher.Stop() // it may be over already
-		return nil, fmt.Errorf("read bucket %s: %w", wire.SharedBucket, err)
+		return nil, 0, fmt.Errorf("read bucket %s: %w", wire.SharedBucket, err)
 	}
-	return watcher, nil
+	return watcher, seen, nil
 }
 
 // Run keeps the documents known until ctx ends. Where somebody has deleted the bucket, what is known is put into the
-// one that was made in its place.
+// one that was made in its place. What was removed long ago leaves nothing behind.
 func (d *Documents) Run(ctx context.Context) error {
+	var forgetting sync.WaitGroup
+	defer forgetting.Wait()
+	forgetting.Go(func() { d.forgetRegularly(ctx) })
 	var made time.Time // when the bucket was made that is watched
 	for {
 		err := d.follow(ctx, &made)
@@ -175,12 +181,10 @@ func (d *Documents) Run(ctx context.Context) error {
 	}
 }
 
-// errBehind says that a change was not told of.
-var errBehind = errors.New("a change was not told of")
-
 // follow watches the bucket until it is another one, or its watch breaks.
 func (d *Documents) follow(ctx context.Context, made *time.Time) error {
-	stream, err := d.js.Stream(ctx, "KV_"+wire.SharedBucket)
+	asked := wallClock()
+	stream, err := d.js.Stream(ctx, streams.BucketStream(wire.SharedBucket))
 	if err != nil {
 		return err
 	}
@@ -191,17 +195,14 @@ func (d *Documents) follow(ctx context.Context, made *time.Time) error {
 	*made = created
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	watcher, err := d.watch(watching, stream.CachedInfo().State.LastSeq)
+	watcher, seen, err := d.watch(watching, stream.CachedInfo().State.LastSeq)
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	d.reached = max(d.reached, stream.CachedInfo().State.LastSeq)
-	d.mu.Unlock()
 	defer func() { _ = watcher.Stop() }() // it may be broken already
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	var wanted uint64 // the revision that must have come by the next look
+	far := watched{seen: seen, at: asked}
 	for {
 		select {
 		case <-ctx.Done():
@@ -212,8 +213,10 @@ func (d *Documents) follow(ctx context.Context, made *time.Time) error {
 			}
 			if update != nil {
 				d.take(update)
+				far.seen = max(far.seen, update.Revision())
 			}
 		case <-look.C:
+			asked = wallClock()
 			info, err := stream.Info(ctx)
 			switch {
 			case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -222,18 +225,12 @@ func (d *Documents) follow(ctx context.Context, made *time.Time) error {
 				continue
 			case !info.Created.Equal(created):
 				return errors.New("the bucket is another one")
-			case d.at() < wanted:
-				return errBehind
 			}
-			wanted = info.State.LastSeq
+			if err := far.look(info.State.LastSeq, asked); err != nil {
+				return err
+			}
 		}
 	}
-}
-
-func (d *Documents) at() uint64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.reached
 }
 
 // restore puts into a bucket that was made anew what is known and not there. Others may do the same.
@@ -248,7 +245,7 @@ func (d *Documents) restore(ctx context.Context) {
 			kept[key] = one
 		}
 	}
-	d.known, d.reached = maps.Clone(kept), 0
+	d.known = maps.Clone(kept)
 	d.mu.Unlock()
 	d.logger.WarnContext(ctx, "what servers share was gone; what is known of it is put back", "documents", len(kept))
 	for key, one := range kept {
@@ -286,12 +283,12 @@ func (d *Documents) apply(key string, next entry) {
 	d.applying.Lock()
 	defer d.applying.Unlock()
 	d.mu.Lock()
-	d.reached = max(d.reached, next.revision)
 	before := d.known[key]
 	if next.revision <= before.revision {
 		d.mu.Unlock()
 		return
 	}
+	next.since = time.Now()
 	d.known[key] = next
 	followers := d.followers
 	d.mu.Unlock()
@@ -395,7 +392,7 @@ func (d *Documents) try(
 		return &refusal{err}
 	}
 	if d.bucket == nil {
-		d.apply(key, entry{text, text, now.revision + 1})
+		d.apply(key, entry{raw: text, text: text, revision: now.revision + 1})
 		return nil
 	}
 	then := entry{text: text, revision: now.revision}

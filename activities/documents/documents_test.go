@@ -45,11 +45,17 @@ func join(t *testing.T, nats *natstest.Server) *server {
 		defer s.mu.Unlock()
 		s.told = append(s.told, fmt.Sprintf("%s: %v to %v", name, text(before), text(now)))
 	})
+	run(t, s)
+	return s
+}
+
+// run has a server hear of changes, until the test ends.
+func run(t *testing.T, s *server) {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-ended })
-	return s
 }
 
 func text(n *note) string {

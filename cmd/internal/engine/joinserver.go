@@ -35,7 +35,7 @@ func (e *Engine) JoinServer(
 		return answer, hosts.TooMany("spillway hosts token --server")
 	}
 	if !e.joining.Is(bearer) {
-		e.strange.Failed(way.From, now)
+		e.strange.Count(way.From, now)
 		e.logger.WarnContext(ctx, "somebody who showed no token for servers wanted the keys of the stack", "from", way.From)
 		return answer, &web.Error{
 			Status: http.StatusUnauthorized, Message: "the token is not one that servers join with, or was made anew since",

@@ -19,6 +19,7 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/hosts"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/cmd/internal/signin"
+	"github.com/spillway-ml/spillway/cmd/internal/strangers"
 	"github.com/spillway-ml/spillway/cmd/internal/temporalproxy"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
@@ -44,13 +45,17 @@ type outside struct {
 	secret      *access.JoinSecret  // what hosts show to join; nil where there is no port
 	joining     *access.JoinSecret  // what other servers show; likewise
 	certificate *access.Certificate // likewise
-	strange     *hosts.Strangers    // who wanted to be a server, and is none
+	strange     *strangers.Limit    // who wanted to be a server, and is none
 }
 
 // openOutside reads which hosts have joined, and the certificate of the port.
 func openOutside(ctx context.Context, f *venues) (o outside, err error) {
-	o.tokens, o.strange = access.OpenTokens(f.shared), &hosts.Strangers{}
+	o.tokens, o.strange = access.OpenTokens(f.shared), hosts.NewStrangers()
 	o.sessions = access.OpenSessions(f.shared, f.servers.own.Keys(), o.tokens)
+	o.sessions.Displaced = func(ctx context.Context, session access.Session) {
+		f.logger.WarnContext(ctx, "a session has ended, since who it is of has as many as one may have", "who", session.Name,
+			"subject", session.Subject, "way", session.Way, "from", session.From, "made", session.Made)
+	}
 	if f.config.SignIn != nil {
 		options := *f.config.SignIn
 		options.Logger = f.logger

@@ -3,13 +3,11 @@ package hosts
 import (
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/spillway-ml/spillway/activities/loop"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
+	"github.com/spillway-ml/spillway/cmd/internal/strangers"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 )
 
@@ -97,7 +95,7 @@ func stranger() error {
 	}
 }
 
-// TooMany refuses an address of which Strangers.May says that it may not; the command prints the right token.
+// TooMany refuses an address that has shown too many; the command prints the right token.
 func TooMany(command string) error {
 	return &web.Error{
 		Status: http.StatusTooManyRequests, RetryAfter: strangerPause,
@@ -110,41 +108,7 @@ const (
 	// strangerPause is how often one address may show a wrong token in the long run, and strangerBurst how often at once.
 	strangerPause = 10 * time.Second
 	strangerBurst = 5
-	// mostStrangers is how many addresses are remembered.
-	mostStrangers = 10_000
 )
 
-// Strangers count who shows wrong tokens, by address. The zero value has seen none. Its methods may be called
-// concurrently.
-type Strangers struct {
-	mu   sync.Mutex
-	from map[string]*rate.Limiter // guarded by mu
-}
-
-// May says whether an address may show a token.
-func (s *Strangers) May(from string, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	limiter := s.from[from]
-	return limiter == nil || limiter.TokensAt(now) >= 1
-}
-
-// Failed notes that an address has shown a wrong one.
-func (s *Strangers) Failed(from string, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.from == nil {
-		s.from = map[string]*rate.Limiter{}
-	}
-	limiter := s.from[from]
-	if limiter == nil {
-		for other, l := range s.from { // the address that comes next has place
-			if l.TokensAt(now) >= strangerBurst || len(s.from) >= mostStrangers {
-				delete(s.from, other)
-			}
-		}
-		limiter = rate.NewLimiter(rate.Every(strangerPause), strangerBurst)
-		s.from[from] = limiter
-	}
-	limiter.AllowN(now, 1)
-}
+// NewStrangers bounds how often one address may show a wrong token.
+func NewStrangers() *strangers.Limit { return strangers.New(strangerPause, strangerBurst) }

@@ -17,6 +17,7 @@ import (
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
+	"github.com/spillway-ml/spillway/cmd/internal/strangers"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -62,7 +63,7 @@ type Options struct {
 // Registry is who has joined. Its methods may be called concurrently. Use Open.
 type Registry struct {
 	options Options
-	strange Strangers
+	strange *strangers.Limit
 	members *documents.Set[member] // by name
 
 	letting sync.Mutex // held while a host is let into NATS or out
@@ -83,7 +84,7 @@ type sighting struct{ leased, heard time.Time }
 func Open(options Options) *Registry {
 	r := &Registry{
 		options: options, release: map[string]func(){}, seen: map[string]sighting{}, room: map[string]quantity.Size{},
-		swept: options.Now(),
+		swept: options.Now(), strange: NewStrangers(),
 	}
 	r.members = documents.Of(options.Shared, kind, r.changed)
 	return r
@@ -301,7 +302,7 @@ func (r *Registry) Join(ctx context.Context, bearer, from string, request join.R
 	if !shown.secret {
 		host, known := r.Of(bearer)
 		if shown.token = known && host == request.Host; !shown.token {
-			r.strange.Failed(from, r.options.Now())
+			r.strange.Count(from, r.options.Now())
 			r.options.Logger.WarnContext(ctx, "somebody who showed no token to join with wanted to", "from", from)
 			return "", stranger()
 		}

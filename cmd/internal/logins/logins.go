@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access/safefile"
@@ -101,7 +102,25 @@ func (f File) Remove(server string) error {
 	return f.change(func(all map[string]Login) { delete(all, server) })
 }
 
-func (f File) change(with func(map[string]Login)) error {
+// change has one change follow the other, also those of other processes: each replaces the whole file.
+func (f File) change(with func(map[string]Login)) (err error) {
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+		return fmt.Errorf("keep logins: %w", err)
+	}
+	lock, err := os.OpenFile(f.path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("keep logins: %w", err)
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }() // which gives the lock back
+	for {
+		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			return fmt.Errorf("keep logins: lock %s.lock: %w", f.path, err)
+		}
+	}
 	all, err := f.read()
 	if err != nil {
 		return err
@@ -109,9 +128,6 @@ func (f File) change(with func(map[string]Login)) error {
 	with(all)
 	text, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
-		return fmt.Errorf("keep logins: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return fmt.Errorf("keep logins: %w", err)
 	}
 	return safefile.WriteFile(f.path, append(text, '\n'), 0o600, false)

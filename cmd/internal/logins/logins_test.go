@@ -1,8 +1,10 @@
 package logins_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,6 +44,27 @@ func TestALoginIsKeptForItsOwnerAlone(t *testing.T) {
 	if _, _, err := file.Get("https://other.example.com"); err == nil ||
 		!strings.Contains(err.Error(), "no file that only this user can read") {
 		t.Errorf("a file that others can read is answered with %v", err)
+	}
+}
+
+func TestNoLoginIsLostWhereSeveralAreKeptAtOnce(t *testing.T) {
+	t.Parallel()
+	file := logins.In(t.TempDir())
+	server := func(i int) string { return fmt.Sprintf("https://%d.example.com", i) }
+	const many = 30
+	var keeping sync.WaitGroup
+	for i := range many {
+		keeping.Go(func() {
+			if err := file.Put(server(i), logins.Login{Token: server(i)}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	keeping.Wait()
+	for i := range many {
+		if login, known, err := file.Get(server(i)); !known || login.Token != server(i) || err != nil {
+			t.Errorf("%s: got %+v, %t, %v", server(i), login, known, err)
+		}
 	}
 }
 

@@ -1,15 +1,19 @@
 package web_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -151,6 +155,126 @@ func TestABrowserLogsInOnceWithACode(t *testing.T) {
 	if again := logIn(answer); again.Code != http.StatusUnauthorized ||
 		!strings.Contains(again.Body.String(), "spillway open") {
 		t.Errorf("with the code again: got %d %s, want a refusal that says what to do", again.Code, again.Body)
+	}
+}
+
+// TestAttackWithTheLinkOfSomebodyElse has a browser that is logged in follow a link which logs in as another.
+func TestAttackWithTheLinkOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	tokens := accesstest.Tokens(t)
+	server := web.New(web.Options{
+		Keys: accesstest.Keys(), Engine: newEngine(t), Tokens: tokens,
+		Sessions: access.OpenSessions(documents.Local(), accesstest.Keys(), tokens),
+	})
+	ask := func(method, path, body, bearer string, cookie *http.Cookie) *httptest.ResponseRecorder {
+		request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+		request.Header.Set("Content-Type", "application/json")
+		if bearer != "" {
+			request.Header.Set("Authorization", "Bearer "+bearer)
+		}
+		if cookie != nil {
+			request.AddCookie(cookie)
+		}
+		recorder := httptest.NewRecorder()
+		server.ServeHTTP(recorder, accesstest.Arrived(request, 7474))
+		return recorder
+	}
+	made := func(name string) (token string) {
+		token, err := tokens.Make(t.Context(), name, "viewer", "", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	code := func(bearer string) string {
+		var login web.Login
+		answer := ask(http.MethodPost, "/api/v1/logins", "{}", bearer, nil)
+		if err := json.Unmarshal(answer.Body.Bytes(), &login); err != nil || login.Code == "" {
+			t.Fatalf("a code: %d %s, %v", answer.Code, answer.Body, err)
+		}
+		return login.Code
+	}
+	ada, eve := made("ada"), made("eve")
+	victim := ask(http.MethodPost, "/api/v1/session", `{"token":"`+ada+`"}`, "", nil).Result().Cookies()
+	if len(victim) != 1 {
+		t.Fatal("a token logs nobody in")
+	}
+	theirs := code(eve)
+	refused := ask(http.MethodPost, "/api/v1/session", `{"code":"`+theirs+`"}`, "", victim[0])
+	if refused.Code != http.StatusConflict || len(refused.Result().Cookies()) != 0 ||
+		!strings.Contains(refused.Body.String(), "logged in as ada") {
+		t.Errorf("the link of somebody else: got %d %s, cookies %v", refused.Code, refused.Body, refused.Result().Cookies())
+	}
+	for what, body := range map[string]string{
+		"a link of one's own": `{"code":"` + code(ada) + `"}`,
+		"one that is wanted":  `{"code":"` + theirs + `","replace":true}`,
+	} {
+		if got := ask(http.MethodPost, "/api/v1/session", body, "", victim[0]); got.Code != http.StatusOK ||
+			len(got.Result().Cookies()) != 1 {
+			t.Errorf("%s: got %d %s", what, got.Code, got.Body)
+		}
+	}
+	if got := ask(http.MethodPost, "/api/v1/session", `{"code":"`+code(eve)+`"}`, "", nil); got.Code != http.StatusOK {
+		t.Errorf("of a browser that nobody knows: got %d %s", got.Code, got.Body)
+	}
+}
+
+// TestAttackOnTheSignInOfOthers has one address ask without an end: what is left for others is enough.
+func TestAttackOnTheSignInOfOthers(t *testing.T) {
+	t.Parallel()
+	allow, now := web.AllowSignIns(), time.Now()
+	granted := 0
+	for range 10_000 {
+		if allow("192.0.2.1:5000", now) {
+			granted++
+		}
+	}
+	if granted < 20 || granted > 100 {
+		t.Errorf("one address is granted %d sign-ins at once, want so many as an office needs", granted)
+	}
+	for i := range 100 {
+		if !allow("198.51.100."+strconv.Itoa(i)+":5000", now) {
+			t.Fatalf("the %d. of the others is refused", i+1)
+		}
+	}
+}
+
+func TestWhatIsNoTokenOfTheIssuerIsKnownWithoutAskingAnybody(t *testing.T) {
+	t.Parallel()
+	token := func(claims string) string {
+		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+	}
+	for name, c := range map[string]struct {
+		text, issuer string
+		want         bool
+	}{
+		"one":                          {token(`{"iss":"https://x.org"}`), "https://x.org", true},
+		"one without the scheme":       {token(`{"iss":"accounts.google.com"}`), "https://accounts.google.com", true},
+		"of another":                   {token(`{"iss":"https://y.org"}`), "https://x.org", false},
+		"of a path":                    {token(`{"iss":"https://x.org/a"}`), "https://x.org", false},
+		"of nobody":                    {token(`{}`), "https://x.org", false},
+		"of a number":                  {token(`{"iss":1}`), "https://x.org", false},
+		"no JSON":                      {token(`x`), "https://x.org", false},
+		"no base64":                    {"e30.*.c2ln", "https://x.org", false},
+		"two parts":                    {"e30.e30", "https://x.org", false},
+		"nothing":                      {"", "https://x.org", false},
+		"a session of our own, rather": {"spillway_session_AAAA", "https://x.org", false},
+	} {
+		if got := web.IsOfIssuer(c.text, c.issuer); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+func TestASignInLeadsToAPageOfThisServer(t *testing.T) {
+	t.Parallel()
+	for to, want := range map[string]string{
+		"/": "/", "/runs/digits-1?a=b": "/runs/digits-1?a=b", "": "/", "https://x.org": "/", "//x.org": "/", "runs": "/",
+		`/\x.org`: "/", "/#login=2UF3T7NQZKE": "/", "/runs#x": "/", "/sign-in": "/", "/a\nb": "/",
+	} {
+		if got := web.LocalPath(to); got != want {
+			t.Errorf("%q leads to %q, want %q", to, got, want)
+		}
 	}
 }
 

@@ -29,3 +29,12 @@ func (s *Server) Handle(pattern string, handler http.HandlerFunc) { s.mux.Handle
 
 // Readers is how many streams are open.
 func (f *Feed) Readers() int { return readers(f) }
+
+// LocalPath is where a browser goes after a sign-in.
+func LocalPath(to string) string { return localPath(to) }
+
+// IsOfIssuer says whether a text looks like a token of an issuer.
+func IsOfIssuer(token, issuer string) bool { return isOfIssuer(token, issuer) }
+
+// AllowSignIns returns what says whether something more is done for an address that wants to sign in.
+func AllowSignIns() func(from string, now time.Time) bool { return newSignInLimit().allow }

@@ -2,8 +2,11 @@ package web
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
@@ -21,6 +24,9 @@ type NewSession struct {
 	Code string `json:"code,omitempty"`
 	// Token is one that was made for somebody, or the owner's.
 	Token string `json:"token,omitempty"`
+	// Replace says that a code may take the place of whom the browser is logged in as. Else that is refused: whoever
+	// follows a link of somebody else would go on as that one without knowing.
+	Replace bool `json:"replace,omitempty"`
 }
 
 // newLogin answers POST /api/v1/logins. A browser is let in as who has asked, and no longer.
@@ -37,7 +43,7 @@ func (s *Server) logIn(w http.ResponseWriter, r *http.Request) {
 	err := decodeBody(r, &login)
 	var of string
 	if err == nil {
-		of, err = s.loginOf(login)
+		of, err = s.loginOf(r, login)
 	}
 	secure := r.TLS != nil
 	switch {
@@ -62,9 +68,12 @@ func (s *Server) logIn(w http.ResponseWriter, r *http.Request) {
 }
 
 // loginOf says what ends the session of who logs in so: the digest of a token, or nothing for the owner.
-func (s *Server) loginOf(login NewSession) (of string, err error) {
+func (s *Server) loginOf(r *http.Request, login NewSession) (of string, err error) {
 	switch {
 	case login.Token == "":
+		if err := s.replaces(r, login); err != nil {
+			return "", err
+		}
 		of, known := s.logins.Redeem(login.Code)
 		if !known {
 			return "", &access.Refusal{
@@ -86,6 +95,17 @@ func (s *Server) loginOf(login NewSession) (of string, err error) {
 		}
 	}
 	return of, nil
+}
+
+// replaces refuses a code that would log a browser in as somebody else than it is, unless that is wanted.
+func (s *Server) replaces(r *http.Request, login NewSession) error {
+	who := access.WhoAsks(r.Context())
+	of, known := s.logins.Of(login.Code)
+	if login.Replace || !known || who.Role == "" || who.Credential == of {
+		return nil
+	}
+	return Conflict("sign out first, or ask again with \"replace\"", "this browser is logged in as %s, and the link is "+
+		"somebody else's, or of another session", access.NameOfCaller(r.Context()))
 }
 
 // SessionAnswer is the answer of GET /api/v1/session: who asks, and how to sign in.
@@ -166,7 +186,8 @@ type DeviceCode struct {
 	DeviceCode string `json:"device_code"`
 	// UserCode is what who signs in compares.
 	UserCode string `json:"user_code"`
-	// VerificationURI is where a browser signs in, and VerificationURIComplete the same with the code.
+	// VerificationURI is where a browser signs in, and VerificationURIComplete the same with the code and, sealed, the
+	// address that has asked for it.
 	VerificationURI         string `json:"verification_uri"`
 	VerificationURIComplete string `json:"verification_uri_complete"`
 	// ExpiresIn is how long both codes count, and Interval how long to wait between two questions, in seconds.
@@ -191,14 +212,17 @@ func (s *Server) newDevice(r *http.Request) (DeviceCode, error) {
 	if s.signIn == nil {
 		return DeviceCode{}, errNoSignIn()
 	}
+	if err := s.slow(r); err != nil {
+		return DeviceCode{}, err
+	}
 	if err := s.signIn.Reach(r.Context()); err != nil {
 		return DeviceCode{}, signInError(err)
 	}
 	device := s.keys.NewDevice(time.Now())
-	at := here(r) + DevicePath
+	at := here(r)
 	return DeviceCode{
-		DeviceCode: device.Code, UserCode: device.UserCode, VerificationURI: at,
-		VerificationURIComplete: at + "?code=" + device.UserCode,
+		DeviceCode: device.Code, UserCode: device.UserCode, VerificationURI: at + DevicePath,
+		VerificationURIComplete: at + deviceLink(device.UserCode, s.sealFrom(device.UserCode, r)),
 		ExpiresIn:               int(access.DeviceLife.Seconds()), Interval: deviceInterval,
 	}, nil
 }
@@ -236,13 +260,16 @@ func (s *Server) awaitDevice(r *http.Request) (MadeSession, error) {
 	if s.signIn == nil {
 		return MadeSession{}, errNoSignIn()
 	}
-	token, session, err := s.sessions.Collect(r.Context(), waiting.DeviceCode, time.Now())
+	token, session, err := s.sessions.Collect(r.Context(), waiting.DeviceCode, r.RemoteAddr, time.Now())
 	switch {
 	case errors.Is(err, access.ErrDevicePending):
 		return MadeSession{Pending: true}, nil
+	case errors.Is(err, access.ErrNoSession):
+		return MadeSession{}, Invalid("`spillway login` begins anew", "%v", err)
 	case err != nil:
 		return MadeSession{}, signInError(err)
 	}
+	s.signedIn(r, session)
 	return madeSession(token, session), nil
 }
 
@@ -261,7 +288,13 @@ func (s *Server) exchange(r *http.Request) (MadeSession, error) {
 	if s.signIn == nil {
 		return MadeSession{}, errNoSignIn()
 	}
-	if err := s.slow(); err != nil {
+	if !isOfIssuer(shown.IDToken, s.signIn.Issuer()) {
+		return MadeSession{}, &Error{
+			Status: http.StatusUnauthorized, Message: "what was shown is no ID token of " + s.signIn.Issuer(),
+			Hint: "ask the provider for one that is made for the client of this server",
+		}
+	}
+	if err := s.slow(r); err != nil {
 		return MadeSession{}, err
 	}
 	signed, err := s.signIn.Verify(r.Context(), shown.IDToken)
@@ -275,6 +308,22 @@ func (s *Server) exchange(r *http.Request) (MadeSession, error) {
 	}
 	s.signedIn(r, session)
 	return madeSession(token, session), nil
+}
+
+// isOfIssuer says whether a text looks like a token of an issuer (RFC 7519), whose signature is to be verified then. It
+// asks nobody.
+func isOfIssuer(token, issuer string) bool {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return false
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var said struct {
+		Issuer string `json:"iss"`
+	}
+	// Some tokens of Google say the issuer without its scheme.
+	return err == nil && json.Unmarshal(text, &said) == nil &&
+		(said.Issuer == issuer || "https://"+said.Issuer == issuer)
 }
 
 // SignedIn is somebody who is signed in, or a browser that has shown a token.

@@ -335,7 +335,7 @@ func (s *Server) sessionRoutes() []route {
 			method: "POST", path: "/api/v1/session",
 			summary: "Logs a browser in, with such a code or with a token: the answer sets a cookie.",
 			body:    NewSession{Code: "2UF3T7NQZKEXAMPLE"}, maxBody: loginLimit, bodyKind: "application/json",
-			refusals: []int{http.StatusUnauthorized}, handler: s.logIn,
+			refusals: []int{http.StatusUnauthorized, conflict}, handler: s.logIn,
 		},
 		{
 			method: "DELETE", path: "/api/v1/session",
@@ -353,7 +353,8 @@ func (s *Server) sessionRoutes() []route {
 		return routes
 	}
 	device := asking(s, "POST", "/api/v1/session/device", "Gives a command line codes with which it is let in once "+
-		"somebody has signed in for it (RFC 8628).", s.newDevice).taking(nothing{}).refusing(notFound, badGateway)
+		"somebody has signed in for it (RFC 8628).", s.newDevice).taking(nothing{}).
+		refusing(notFound, http.StatusTooManyRequests, badGateway)
 	await := asking(s, "POST", "/api/v1/session/device/token", "Makes the session of a command line that was let in.",
 		s.awaitDevice).taking(WaitingDevice{DeviceCode: "EXAMPLE"}).refusing(notFound, forbidden, conflict)
 	exchange := asking(s, "POST", "/api/v1/session/token",

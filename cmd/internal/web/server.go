@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"sync"
 
-	"golang.org/x/time/rate"
-
 	"github.com/spillway-ml/spillway/activities"
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/signin"
@@ -97,7 +95,7 @@ type Server struct {
 	described   func() (json.RawMessage, error) // the document of the table
 	handler     http.Handler
 	server      *http.Server
-	signInLimit *rate.Limiter
+	signInLimit signInLimit
 	closing     chan struct{} // closed when Close begins: streams end
 }
 

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"html/template"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/cmd/internal/signin"
+	"github.com/spillway-ml/spillway/cmd/internal/strangers"
 )
 
 // Addresses of the sign-in; an identity provider knows CallbackPath.
@@ -47,6 +50,7 @@ type signInShown struct {
 	Again, On         string // where a link to begin again leads, and one to go on; empty for none
 	Ask               bool   // whether a code is asked for
 	Code, Secret      string // of a command line that is to be confirmed
+	From              string // the address that it has asked from; empty where that is not known
 	Name, As          string // as whom
 }
 
@@ -56,12 +60,26 @@ type pending struct {
 
 	To     string    `json:"to,omitempty"`     // where it goes then
 	Device string    `json:"device,omitempty"` // the user code of the command line that it is for
+	From   string    `json:"from,omitempty"`   // the address that it has asked from, sealed; empty where it was typed
 	Until  time.Time `json:"until"`
 }
 
-// newSignInLimit bounds how often the provider is asked for strangers: by who comes back with a code, or shows an ID
-// token.
-func newSignInLimit() *rate.Limiter { return rate.NewLimiter(5, 50) }
+// signInLimit bounds what is done for strangers who want to sign in: the provider is asked, or what servers share. One
+// address may use up a small part of what all may.
+type signInLimit struct {
+	one *strangers.Limit
+	all *rate.Limiter
+}
+
+// newSignInLimit allows for an office that comes to work, behind one address.
+func newSignInLimit() signInLimit {
+	return signInLimit{one: strangers.New(time.Second/2, 40), all: rate.NewLimiter(40, 400)}
+}
+
+// allow says whether something may be done for an address now.
+func (l signInLimit) allow(from string, now time.Time) bool {
+	return l.one.Allow(from, now) && l.all.AllowN(now, 1)
+}
 
 // mountSignIn has browsers sign in.
 func (s *Server) mountSignIn() {
@@ -105,7 +123,11 @@ func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request, status int, 
 // failSignIn says why somebody is not signed in.
 func (s *Server) failSignIn(w http.ResponseWriter, r *http.Request, err error, again string) {
 	said := signInError(err)
-	s.logger.WarnContext(r.Context(), "nobody was signed in", "from", r.RemoteAddr, "reason", err)
+	level := slog.LevelWarn
+	if said.Status == http.StatusBadRequest || said.Status == http.StatusTooManyRequests {
+		level = slog.LevelDebug // nothing of it was genuine, or it is too much: whoever likes may have many of these
+	}
+	s.logger.Log(r.Context(), level, "nobody was signed in", "from", r.RemoteAddr, "reason", err)
 	text, hint, _ := strings.Cut(said.Message, "; ")
 	s.showSignIn(w, r, said.Status, signInShown{
 		Title: "You are not signed in", Text: sentence(text), Hint: sentence(strings.Join(nonEmpty(hint, said.Hint), "; ")),
@@ -157,18 +179,24 @@ func (s *Server) beginSignIn(w http.ResponseWriter, r *http.Request) {
 	s.lead(w, r, pending{To: localPath(r.URL.Query().Get("to"))})
 }
 
-// localPath is where a browser goes on this server; anything else is the first page.
+// localPath is where a browser goes on this server; anything else is the first page. What is behind a # may be a code
+// of somebody else.
 func localPath(to string) string {
 	at, err := url.Parse(to)
 	if err != nil || at.Host != "" || at.Scheme != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
-		strings.ContainsAny(to, "\\\r\n\t") || strings.HasPrefix(to, SignInPath) {
+		strings.ContainsAny(to, "#\\\r\n\t") || strings.HasPrefix(to, SignInPath) {
 		return "/"
 	}
 	return to
 }
 
 func (s *Server) lead(w http.ResponseWriter, r *http.Request, keeps pending) {
-	address, begun, err := s.signIn.Begin(r.Context(), here(r)+CallbackPath)
+	err := s.slow(r)
+	var address string
+	var begun signin.Begun
+	if err == nil {
+		address, begun, err = s.signIn.Begin(r.Context(), here(r)+CallbackPath)
+	}
 	if err != nil {
 		s.failSignIn(w, r, err, SignInPath)
 		return
@@ -199,7 +227,8 @@ func (s *Server) beginDevice(w http.ResponseWriter, r *http.Request) {
 		s.failSignIn(w, r, err, DevicePath)
 		return
 	}
-	at := DevicePath + "?code=" + url.QueryEscape(code)
+	from := r.URL.Query().Get("from")
+	at := deviceLink(code, from)
 	if r.URL.Query().Has("typed") {
 		// A browser that follows what answers a form goes to no other site: the policy of the page holds on the whole way.
 		s.showSignIn(w, r, http.StatusOK, signInShown{
@@ -207,7 +236,35 @@ func (s *Server) beginDevice(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	s.lead(w, r, pending{Device: code})
+	s.lead(w, r, pending{Device: code, From: from})
+}
+
+// deviceLink is where somebody signs in for a user code, which an address has asked for, sealed; empty where that is
+// not known.
+func deviceLink(code, from string) string {
+	query := url.Values{"code": {code}}
+	if from != "" {
+		query.Set("from", from)
+	}
+	return DevicePath + "?" + query.Encode()
+}
+
+// sealFrom seals the address of a command line that is given a user code, so that whoever signs in for it is shown that
+// address, and not one that somebody has put into the link.
+func (s *Server) sealFrom(code string, r *http.Request) string {
+	return s.keys.SealText(deviceFrom+code, []byte(addressOf(r)))
+}
+
+// deviceFrom begins what the sealed address of a command line is called.
+const deviceFrom = "address of "
+
+// addressOf is the address that a request comes from, without its port.
+func addressOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
 }
 
 // errNotBegun says that a browser comes back that nobody waits for.
@@ -222,12 +279,9 @@ func (s *Server) finishSignIn(w http.ResponseWriter, r *http.Request) {
 	s.keys.Lend(w, r.TLS != nil, signInCookie, "", 0) // it counts once
 	again := SignInPath
 	if keeps.Device != "" {
-		again = DevicePath + "?code=" + url.QueryEscape(keeps.Device)
+		again = deviceLink(keeps.Device, keeps.From)
 	}
 	var signed signin.Signed
-	if err == nil {
-		err = s.slow()
-	}
 	if err == nil {
 		signed, err = s.signIn.Finish(r.Context(), keeps.Begun, r.URL.Query().Get("code"))
 	}
@@ -236,7 +290,7 @@ func (s *Server) finishSignIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if keeps.Device != "" {
-		s.propose(w, r, keeps.Device, signed)
+		s.propose(w, r, keeps, signed)
 		return
 	}
 	session := s.sessionOf(signed, access.WayPage, r)
@@ -260,6 +314,9 @@ func (s *Server) comesBack(r *http.Request) (keeps pending, err error) {
 	query := r.URL.Query()
 	if subtle.ConstantTimeCompare([]byte(query.Get("state")), []byte(keeps.State)) != 1 {
 		return keeps, errNotBegun()
+	}
+	if err := s.slow(r); err != nil { // from here on the log tells what was wrong
+		return keeps, err
 	}
 	// RFC 9207: who has more than one provider would else take the code of one to another.
 	if issuer := query.Get("iss"); issuer != "" && issuer != s.signIn.Issuer() {
@@ -289,9 +346,9 @@ func oneLine(text string) string {
 	return text
 }
 
-// slow refuses what would have the provider asked too often.
-func (s *Server) slow() error {
-	if s.signInLimit.Allow() {
+// slow refuses what would have too much be done for who is not signed in.
+func (s *Server) slow(r *http.Request) error {
+	if s.signInLimit.allow(r.RemoteAddr, time.Now()) {
 		return nil
 	}
 	return &Error{
@@ -318,15 +375,17 @@ func (s *Server) signedIn(r *http.Request, session access.Session) {
 
 // propose asks who has signed in whether a command line is to be let in as them. They may have been led here by
 // somebody else, so nothing is given before they have compared the code.
-func (s *Server) propose(w http.ResponseWriter, r *http.Request, code string, signed signin.Signed) {
+func (s *Server) propose(w http.ResponseWriter, r *http.Request, keeps pending, signed signin.Signed) {
 	session := s.sessionOf(signed, access.WayCommandLine, r)
-	secret, err := s.sessions.Propose(r.Context(), code, session, time.Now())
+	secret, err := s.sessions.Propose(r.Context(), keeps.Device, session, time.Now())
 	if err != nil {
 		s.failSignIn(w, r, err, DevicePath)
 		return
 	}
+	from, _ := s.keys.UnsealText(deviceFrom+keeps.Device, keeps.From) // empty where it is not genuine
 	s.showSignIn(w, r, http.StatusOK, signInShown{
-		Title: "Let a command line in?", Code: code, Secret: secret, Name: signed.Name, As: roleOf(signed.Role, signed.Team),
+		Title: "Let a command line in?", Code: keeps.Device, Secret: secret, Name: signed.Name,
+		As: roleOf(signed.Role, signed.Team), From: string(from),
 	})
 }
 
@@ -344,6 +403,10 @@ func (s *Server) decideDevice(w http.ResponseWriter, r *http.Request) {
 		s.failSignIn(w, r, Invalid("", "the form cannot be read: %v", err), "")
 		return
 	}
+	if err := s.slow(r); err != nil {
+		s.failSignIn(w, r, err, "")
+		return
+	}
 	let := r.PostForm.Get("answer") == "let"
 	session, err := s.sessions.Decide(r.Context(), r.PostForm.Get("code"), r.PostForm.Get("secret"), let, time.Now())
 	switch {
@@ -356,7 +419,8 @@ func (s *Server) decideDevice(w http.ResponseWriter, r *http.Request) {
 				"this server.",
 		})
 	default:
-		s.signedIn(r, session)
+		s.logger.InfoContext(r.Context(), "a command line is let in", "who", session.Name, "issuer", session.Issuer,
+			"subject", session.Subject, "from", r.RemoteAddr)
 		s.showSignIn(w, r, http.StatusOK, signInShown{
 			Title: "The command line is let in", Text: "Go back to it; you may close this page.",
 		})

@@ -31,6 +31,8 @@ type IssuedToken struct {
 	Role   string    `json:"role"`
 	Team   string    `json:"team,omitempty"`
 	MadeAt time.Time `json:"made_at"`
+	// MadeBy is who has made it; nil where that is not known.
+	MadeBy *access.Maker `json:"made_by,omitempty"`
 }
 
 // tokensAnswer is the answer of GET /api/v1/tokens.
@@ -42,7 +44,11 @@ type tokensAnswer struct {
 func (s *Server) tokens(*http.Request) (tokensAnswer, error) {
 	answer := tokensAnswer{Tokens: []IssuedToken{}}
 	for _, issued := range s.issued.Issued() {
-		answer.Tokens = append(answer.Tokens, IssuedToken{issued.Name, issued.Role, issued.Team, issued.Made})
+		one := IssuedToken{Name: issued.Name, Role: issued.Role, Team: issued.Team, MadeAt: issued.Made}
+		if issued.By != (access.Maker{}) {
+			one.MadeBy = &issued.By
+		}
+		answer.Tokens = append(answer.Tokens, one)
 	}
 	return answer, nil
 }
@@ -63,8 +69,12 @@ func (s *Server) makeToken(r *http.Request) (MadeToken, error) {
 		return MadeToken{}, Invalid("", "%v", err)
 	case errors.Is(err, access.ErrTokenTaken), errors.Is(err, access.ErrTokens):
 		return MadeToken{}, Conflict("`spillway token list` lists them", "%v", err)
+	case err != nil:
+		return MadeToken{}, err
 	}
-	return MadeToken{token}, err
+	s.logger.InfoContext(r.Context(), "a token was made", "for", wanted.Name, "role", wanted.Role, "team", wanted.Team,
+		"who", access.NameOfCaller(r.Context()), "from", r.RemoteAddr)
+	return MadeToken{token}, nil
 }
 
 // revokeToken answers DELETE /api/v1/tokens/{name}.

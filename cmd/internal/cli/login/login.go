@@ -3,14 +3,17 @@
 package login
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/wait"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/display"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
@@ -54,7 +57,8 @@ provider.`,
 		},
 	}
 	command.Flags().StringVar(&authorities, "tls-ca", "",
-		"`FILE` of the certificates, in PEM, of who has signed the server's (default those that this machine trusts)")
+		"`FILE` of the certificates, in PEM, of who has signed the server's (default $SPILLWAY_TLS_CA, else those that "+
+			"this machine trusts)")
 	return command
 }
 
@@ -78,7 +82,7 @@ func login(ctx context.Context, t *tool.Tool, caFile string) error {
 	if err != nil {
 		return err
 	}
-	authorities, err := readAuthorities(caFile)
+	authorities, err := authoritiesOf(t, caFile)
 	if err != nil {
 		return err
 	}
@@ -93,7 +97,7 @@ func login(ctx context.Context, t *tool.Tool, caFile string) error {
 	}
 	t.Complain("Open this link in a browser, sign in, and let the command line in that shows the code %s:\n  %s\n",
 		display.CleanLine(device.UserCode), display.CleanLine(device.VerificationURIComplete))
-	made, err := await(ctx, calls, device)
+	made, err := await(ctx, calls.AwaitDevice, device)
 	if err != nil {
 		return fmt.Errorf("sign in at %s: %w", server, err)
 	}
@@ -109,36 +113,45 @@ func login(ctx context.Context, t *tool.Tool, caFile string) error {
 	return nil
 }
 
-// readAuthorities reads the file of --tls-ca; empty for none.
-func readAuthorities(name string) (string, error) {
-	const most = 1 << 20
-	if name == "" {
-		return "", nil
+// authoritiesOf reads the file of --tls-ca, or the one of the environment; empty for none.
+func authoritiesOf(t *tool.Tool, file string) (string, error) {
+	if file != "" {
+		return session.Authorities("--tls-ca", file)
 	}
-	text, err := flag.ReadFile(name, most)
-	if err != nil {
-		return "", &fault.UsageError{Problem: fmt.Sprintf("--tls-ca: %v", err), Hint: "give a file of certificates in PEM"}
-	}
-	return string(text), nil
+	return session.AuthoritiesOfEnvironment(t)
 }
 
-// await asks until somebody has let this command line in (RFC 8628, section 3.4).
-func await(ctx context.Context, calls *client.Client, device web.DeviceCode) (made web.MadeSession, err error) {
+// longestPause is how long it is waited at most between two questions while the server does not answer.
+const longestPause = 15 * time.Second
+
+// await asks until somebody has let this command line in (RFC 8628, section 3.4), or its code has ended. A server that
+// does not answer meanwhile is asked again, less often.
+func await(
+	ctx context.Context, ask func(ctx context.Context, code string) (web.MadeSession, error), device web.DeviceCode,
+) (made web.MadeSession, err error) {
 	interval := max(time.Second, time.Duration(device.Interval)*time.Second)
-	for {
-		if !wait.For(ctx, interval) {
+	end := time.Now().Add(cmp.Or(time.Duration(device.ExpiresIn)*time.Second, access.DeviceLife))
+	for pause := interval; ; {
+		if !wait.For(ctx, pause) {
 			return made, ctx.Err()
 		}
-		made, err = calls.AwaitDevice(ctx, device.DeviceCode)
+		made, err = ask(ctx, device.DeviceCode)
 		switch {
-		case errors.Is(err, client.ErrUnreachable) && ctx.Err() == nil: // the code says when that is enough
-			if interval *= 2; interval > time.Minute {
-				return made, err
-			}
-		case err != nil || !made.Pending:
+		case err == nil && made.Pending:
+			pause = interval
+		case isSilent(err) && ctx.Err() == nil && time.Now().Before(end):
+			pause = min(2*pause, longestPause)
+		default:
 			return made, err
 		}
 	}
+}
+
+// isSilent says that a server does not answer, or can do nothing, for now.
+func isSilent(err error) bool {
+	refused, is := errors.AsType[*web.Error](err)
+	return errors.Is(err, client.ErrUnreachable) ||
+		is && (refused.Status >= http.StatusInternalServerError || refused.Status == http.StatusTooManyRequests)
 }
 
 func roleOf(role, team string) string {

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillway-ml/spillway/cmd/internal/cli/fault"
+	"github.com/spillway-ml/spillway/cmd/internal/cli/flag"
 	"github.com/spillway-ml/spillway/cmd/internal/cli/tool"
 	"github.com/spillway-ml/spillway/cmd/internal/logins"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
@@ -17,6 +20,32 @@ import (
 
 // TokenVariable is the environment variable with a token for --server, for programs that nobody signs in for.
 const TokenVariable = "SPILLWAY_TOKEN"
+
+// AuthorityVariable is the environment variable with the name of a file of certificates, in PEM, of who has signed that
+// of --server; unset are those of the login, or those that this machine trusts.
+const AuthorityVariable = "SPILLWAY_TLS_CA"
+
+// Authorities reads the certificates, in PEM, of a file that what names, such as a flag; empty for no file.
+func Authorities(what, file string) (string, error) {
+	const most = 1 << 20
+	if file == "" {
+		return "", nil
+	}
+	text, err := flag.ReadFile(file, most)
+	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
+		err = fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	if err != nil {
+		return "", &fault.UsageError{Problem: fmt.Sprintf("%s: %v", what, err), Hint: "give a file of certificates in PEM"}
+	}
+	return string(text), nil
+}
+
+// AuthoritiesOfEnvironment are those that AuthorityVariable names; empty for none.
+func AuthoritiesOfEnvironment(t *tool.Tool) (string, error) {
+	file, _ := t.Deps.Environment(AuthorityVariable)
+	return Authorities(AuthorityVariable, file)
+}
 
 // Logins is the file of what servers have let this user in with.
 func Logins(t *tool.Tool) (logins.File, error) {
@@ -54,9 +83,15 @@ func elsewhere(t *tool.Tool, server string) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if token, set := t.Deps.Environment(TokenVariable); set && token != "" {
+	token, given := tokenOfEnvironment(t)
+	if given {
 		login.Token, known = token, true
 	}
+	authorities, err := AuthoritiesOfEnvironment(t)
+	if err != nil {
+		return nil, err
+	}
+	login.CA = cmp.Or(authorities, login.CA)
 	if !known {
 		return nil, fault.Advise(fmt.Errorf("%s has not let you in", server),
 			"sign in with `spillway login --server "+server+"`, or set "+TokenVariable)
@@ -66,6 +101,21 @@ func elsewhere(t *tool.Tool, server string) (*client.Client, error) {
 		return nil, fmt.Errorf("%s: %w", file.Path(), err)
 	}
 	return calls, nil
+}
+
+// tokenOfEnvironment is the token that TokenVariable holds.
+func tokenOfEnvironment(t *tool.Tool) (token string, given bool) {
+	token, _ = t.Deps.Environment(TokenVariable)
+	return token, token != ""
+}
+
+// refusedHint says what to do when a server does not take what it was shown.
+func refusedHint(t *tool.Tool, server string) string {
+	if _, given := tokenOfEnvironment(t); given {
+		return "it was shown the token in " + TokenVariable + ": set another one, or unset it and sign in with " +
+			"`spillway login --server " + server + "`"
+	}
+	return "`spillway login --server " + server + "` signs in again"
 }
 
 // connectElsewhere is Connect for a server of another machine.
@@ -87,7 +137,7 @@ func connectElsewhere(ctx context.Context, t *tool.Tool, server string) (*Sessio
 	case err == nil:
 	case is && refused.Status == http.StatusUnauthorized:
 		return fail(fault.Advise(fmt.Errorf("ask the server %s: %w", server, err),
-			"`spillway login --server "+server+"` signs in again"))
+			refusedHint(t, server)))
 	default:
 		return fail(fmt.Errorf("ask the server %s: %w", server, err))
 	}

@@ -17,8 +17,8 @@ const variablePrefix = "SPILLWAY_"
 
 // unset are the variables that commands read and that are no settings.
 var unset = []string{
-	config.FileVariable, tokenVariable, session.TokenVariable, engine.RoleVariable, engine.RunnerVariable,
-	"SPILLWAY_ALERT_WEBHOOKS",
+	config.FileVariable, tokenVariable, session.TokenVariable, session.AuthorityVariable, engine.RoleVariable,
+	engine.RunnerVariable, "SPILLWAY_ALERT_WEBHOOKS",
 }
 
 // strangers are the variables of the environment that look as if they said a setting, and say none: commands ignore

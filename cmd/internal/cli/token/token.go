@@ -77,7 +77,8 @@ func listCommand(t *tool.Tool) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "list [FLAGS]",
 		Short: "List for whom tokens were made",
-		Long: `List for whom tokens were made, with their roles. The tokens themselves nobody can read again.
+		Long: `List for whom tokens were made, with their roles and who has made them. The tokens themselves nobody
+can read again. Tokens that an admin has made count after the admin has left: revoke them then.
 
 The exit code is 0, also when there are none, and 1 when no stack runs.`,
 		Example:           "  spillway token list",
@@ -94,10 +95,15 @@ func list(ctx context.Context, t *tool.Tool, asJSON bool) error {
 		func(s *session.Session) ([]web.IssuedToken, error) { return s.Client.Tokens(ctx) },
 		func(_ *session.Session, found []web.IssuedToken) error {
 			table := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
-			display.Printf(table, "NAME\tROLE\tTEAM\tMADE\n")
+			display.Printf(table, "NAME\tROLE\tTEAM\tMADE\tBY\n")
 			for _, one := range found {
-				display.Printf(table, "%s\t%s\t%s\t%s\n", display.CleanLine(one.Name), display.CleanLine(one.Role),
-					display.CleanLine(predictor.TeamName(one.Team)), one.MadeAt.Local().Format(time.DateTime))
+				by := ""
+				if one.MadeBy != nil {
+					by = one.MadeBy.Name
+				}
+				display.Printf(table, "%s\t%s\t%s\t%s\t%s\n", display.CleanLine(one.Name), display.CleanLine(one.Role),
+					display.CleanLine(predictor.TeamName(one.Team)), one.MadeAt.Local().Format(time.DateTime),
+					display.CleanLine(by))
 			}
 			return table.Flush()
 		})

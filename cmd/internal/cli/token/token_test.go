@@ -28,7 +28,7 @@ func TestTokensAreMadeListedAndRevoked(t *testing.T) {
 	if code != cli.ExitOK || strings.Contains(listed, strings.TrimSpace(made)) {
 		t.Errorf("the list: exit %d, %q", code, listed)
 	}
-	clitest.Contains(t, "the list", listed, "ci", "operator", "vision")
+	clitest.Contains(t, "the list", listed, "ci", "operator", "vision", "owner")
 	for command, said := range map[string]string{
 		"token create --name ci":             "there is a token of that name already",
 		"token create":                       "--name",

@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/access/accesstest"
 	"github.com/spillway-ml/spillway/activities/artifact"
+	"github.com/spillway-ml/spillway/activities/documents"
 	"github.com/spillway-ml/spillway/cmd/internal/chromiumtest"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/cmd/internal/web/client"
@@ -60,6 +62,60 @@ func TestABrowserIsLetInByALink(t *testing.T) {
 			"the link has been used") {
 			t.Errorf("who opens a link that lets nobody in reads: %s", text)
 		}
+	}
+}
+
+// TestABrowserIsAskedBeforeItBecomesSomebodyElse has a browser that is logged in follow the link of somebody else.
+func TestABrowserIsAskedBeforeItBecomesSomebodyElse(t *testing.T) {
+	t.Parallel()
+	b := openTab(t)
+	listener := listen(t, "127.0.0.1:0")
+	e, tokens := newEngine(t, time.Now()), accesstest.Tokens(t)
+	sessions := access.OpenSessions(documents.Local(), accesstest.Keys(), tokens)
+	serveAs(t, web.Options{
+		Keys: accesstest.Keys(), Engine: e, Feed: &e.Feed, Page: web.NewPage(), Tokens: tokens,
+		Sessions: sessions,
+	}, listener)
+	base := "http://" + listener.Addr().String()
+	token, err := tokens.Make(t.Context(), "eve", "viewer", "", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := client.New(base, token)
+	defer calls.Close()
+	code, err := calls.NewLogin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const asked = `document.body.innerText.includes('this browser is logged in as owner')`
+	name := func() string {
+		return evaluate[string](b, `(() => { const r = new XMLHttpRequest(); r.open('GET', '/api/v1/session', false);
+			r.send(); return JSON.parse(r.responseText).name })()`)
+	}
+	b.Open(base + "/#login=" + code)
+	b.Until(asked)
+	b.atBothWidths("link-of-another")
+	if got := evaluate[string](b, `location.href`); got != base+"/" || name() != "owner" {
+		t.Errorf("at %s the browser is %s before it has said so", got, name())
+	}
+	b.press("Stay as it is")
+	b.Until(`!` + asked)
+	b.Open("about:blank")
+	b.Open(base + "/#login=" + code)
+	b.Until(asked)
+	b.press("Log in by the link")
+	// The page loads itself again then, and cannot be asked meanwhile.
+	for deadline := time.Now().Add(10 * time.Second); len(sessions.Standing(time.Now())) == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody was logged in by the link")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.Open("about:blank")
+	b.Open(base + "/")
+	b.Until(`document.querySelector('.who')?.innerText.includes('eve')`)
+	if got := name(); got != "eve" {
+		t.Errorf("the browser is %s, want eve", got)
 	}
 }
 

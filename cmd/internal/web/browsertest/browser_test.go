@@ -88,7 +88,13 @@ func evaluate[T any](b *tab, expression string) T {
 // serve serves the page and the API of e on listener until the test ends or the function is called.
 func serve(t *testing.T, e engine, listener net.Listener) (stop func()) {
 	t.Helper()
-	server := web.New(web.Options{Keys: accesstest.Keys(), Engine: e, Feed: &e.Feed, Page: web.NewPage()})
+	return serveAs(t, web.Options{Keys: accesstest.Keys(), Engine: e, Feed: &e.Feed, Page: web.NewPage()}, listener)
+}
+
+// serveAs does as serve with options.
+func serveAs(t *testing.T, options web.Options, listener net.Listener) (stop func()) {
+	t.Helper()
+	server := web.New(options)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	stop = sync.OnceFunc(func() {

@@ -16,6 +16,8 @@ interface Who {
   sign_in?: SignIn;
 }
 
+/** The status that says that this browser is somebody else. */
+const conflict = 409;
 const json = { 'content-type': 'application/json' };
 
 /** Whether the engine knows this browser, by the cookie that it gave for a code, a token or a sign-in. */
@@ -26,6 +28,10 @@ class Session {
   #useless = '';
   /** Who it is; undefined until the engine has said it. */
   who = $state<Who>();
+  /** Why the code of the address would have this browser be somebody else than it is; empty where it would not. */
+  offered = $state('');
+  /** The code of the address, as long as it is offered. */
+  #code = '';
 
   /** Uses the code in the address, and takes it from there. */
   async start(): Promise<void> {
@@ -43,24 +49,46 @@ class Session {
     const code = codeOf(location.hash);
     if (code === undefined) return;
     history.replaceState(null, '', location.pathname + location.search);
-    const request = { method: 'POST', headers: json, body: JSON.stringify({ code }) };
+    const { status, why } = await this.#post({ code });
+    if (status === conflict) {
+      this.#code = code;
+      this.offered = why;
+    } else if (status !== undefined) {
+      // it is told once a request is refused too: a browser may be known already
+      this.#useless = why;
+    }
+  }
+
+  /** Logs this browser in; returns the status of the answer, undefined without one, and why it is not let in. */
+  async #post(body: {
+    code?: string;
+    token?: string;
+    replace?: boolean;
+  }): Promise<{ status: number | undefined; why: string }> {
+    const request = { method: 'POST', headers: json, body: JSON.stringify(body) };
     const response = await fetch('/api/v1/session', request).catch(() => undefined);
-    if (!response || response.ok) return;
-    const said = (await response.json().catch(() => undefined)) as { error?: { message?: string } } | undefined;
-    // it is told once a request is refused too: a browser may be known already
-    this.#useless = said?.error?.message ?? '';
+    if (response?.ok) return { status: response.status, why: '' };
+    const said = (await response?.json().catch(() => undefined)) as { error?: { message?: string } } | undefined;
+    return { status: response?.status, why: said?.error?.message ?? 'the engine does not answer' };
+  }
+
+  /** Has the code that is offered take the place of who this browser is. */
+  async take(): Promise<void> {
+    const { why } = await this.#post({ code: this.#code, replace: true });
+    if (why === '') location.reload();
+    else this.offered = why;
+  }
+
+  /** Leaves the code that is offered. */
+  stay(): void {
+    this.#code = this.offered = '';
   }
 
   /** Lets this browser in by a token; returns why it does not. */
   async show(token: string): Promise<string> {
-    const request = { method: 'POST', headers: json, body: JSON.stringify({ token: token.trim() }) };
-    const response = await fetch('/api/v1/session', request).catch(() => undefined);
-    if (response?.ok) {
-      location.reload();
-      return '';
-    }
-    const said = (await response?.json().catch(() => undefined)) as { error?: { message?: string } } | undefined;
-    return said?.error?.message ?? 'the engine does not answer';
+    const { why } = await this.#post({ token: token.trim() });
+    if (why === '') location.reload();
+    return why;
   }
 
   /** Signs out, and shows nothing any more. */
