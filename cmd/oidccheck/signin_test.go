@@ -155,7 +155,7 @@ func TestAWrongSecretIsSaidToBeOne(t *testing.T) {
 	stack.provider.Join("ada", "ml-platform")
 	b := newBrowser(t)
 	got := b.get(b.signIn(stack.servers[0].URL+"/sign-in", "ada"))
-	if got.status != http.StatusUnauthorized || !strings.Contains(got.body, "does not know the client") ||
+	if got.status != http.StatusBadGateway || !strings.Contains(got.body, "does not know the client") ||
 		!strings.Contains(got.body, "--oidc-client-secret-file") {
 		t.Errorf("status %d: %s", got.status, got.body)
 	}
@@ -195,16 +195,23 @@ func TestASessionGoesOnAsTheProviderSays(t *testing.T) {
 	}
 	stack.provider.RotateKey(t) // of which the server learns by the ID token that it does not know the key of
 	stack.provider.Join("ada", "readers")
-	signed, err := server.SignIn.Renew(t.Context(), session.Refresh, session.Subject)
+	var given string
+	renew := func(refresh string) (signin.Signed, error) {
+		return server.SignIn.Renew(t.Context(), refresh, session.Subject, func(refresh string) { given = refresh })
+	}
+	signed, err := renew(session.Refresh)
 	if err != nil || signed.Role != "viewer" || signed.Refresh == session.Refresh {
 		t.Fatalf("renewed to %+v, %v; want a viewer with another refresh token", signed.Person, err)
 	}
-	if _, err := server.SignIn.Renew(t.Context(), session.Refresh, session.Subject); err == nil ||
+	if given != signed.Refresh {
+		t.Errorf("the refresh token that is told of is %q, want %q", given, signed.Refresh)
+	}
+	if _, err := renew(session.Refresh); err == nil ||
 		!strings.Contains(err.Error(), "the identity provider refuses to renew a sign-in") {
 		t.Errorf("a refresh token that was used is answered with %v", err)
 	}
 	stack.provider.Join("ada", "cooks")
-	if _, err := server.SignIn.Renew(t.Context(), signed.Refresh, session.Subject); err == nil ||
+	if _, err := renew(signed.Refresh); err == nil ||
 		!strings.Contains(err.Error(), "--oidc-role names none of that") {
 		t.Errorf("who is in no group any more is answered with %v", err)
 	}

@@ -1,7 +1,6 @@
 package signin
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,9 +56,6 @@ type Person struct {
 	// Role is "viewer", "operator" or "admin"; Team is empty for the default team.
 	Role, Team string
 }
-
-// ErrNoRole says that somebody has signed in whom no rule gives a role.
-var ErrNoRole = errors.New("no rule lets them in")
 
 // person says who it is of whom the provider claims this, and what the first rule gives that they are in.
 func (o *Options) person(issuer, subject string, claims map[string]any) (Person, error) {

@@ -137,7 +137,7 @@ func signInError(err error) *Error {
 		return own
 	}
 	switch {
-	case errors.Is(err, signin.ErrUnreachable):
+	case errors.Is(err, signin.ErrUnreachable), errors.Is(err, signin.ErrServer):
 		answer.Status = http.StatusBadGateway
 	case errors.Is(err, signin.ErrNoRole), errors.Is(err, access.ErrDeviceDenied):
 		answer.Status = http.StatusForbidden

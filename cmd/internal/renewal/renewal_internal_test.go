@@ -1,4 +1,4 @@
-package engine
+package renewal
 
 import (
 	"testing"
@@ -10,32 +10,56 @@ import (
 	"github.com/spillway-ml/spillway/cmd/internal/signin"
 )
 
+var now = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+
 func TestASessionIsRenewedWhenTheProviderStandsForItNoLonger(t *testing.T) {
 	t.Parallel()
-	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	session := func(refresh string, fresh, until time.Duration) access.Session {
 		return access.Session{Refresh: refresh, Fresh: now.Add(fresh), Until: now.Add(until)}
 	}
 	for _, c := range []struct {
 		name    string
 		session access.Session
+		trouble trouble
 		want    bool
 	}{
-		{"it stands for it", session("x", time.Second, time.Hour), false},
-		{"no longer", session("x", 0, time.Hour), true},
-		{"it cannot be asked", session("", -time.Hour, time.Hour), false},
-		{"it has ended", session("x", -time.Hour, 0), false},
-		{"it is of a token", access.Session{Of: "digest", Until: now.Add(time.Hour)}, false},
+		{"it stands for it", session("x", time.Second, time.Hour), trouble{}, false},
+		{"no longer", session("x", 0, time.Hour), trouble{}, true},
+		{"it cannot be asked", session("", -time.Hour, time.Hour), trouble{}, false},
+		{"it has ended", session("x", -time.Hour, 0), trouble{}, false},
+		{"it is of a token", access.Session{Of: "digest", Until: now.Add(time.Hour)}, trouble{}, false},
+		{"it has just failed", session("x", 0, time.Hour), trouble{1, now.Add(time.Second)}, false},
+		{"it failed a while ago", session("x", 0, time.Hour), trouble{1, now}, true},
 	} {
-		if got := dueForRenewal(c.session, now); got != c.want {
+		if got := due(c.session, c.trouble, now); got != c.want {
 			t.Errorf("%s: due %t, want %t", c.name, got, c.want)
 		}
 	}
 }
 
+func TestASessionThatCannotBeRenewedIsTriedLessAndLess(t *testing.T) {
+	t.Parallel()
+	var one trouble
+	var pauses []time.Duration
+	for range 8 {
+		one = one.after(now)
+		pauses = append(pauses, one.again.Sub(now))
+	}
+	want := []time.Duration{
+		15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute,
+		10 * time.Minute, 10 * time.Minute,
+	}
+	if diff := cmp.Diff(want, pauses); diff != "" {
+		t.Errorf("pauses (-want +got):\n%s", diff)
+	}
+	one.failures = 1 << 40 // no overflow
+	if got := one.after(now).again.Sub(now); got != longestPause {
+		t.Errorf("after very many failures the pause is %v, want %v", got, longestPause)
+	}
+}
+
 func TestARenewedSessionIsOfWhoItIsNow(t *testing.T) {
 	t.Parallel()
-	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	before := access.Session{
 		Issuer: "https://x.org", Subject: "1", Name: "ada", Role: "admin", Way: access.WayPage, Refresh: "old",
 		Made: now.Add(-time.Hour), Until: now.Add(time.Hour), Fresh: now,
@@ -50,7 +74,7 @@ func TestARenewedSessionIsOfWhoItIsNow(t *testing.T) {
 	}
 	// One whose ID tokens last a minute is not asked each minute.
 	signed.Fresh, signed.Refresh = now.Add(time.Minute), "new"
-	want.Fresh, want.Refresh = now.Add(renewLeast), "new"
+	want.Fresh, want.Refresh = now.Add(least), "new"
 	if diff := cmp.Diff(want, renewed(before, signed, now)); diff != "" {
 		t.Errorf("with another refresh token (-want +got):\n%s", diff)
 	}
