@@ -1,6 +1,7 @@
 package oidccheck
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -132,6 +133,75 @@ func TestTroubleSignsNobodyOut(t *testing.T) {
 				t.Errorf("the log does not say that it goes on:\n%s", r.Log)
 			}
 		})
+	}
+}
+
+// TestARenewalWithoutAnIDTokenAsksTheUserinfoEndpoint has the provider give none, as it may.
+func TestARenewalWithoutAnIDTokenAsksTheUserinfoEndpoint(t *testing.T) {
+	t.Parallel()
+	r := startRenewing(t, roles)
+	r.provider.Join("ada", "vision")
+	before := r.let(t, r.server, "ada")
+	r.provider.Join("ada", "readers")
+	r.provider.Rewrite(provider.TokenPath, func(answer map[string]any) { delete(answer, "id_token") })
+	r.pass()
+	after := r.only()
+	if after.Role != "viewer" || after.Name != before.Name || after.Refresh == before.Refresh ||
+		!after.Fresh.After(before.Fresh) {
+		t.Errorf("the session is %+v, want it renewed as a viewer's; the log:\n%s", after, r.Log)
+	}
+	r.provider.Rewrite(provider.UserinfoPath, func(answer map[string]any) { answer["sub"] = "eve" })
+	r.pass()
+	if left := r.Sessions.All(); len(left) > 0 {
+		t.Errorf("the session of ada goes on when the provider speaks of eve: %+v", left)
+	}
+}
+
+func TestWithoutAUserinfoEndpointASessionEndsWithTheIDToken(t *testing.T) {
+	t.Parallel()
+	r := startRenewing(t, []signin.Rule{{Group: signin.Everybody, Role: "viewer"}})
+	r.provider.Rewrite(provider.DiscoveryPath, func(answer map[string]any) { delete(answer, "userinfo_endpoint") })
+	r.provider.Join("ada")
+	session := r.let(t, r.server, "ada")
+	if session.Refresh != "" || time.Until(session.Until) > time.Hour {
+		t.Errorf("the session lasts until %v, want that of the ID token, %v", session.Until, session.Fresh)
+	}
+}
+
+// TestTheTokenEndpointIsAskedOnce has a code and a refresh token shown once, whatever comes of it.
+func TestTheTokenEndpointIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	r := startRenewing(t, roles)
+	r.provider.Join("ada", "vision")
+	asked := func(what string, want int, do func()) {
+		t.Helper()
+		before := r.provider.Asked(provider.TokenPath)
+		do()
+		if got := r.provider.Asked(provider.TokenPath) - before; got != want {
+			t.Errorf("%s: the token endpoint was asked %d times, want %d", what, got, want)
+		}
+	}
+	asked("a code", 1, func() { r.let(t, r.server, "ada") })
+	asked("a refresh token", 1, r.pass)
+	r.provider.Refuse(provider.TokenPath, 500, "")
+	asked("an error", 1, r.pass)
+	r.provider.Instead(provider.TokenPath, nil)
+	// A client of which the provider wants the secret in the form is found out once.
+	r.provider.Instead(provider.TokenPath, func(w http.ResponseWriter, request *http.Request) bool {
+		_, _, header := request.BasicAuth()
+		if header {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"error":"invalid_client"}`)
+		}
+		return header
+	})
+	asked("the header, and then the form", 2, r.pass)
+	asked("the form", 1, r.pass)
+	r.provider.TakeBack(t, "ada", provider.Client)
+	asked("what was taken back", 1, r.pass)
+	if left := r.Sessions.All(); len(left) > 0 {
+		t.Errorf("the session goes on; the log:\n%s", r.Log)
 	}
 }
 

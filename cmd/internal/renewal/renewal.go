@@ -179,7 +179,10 @@ func (r *Renewer) kept(ctx context.Context, id string, one rotated, err error) b
 
 // renewed is a session after the provider has stood for it again.
 func renewed(session access.Session, signed signin.Signed, now time.Time) access.Session {
-	session.Name, session.Role, session.Team = signed.Name, signed.Role, signed.Team
+	session.Role, session.Team = signed.Role, signed.Team
+	if signed.Name != signed.Subject { // else no claim says a name now
+		session.Name = signed.Name
+	}
 	session.Fresh = signed.Fresh
 	if soonest := now.Add(least); session.Fresh.Before(soonest) {
 		session.Fresh = soonest

@@ -65,7 +65,7 @@ func TestARenewedSessionIsOfWhoItIsNow(t *testing.T) {
 		Made: now.Add(-time.Hour), Until: now.Add(time.Hour), Fresh: now,
 	}
 	signed := signin.Signed{
-		Person: signin.Person{Name: "ada l.", Role: "viewer", Team: "vision"}, Fresh: now.Add(time.Hour),
+		Person: signin.Person{Subject: "1", Name: "ada l.", Role: "viewer", Team: "vision"}, Fresh: now.Add(time.Hour),
 	}
 	want := before
 	want.Name, want.Role, want.Team, want.Fresh = "ada l.", "viewer", "vision", now.Add(time.Hour)
@@ -77,5 +77,11 @@ func TestARenewedSessionIsOfWhoItIsNow(t *testing.T) {
 	want.Fresh, want.Refresh = now.Add(least), "new"
 	if diff := cmp.Diff(want, renewed(before, signed, now)); diff != "" {
 		t.Errorf("with another refresh token (-want +got):\n%s", diff)
+	}
+	// A userinfo endpoint may say less than the ID token, and a token response not how long it is good.
+	signed.Name, signed.Fresh = "1", time.Time{}
+	want.Name = "ada"
+	if diff := cmp.Diff(want, renewed(before, signed, now)); diff != "" {
+		t.Errorf("without a name (-want +got):\n%s", diff)
 	}
 }

@@ -32,24 +32,14 @@ func (p *Provider) Begin(ctx context.Context, redirect string) (address string, 
 	return config.AuthCodeURL(begun.State, oidc.Nonce(begun.Nonce), oauth2.S256ChallengeOption(begun.Verifier)), begun, nil
 }
 
-func (p *Provider) oauth(at *known, redirect string) (*oauth2.Config, error) {
-	secret, err := p.options.secret()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrServer, err)
-	}
-	return &oauth2.Config{
-		ClientID: p.options.ClientID, ClientSecret: secret, Endpoint: at.provider.Endpoint(), RedirectURL: redirect,
-		Scopes: at.scopes,
-	}, nil
-}
-
 // Signed is a sign-in that the provider stands for.
 type Signed struct {
 	Person
 
-	// Fresh is until when the provider stands for it: the expiry of the ID token.
+	// Fresh is until when the provider stands for it: the expiry of the ID token, or of the access token where a renewal
+	// brought no ID token, and zero where it says none.
 	Fresh time.Time
-	// Refresh is what it is asked with to go on; empty where it gives none.
+	// Refresh is what it is asked with to go on; empty where it gives none, or could not say then who it is.
 	Refresh string
 }
 
@@ -69,13 +59,13 @@ func (p *Provider) Finish(ctx context.Context, begun Begun, code string) (Signed
 	if err != nil {
 		return Signed{}, err
 	}
-	config, err := p.oauth(at, begun.Redirect)
+	const what = "exchange the code of a sign-in"
+	exchange := func(ctx context.Context, config *oauth2.Config) (*oauth2.Token, error) {
+		return config.Exchange(ctx, code, oauth2.VerifierOption(begun.Verifier))
+	}
+	token, err := p.tokens(ctx, at, begun.Redirect, what, exchange)
 	if err != nil {
 		return Signed{}, err
-	}
-	token, err := config.Exchange(oidc.ClientContext(ctx, at.client), code, oauth2.VerifierOption(begun.Verifier))
-	if err != nil {
-		return Signed{}, p.options.answered("exchange the code of a sign-in", err)
 	}
 	return p.signed(ctx, at, token, begun.Nonce, "")
 }
@@ -87,20 +77,35 @@ func (p *Provider) Renew(ctx context.Context, refresh, subject string, rotated f
 	if err != nil {
 		return Signed{}, err
 	}
-	config, err := p.oauth(at, "")
-	if err != nil {
-		return Signed{}, err
+	exchange := func(ctx context.Context, config *oauth2.Config) (*oauth2.Token, error) {
+		return config.TokenSource(ctx, &oauth2.Token{RefreshToken: refresh}).Token()
 	}
 	// Once the provider has been shown it, its answer is waited for, whoever asked.
-	asking := oidc.ClientContext(context.WithoutCancel(ctx), at.client)
-	token, err := config.TokenSource(asking, &oauth2.Token{RefreshToken: refresh}).Token()
+	token, err := p.tokens(context.WithoutCancel(ctx), at, "", "renew a sign-in", exchange)
 	if err != nil {
-		return Signed{}, p.options.answered("renew a sign-in", err)
+		return Signed{}, err
 	}
 	if token.RefreshToken != refresh {
 		rotated(token.RefreshToken)
 	}
+	if _, is := token.Extra("id_token").(string); !is {
+		return p.asUserinfo(ctx, at, token, subject)
+	}
 	return p.signed(ctx, at, token, "", subject)
+}
+
+// asUserinfo reads a renewal that brought no ID token, as it need not (OpenID Connect Core 1.0, section 12.2): the
+// userinfo endpoint says who it is, and in which groups.
+func (p *Provider) asUserinfo(ctx context.Context, at *known, token *oauth2.Token, subject string) (Signed, error) {
+	if !at.userinfo {
+		return Signed{}, fmt.Errorf("%w: a renewal brought none, and there is no userinfo endpoint to ask", ErrToken)
+	}
+	claims := map[string]any{}
+	if err := p.ask(ctx, at, token, subject, claims); err != nil {
+		return Signed{}, err
+	}
+	person, err := p.options.person(p.options.Issuer, subject, claims)
+	return Signed{Person: person, Fresh: token.Expiry, Refresh: token.RefreshToken}, err
 }
 
 // Verify says whose ID token it is, which somebody shows.
@@ -138,7 +143,11 @@ func (p *Provider) signed(ctx context.Context, at *known, token *oauth2.Token, n
 		}
 	}
 	person, err := p.options.person(verified.Issuer, verified.Subject, claims)
-	return Signed{Person: person, Fresh: verified.Expiry, Refresh: token.RefreshToken}, err
+	signed := Signed{Person: person, Fresh: verified.Expiry}
+	if at.userinfo { // else a renewal without an ID token would say nothing
+		signed.Refresh = token.RefreshToken
+	}
+	return signed, err
 }
 
 // ask adds what the provider says of who it is at its userinfo endpoint: some put no groups into ID tokens.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -45,8 +46,10 @@ type known struct {
 	client     *http.Client
 	keys       oidc.KeySet
 	algorithms []string // by which it signs
+	methods    []string // by which its token endpoint knows clients
 	scopes     []string
 	userinfo   bool
+	inForm     atomic.Bool // whether it has refused this server by the header, and taken it by the form
 }
 
 // New returns a provider that is asked for the first time when it is needed. It refuses options that cannot be.
@@ -160,6 +163,7 @@ func (o *Options) discover(ctx context.Context) (*known, error) {
 		Scopes     []string `json:"scopes_supported"`
 		Methods    []string `json:"code_challenge_methods_supported"`
 		Algorithms []string `json:"id_token_signing_alg_values_supported"`
+		Clients    []string `json:"token_endpoint_auth_methods_supported"`
 		Keys       string   `json:"jwks_uri"`
 		Userinfo   string   `json:"userinfo_endpoint"`
 	}
@@ -175,6 +179,7 @@ func (o *Options) discover(ctx context.Context) (*known, error) {
 	}
 	return &known{
 		provider: provider, client: client, scopes: o.scopes(says.Scopes), userinfo: says.Userinfo != "",
+		methods:    says.Clients,
 		keys:       oidc.NewRemoteKeySet(oidc.ClientContext(ctx, client), says.Keys), // which outlives this question
 		algorithms: slices.DeleteFunc(says.Algorithms, func(one string) bool { return !slices.Contains(algorithms, one) }),
 	}, nil

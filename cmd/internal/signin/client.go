@@ -1,0 +1,66 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+)
+
+// oauth is this server as a client of the provider.
+func (p *Provider) oauth(at *known, redirect string) (*oauth2.Config, error) {
+	secret, err := p.options.secret()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrServer, err)
+	}
+	return &oauth2.Config{
+		ClientID: p.options.ClientID, ClientSecret: secret, Endpoint: at.provider.Endpoint(), RedirectURL: redirect,
+		Scopes: at.scopes,
+	}, nil
+}
+
+// tokens asks the token endpoint, and says in our words what it answered. It looks at a code or a refresh token once:
+// another way to show the secret is tried only where the provider has refused this server itself, and looked at neither.
+func (p *Provider) tokens(
+	ctx context.Context, at *known, redirect, what string,
+	ask func(context.Context, *oauth2.Config) (*oauth2.Token, error),
+) (*oauth2.Token, error) {
+	config, err := p.oauth(at, redirect)
+	if err != nil {
+		return nil, err
+	}
+	var refused error
+	for i, style := range styles(config.ClientSecret, at.methods, at.inForm.Load()) {
+		config.Endpoint.AuthStyle = style
+		token, err := ask(oidc.ClientContext(ctx, at.client), config)
+		if err != nil {
+			err = p.options.answered(what, err)
+		}
+		if !errors.Is(err, ErrServer) {
+			at.inForm.Store(at.inForm.Load() || i > 0)
+			return token, err
+		}
+		if refused == nil { // by the way that comes first in what the provider says
+			refused = err
+		}
+	}
+	return nil, refused
+}
+
+// styles are the ways to show who this server is, in the order in which they are tried: those that the provider says
+// that its token endpoint takes (OpenID Connect Discovery 1.0, token_endpoint_auth_methods_supported), the header where
+// it says nothing. One that takes both may have been told that this client uses the form, as is known once inForm.
+func styles(secret string, methods []string, inForm bool) []oauth2.AuthStyle {
+	form := slices.Contains(methods, "client_secret_post")
+	header := slices.Contains(methods, "client_secret_basic")
+	switch {
+	case secret == "", inForm, form && !header:
+		return []oauth2.AuthStyle{oauth2.AuthStyleInParams}
+	case form:
+		return []oauth2.AuthStyle{oauth2.AuthStyleInHeader, oauth2.AuthStyleInParams}
+	}
+	return []oauth2.AuthStyle{oauth2.AuthStyleInHeader}
+}
