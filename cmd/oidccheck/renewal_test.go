@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -91,13 +90,13 @@ func TestTroubleSignsNobodyOut(t *testing.T) {
 		},
 		{
 			name: "another secret", log: "does not know the client",
-			breaks: func(r *renewing) { r.write("another secret") },
-			mends:  func(r *renewing) { r.write(provider.Secret) },
+			breaks: func(r *renewing) { r.write(r.t, "another secret") },
+			mends:  func(r *renewing) { r.write(r.t, provider.Secret) },
 		},
 		{
 			name: "no secret", log: "holds no secret",
-			breaks: func(r *renewing) { r.write("") },
-			mends:  func(r *renewing) { r.write(provider.Secret) },
+			breaks: func(r *renewing) { r.write(r.t, "") },
+			mends:  func(r *renewing) { r.write(r.t, provider.Secret) },
 		},
 		{
 			name: "a server at which nobody signs in", log: "people do not sign in with",
@@ -202,13 +201,6 @@ func TestTheTokenEndpointIsAskedOnce(t *testing.T) {
 	asked("what was taken back", 1, r.pass)
 	if left := r.Sessions.All(); len(left) > 0 {
 		t.Errorf("the session goes on; the log:\n%s", r.Log)
-	}
-}
-
-func (r *renewing) write(secret string) {
-	r.t.Helper()
-	if err := os.WriteFile(r.secret, []byte(secret+"\n"), 0o600); err != nil {
-		r.t.Fatal(err)
 	}
 }
 

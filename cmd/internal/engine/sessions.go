@@ -11,7 +11,8 @@ import (
 const (
 	// renewEvery is how often it is looked which sessions have to be renewed, and which have had their time.
 	renewEvery = 15 * time.Second
-	// storeEvery is how often it is tried again to store what sessions are renewed with.
+	// storeEvery is how often it is tried again to store what sessions are renewed with, and to reach a provider that
+	// could not be.
 	storeEvery = 5 * time.Second
 )
 
@@ -32,6 +33,9 @@ func (f *front) keepSessions() {
 	f.work("refresh tokens", func(ctx context.Context) error {
 		for wait.For(ctx, storeEvery) {
 			renewer.Keep(ctx)
+			if f.signIn != nil && f.signIn.Problem() != "" { // which the page shows until it is over
+				_ = f.signIn.Reach(ctx)
+			}
 		}
 		return nil
 	})

@@ -23,7 +23,7 @@ func (p *Provider) oauth(at *known, redirect string) (*oauth2.Config, error) {
 }
 
 // tokens asks the token endpoint, and says in our words what it answered. It looks at a code or a refresh token once:
-// another way to show the secret is tried only where the provider has refused this server itself, and looked at neither.
+// another way to show the secret is tried only where it has refused this server itself, and so looked at neither.
 func (p *Provider) tokens(
 	ctx context.Context, at *known, redirect, what string,
 	ask func(context.Context, *oauth2.Config) (*oauth2.Token, error),

@@ -26,6 +26,7 @@ func (p *Provider) Begin(ctx context.Context, redirect string) (address string, 
 	}
 	config, err := p.oauth(at, redirect)
 	if err != nil {
+		p.noted(ctx, err)
 		return "", begun, err
 	}
 	begun = Begun{oauth2.GenerateVerifier(), oauth2.GenerateVerifier(), oauth2.GenerateVerifier(), redirect}
@@ -59,6 +60,12 @@ func (p *Provider) Finish(ctx context.Context, begun Begun, code string) (Signed
 	if err != nil {
 		return Signed{}, err
 	}
+	signed, err := p.finish(ctx, at, begun, code)
+	p.noted(ctx, err)
+	return signed, err
+}
+
+func (p *Provider) finish(ctx context.Context, at *known, begun Begun, code string) (Signed, error) {
 	const what = "exchange the code of a sign-in"
 	exchange := func(ctx context.Context, config *oauth2.Config) (*oauth2.Token, error) {
 		return config.Exchange(ctx, code, oauth2.VerifierOption(begun.Verifier))
@@ -77,6 +84,14 @@ func (p *Provider) Renew(ctx context.Context, refresh, subject string, rotated f
 	if err != nil {
 		return Signed{}, err
 	}
+	signed, err := p.renew(ctx, at, refresh, subject, rotated)
+	p.noted(ctx, err)
+	return signed, err
+}
+
+func (p *Provider) renew(
+	ctx context.Context, at *known, refresh, subject string, rotated func(refresh string),
+) (Signed, error) {
 	exchange := func(ctx context.Context, config *oauth2.Config) (*oauth2.Token, error) {
 		return config.TokenSource(ctx, &oauth2.Token{RefreshToken: refresh}).Token()
 	}
@@ -116,6 +131,7 @@ func (p *Provider) Verify(ctx context.Context, idToken string) (Signed, error) {
 	}
 	verified, claims, err := p.verify(ctx, at, idToken)
 	if err != nil {
+		p.noted(ctx, err)
 		return Signed{}, err
 	}
 	person, err := p.options.person(verified.Issuer, verified.Subject, claims)

@@ -45,7 +45,7 @@ type Options struct {
 	Title string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Logger is told when the provider cannot be reached, once each time; nil discards.
+	// Logger is told when nobody can sign in, and when they can again, once each time; nil discards.
 	Logger *slog.Logger
 }
 

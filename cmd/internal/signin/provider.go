@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 )
@@ -24,6 +26,11 @@ const (
 	// longestPause. Whoever wants to sign in meanwhile is told what was wrong.
 	firstPause   = time.Second
 	longestPause = time.Minute
+	// believed is how long what a provider says of itself counts: it moves, and the file of --oidc-ca is replaced.
+	believed = time.Hour
+	// troubled is how long after a sign-in failed as each would it is said that nobody can sign in. Where a sign-in
+	// succeeds, or the provider answers after it did not, that is said no longer at once.
+	troubled = 10 * time.Minute
 	// skew is how far the clocks of the provider and of this machine may be apart.
 	skew = time.Minute
 )
@@ -34,10 +41,14 @@ type Provider struct {
 
 	mu     sync.Mutex
 	known  *known        // nil until the provider has answered; guarded by mu, as all below
-	failed error         // why it has not
-	again  time.Time     // when it may be asked again
+	until  time.Time     // when it is asked again what it says of itself
+	failed error         // why it has not answered the last time; nil where it has
+	again  time.Time     // when it may be asked again, after it has not
 	pause  time.Duration // the last one
 	asking chan struct{} // closed when the question that goes on is answered; nil where none does
+
+	trouble error     // why the last sign-in, or renewal, failed that failed as each would; nil where one went well since
+	since   time.Time // when that was
 }
 
 // known is what the provider says of itself.
@@ -87,10 +98,18 @@ func (p *Provider) Teams() []string {
 func (p *Provider) Problem() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.known != nil || p.failed == nil {
-		return ""
+	switch {
+	case p.failed != nil:
+		return p.failed.Error()
+	case p.inTrouble():
+		return p.trouble.Error()
 	}
-	return p.failed.Error()
+	return ""
+}
+
+// inTrouble says whether there is one that counts; mu is held.
+func (p *Provider) inTrouble() bool {
+	return p.trouble != nil && p.options.Now().Before(p.since.Add(troubled))
 }
 
 // Reach asks the provider for what it says of itself, unless that is known, or it has just failed to answer.
@@ -102,10 +121,13 @@ func (p *Provider) Reach(ctx context.Context) error {
 func (p *Provider) reach(ctx context.Context) (*known, error) {
 	for {
 		p.mu.Lock()
-		switch {
-		case p.known != nil, p.failed != nil && p.options.Now().Before(p.again):
+		switch now := p.options.Now(); {
+		case p.failed != nil && now.Before(p.again):
 			defer p.mu.Unlock()
-			return p.known, p.failed
+			return nil, p.failed
+		case p.failed == nil && p.known != nil && now.Before(p.until):
+			defer p.mu.Unlock()
+			return p.known, nil
 		case p.asking == nil:
 			asked := make(chan struct{})
 			p.asking = asked
@@ -136,17 +158,63 @@ func (p *Provider) took(answer *known, err error) {
 	if err == nil {
 		if p.failed != nil {
 			p.options.Logger.Info("the identity provider answers again", "issuer", p.options.Issuer)
+			p.trouble = nil
 		}
-		p.known, p.failed = answer, nil
+		if p.known != nil {
+			p.known.client.CloseIdleConnections()
+		}
+		p.known, p.failed, p.pause, p.until = answer, nil, 0, p.options.Now().Add(believed)
 		return
 	}
 	p.pause = min(max(firstPause, 2*p.pause), longestPause)
 	p.again = p.options.Now().Add(p.pause)
-	if p.failed == nil || p.failed.Error() != err.Error() {
-		p.options.Logger.Warn("nobody can sign in; it is tried again when somebody wants to", "issuer", p.options.Issuer,
-			"error", err)
+	if p.failed == nil || !alike(p.failed, err) {
+		p.tell(err)
 	}
 	p.failed = err
+}
+
+// noted takes in what came of a sign-in, or of a renewal, after the provider was reached: whether others would go the
+// same way. One that its own user has broken off says nothing.
+func (p *Provider) noted(ctx context.Context, err error) {
+	if ctx.Err() != nil || err != nil && !ForAll(err) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		if p.trouble != nil {
+			p.options.Logger.Info("people can sign in again", "issuer", p.options.Issuer)
+		}
+		p.trouble = nil
+		return
+	}
+	if !p.inTrouble() || !alike(p.trouble, err) {
+		p.tell(err)
+	}
+	p.trouble, p.since = err, p.options.Now()
+	if errors.Is(err, errForAll) {
+		p.until = time.Time{} // whoever signs in next is not sent to where nobody answers
+	}
+}
+
+// tell tells the log that nobody can sign in.
+func (p *Provider) tell(err error) {
+	p.options.Logger.Warn("nobody can sign in; it is tried again when somebody wants to", "issuer", p.options.Issuer,
+		"error", err)
+}
+
+// alike says whether two errors say the same, other than by ports and times, which change each time.
+func alike(a, b error) bool {
+	letters := func(err error) string {
+		return strings.Map(func(r rune) rune {
+			if unicode.IsDigit(r) {
+				return -1
+			}
+			return r
+		}, err.Error())
+	}
+	return letters(a) == letters(b)
 }
 
 // discover asks the provider what it says of itself (OpenID Connect Discovery 1.0, section 4).

@@ -43,6 +43,7 @@ type Provider struct {
 	instead  map[string]func(w http.ResponseWriter, r *http.Request) bool // by path; guarded by mu
 	rewrites map[string]func(answer map[string]any)                       // likewise
 	asked    map[string]int                                               // likewise
+	away     bool                                                         // likewise
 }
 
 // Where a provider is asked.
@@ -78,8 +79,11 @@ func Start(t *testing.T, redirects ...string) *Provider {
 func (p *Provider) answer(w http.ResponseWriter, r *http.Request, as http.Handler) {
 	p.mu.Lock()
 	p.asked[r.URL.Path]++
-	instead, rewrite := p.instead[r.URL.Path], p.rewrites[r.URL.Path]
+	instead, rewrite, away := p.instead[r.URL.Path], p.rewrites[r.URL.Path], p.away
 	p.mu.Unlock()
+	if away {
+		panic(http.ErrAbortHandler) // the connection is cut
+	}
 	if instead != nil && instead(w, r) {
 		return
 	}
@@ -98,6 +102,13 @@ func (p *Provider) answer(w http.ResponseWriter, r *http.Request, as http.Handle
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(first.Code)
 	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// Leave has it cut all connections without an answer, until it comes back.
+func (p *Provider) Leave(away bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away = away
 }
 
 // Instead has instead answer at a path from now on; false leaves a request to the provider. Nil leaves all.
