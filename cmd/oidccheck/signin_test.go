@@ -217,6 +217,42 @@ func TestASessionGoesOnAsTheProviderSays(t *testing.T) {
 	}
 }
 
+// TestAnIDTokenThatIsShownCountsByWhatItSays has groups that the userinfo endpoint alone says, as the ID token of a
+// program does not.
+func TestAnIDTokenThatIsShownCountsByWhatItSays(t *testing.T) {
+	t.Parallel()
+	stack := startStack(t, 1, signin.Options{Roles: []signin.Rule{
+		{Group: "contractors", Role: "viewer"}, {Group: signin.Everybody, Role: "operator"},
+	}})
+	server := stack.servers[0]
+	stack.provider.Join("eve", "contractors")
+	stack.provider.Join("bob")
+	tokens := make(chan string, 10)
+	stack.provider.Rewrite(provider.TokenPath, func(answer map[string]any) {
+		if token, is := answer["id_token"].(string); is {
+			tokens <- token
+		}
+	})
+	if role := stack.let(t, server, "eve").Role; role != "viewer" {
+		t.Errorf("at the page eve is %s, want viewer", role)
+	}
+	b := newBrowser(t)
+	if back := b.get(b.signIn(server.URL+"/sign-in", "bob")); back.status != http.StatusForbidden {
+		t.Errorf("at the page bob, of whom no groups are said, is answered with %d: %s", back.status, back.body)
+	}
+	for _, user := range []string{"eve", "bob"} {
+		status, said := bearer(t, http.MethodPost, server.URL+"/api/v1/session/token", "",
+			web.ShownIDToken{IDToken: <-tokens})
+		if status != http.StatusForbidden || !strings.Contains(said, "says no groups of") {
+			t.Errorf("an ID token of %s is answered with %d: %s", user, status, said)
+		}
+	}
+	if status, said := bearer(t, http.MethodPost, server.URL+"/api/v1/session/token", "",
+		web.ShownIDToken{IDToken: "x.y.z"}); status != http.StatusUnauthorized {
+		t.Errorf("what is no ID token is answered with %d: %s", status, said)
+	}
+}
+
 func TestACommandLineIsLetInByABrowser(t *testing.T) {
 	t.Parallel()
 	stack := startStack(t, 2, signin.Options{Roles: roles})

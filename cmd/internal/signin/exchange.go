@@ -119,7 +119,7 @@ func (p *Provider) asUserinfo(ctx context.Context, at *known, token *oauth2.Toke
 	if err := p.ask(ctx, at, token, subject, claims); err != nil {
 		return Signed{}, err
 	}
-	person, err := p.options.person(p.options.Issuer, subject, claims)
+	person, err := p.options.person(subject, claims, false) // an ID token may say more
 	return Signed{Person: person, Fresh: token.Expiry, Refresh: token.RefreshToken}, err
 }
 
@@ -134,7 +134,7 @@ func (p *Provider) Verify(ctx context.Context, idToken string) (Signed, error) {
 		p.noted(ctx, err)
 		return Signed{}, err
 	}
-	person, err := p.options.person(verified.Issuer, verified.Subject, claims)
+	person, err := p.options.person(verified.Subject, claims, !at.userinfo) // which has no access token to be asked with
 	return Signed{Person: person, Fresh: verified.Expiry}, err
 }
 
@@ -158,7 +158,7 @@ func (p *Provider) signed(ctx context.Context, at *known, token *oauth2.Token, n
 			return Signed{}, err
 		}
 	}
-	person, err := p.options.person(verified.Issuer, verified.Subject, claims)
+	person, err := p.options.person(verified.Subject, claims, true)
 	signed := Signed{Person: person, Fresh: verified.Expiry}
 	if at.userinfo { // else a renewal without an ID token would say nothing
 		signed.Refresh = token.RefreshToken

@@ -84,7 +84,7 @@ func TestTheFirstRuleCountsThatSomebodyIsIn(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			options := Options{Roles: rules, GroupsClaim: UsualGroupsClaim, NameClaim: c.nameClaim}
+			options := Options{Issuer: "https://x.org", Roles: rules, GroupsClaim: UsualGroupsClaim, NameClaim: c.nameClaim}
 			if c.rules != nil {
 				options.Roles = c.rules
 			}
@@ -95,7 +95,7 @@ func TestTheFirstRuleCountsThatSomebodyIsIn(t *testing.T) {
 			if err := json.Unmarshal([]byte(c.claims), &claims); err != nil {
 				t.Fatal(err)
 			}
-			got, err := options.person("https://x.org", "subject", claims)
+			got, err := options.person("subject", claims, true)
 			if c.refused != "" {
 				if !errors.Is(err, ErrNoRole) || !strings.Contains(err.Error(), c.refused) || got.Role != "" {
 					t.Errorf("got %+v, %v; want it refused: %s", got, err, c.refused)
@@ -107,6 +107,52 @@ func TestTheFirstRuleCountsThatSomebodyIsIn(t *testing.T) {
 				t.Errorf("got %+v, %v; want %+v", got, err, c.want)
 			}
 		})
+	}
+}
+
+// TestWhoNoGroupsAreSaidOfHasNotMoreThanInOne is about the rule for everybody.
+func TestWhoNoGroupsAreSaidOfHasNotMoreThanInOne(t *testing.T) {
+	t.Parallel()
+	const nothing, none = `{}`, `{"groups":[]}`
+	const far = `{"_claim_names":{"groups":"src1"},"_claim_sources":{"src1":{"endpoint":"https://x.org/groups"}}}`
+	for _, c := range []struct {
+		rules, claims string
+		whole         bool
+		want          string // the role; empty is refused
+	}{
+		{"*=operator", nothing, true, "operator"},
+		{"*=operator", nothing, false, "operator"},
+		{"*=operator", far, false, "operator"},
+		{"ml=admin *=viewer", nothing, true, "viewer"},
+		{"ml=admin *=viewer", none, true, "viewer"},
+		{"ml=admin *=viewer", none, false, "viewer"},
+		{"ml=admin *=viewer", nothing, false, ""},
+		{"ml=admin *=viewer", far, true, ""},
+		{"ml=admin vision=operator:vision *=viewer", nothing, true, "viewer"},
+		{"contractors=viewer *=operator", nothing, true, ""},
+		{"contractors=viewer *=operator", nothing, false, ""},
+		{"contractors=viewer *=operator", none, true, "operator"},
+		{"contractors=viewer *=operator", `{"groups":["contractors"]}`, false, "viewer"},
+		{"vision=operator:vision *=operator", nothing, true, ""},
+		{"ml=operator *=operator", nothing, true, "operator"},
+		{"*=viewer ml=admin", nothing, false, "viewer"},
+	} {
+		options := Options{GroupsClaim: UsualGroupsClaim}
+		for text := range strings.FieldsSeq(c.rules) {
+			rule, err := ParseRule(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			options.Roles = append(options.Roles, rule)
+		}
+		claims := map[string]any{}
+		if err := json.Unmarshal([]byte(c.claims), &claims); err != nil {
+			t.Fatal(err)
+		}
+		got, err := options.person("subject", claims, c.whole)
+		if got.Role != c.want || (c.want == "") != errors.Is(err, ErrNoRole) {
+			t.Errorf("by %q with %s, which is all: %t: %q, %v; want %q", c.rules, c.claims, c.whole, got.Role, err, c.want)
+		}
 	}
 }
 
