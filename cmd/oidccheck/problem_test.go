@@ -125,6 +125,39 @@ func TestWhatAProviderSaysOfItselfIsAskedForEachHour(t *testing.T) {
 	}
 }
 
+// TestNothingIsSentWhereOthersRead has the provider name places, and lead to them, that are not reached over TLS.
+func TestNothingIsSentWhereOthersRead(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stack := startStack(t, 1, signin.Options{Roles: roles})
+			stack.provider.Rewrite(provider.DiscoveryPath, func(answer map[string]any) {
+				answer[name] = "http://sso.example.com/" + name
+			})
+			if err := stack.servers[0].SignIn.Reach(t.Context()); err == nil || !strings.Contains(err.Error(),
+				name+` is "http://sso.example.com/`) || !strings.Contains(err.Error(), "not reached over TLS") {
+				t.Errorf("it is answered with %v", err)
+			}
+		})
+	}
+	t.Run("a redirect", func(t *testing.T) {
+		t.Parallel()
+		stack := startStack(t, 1, signin.Options{Roles: roles})
+		stack.provider.Join("ada", "vision")
+		b := newBrowser(t)
+		callback := b.signIn(stack.servers[0].URL+"/sign-in", "ada")
+		stack.provider.Instead(provider.TokenPath, func(w http.ResponseWriter, r *http.Request) bool {
+			http.Redirect(w, r, "http://sso.example.com/token", http.StatusTemporaryRedirect)
+			return true
+		})
+		if got := b.get(callback); got.status != http.StatusBadGateway || !stack.servers[0].Log.has("it leads to "+
+			"http://sso.example.com/token, which is not reached over TLS") {
+			t.Errorf("status %d: %s; the log:\n%s", got.status, got.body, stack.servers[0].Log)
+		}
+	})
+}
+
 // write replaces the secret of the client.
 func (s *stack) write(t *testing.T, secret string) {
 	t.Helper()

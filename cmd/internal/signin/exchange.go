@@ -38,7 +38,7 @@ type Signed struct {
 	Person
 
 	// Fresh is until when the provider stands for it: the expiry of the ID token, or of the access token where a renewal
-	// brought no ID token, and zero where it says none.
+	// brought no ID token, and zero where it says none. Where there is a Refresh it is an hour from now at most.
 	Fresh time.Time
 	// Refresh is what it is asked with to go on; empty where it gives none, or could not say then who it is.
 	Refresh string
@@ -120,7 +120,7 @@ func (p *Provider) asUserinfo(ctx context.Context, at *known, token *oauth2.Toke
 		return Signed{}, err
 	}
 	person, err := p.options.person(subject, claims, false) // an ID token may say more
-	return Signed{Person: person, Fresh: token.Expiry, Refresh: token.RefreshToken}, err
+	return Signed{Person: person, Fresh: p.atMost(token.Expiry), Refresh: token.RefreshToken}, err
 }
 
 // Verify says whose ID token it is, which somebody shows.
@@ -160,10 +160,18 @@ func (p *Provider) signed(ctx context.Context, at *known, token *oauth2.Token, n
 	}
 	person, err := p.options.person(verified.Subject, claims, true)
 	signed := Signed{Person: person, Fresh: verified.Expiry}
-	if at.userinfo { // else a renewal without an ID token would say nothing
-		signed.Refresh = token.RefreshToken
+	if at.userinfo && token.RefreshToken != "" { // else a renewal without an ID token would say nothing
+		signed.Fresh, signed.Refresh = p.atMost(signed.Fresh), token.RefreshToken
 	}
 	return signed, err
+}
+
+// atMost is when the provider is asked again at the latest.
+func (p *Provider) atMost(fresh time.Time) time.Time {
+	if latest := p.options.Now().Add(looked); latest.Before(fresh) {
+		return latest
+	}
+	return fresh
 }
 
 // ask adds what the provider says of who it is at its userinfo endpoint: some put no groups into ID tokens.
@@ -209,7 +217,11 @@ func (p *Provider) verify(ctx context.Context, at *known, raw string) (*oidc.IDT
 	if azp, said := claims["azp"].(string); said && len(token.Audience) > 1 && azp != p.options.ClientID {
 		return nil, nil, fmt.Errorf("%w: it was given to %.100q", ErrToken, azp)
 	}
-	return token, claims, checkTimes(token, p.options.Now())
+	var notBefore time.Time
+	if seconds, said := claims["nbf"].(float64); said {
+		notBefore = time.Unix(int64(seconds), 0)
+	}
+	return token, claims, checkTimes(token, notBefore, p.options.Now())
 }
 
 // fetched are the keys of the provider for one ID token. It keeps that they could not be had, of which a verifier tells
@@ -228,14 +240,19 @@ func (f *fetched) VerifySignature(ctx context.Context, token string) ([]byte, er
 	return payload, err
 }
 
-// checkTimes says why an ID token does not count now.
-func checkTimes(token *oidc.IDToken, now time.Time) error {
-	switch {
+// checkTimes says why an ID token does not count now, by the clock of this machine. It may count from a time on only;
+// zero is always.
+func checkTimes(token *oidc.IDToken, notBefore, now time.Time) error {
+	const clocks = "the clock of this machine says %s, and may be a minute apart from that of the identity provider"
+	from := token.IssuedAt
+	if notBefore.After(from) {
+		from = notBefore
+	}
+	switch says := fmt.Sprintf(clocks, now.UTC().Format(time.RFC3339)); {
 	case !now.Before(token.Expiry.Add(skew)):
-		return fmt.Errorf("%w: it has expired, %s ago", ErrToken, now.Sub(token.Expiry).Round(time.Second))
-	case token.IssuedAt.After(now.Add(skew)):
-		return fmt.Errorf("%w: it will be made in %s: set the clock of this machine or of the identity provider, which may "+
-			"be a minute apart", ErrToken, token.IssuedAt.Sub(now).Round(time.Second))
+		return fmt.Errorf("%w: it has expired, %s ago: %s", ErrToken, now.Sub(token.Expiry).Round(time.Second), says)
+	case from.After(now.Add(skew)):
+		return fmt.Errorf("%w: it counts only in %s: %s", ErrToken, from.Sub(now).Round(time.Second), says)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,9 @@ const (
 	// troubled is how long after a sign-in failed as each would it is said that nobody can sign in. Where a sign-in
 	// succeeds, or the provider answers after it did not, that is said no longer at once.
 	troubled = 10 * time.Minute
+	// looked is how long at most the groups of somebody count, whatever the life of ID tokens, which is a day at some
+	// providers: then the provider is asked again, where it can be.
+	looked = time.Hour
 	// skew is how far the clocks of the provider and of this machine may be apart.
 	skew = time.Minute
 )
@@ -242,8 +246,18 @@ func (o *Options) discover(ctx context.Context) (*known, error) {
 		return nil, fmt.Errorf("%w: %s has no PKCE with S256, only %s", errForAll, o.Issuer,
 			strings.Join(says.Methods, ", "))
 	}
-	if at := provider.Endpoint(); at.AuthURL == "" || at.TokenURL == "" {
-		return nil, fmt.Errorf("%w: %s says no place to sign in at, or to exchange codes at", errForAll, o.Issuer)
+	if at := provider.Endpoint(); at.AuthURL == "" || at.TokenURL == "" || says.Keys == "" {
+		return nil, fmt.Errorf("%w: %s does not say where to sign in, to exchange codes, or to find its keys", errForAll,
+			o.Issuer)
+	}
+	for _, place := range []struct{ name, at string }{
+		{"authorization_endpoint", provider.Endpoint().AuthURL}, {"token_endpoint", provider.Endpoint().TokenURL},
+		{"jwks_uri", says.Keys}, {"userinfo_endpoint", says.Userinfo},
+	} {
+		if at, err := url.Parse(place.at); place.at != "" && (err != nil || !private(at)) {
+			return nil, fmt.Errorf("%w: %s says that its %s is %.200q, which is not reached over TLS", errForAll, o.Issuer,
+				place.name, place.at)
+		}
 	}
 	return &known{
 		provider: provider, client: client, scopes: o.scopes(says.Scopes), userinfo: says.Userinfo != "",

@@ -3,6 +3,8 @@ package signin
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -160,18 +162,24 @@ func TestTheClocksMayBeAMinuteApart(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
-		issued, expiry time.Duration
-		want           string
+		issued, notBefore, expiry time.Duration
+		want                      string
 	}{
-		{-time.Minute, time.Minute, ""},
-		{59 * time.Second, time.Hour, ""},
-		{-time.Hour, -59 * time.Second, ""},
-		{-time.Hour, -time.Minute, "it has expired, 1m0s ago"},
-		{90 * time.Second, time.Hour, "it will be made in 1m30s: set the clock"},
+		{-time.Minute, 0, time.Minute, ""},
+		{59 * time.Second, 0, time.Hour, ""},
+		{-time.Hour, 59 * time.Second, time.Hour, ""},
+		{-time.Hour, 0, -59 * time.Second, ""},
+		{-time.Hour, 0, -time.Minute, "it has expired, 1m0s ago: the clock of this machine says 2026-11-28T12:00:00Z"},
+		{90 * time.Second, 0, time.Hour, "it counts only in 1m30s: the clock of this machine says 2026-11-28T12:00:00Z"},
+		{-time.Hour, 2 * time.Minute, time.Hour, "it counts only in 2m0s: the clock of this machine says"},
 	} {
-		err := checkTimes(&oidc.IDToken{IssuedAt: now.Add(c.issued), Expiry: now.Add(c.expiry)}, now)
+		var notBefore time.Time
+		if c.notBefore != 0 {
+			notBefore = now.Add(c.notBefore)
+		}
+		err := checkTimes(&oidc.IDToken{IssuedAt: now.Add(c.issued), Expiry: now.Add(c.expiry)}, notBefore, now)
 		if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("made at %v and good until %v: %v, want %q", c.issued, c.expiry, err, c.want)
+			t.Errorf("made at %v, good from %v until %v: %v, want %q", c.issued, c.notBefore, c.expiry, err, c.want)
 		}
 	}
 }
@@ -189,6 +197,36 @@ func TestASessionEndsWithWhatTheProviderStandsFor(t *testing.T) {
 	} {
 		if got := p.Until(Signed{Fresh: now.Add(c.fresh), Refresh: c.refresh}, now).Sub(now); got != c.want {
 			t.Errorf("stood for %v, with refresh token %q: it lasts %v, want %v", c.fresh, c.refresh, got, c.want)
+		}
+	}
+}
+
+func TestWhereGroupsAreLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	p := &Provider{options: Options{Now: func() time.Time { return now }}}
+	for life, want := range map[time.Duration]time.Duration{
+		5 * time.Minute: 5 * time.Minute, time.Hour: time.Hour, 24 * time.Hour: time.Hour,
+	} {
+		if got := p.atMost(now.Add(life)).Sub(now); got != want {
+			t.Errorf("ID tokens that last %v: they are looked at again after %v, want %v", life, got, want)
+		}
+	}
+}
+
+func TestNoRedirectIsFollowedWithoutTLS(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"https://x.org/keys": "", "http://127.0.0.1:5556/keys": "", "http://x.org/keys": "is not reached over TLS",
+		"ftp://x.org/keys": "is not reached over TLS",
+	} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+		err := follow(request, nil)
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("to %s: %v, want %q", address, err, want)
+		}
+		if err := follow(request, make([]*http.Request, 10)); err == nil {
+			t.Errorf("an eleventh redirect to %s is followed", address)
 		}
 	}
 }
