@@ -118,7 +118,7 @@ func TestWhoIsNotLetInIsToldWhy(t *testing.T) {
 			query.Set("code", "another")
 			at.RawQuery = query.Encode()
 			return at.String()
-		}, "eve", 401, "The identity provider refuses to exchange the code of a sign-in"},
+		}, "eve", 401, "The identity provider refuses this sign-in"},
 		{"the provider refuses", func(callback string) string {
 			at, _ := url.Parse(callback)
 			return at.Scheme + "://" + at.Host + at.Path + "?error=access_denied&error_description=not+today&state=" +
@@ -155,9 +155,70 @@ func TestAWrongSecretIsSaidToBeOne(t *testing.T) {
 	stack.provider.Join("ada", "ml-platform")
 	b := newBrowser(t)
 	got := b.get(b.signIn(stack.servers[0].URL+"/sign-in", "ada"))
-	if got.status != http.StatusBadGateway || !strings.Contains(got.body, "does not know the client") ||
-		!strings.Contains(got.body, "--oidc-client-secret-file") {
+	if got.status != http.StatusBadGateway || !strings.Contains(got.body, "the log of the server says") {
 		t.Errorf("status %d: %s", got.status, got.body)
+	}
+	if log := stack.servers[0].Log; !log.has("does not know the client", "--oidc-client-secret-file") {
+		t.Errorf("the log does not say it:\n%s", log)
+	}
+}
+
+// TestStrangersAreToldNothingOfTheInside has all that a stranger may ask fail, with texts that are for the log alone.
+func TestStrangersAreToldNothingOfTheInside(t *testing.T) {
+	t.Parallel()
+	const inside = "an inner page of the provider"
+	for _, c := range []struct {
+		name, log string
+		breaks    func(stack *stack)
+	}{
+		{"nobody answers", "EOF", func(stack *stack) { stack.provider.Leave(true) }},
+		{"a page for what it says of itself", inside, func(stack *stack) {
+			stack.provider.Refuse(provider.DiscoveryPath, http.StatusInternalServerError, inside)
+		}},
+		{"no secret", "holds no secret", func(stack *stack) { stack.write(t, "") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			stack := startStack(t, 1, signin.Options{Roles: roles})
+			server := stack.servers[0]
+			c.breaks(stack)
+			got := newBrowser(t).get(server.URL + "/sign-in")
+			tells(t, stack, got.status, got.body)
+			if !server.Log.has(c.log) {
+				t.Errorf("the log does not say %q:\n%s", c.log, server.Log)
+			}
+			if c.name == "no secret" { // by which the provider can still be reached
+				return
+			}
+			status, said := bearer(t, http.MethodPost, server.URL+"/api/v1/session/device", "", struct{}{})
+			tells(t, stack, status, said)
+		})
+	}
+	t.Run("a page for a token", func(t *testing.T) {
+		t.Parallel()
+		stack := startStack(t, 1, signin.Options{Roles: roles})
+		stack.provider.Join("ada", "vision")
+		b := newBrowser(t)
+		callback := b.signIn(stack.servers[0].URL+"/sign-in", "ada")
+		stack.provider.Refuse(provider.TokenPath, http.StatusInternalServerError, inside)
+		got := b.get(callback)
+		tells(t, stack, got.status, got.body)
+		if !stack.servers[0].Log.has(inside) {
+			t.Errorf("the log does not say it:\n%s", stack.servers[0].Log)
+		}
+	})
+}
+
+// tells looks that an answer is one of a fixed sentence.
+func tells(t *testing.T, stack *stack, status int, body string) {
+	t.Helper()
+	if status != http.StatusBadGateway || !strings.Contains(body, "he log of the server says what is wrong") {
+		t.Errorf("status %d: %s", status, body)
+	}
+	for _, inner := range []string{stack.provider.Issuer, stack.secret, "127.0.0.1", "--oidc", "inner page"} {
+		if strings.Contains(body, inner) {
+			t.Errorf("a stranger is told %q: %s", inner, body)
+		}
 	}
 }
 
