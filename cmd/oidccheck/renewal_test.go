@@ -167,6 +167,45 @@ func TestWithoutAUserinfoEndpointASessionEndsWithTheIDToken(t *testing.T) {
 	}
 }
 
+// TestWhatTheProviderHasGivenIsTakenBack has somebody sign in twice, and out.
+func TestWhatTheProviderHasGivenIsTakenBack(t *testing.T) {
+	t.Parallel()
+	r := startRenewing(t, roles)
+	r.provider.Join("ada", "vision")
+	r.let(t, r.server, "ada")
+	r.let(t, r.server, "ada")
+	r.pass() // both have other refresh tokens now
+	both := r.Sessions.All()
+	if len(both) != 2 {
+		t.Fatalf("there are %d sessions, want 2; the log:\n%s", len(both), r.Log)
+	}
+	end := func(session access.Session) {
+		t.Helper()
+		if err := r.Sessions.End(t.Context(), session.ID); err != nil {
+			t.Fatal(err)
+		}
+		r.renewer.Pass(t.Context())
+	}
+	end(both[0])
+	if asked := r.provider.Asked(provider.RevokePath); asked != 0 || !r.provider.Counts(t, both[0].Refresh) {
+		t.Errorf("while ada is signed in elsewhere %d refresh tokens were taken back", asked)
+	}
+	r.provider.Refuse(provider.RevokePath, http.StatusServiceUnavailable, "")
+	end(both[1])
+	r.provider.Instead(provider.RevokePath, nil)
+	r.renewer.Pass(t.Context())
+	for i, session := range both {
+		if r.provider.Counts(t, session.Refresh) {
+			t.Errorf("the refresh token of session %d counts; the log:\n%s", i, r.Log)
+		}
+	}
+	asked := r.provider.Asked(provider.RevokePath)
+	r.renewer.Pass(t.Context())
+	if more := r.provider.Asked(provider.RevokePath) - asked; more > 0 {
+		t.Errorf("they are taken back again, %d times", more)
+	}
+}
+
 // TestTheTokenEndpointIsAskedOnce has a code and a refresh token shown once, whatever comes of it.
 func TestTheTokenEndpointIsAskedOnce(t *testing.T) {
 	t.Parallel()

@@ -43,6 +43,7 @@ type Renewer struct {
 	options  Options
 	troubles map[string]trouble // by the ID of the session; of Pass
 	halted   bool               // whether the last question to the provider failed as each would; of Pass
+	ended    ended              // what is to be taken back; of Pass
 
 	mu    sync.Mutex
 	given map[string]rotated // refresh tokens on their way into their sessions, by ID; guarded by mu
@@ -64,11 +65,12 @@ func New(options Options) *Renewer {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Renewer{options: options, troubles: map[string]trouble{}, given: map[string]rotated{}}
+	return &Renewer{options: options, troubles: map[string]trouble{}, given: map[string]rotated{}, ended: newEnded()}
 }
 
 // Pass asks the provider to stand further for who it has stood for as long as it said, and forgets what has had its
 // time. A session ends where the provider or the rules say so; whatever else is wrong, it goes on and is tried again.
+// What the provider has given for sessions that are no more is taken back.
 func (r *Renewer) Pass(ctx context.Context) {
 	if err := r.options.Sessions.Prune(ctx, r.options.Now()); err != nil {
 		r.options.Logger.WarnContext(ctx, "sessions that have ended are not forgotten; it is tried again", "error", err)
@@ -78,6 +80,7 @@ func (r *Renewer) Pass(ctx context.Context) {
 	}
 	all := r.options.Sessions.All()
 	r.forget(all)
+	r.revoke(ctx, all)
 	for _, session := range all {
 		if !due(session, r.troubles[session.ID], r.options.Now()) {
 			continue
@@ -122,6 +125,7 @@ func (r *Renewer) renew(ctx context.Context, session access.Session) error {
 		r.mu.Lock()
 		r.given[session.ID] = rotated{session.Refresh, refresh}
 		r.mu.Unlock()
+		r.ended.rotated(session.ID, refresh)
 		r.Keep(context.WithoutCancel(ctx)) // whatever becomes of the rest
 	})
 	if err != nil {

@@ -58,6 +58,40 @@ func TestASessionThatCannotBeRenewedIsTriedLessAndLess(t *testing.T) {
 	}
 }
 
+func TestRefreshTokensAreTakenBackOfWhoHasNoSessionLeft(t *testing.T) {
+	t.Parallel()
+	session := func(id, subject, refresh string) access.Session {
+		return access.Session{ID: id, Issuer: "https://x.org", Subject: subject, Refresh: refresh}
+	}
+	page, line, bob := session("1", "ada", "a"), session("2", "ada", "b"), session("3", "bob", "c")
+	token := session("4", "ada", "") // is not renewed
+	all := newEnded()
+	for i, c := range []struct {
+		at   time.Duration
+		all  []access.Session
+		want []string
+	}{
+		{0, []access.Session{page, line, bob}, nil},
+		{time.Minute, []access.Session{line, bob}, nil}, // signed out at the page, and not at the command line
+		{2 * time.Minute, []access.Session{line}, []string{"3"}},
+		{3 * time.Minute, []access.Session{token}, []string{"1", "2", "3"}},
+		{3 * time.Minute, nil, []string{"1", "2", "3"}},
+		{25 * time.Hour, []access.Session{bob}, nil},
+	} {
+		if diff := cmp.Diff(c.want, all.look(c.all, now.Add(c.at))); diff != "" {
+			t.Errorf("look %d (-want +got):\n%s", i, diff)
+		}
+	}
+	one := newEnded()
+	one.look([]access.Session{line}, now)
+	one.rotated("2", "another")
+	one.rotated("5", "of a session that was not seen yet")
+	one.look(nil, now)
+	if got := one.gone["2"].refresh; got != "another" || len(one.gone) != 1 {
+		t.Errorf("%q is taken back, want the last that was given", got)
+	}
+}
+
 func TestARenewedSessionIsOfWhoItIsNow(t *testing.T) {
 	t.Parallel()
 	before := access.Session{

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
@@ -63,4 +67,50 @@ func styles(secret string, methods []string, inForm bool) []oauth2.AuthStyle {
 		return []oauth2.AuthStyle{oauth2.AuthStyleInHeader, oauth2.AuthStyleInParams}
 	}
 	return []oauth2.AuthStyle{oauth2.AuthStyleInHeader}
+}
+
+// Revoke tells the provider that a refresh token counts no more (RFC 7009). Some take back with it all that they have
+// given since who it is of has signed in there. Nothing is done where it has no place for that.
+func (p *Provider) Revoke(ctx context.Context, refresh string) error {
+	const what = "take back a refresh token"
+	at, err := p.reach(ctx)
+	if err != nil || at.revocation == "" {
+		return err
+	}
+	config, err := p.oauth(at, "")
+	if err != nil {
+		return err
+	}
+	form := url.Values{"token": {refresh}, "token_type_hint": {"refresh_token"}}
+	inForm := styles(config.ClientSecret, at.methods, at.inForm.Load())[0] == oauth2.AuthStyleInParams
+	if inForm {
+		form.Set("client_id", config.ClientID)
+		if config.ClientSecret != "" {
+			form.Set("client_secret", config.ClientSecret)
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, at.revocation, strings.NewReader(form.Encode()))
+	if err != nil {
+		return unanswered(what, err)
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if !inForm {
+		request.SetBasicAuth(url.QueryEscape(config.ClientID), url.QueryEscape(config.ClientSecret))
+	}
+	answer, err := at.client.Do(request)
+	if err != nil {
+		return unanswered(what, err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	const most = 1 << 10
+	text, err := io.ReadAll(io.LimitReader(answer.Body, most))
+	switch {
+	case err != nil:
+		return unanswered(what, err)
+	case busy(answer.StatusCode):
+		return fmt.Errorf("%w: %s: status %s", errForAll, what, answer.Status)
+	case answer.StatusCode != http.StatusOK:
+		return fmt.Errorf("%w to %s: status %s: %w", ErrRefused, what, answer.Status, shortened(errors.New(string(text))))
+	}
+	return nil
 }

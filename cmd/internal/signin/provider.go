@@ -64,6 +64,7 @@ type known struct {
 	methods    []string // by which its token endpoint knows clients
 	scopes     []string
 	userinfo   bool
+	revocation string      // where refresh tokens are taken back; empty for nowhere
 	inForm     atomic.Bool // whether it has refused this server by the header, and taken it by the form
 }
 
@@ -238,6 +239,7 @@ func (o *Options) discover(ctx context.Context) (*known, error) {
 		Clients    []string `json:"token_endpoint_auth_methods_supported"`
 		Keys       string   `json:"jwks_uri"`
 		Userinfo   string   `json:"userinfo_endpoint"`
+		Revocation string   `json:"revocation_endpoint"`
 	}
 	if err := provider.Claims(&says); err != nil {
 		return nil, o.unreachable(err)
@@ -253,6 +255,7 @@ func (o *Options) discover(ctx context.Context) (*known, error) {
 	for _, place := range []struct{ name, at string }{
 		{"authorization_endpoint", provider.Endpoint().AuthURL}, {"token_endpoint", provider.Endpoint().TokenURL},
 		{"jwks_uri", says.Keys}, {"userinfo_endpoint", says.Userinfo},
+		{"revocation_endpoint", says.Revocation},
 	} {
 		if at, err := url.Parse(place.at); place.at != "" && (err != nil || !private(at)) {
 			return nil, fmt.Errorf("%w: %s says that its %s is %.200q, which is not reached over TLS", errForAll, o.Issuer,
@@ -260,8 +263,8 @@ func (o *Options) discover(ctx context.Context) (*known, error) {
 		}
 	}
 	return &known{
-		provider: provider, client: client, scopes: o.scopes(says.Scopes), userinfo: says.Userinfo != "",
-		methods:    says.Clients,
+		provider: provider, client: client, scopes: o.scopes(says.Scopes), methods: says.Clients,
+		userinfo: says.Userinfo != "", revocation: says.Revocation,
 		keys:       oidc.NewRemoteKeySet(oidc.ClientContext(ctx, client), says.Keys), // which outlives this question
 		algorithms: slices.DeleteFunc(says.Algorithms, func(one string) bool { return !slices.Contains(algorithms, one) }),
 	}, nil
