@@ -27,7 +27,7 @@ func TestConfigCheckTriesTheProvider(t *testing.T) {
 		{"a page of it", running.Issuer + "/realms/x", "[ml=admin]", 1, "stands before /.well-known/openid-configuration"},
 		{"nobody answers", gone.Issuer, "[ml=admin]", 1, "the identity provider cannot be asked"},
 		{"no TLS", "http://sso.example.com", "[ml=admin]", 1, "is not reached over TLS"},
-		{"no role", running.Issuer, "[ml=root]", 1, "spillway.yaml:4:13: oidc-role"},
+		{"no role", running.Issuer, "[ml=root]", 1, `spillway.yaml:4:13  oidc-role "ml=root": there is no such role`},
 		{"a group twice", running.Issuer, "[ml=admin, ml=viewer]", 1, "there is a rule for that group already"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

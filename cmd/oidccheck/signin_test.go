@@ -118,7 +118,7 @@ func TestWhoIsNotLetInIsToldWhy(t *testing.T) {
 			query.Set("code", "another")
 			at.RawQuery = query.Encode()
 			return at.String()
-		}, "eve", 401, "The identity provider refuses to exchange the code of a sign-in"},
+		}, "eve", 401, "The identity provider refuses this sign-in"},
 		{"the provider refuses", func(callback string) string {
 			at, _ := url.Parse(callback)
 			return at.Scheme + "://" + at.Host + at.Path + "?error=access_denied&error_description=not+today&state=" +
@@ -155,9 +155,70 @@ func TestAWrongSecretIsSaidToBeOne(t *testing.T) {
 	stack.provider.Join("ada", "ml-platform")
 	b := newBrowser(t)
 	got := b.get(b.signIn(stack.servers[0].URL+"/sign-in", "ada"))
-	if got.status != http.StatusUnauthorized || !strings.Contains(got.body, "does not know the client") ||
-		!strings.Contains(got.body, "--oidc-client-secret-file") {
+	if got.status != http.StatusBadGateway || !strings.Contains(got.body, "the log of the server says") {
 		t.Errorf("status %d: %s", got.status, got.body)
+	}
+	if log := stack.servers[0].Log; !log.has("does not know the client", "--oidc-client-secret-file") {
+		t.Errorf("the log does not say it:\n%s", log)
+	}
+}
+
+// TestStrangersAreToldNothingOfTheInside has all that a stranger may ask fail, with texts that are for the log alone.
+func TestStrangersAreToldNothingOfTheInside(t *testing.T) {
+	t.Parallel()
+	const inside = "an inner page of the provider"
+	for _, c := range []struct {
+		name, log string
+		breaks    func(stack *stack)
+	}{
+		{"nobody answers", "EOF", func(stack *stack) { stack.provider.Leave(true) }},
+		{"a page for what it says of itself", inside, func(stack *stack) {
+			stack.provider.Refuse(provider.DiscoveryPath, http.StatusInternalServerError, inside)
+		}},
+		{"no secret", "holds no secret", func(stack *stack) { stack.write(t, "") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			stack := startStack(t, 1, signin.Options{Roles: roles})
+			server := stack.servers[0]
+			c.breaks(stack)
+			got := newBrowser(t).get(server.URL + "/sign-in")
+			tells(t, stack, got.status, got.body)
+			if !server.Log.has(c.log) {
+				t.Errorf("the log does not say %q:\n%s", c.log, server.Log)
+			}
+			if c.name == "no secret" { // by which the provider can still be reached
+				return
+			}
+			status, said := bearer(t, http.MethodPost, server.URL+"/api/v1/session/device", "", struct{}{})
+			tells(t, stack, status, said)
+		})
+	}
+	t.Run("a page for a token", func(t *testing.T) {
+		t.Parallel()
+		stack := startStack(t, 1, signin.Options{Roles: roles})
+		stack.provider.Join("ada", "vision")
+		b := newBrowser(t)
+		callback := b.signIn(stack.servers[0].URL+"/sign-in", "ada")
+		stack.provider.Refuse(provider.TokenPath, http.StatusInternalServerError, inside)
+		got := b.get(callback)
+		tells(t, stack, got.status, got.body)
+		if !stack.servers[0].Log.has(inside) {
+			t.Errorf("the log does not say it:\n%s", stack.servers[0].Log)
+		}
+	})
+}
+
+// tells looks that an answer is one of a fixed sentence.
+func tells(t *testing.T, stack *stack, status int, body string) {
+	t.Helper()
+	if status != http.StatusBadGateway || !strings.Contains(body, "he log of the server says what is wrong") {
+		t.Errorf("status %d: %s", status, body)
+	}
+	for _, inner := range []string{stack.provider.Issuer, stack.secret, "127.0.0.1", "--oidc", "inner page"} {
+		if strings.Contains(body, inner) {
+			t.Errorf("a stranger is told %q: %s", inner, body)
+		}
 	}
 }
 
@@ -195,18 +256,61 @@ func TestASessionGoesOnAsTheProviderSays(t *testing.T) {
 	}
 	stack.provider.RotateKey(t) // of which the server learns by the ID token that it does not know the key of
 	stack.provider.Join("ada", "readers")
-	signed, err := server.SignIn.Renew(t.Context(), session.Refresh, session.Subject)
+	var given string
+	renew := func(refresh string) (signin.Signed, error) {
+		return server.SignIn.Renew(t.Context(), refresh, session.Subject, func(refresh string) { given = refresh })
+	}
+	signed, err := renew(session.Refresh)
 	if err != nil || signed.Role != "viewer" || signed.Refresh == session.Refresh {
 		t.Fatalf("renewed to %+v, %v; want a viewer with another refresh token", signed.Person, err)
 	}
-	if _, err := server.SignIn.Renew(t.Context(), session.Refresh, session.Subject); err == nil ||
+	if given != signed.Refresh {
+		t.Errorf("the refresh token that is told of is %q, want %q", given, signed.Refresh)
+	}
+	if _, err := renew(session.Refresh); err == nil ||
 		!strings.Contains(err.Error(), "the identity provider refuses to renew a sign-in") {
 		t.Errorf("a refresh token that was used is answered with %v", err)
 	}
 	stack.provider.Join("ada", "cooks")
-	if _, err := server.SignIn.Renew(t.Context(), signed.Refresh, session.Subject); err == nil ||
+	if _, err := renew(signed.Refresh); err == nil ||
 		!strings.Contains(err.Error(), "--oidc-role names none of that") {
 		t.Errorf("who is in no group any more is answered with %v", err)
+	}
+}
+
+// TestAnIDTokenThatIsShownCountsByWhatItSays has groups that the userinfo endpoint alone says, as the ID token of a
+// program does not.
+func TestAnIDTokenThatIsShownCountsByWhatItSays(t *testing.T) {
+	t.Parallel()
+	stack := startStack(t, 1, signin.Options{Roles: []signin.Rule{
+		{Group: "contractors", Role: "viewer"}, {Group: signin.Everybody, Role: "operator"},
+	}})
+	server := stack.servers[0]
+	stack.provider.Join("eve", "contractors")
+	stack.provider.Join("bob")
+	tokens := make(chan string, 10)
+	stack.provider.Rewrite(provider.TokenPath, func(answer map[string]any) {
+		if token, is := answer["id_token"].(string); is {
+			tokens <- token
+		}
+	})
+	if role := stack.let(t, server, "eve").Role; role != "viewer" {
+		t.Errorf("at the page eve is %s, want viewer", role)
+	}
+	b := newBrowser(t)
+	if back := b.get(b.signIn(server.URL+"/sign-in", "bob")); back.status != http.StatusForbidden {
+		t.Errorf("at the page bob, of whom no groups are said, is answered with %d: %s", back.status, back.body)
+	}
+	for _, user := range []string{"eve", "bob"} {
+		status, said := bearer(t, http.MethodPost, server.URL+"/api/v1/session/token", "",
+			web.ShownIDToken{IDToken: <-tokens})
+		if status != http.StatusForbidden || !strings.Contains(said, "says no groups of") {
+			t.Errorf("an ID token of %s is answered with %d: %s", user, status, said)
+		}
+	}
+	if status, said := bearer(t, http.MethodPost, server.URL+"/api/v1/session/token", "",
+		web.ShownIDToken{IDToken: "x.y.z"}); status != http.StatusUnauthorized {
+		t.Errorf("what is no ID token is answered with %d: %s", status, said)
 	}
 }
 

@@ -32,6 +32,8 @@ import (
 type stack struct {
 	provider *provider.Provider
 	keys     *access.Keys
+	nats     *natstest.Server
+	secret   string // the file with that of the client
 	servers  []*server
 }
 
@@ -69,11 +71,12 @@ func startStack(t *testing.T, servers int, options signin.Options) *stack {
 	}
 	if options.ClientID == "" {
 		options.ClientID = provider.Client
-		options.ClientSecretFile = secretFile(t, provider.Secret)
+		s.secret = secretFile(t, provider.Secret)
+		options.ClientSecretFile = s.secret
 	}
-	nats := natstest.Start(t)
+	s.nats = natstest.Start(t)
 	for _, listener := range listeners {
-		s.servers = append(s.servers, s.serve(t, nats, listener, options))
+		s.servers = append(s.servers, s.serve(t, listener, options))
 	}
 	return s
 }
@@ -87,9 +90,9 @@ func secretFile(t *testing.T, secret string) string {
 	return path
 }
 
-func (s *stack) serve(t *testing.T, nats *natstest.Server, listener net.Listener, options signin.Options) *server {
+func (s *stack) serve(t *testing.T, listener net.Listener, options signin.Options) *server {
 	t.Helper()
-	shared, err := documents.Open(t.Context(), nats.Connect(), s.keys, nil)
+	shared, err := documents.Open(t.Context(), s.nats.Connect(), s.keys, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +128,22 @@ func (s *stack) serve(t *testing.T, nats *natstest.Server, listener net.Listener
 		working.Wait()
 	})
 	return &server{"http://" + listener.Addr().String(), sessions, tokens, signIn, log}
+}
+
+// let signs a user in at a server, and returns the session.
+func (s *stack) let(t *testing.T, server *server, user string) access.Session {
+	t.Helper()
+	b := newBrowser(t)
+	if back := b.get(b.signIn(server.URL+"/sign-in", user)); back.status != http.StatusSeeOther {
+		t.Fatalf("status %d: %s", back.status, back.body)
+	}
+	for _, session := range server.Sessions.All() {
+		if session.Subject == user {
+			return session
+		}
+	}
+	t.Fatalf("%s is signed in, and there is no session", user)
+	return access.Session{}
 }
 
 // lines are those of a log.

@@ -45,7 +45,7 @@ type Options struct {
 	Title string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Logger is told when the provider cannot be reached, once each time; nil discards.
+	// Logger is told when nobody can sign in, and when they can again, once each time; nil discards.
 	Logger *slog.Logger
 }
 
@@ -85,10 +85,15 @@ func CheckIssuer(issuer string) error {
 	switch {
 	case err != nil || at.Host == "" || at.RawQuery != "" || at.Fragment != "" || at.User != nil:
 		return fmt.Errorf("--oidc-issuer: %.200q is no URL of an issuer; %s", issuer, hint)
-	case at.Scheme == "https", at.Scheme == "http" && loopback(at.Hostname()):
-		return nil
+	case !private(at):
+		return fmt.Errorf("--oidc-issuer: %s is not reached over TLS; %s", issuer, hint)
 	}
-	return fmt.Errorf("--oidc-issuer: %s is not reached over TLS; %s", issuer, hint)
+	return nil
+}
+
+// private says whether what is sent to an address is read by nobody else: over TLS, or on this machine.
+func private(at *url.URL) bool {
+	return at.Scheme == "https" && at.Host != "" || at.Scheme == "http" && loopback(at.Hostname())
 }
 
 func loopback(host string) bool {
@@ -156,5 +161,17 @@ func (o *Options) client() (*http.Client, error) {
 	if roots != nil {
 		transport.TLSClientConfig.RootCAs = roots
 	}
-	return &http.Client{Transport: transport, Timeout: askFor}, nil
+	return &http.Client{Transport: transport, Timeout: askFor, CheckRedirect: follow}, nil
+}
+
+// follow says why a redirect is not followed: what is secret goes there, too.
+func follow(request *http.Request, via []*http.Request) error {
+	const most = 10
+	switch {
+	case !private(request.URL):
+		return fmt.Errorf("it leads to %s, which is not reached over TLS", request.URL.Redacted())
+	case len(via) >= most:
+		return fmt.Errorf("it leads elsewhere more than %d times", most)
+	}
+	return nil
 }

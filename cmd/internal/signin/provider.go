@@ -3,21 +3,21 @@ package signin
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/coreos/go-oidc/v3/oidc"
-	"golang.org/x/oauth2"
 )
 
 const (
@@ -27,18 +27,16 @@ const (
 	// longestPause. Whoever wants to sign in meanwhile is told what was wrong.
 	firstPause   = time.Second
 	longestPause = time.Minute
+	// believed is how long what a provider says of itself counts: it moves, and the file of --oidc-ca is replaced.
+	believed = time.Hour
+	// troubled is how long after a sign-in failed as each would it is said that nobody can sign in. Where a sign-in
+	// succeeds, or the provider answers after it did not, that is said no longer at once.
+	troubled = 10 * time.Minute
+	// looked is how long at most the groups of somebody count, whatever the life of ID tokens, which is a day at some
+	// providers: then the provider is asked again, where it can be.
+	looked = time.Hour
 	// skew is how far the clocks of the provider and of this machine may be apart.
 	skew = time.Minute
-)
-
-// Errors of a sign-in, each with its one sentence.
-var (
-	// ErrUnreachable says that the provider does not answer, or answers as none does.
-	ErrUnreachable = errors.New("the identity provider cannot be asked")
-	// ErrRefused says that the provider refuses what it was shown: a code, a refresh token, or this client.
-	ErrRefused = errors.New("the identity provider refuses")
-	// ErrToken says that what the provider gave, or somebody has shown, is no ID token for this server.
-	ErrToken = errors.New("the ID token does not count")
 )
 
 // Provider is an identity provider. Its methods may be called concurrently. Use New.
@@ -47,19 +45,27 @@ type Provider struct {
 
 	mu     sync.Mutex
 	known  *known        // nil until the provider has answered; guarded by mu, as all below
-	failed error         // why it has not
-	again  time.Time     // when it may be asked again
+	until  time.Time     // when it is asked again what it says of itself
+	failed error         // why it has not answered the last time; nil where it has
+	again  time.Time     // when it may be asked again, after it has not
 	pause  time.Duration // the last one
 	asking chan struct{} // closed when the question that goes on is answered; nil where none does
+
+	trouble error     // why the last sign-in, or renewal, failed that failed as each would; nil where one went well since
+	since   time.Time // when that was
 }
 
 // known is what the provider says of itself.
 type known struct {
-	provider *oidc.Provider
-	verifier *oidc.IDTokenVerifier
-	client   *http.Client
-	scopes   []string
-	userinfo bool
+	provider   *oidc.Provider
+	client     *http.Client
+	keys       oidc.KeySet
+	algorithms []string // by which it signs
+	methods    []string // by which its token endpoint knows clients
+	scopes     []string
+	userinfo   bool
+	revocation string      // where refresh tokens are taken back; empty for nowhere
+	inForm     atomic.Bool // whether it has refused this server by the header, and taken it by the form
 }
 
 // New returns a provider that is asked for the first time when it is needed. It refuses options that cannot be.
@@ -97,10 +103,18 @@ func (p *Provider) Teams() []string {
 func (p *Provider) Problem() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.known != nil || p.failed == nil {
-		return ""
+	switch {
+	case p.failed != nil:
+		return p.failed.Error()
+	case p.inTrouble():
+		return p.trouble.Error()
 	}
-	return p.failed.Error()
+	return ""
+}
+
+// inTrouble says whether there is one that counts; mu is held.
+func (p *Provider) inTrouble() bool {
+	return p.trouble != nil && p.options.Now().Before(p.since.Add(troubled))
 }
 
 // Reach asks the provider for what it says of itself, unless that is known, or it has just failed to answer.
@@ -112,10 +126,13 @@ func (p *Provider) Reach(ctx context.Context) error {
 func (p *Provider) reach(ctx context.Context) (*known, error) {
 	for {
 		p.mu.Lock()
-		switch {
-		case p.known != nil, p.failed != nil && p.options.Now().Before(p.again):
+		switch now := p.options.Now(); {
+		case p.failed != nil && now.Before(p.again):
 			defer p.mu.Unlock()
-			return p.known, p.failed
+			return nil, p.failed
+		case p.failed == nil && p.known != nil && now.Before(p.until):
+			defer p.mu.Unlock()
+			return p.known, nil
 		case p.asking == nil:
 			asked := make(chan struct{})
 			p.asking = asked
@@ -146,52 +163,116 @@ func (p *Provider) took(answer *known, err error) {
 	if err == nil {
 		if p.failed != nil {
 			p.options.Logger.Info("the identity provider answers again", "issuer", p.options.Issuer)
+			p.trouble = nil
 		}
-		p.known, p.failed = answer, nil
+		if p.known != nil {
+			p.known.client.CloseIdleConnections()
+		}
+		p.known, p.failed, p.pause, p.until = answer, nil, 0, p.options.Now().Add(believed)
 		return
 	}
 	p.pause = min(max(firstPause, 2*p.pause), longestPause)
 	p.again = p.options.Now().Add(p.pause)
-	if p.failed == nil || p.failed.Error() != err.Error() {
-		p.options.Logger.Warn("nobody can sign in; it is tried again when somebody wants to", "issuer", p.options.Issuer,
-			"error", err)
+	if p.failed == nil || !alike(p.failed, err) {
+		p.tell(err)
 	}
 	p.failed = err
+}
+
+// noted takes in what came of a sign-in, or of a renewal, after the provider was reached: whether others would go the
+// same way. One that its own user has broken off says nothing.
+func (p *Provider) noted(ctx context.Context, err error) {
+	if ctx.Err() != nil || err != nil && !ForAll(err) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		if p.trouble != nil {
+			p.options.Logger.Info("people can sign in again", "issuer", p.options.Issuer)
+		}
+		p.trouble = nil
+		return
+	}
+	if !p.inTrouble() || !alike(p.trouble, err) {
+		p.tell(err)
+	}
+	p.trouble, p.since = err, p.options.Now()
+	if errors.Is(err, errForAll) {
+		p.until = time.Time{} // whoever signs in next is not sent to where nobody answers
+	}
+}
+
+// tell tells the log that nobody can sign in.
+func (p *Provider) tell(err error) {
+	p.options.Logger.Warn("nobody can sign in; it is tried again when somebody wants to", "issuer", p.options.Issuer,
+		"error", err)
+}
+
+// alike says whether two errors say the same, other than by ports and times, which change each time.
+func alike(a, b error) bool {
+	letters := func(err error) string {
+		return strings.Map(func(r rune) rune {
+			if unicode.IsDigit(r) {
+				return -1
+			}
+			return r
+		}, err.Error())
+	}
+	return letters(a) == letters(b)
 }
 
 // discover asks the provider what it says of itself (OpenID Connect Discovery 1.0, section 4).
 func (o *Options) discover(ctx context.Context) (*known, error) {
 	client, err := o.client()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrServer, err)
 	}
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, client), o.Issuer)
 	if err != nil {
 		return nil, o.unreachable(err)
 	}
 	var says struct {
-		Scopes   []string `json:"scopes_supported"`
-		Methods  []string `json:"code_challenge_methods_supported"`
-		Userinfo string   `json:"userinfo_endpoint"`
+		Scopes     []string `json:"scopes_supported"`
+		Methods    []string `json:"code_challenge_methods_supported"`
+		Algorithms []string `json:"id_token_signing_alg_values_supported"`
+		Clients    []string `json:"token_endpoint_auth_methods_supported"`
+		Keys       string   `json:"jwks_uri"`
+		Userinfo   string   `json:"userinfo_endpoint"`
+		Revocation string   `json:"revocation_endpoint"`
 	}
 	if err := provider.Claims(&says); err != nil {
 		return nil, o.unreachable(err)
 	}
 	if len(says.Methods) > 0 && !slices.Contains(says.Methods, "S256") {
-		return nil, fmt.Errorf("%w: %s has no PKCE with S256, only %s", ErrUnreachable, o.Issuer,
+		return nil, fmt.Errorf("%w: %s has no PKCE with S256, only %s", errForAll, o.Issuer,
 			strings.Join(says.Methods, ", "))
 	}
-	if at := provider.Endpoint(); at.AuthURL == "" || at.TokenURL == "" {
-		return nil, fmt.Errorf("%w: %s says no place to sign in at, or to exchange codes at", ErrUnreachable, o.Issuer)
+	if at := provider.Endpoint(); at.AuthURL == "" || at.TokenURL == "" || says.Keys == "" {
+		return nil, fmt.Errorf("%w: %s does not say where to sign in, to exchange codes, or to find its keys", errForAll,
+			o.Issuer)
 	}
-	// Keys are fetched with a client of their own, whose context does not end with this question.
-	keys := oidc.ClientContext(context.WithoutCancel(ctx), client)
+	for _, place := range []struct{ name, at string }{
+		{"authorization_endpoint", provider.Endpoint().AuthURL}, {"token_endpoint", provider.Endpoint().TokenURL},
+		{"jwks_uri", says.Keys}, {"userinfo_endpoint", says.Userinfo},
+		{"revocation_endpoint", says.Revocation},
+	} {
+		if at, err := url.Parse(place.at); place.at != "" && (err != nil || !private(at)) {
+			return nil, fmt.Errorf("%w: %s says that its %s is %.200q, which is not reached over TLS", errForAll, o.Issuer,
+				place.name, place.at)
+		}
+	}
 	return &known{
-		provider: provider, client: client, scopes: o.scopes(says.Scopes), userinfo: says.Userinfo != "",
-		verifier: provider.VerifierContext(keys, &oidc.Config{
-			ClientID: o.ClientID, Now: o.Now, SkipExpiryCheck: true, // they are checked with a bound, by checkTimes
-		}),
+		provider: provider, client: client, scopes: o.scopes(says.Scopes), methods: says.Clients,
+		userinfo: says.Userinfo != "", revocation: says.Revocation,
+		keys:       oidc.NewRemoteKeySet(oidc.ClientContext(ctx, client), says.Keys), // which outlives this question
+		algorithms: slices.DeleteFunc(says.Algorithms, func(one string) bool { return !slices.Contains(algorithms, one) }),
 	}, nil
+}
+
+// algorithms are those of ID tokens that are believed: with keys that the provider alone has.
+var algorithms = []string{
+	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
 // scopes are what is asked for, of what the provider says that it has.
@@ -206,238 +287,6 @@ func (o *Options) scopes(supported []string) []string {
 		}
 	}
 	return scopes
-}
-
-// unreachable says in our words what is wrong with the way to the provider.
-func (o *Options) unreachable(err error) error {
-	var unknown x509.UnknownAuthorityError
-	var verify *tls.CertificateVerificationError
-	hint := "look whether it runs, and whether this machine reaches it"
-	switch text := err.Error(); {
-	case errors.As(err, &unknown), errors.As(err, &verify):
-		hint = "name with --oidc-ca the file of who has signed its certificate"
-	case strings.Contains(text, "did not match the issuer"), strings.Contains(text, "issuer URL provided"):
-		hint = "write --oidc-issuer exactly as the provider does, up to the slash at its end"
-	case strings.Contains(text, "404"), strings.Contains(text, "unmarshal"), strings.Contains(text, "Content-Type"):
-		hint = "--oidc-issuer is what stands before /.well-known/openid-configuration"
-	}
-	return fmt.Errorf("%w: %s: %w; %s", ErrUnreachable, o.Issuer, shortened(err), hint)
-}
-
-// shortened is an error whose text, which may be a page of the provider, has one line of bounded length.
-func shortened(err error) error {
-	const most = 300
-	text := strings.Join(strings.Fields(err.Error()), " ")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return errors.New(printable(text))
-}
-
-// Begun is what a sign-in has begun with: what the browser keeps until it comes back.
-type Begun struct {
-	State    string `json:"state"`
-	Nonce    string `json:"nonce"`
-	Verifier string `json:"verifier"`
-	Redirect string `json:"redirect"`
-}
-
-// Begin returns where a browser signs in, and with what it comes back to redirect.
-func (p *Provider) Begin(ctx context.Context, redirect string) (address string, begun Begun, err error) {
-	at, err := p.reach(ctx)
-	if err != nil {
-		return "", begun, err
-	}
-	config, err := p.oauth(at, redirect)
-	if err != nil {
-		return "", begun, err
-	}
-	begun = Begun{oauth2.GenerateVerifier(), oauth2.GenerateVerifier(), oauth2.GenerateVerifier(), redirect}
-	return config.AuthCodeURL(begun.State, oidc.Nonce(begun.Nonce), oauth2.S256ChallengeOption(begun.Verifier)), begun, nil
-}
-
-func (p *Provider) oauth(at *known, redirect string) (*oauth2.Config, error) {
-	secret, err := p.options.secret()
-	return &oauth2.Config{
-		ClientID: p.options.ClientID, ClientSecret: secret, Endpoint: at.provider.Endpoint(), RedirectURL: redirect,
-		Scopes: at.scopes,
-	}, err
-}
-
-// Signed is a sign-in that the provider stands for.
-type Signed struct {
-	Person
-
-	// Fresh is until when the provider stands for it: the expiry of the ID token.
-	Fresh time.Time
-	// Refresh is what it is asked with to go on; empty where it gives none.
-	Refresh string
-}
-
-// Until is when a sign-in that was made at a time ends at the latest: after Options.Session, and where the provider can
-// not be asked to go on, when it stands for it no longer.
-func (p *Provider) Until(signed Signed, made time.Time) time.Time {
-	until := made.Add(p.options.Session)
-	if signed.Refresh == "" && signed.Fresh.Before(until) {
-		return signed.Fresh
-	}
-	return until
-}
-
-// Finish exchanges the code that a browser has come back with.
-func (p *Provider) Finish(ctx context.Context, begun Begun, code string) (Signed, error) {
-	at, err := p.reach(ctx)
-	if err != nil {
-		return Signed{}, err
-	}
-	config, err := p.oauth(at, begun.Redirect)
-	if err != nil {
-		return Signed{}, err
-	}
-	token, err := config.Exchange(oidc.ClientContext(ctx, at.client), code, oauth2.VerifierOption(begun.Verifier))
-	if err != nil {
-		return Signed{}, p.answered("exchange the code of a sign-in", err)
-	}
-	return p.signed(ctx, at, token, begun.Nonce, "")
-}
-
-// Renew asks the provider to stand for a sign-in further. The subject is who it was.
-func (p *Provider) Renew(ctx context.Context, refresh, subject string) (Signed, error) {
-	at, err := p.reach(ctx)
-	if err != nil {
-		return Signed{}, err
-	}
-	config, err := p.oauth(at, "")
-	if err != nil {
-		return Signed{}, err
-	}
-	asking := oidc.ClientContext(ctx, at.client)
-	token, err := config.TokenSource(asking, &oauth2.Token{RefreshToken: refresh}).Token()
-	if err != nil {
-		return Signed{}, p.answered("renew a sign-in", err)
-	}
-	return p.signed(ctx, at, token, "", subject)
-}
-
-// Verify says whose ID token it is, which somebody shows.
-func (p *Provider) Verify(ctx context.Context, idToken string) (Signed, error) {
-	at, err := p.reach(ctx)
-	if err != nil {
-		return Signed{}, err
-	}
-	verified, claims, err := p.verify(ctx, at, idToken)
-	if err != nil {
-		return Signed{}, err
-	}
-	person, err := p.options.person(verified.Issuer, verified.Subject, claims)
-	return Signed{Person: person, Fresh: verified.Expiry}, err
-}
-
-// signed reads what the provider has given. A nonce that is given must be in the ID token, and a subject its own.
-func (p *Provider) signed(ctx context.Context, at *known, token *oauth2.Token, nonce, subject string) (Signed, error) {
-	raw, is := token.Extra("id_token").(string)
-	if !is {
-		return Signed{}, fmt.Errorf("%w: the identity provider gave none; is openid among the scopes?", ErrToken)
-	}
-	verified, claims, err := p.verify(ctx, at, raw)
-	switch {
-	case err != nil:
-		return Signed{}, err
-	case nonce != "" && verified.Nonce != nonce:
-		return Signed{}, fmt.Errorf("%w: it is of another sign-in (its nonce is another one)", ErrToken)
-	case subject != "" && verified.Subject != subject:
-		return Signed{}, fmt.Errorf("%w: it is somebody else's", ErrToken)
-	}
-	if _, there := groupsOf(claims, p.options.GroupsClaim); !there && at.userinfo {
-		if err := p.ask(ctx, at, token, verified.Subject, claims); err != nil {
-			return Signed{}, err
-		}
-	}
-	person, err := p.options.person(verified.Issuer, verified.Subject, claims)
-	return Signed{Person: person, Fresh: verified.Expiry, Refresh: token.RefreshToken}, err
-}
-
-// ask adds what the provider says of who it is at its userinfo endpoint: some put no groups into ID tokens.
-func (p *Provider) ask(
-	ctx context.Context, at *known, token *oauth2.Token, subject string, claims map[string]any,
-) error {
-	info, err := at.provider.UserInfo(oidc.ClientContext(ctx, at.client), oauth2.StaticTokenSource(token))
-	if err != nil {
-		return fmt.Errorf("%w: ask for groups: %w", ErrUnreachable, shortened(err))
-	}
-	if info.Subject != subject {
-		return fmt.Errorf("%w: its userinfo endpoint tells of somebody else", ErrToken)
-	}
-	more := map[string]any{}
-	if err := info.Claims(&more); err != nil {
-		return fmt.Errorf("%w: read what its userinfo endpoint says: %w", ErrUnreachable, shortened(err))
-	}
-	for name, value := range more {
-		if _, there := claims[name]; !there {
-			claims[name] = value
-		}
-	}
-	return nil
-}
-
-// verify checks an ID token.
-func (p *Provider) verify(ctx context.Context, at *known, raw string) (*oidc.IDToken, map[string]any, error) {
-	token, err := at.verifier.Verify(oidc.ClientContext(ctx, at.client), raw)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrToken, shortened(err))
-	}
-	claims := map[string]any{}
-	if err := token.Claims(&claims); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrToken, shortened(err))
-	}
-	if azp, said := claims["azp"].(string); said && len(token.Audience) > 1 && azp != p.options.ClientID {
-		return nil, nil, fmt.Errorf("%w: it was given to %.100q", ErrToken, azp)
-	}
-	return token, claims, checkTimes(token, p.options.Now())
-}
-
-// checkTimes says why an ID token does not count now.
-func checkTimes(token *oidc.IDToken, now time.Time) error {
-	switch {
-	case !now.Before(token.Expiry.Add(skew)):
-		return fmt.Errorf("%w: it has expired, %s ago", ErrToken, now.Sub(token.Expiry).Round(time.Second))
-	case token.IssuedAt.After(now.Add(skew)):
-		return fmt.Errorf("%w: it will be made in %s: set the clock of this machine or of the identity provider, which may "+
-			"be a minute apart", ErrToken, token.IssuedAt.Sub(now).Round(time.Second))
-	}
-	return nil
-}
-
-// answered says in our words what the provider's answer was.
-func (p *Provider) answered(what string, err error) error {
-	refused, is := errors.AsType[*oauth2.RetrieveError](err)
-	if !is {
-		return fmt.Errorf("%w: %s: %w", ErrUnreachable, what, shortened(err))
-	}
-	switch refused.ErrorCode {
-	case "invalid_client", "unauthorized_client":
-		return fmt.Errorf("%w this server: it does not know the client %q, or not by its secret (%s): compare "+
-			"--oidc-client-id and --oidc-client-secret-file with what it has", ErrRefused, p.options.ClientID,
-			said(refused))
-	case "invalid_grant":
-		return fmt.Errorf("%w to %s: what it gave for that has been used, has expired or was taken back (%s)", ErrRefused,
-			what, said(refused))
-	case "":
-		if refused.Response != nil && refused.Response.StatusCode == http.StatusUnauthorized {
-			return fmt.Errorf("%w this server: it does not know the client %q, or not by its secret", ErrRefused,
-				p.options.ClientID)
-		}
-		return fmt.Errorf("%w: %s: %w", ErrUnreachable, what, shortened(err))
-	}
-	return fmt.Errorf("%w to %s: %s", ErrRefused, what, said(refused))
-}
-
-func said(refused *oauth2.RetrieveError) string {
-	text := refused.ErrorCode
-	if refused.ErrorDescription != "" {
-		text += ": " + refused.ErrorDescription
-	}
-	return shortened(errors.New(text)).Error()
 }
 
 // Says is what a provider says of itself, for who configures it.
@@ -484,7 +333,7 @@ func (p *Provider) hasKeys(ctx context.Context, at *known) error {
 	}
 	err = json.NewDecoder(io.LimitReader(answer.Body, most)).Decode(&set)
 	if err != nil || answer.StatusCode != http.StatusOK || len(set.Keys) == 0 {
-		return fmt.Errorf("%w: %s says that its keys are at %s, and there are none (status %d)", ErrUnreachable,
+		return fmt.Errorf("%w: %s says that its keys are at %s, and there are none (status %d)", errForAll,
 			p.options.Issuer, says.Keys, answer.StatusCode)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package signin
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,34 +57,62 @@ type Person struct {
 	Role, Team string
 }
 
-// ErrNoRole says that somebody has signed in whom no rule gives a role.
-var ErrNoRole = errors.New("no rule lets them in")
-
-// person says who it is of whom the provider claims this, and what the first rule gives that they are in.
-func (o *Options) person(issuer, subject string, claims map[string]any) (Person, error) {
-	who := Person{Issuer: issuer, Subject: subject, Name: o.name(subject, claims)}
+// person says who it is of whom the provider claims this, and what the first rule gives that they are in. Whole says
+// whether that is all that it claims of them.
+func (o *Options) person(subject string, claims map[string]any, whole bool) (Person, error) {
+	who := Person{Issuer: o.Issuer, Subject: subject, Name: o.name(subject, claims)}
 	groups, there := groupsOf(claims, o.GroupsClaim)
 	if verified, said := claims["email_verified"].(bool); o.GroupsClaim == "email" && (!said || !verified) {
 		return who, fmt.Errorf("%w: the identity provider does not say that the address %s is verified, and "+
 			"--oidc-groups-claim gives roles by it", ErrNoRole, shownGroups(groups))
 	}
-	for _, rule := range o.Roles {
-		if rule.Group == Everybody || slices.Contains(groups, rule.Group) {
+	whole = whole && !elsewhere(claims, o.GroupsClaim)
+	for i, rule := range o.Roles {
+		switch {
+		case rule.Group != Everybody && slices.Contains(groups, rule.Group),
+			rule.Group == Everybody && (there || countsUnsaid(rule, o.Roles[:i], whole)):
 			who.Role, who.Team = rule.Role, rule.Team
 			return who, nil
 		}
 	}
 	switch {
 	case !there:
-		return who, fmt.Errorf("%w: the identity provider says no groups of %s (there is no claim %q); "+
-			"have it put them into the ID token or the answer of its userinfo endpoint, or name the claim with "+
-			"--oidc-groups-claim", ErrNoRole, who.Name, o.GroupsClaim)
+		return who, o.unsaid(who.Name, claims)
 	case len(groups) == 0:
 		return who, fmt.Errorf("%w: %s is in no group; ask whoever runs the identity provider for one that --oidc-role "+
 			"names", ErrNoRole, who.Name)
 	}
 	return who, fmt.Errorf("%w: %s is in %s, and --oidc-role names none of that; ask whoever runs this server", ErrNoRole,
 		who.Name, shownGroups(groups))
+}
+
+// countsUnsaid says whether the rule for everybody counts for who the provider says no groups of. Providers leave out
+// the claim of who is in none. But where that is not all that it says, or is not set up, who is in a group of a rule
+// before would have more than that rule gives, such as contractors who only read.
+func countsUnsaid(everybody Rule, before []Rule, whole bool) bool {
+	rank := func(rule Rule) int { return slices.Index(access.Roles(), rule.Role) }
+	return len(before) == 0 || whole && !slices.ContainsFunc(before, func(one Rule) bool {
+		return rank(one) < rank(everybody) || rank(one) == rank(everybody) && one.Team != everybody.Team
+	})
+}
+
+// unsaid says that the provider does not say in which groups somebody is.
+func (o *Options) unsaid(name string, claims map[string]any) error {
+	if elsewhere(claims, o.GroupsClaim) {
+		return fmt.Errorf("%w: the identity provider says that the groups of %s are elsewhere, where this server does not "+
+			"ask (_claim_names has %q), as some do of who is in very many; have it say those that --oidc-role names",
+			ErrNoRole, name, o.GroupsClaim)
+	}
+	return fmt.Errorf("%w: the identity provider says no groups of %s (there is no claim %q); "+
+		"have it put them into the ID token or the answer of its userinfo endpoint (of an ID token that is shown, that "+
+		"alone counts), or name the claim with --oidc-groups-claim", ErrNoRole, name, o.GroupsClaim)
+}
+
+// elsewhere says whether a claim is one to be asked for somewhere else (OpenID Connect Core 1.0, section 5.6.2).
+func elsewhere(claims map[string]any, claim string) bool {
+	names, _ := claims["_claim_names"].(map[string]any)
+	_, is := names[claim]
+	return is
 }
 
 // shownGroups are the first few groups.

@@ -3,6 +3,8 @@ package signin
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +86,7 @@ func TestTheFirstRuleCountsThatSomebodyIsIn(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			options := Options{Roles: rules, GroupsClaim: UsualGroupsClaim, NameClaim: c.nameClaim}
+			options := Options{Issuer: "https://x.org", Roles: rules, GroupsClaim: UsualGroupsClaim, NameClaim: c.nameClaim}
 			if c.rules != nil {
 				options.Roles = c.rules
 			}
@@ -95,7 +97,7 @@ func TestTheFirstRuleCountsThatSomebodyIsIn(t *testing.T) {
 			if err := json.Unmarshal([]byte(c.claims), &claims); err != nil {
 				t.Fatal(err)
 			}
-			got, err := options.person("https://x.org", "subject", claims)
+			got, err := options.person("subject", claims, true)
 			if c.refused != "" {
 				if !errors.Is(err, ErrNoRole) || !strings.Contains(err.Error(), c.refused) || got.Role != "" {
 					t.Errorf("got %+v, %v; want it refused: %s", got, err, c.refused)
@@ -110,22 +112,74 @@ func TestTheFirstRuleCountsThatSomebodyIsIn(t *testing.T) {
 	}
 }
 
+// TestWhoNoGroupsAreSaidOfHasNotMoreThanInOne is about the rule for everybody.
+func TestWhoNoGroupsAreSaidOfHasNotMoreThanInOne(t *testing.T) {
+	t.Parallel()
+	const nothing, none = `{}`, `{"groups":[]}`
+	const far = `{"_claim_names":{"groups":"src1"},"_claim_sources":{"src1":{"endpoint":"https://x.org/groups"}}}`
+	for _, c := range []struct {
+		rules, claims string
+		whole         bool
+		want          string // the role; empty is refused
+	}{
+		{"*=operator", nothing, true, "operator"},
+		{"*=operator", nothing, false, "operator"},
+		{"*=operator", far, false, "operator"},
+		{"ml=admin *=viewer", nothing, true, "viewer"},
+		{"ml=admin *=viewer", none, true, "viewer"},
+		{"ml=admin *=viewer", none, false, "viewer"},
+		{"ml=admin *=viewer", nothing, false, ""},
+		{"ml=admin *=viewer", far, true, ""},
+		{"ml=admin vision=operator:vision *=viewer", nothing, true, "viewer"},
+		{"contractors=viewer *=operator", nothing, true, ""},
+		{"contractors=viewer *=operator", nothing, false, ""},
+		{"contractors=viewer *=operator", none, true, "operator"},
+		{"contractors=viewer *=operator", `{"groups":["contractors"]}`, false, "viewer"},
+		{"vision=operator:vision *=operator", nothing, true, ""},
+		{"ml=operator *=operator", nothing, true, "operator"},
+		{"*=viewer ml=admin", nothing, false, "viewer"},
+	} {
+		options := Options{GroupsClaim: UsualGroupsClaim}
+		for text := range strings.FieldsSeq(c.rules) {
+			rule, err := ParseRule(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			options.Roles = append(options.Roles, rule)
+		}
+		claims := map[string]any{}
+		if err := json.Unmarshal([]byte(c.claims), &claims); err != nil {
+			t.Fatal(err)
+		}
+		got, err := options.person("subject", claims, c.whole)
+		if got.Role != c.want || (c.want == "") != errors.Is(err, ErrNoRole) {
+			t.Errorf("by %q with %s, which is all: %t: %q, %v; want %q", c.rules, c.claims, c.whole, got.Role, err, c.want)
+		}
+	}
+}
+
 func TestTheClocksMayBeAMinuteApart(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
-		issued, expiry time.Duration
-		want           string
+		issued, notBefore, expiry time.Duration
+		want                      string
 	}{
-		{-time.Minute, time.Minute, ""},
-		{59 * time.Second, time.Hour, ""},
-		{-time.Hour, -59 * time.Second, ""},
-		{-time.Hour, -time.Minute, "it has expired, 1m0s ago"},
-		{90 * time.Second, time.Hour, "it will be made in 1m30s: set the clock"},
+		{-time.Minute, 0, time.Minute, ""},
+		{59 * time.Second, 0, time.Hour, ""},
+		{-time.Hour, 59 * time.Second, time.Hour, ""},
+		{-time.Hour, 0, -59 * time.Second, ""},
+		{-time.Hour, 0, -time.Minute, "it has expired, 1m0s ago: the clock of this machine says 2026-11-28T12:00:00Z"},
+		{90 * time.Second, 0, time.Hour, "it counts only in 1m30s: the clock of this machine says 2026-11-28T12:00:00Z"},
+		{-time.Hour, 2 * time.Minute, time.Hour, "it counts only in 2m0s: the clock of this machine says"},
 	} {
-		err := checkTimes(&oidc.IDToken{IssuedAt: now.Add(c.issued), Expiry: now.Add(c.expiry)}, now)
+		var notBefore time.Time
+		if c.notBefore != 0 {
+			notBefore = now.Add(c.notBefore)
+		}
+		err := checkTimes(&oidc.IDToken{IssuedAt: now.Add(c.issued), Expiry: now.Add(c.expiry)}, notBefore, now)
 		if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("made at %v and good until %v: %v, want %q", c.issued, c.expiry, err, c.want)
+			t.Errorf("made at %v, good from %v until %v: %v, want %q", c.issued, c.notBefore, c.expiry, err, c.want)
 		}
 	}
 }
@@ -143,6 +197,36 @@ func TestASessionEndsWithWhatTheProviderStandsFor(t *testing.T) {
 	} {
 		if got := p.Until(Signed{Fresh: now.Add(c.fresh), Refresh: c.refresh}, now).Sub(now); got != c.want {
 			t.Errorf("stood for %v, with refresh token %q: it lasts %v, want %v", c.fresh, c.refresh, got, c.want)
+		}
+	}
+}
+
+func TestWhereGroupsAreLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	p := &Provider{options: Options{Now: func() time.Time { return now }}}
+	for life, want := range map[time.Duration]time.Duration{
+		5 * time.Minute: 5 * time.Minute, time.Hour: time.Hour, 24 * time.Hour: time.Hour,
+	} {
+		if got := p.atMost(now.Add(life)).Sub(now); got != want {
+			t.Errorf("ID tokens that last %v: they are looked at again after %v, want %v", life, got, want)
+		}
+	}
+}
+
+func TestNoRedirectIsFollowedWithoutTLS(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"https://x.org/keys": "", "http://127.0.0.1:5556/keys": "", "http://x.org/keys": "is not reached over TLS",
+		"ftp://x.org/keys": "is not reached over TLS",
+	} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+		err := follow(request, nil)
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("to %s: %v, want %q", address, err, want)
+		}
+		if err := follow(request, make([]*http.Request, 10)); err == nil {
+			t.Errorf("an eleventh redirect to %s is followed", address)
 		}
 	}
 }

@@ -152,22 +152,31 @@ func sentence(text string) string {
 	return strings.ToUpper(text[:1]) + strings.TrimSuffix(text[1:], ".") + "."
 }
 
-// signInError chooses the status of why somebody is not signed in.
+// signInError chooses the status of why somebody is not signed in, and what they are told. They may be strangers, so
+// what is wrong with the provider, the way to it or this server is in the log alone.
 func signInError(err error) *Error {
 	answer := &Error{Status: http.StatusUnauthorized, Message: err.Error()}
 	if own, is := errors.AsType[*Error](err); is {
 		return own
 	}
+	for _, kept := range []error{signin.ErrUnreachable, signin.ErrServer} {
+		if errors.Is(err, kept) {
+			return &Error{
+				Status: http.StatusBadGateway, Message: kept.Error(),
+				Hint: "try again in a moment; the log of the server says what is wrong",
+			}
+		}
+	}
 	switch {
-	case errors.Is(err, signin.ErrUnreachable):
-		answer.Status = http.StatusBadGateway
+	case errors.Is(err, signin.ErrRefused):
+		answer.Message, answer.Hint = "the identity provider refuses this sign-in", "sign in again"
 	case errors.Is(err, signin.ErrNoRole), errors.Is(err, access.ErrDeviceDenied):
 		answer.Status = http.StatusForbidden
 	case errors.Is(err, access.ErrSessions), errors.Is(err, access.ErrDeviceTaken):
 		answer.Status = http.StatusConflict
 	case errors.Is(err, access.ErrUserCode), errors.Is(err, access.ErrDevice):
 		answer.Status, answer.Hint = http.StatusBadRequest, "`spillway login` gives another one"
-	case errors.Is(err, signin.ErrRefused), errors.Is(err, signin.ErrToken):
+	case errors.Is(err, signin.ErrToken): // of which they are told what they, or the provider, have shown
 	default:
 		return statusOf(err)
 	}

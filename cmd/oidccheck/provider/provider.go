@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -36,23 +38,123 @@ type Provider struct {
 	server *httptest.Server
 	users  *users
 	store  *store
+
+	mu       sync.Mutex
+	instead  map[string]func(w http.ResponseWriter, r *http.Request) bool // by path; guarded by mu
+	rewrites map[string]func(answer map[string]any)                       // likewise
+	asked    map[string]int                                               // likewise
+	away     bool                                                         // likewise
 }
+
+// Where a provider is asked.
+const (
+	DiscoveryPath = "/.well-known/openid-configuration"
+	TokenPath     = "/oauth/token" //nolint:gosec // no credential
+	UserinfoPath  = "/userinfo"
+	KeysPath      = "/keys"
+	RevokePath    = "/revoke"
+)
 
 // Start starts a provider whose clients may redirect to these addresses. It ends with the test.
 func Start(t *testing.T, redirects ...string) *Provider {
 	t.Helper()
-	p := &Provider{users: &users{groups: map[string][]string{}}}
+	p := &Provider{
+		users: &users{groups: map[string][]string{}}, instead: map[string]func(http.ResponseWriter, *http.Request) bool{},
+		rewrites: map[string]func(map[string]any){}, asked: map[string]int{},
+	}
 	p.store = &store{users: p.users, Storage: storage.NewStorageWithClients(p.users, map[string]*storage.Client{
 		Client:       storage.WebClient(Client, Secret, redirects...),
 		PublicClient: storage.NativeClient(PublicClient, redirects...),
 	})}
 	p.RotateKey(t)
 	var mux http.Handler
-	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mux.ServeHTTP(w, r) }))
+	p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, mux) }))
 	p.Issuer = p.server.URL
 	mux = exampleop.SetupServer(p.Issuer, p.store, nil, false)
 	t.Cleanup(p.server.Close)
 	return p
+}
+
+// answer answers a request as it was told to, else as the provider does.
+func (p *Provider) answer(w http.ResponseWriter, r *http.Request, as http.Handler) {
+	p.mu.Lock()
+	p.asked[r.URL.Path]++
+	instead, rewrite, away := p.instead[r.URL.Path], p.rewrites[r.URL.Path], p.away
+	p.mu.Unlock()
+	if away {
+		panic(http.ErrAbortHandler) // the connection is cut
+	}
+	if instead != nil && instead(w, r) {
+		return
+	}
+	if rewrite == nil {
+		as.ServeHTTP(w, r)
+		return
+	}
+	first := httptest.NewRecorder()
+	as.ServeHTTP(first, r)
+	answer := map[string]any{}
+	if err := json.Unmarshal(first.Body.Bytes(), &answer); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	rewrite(answer)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(first.Code)
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// Leave has it cut all connections without an answer, until it comes back.
+func (p *Provider) Leave(away bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away = away
+}
+
+// Instead has instead answer at a path from now on; false leaves a request to the provider. Nil leaves all.
+func (p *Provider) Instead(path string, instead func(w http.ResponseWriter, r *http.Request) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.instead[path] = instead
+}
+
+// Refuse has a path answer with a status and a text, which may be JSON.
+func (p *Provider) Refuse(path string, status int, text string) {
+	p.Instead(path, func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+		return true
+	})
+}
+
+// Rewrite has the JSON that is answered at a path changed from now on; nil leaves it as it is.
+func (p *Provider) Rewrite(path string, change func(answer map[string]any)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rewrites[path] = change
+}
+
+// Asked is how often something was asked at a path.
+func (p *Provider) Asked(path string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked[path]
+}
+
+// TakeBack has no refresh token of a user count any more.
+func (p *Provider) TakeBack(t *testing.T, user, client string) {
+	t.Helper()
+	if err := p.store.TerminateSession(t.Context(), user, client); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Counts says whether a refresh token counts.
+func (p *Provider) Counts(t *testing.T, refresh string) bool {
+	t.Helper()
+	_, err := p.store.TokenRequestByRefreshToken(t.Context(), refresh)
+	return err == nil
 }
 
 // Join makes a user, or puts one into other groups.
