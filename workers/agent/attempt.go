@@ -166,7 +166,8 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 		return f, account
 	}
 	defer room.release()
-	defer func() { r.gang.end(ctx, a.now()) }()
+	whole, unwatch := r.gang.watch(ctx)
+	defer func() { unwatch(); r.gang.end(ctx, a.now()) }()
 	who := predictor.GPUHolder{Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number}
 	if r.gpus != nil { // with its gang
 	} else if r.gpus, err = a.gpus.take(ctx, r.need, who); err != nil {
@@ -197,12 +198,12 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	}
 	r.mu.Unlock()
 	defer func() { r.stopMeter(a.now()) }()
-	refused, obtained := r.obtainSecrets(ctx, task)
+	refused, obtained := r.obtainSecrets(whole, task)
 	switch {
 	case !obtained:
 		f = refused
 	case task.Command:
-		f = r.asCommand(ctx, task, input, &account)
+		f = r.asCommand(ctx, whole, task, input, &account)
 	default:
 		f = r.inChild(ctx, task, input, &account)
 	}
