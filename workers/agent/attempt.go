@@ -156,7 +156,7 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	room, err := r.reserve(ctx, task, input)
 	account.queue = r.try.Queue(a.now())
 	if errors.Is(err, errNoGang) {
-		f.answer = refusal(err, true)
+		f.answer = refusal(err, !errors.Is(err, ErrRefused)) // another host may have its gang
 		return f, account
 	}
 	if err != nil {
@@ -221,7 +221,7 @@ var errNoGang = errors.New("the program cannot run on several hosts")
 // reserve waits for the room of the attempt, on all of its hosts where it is for several.
 func (r *running) reserve(ctx context.Context, task wire.Task, input json.RawMessage) (*reservation, error) {
 	a := r.agent
-	c, least, most := gangOf(task, input)
+	least, most := gangOf(task, input)
 	if most < 2 || least < 2 && (a.gangs.ways == nil || a.gangs.address == "") {
 		return a.admission.reserve(ctx, r.grant)
 	}
@@ -230,7 +230,7 @@ func (r *running) reserve(ctx context.Context, task wire.Task, input json.RawMes
 			"it that the others reach, or take it out of the pool", errNoGang, a.id)
 	}
 	var err error
-	if r.gang, err = r.join(ctx, task, c, least, most); err != nil && ctx.Err() == nil {
+	if r.gang, err = r.join(ctx, task, input, least, most); err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", errNoGang, err)
 	}
 	return r.room, err

@@ -46,20 +46,22 @@ type joined struct {
 }
 
 // gangOf is what a command asks for; most is 1 where it is none.
-func gangOf(task wire.Task, input json.RawMessage) (c wire.Command, least, most int) {
+func gangOf(task wire.Task, input json.RawMessage) (least, most int) {
+	var c wire.Command
 	if !task.Command || json.Unmarshal(input, &c) != nil {
-		return c, 1, 1
+		return 1, 1
 	}
-	least, most = c.Gang()
-	return c, least, most
+	return c.Gang()
 }
 
 // join waits for a gang that holds its room on all hosts, and takes that of this one. It is no gang where the host is
 // in none and the command runs on one as well.
-func (r *running) join(ctx context.Context, task wire.Task, c wire.Command, least, most int) (*joined, error) {
+func (r *running) join(
+	ctx context.Context, task wire.Task, input json.RawMessage, least, most int,
+) (*joined, error) {
 	a := r.agent
-	order, err := json.Marshal(gangOrder{
-		Workflow: activity.GetInfo(ctx).WorkflowExecution.ID, Task: task, Attempt: r.try.Number, Command: c,
+	order, err := json.Marshal(wire.GangOrder{
+		Workflow: activity.GetInfo(ctx).WorkflowExecution.ID, Task: task, Attempt: r.try.Number, Command: input,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode what the hosts of a gang run: %w", err)
@@ -78,6 +80,8 @@ func (r *running) join(ctx context.Context, task wire.Task, c wire.Command, leas
 	for {
 		g, err := a.gangs.ways.Ask(ctx, ask)
 		switch {
+		case errors.Is(err, ErrRefused):
+			return nil, err
 		case err != nil && ctx.Err() == nil:
 			a.logger.DebugContext(ctx, "a gang was not asked for; it is asked for again", "gang", ask.ID, "error", err)
 		case err == nil && g.Waits != said && g.Waits != "":
