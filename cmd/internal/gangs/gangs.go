@@ -74,7 +74,7 @@ func (g *Gangs) look(ctx context.Context) ([]gang.Host, error) {
 		for _, h := range leased {
 			one := gang.Host{
 				ID: h.ID, Instance: h.Instance, Free: h.Free, Capacity: h.Capacity,
-				Takes: h.TrainingAddress != "" && h.TakesWork(),
+				Takes: h.TrainingAddress != "" && h.TakesWork() && len(h.Instance) <= gang.MostInstance,
 			}
 			g.hosts, g.seen[h.ID] = append(g.hosts, one), seen{one, now}
 		}
@@ -126,7 +126,12 @@ func (g *Gangs) Ask(ctx context.Context, ask gang.Ask) (gang.Gang, error) {
 		return gang.Gang{}, err
 	}
 	found, is := state.Find(ask.ID)
-	if !is {
+	switch {
+	case !is && state.Full(ask):
+		return gang.Gang{Ask: ask, Waits: fmt.Sprintf("the servers keep %d programs that run on several hosts or wait for "+
+			"some, and no more with what they run; it has a place when one of them ends (files take none, long arguments do)",
+			len(state.Gangs))}, nil
+	case !is:
 		return gang.Gang{Ask: ask, Waits: "host " + ask.Host + " has no lease"}, nil
 	}
 	if found.Formed {
