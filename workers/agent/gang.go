@@ -53,6 +53,7 @@ type gangs struct {
 
 	mu      sync.Mutex
 	all     map[string]*membership // by ID
+	dropped []string               // the IDs of those that go on without the part that this host held
 	running sync.WaitGroup
 }
 
@@ -131,6 +132,9 @@ func (g *gangs) report() (all []gang.Told) {
 		all = append(all, m.told)
 		m.mu.Unlock()
 	}
+	for _, id := range g.dropped {
+		all = append(all, gang.Told{ID: id, Phase: gang.Gone, Why: "the host holds its part no more"})
+	}
 	return all
 }
 
@@ -144,9 +148,13 @@ func (g *gangs) reconcile(ctx context.Context, wanted []gang.Wanted) {
 			delete(g.all, id)
 		}
 	}
+	g.dropped = nil
 	for _, w := range wanted {
 		m := g.all[w.ID]
-		if m == nil && w.Start { // of before this start of the agent: its room is gone
+		if m == nil && w.Start { // it was not wanted for a moment, as where a server answers that is behind
+			if w.Number > 0 { // the first one's attempt sees itself
+				g.dropped = append(g.dropped, w.ID)
+			}
 			continue
 		}
 		if m == nil {

@@ -28,6 +28,8 @@ type twoHosts struct {
 	all   map[string]*gang.Gang // by ID
 	asked int                   // of gangs that were formed
 	again chan struct{}         // closed and replaced when asked has grown
+	drops int                   // so many times a part that is held is not wanted for a moment
+	held  string                // the gang that is formed when the host reports next
 }
 
 func newTwoHosts() *twoHosts {
@@ -62,9 +64,17 @@ func (g *twoHosts) Over(_ context.Context, id, _ string) error {
 func (g *twoHosts) Report(_ context.Context, report gang.Report) (wanted []gang.Wanted, _ error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if one := g.all[g.held]; one != nil {
+		one.Members[0].Phase, one.Formed = gang.Held, true
+	}
+	g.held = ""
 	for _, told := range report.Gangs {
-		if one := g.all[told.ID]; one != nil && told.Phase == gang.Held {
-			one.Members[0].Phase, one.Formed = gang.Held, true
+		if one := g.all[told.ID]; one == nil || told.Phase != gang.Held || one.Formed {
+			continue
+		}
+		if g.held = told.ID; g.drops > 0 {
+			g.drops--
+			return nil, nil
 		}
 	}
 	for id, one := range g.all {
@@ -250,6 +260,51 @@ func TestAGangThatBreaksEndsThePreparationOfItsAttempt(t *testing.T) {
 				t.Errorf("the attempts are %s; want first one that is %s with its gang", outcomes(records), row.outcome)
 			}
 		})
+	}
+}
+
+// A host drops what it holds for a gang when a server that is behind does not want it for a moment.
+func TestAHostThatHasDroppedItsPartOfAGangSaysSo(t *testing.T) {
+	t.Parallel()
+	const id, name, instance = "r/fit-1/1", "h2", "1"
+	a := &Agent{id: name}
+	g := &gangs{agent: a}
+	ask := gang.Ask{ID: id, Host: "h1", Instance: "1", Least: 2, Most: 2, Size: of(1, 64)}
+	var hosts []gang.Host
+	for _, host := range []string{"h1", name} {
+		hosts = append(hosts, gang.Host{
+			ID: host, Instance: instance, Free: of(1, 64), Capacity: of(1, 64), Takes: true,
+		})
+	}
+	now := time.Now()
+	state := gang.State{}.Hear(ask, now).Decide(hosts, now)
+	for _, host := range hosts {
+		state = state.Take(host.ID, instance, []gang.Told{{ID: id, Phase: gang.Held}})
+	}
+	state = state.Decide(hosts, now)
+	g.reconcile(t.Context(), state.Of(name, instance, now))
+	state = state.Take(name, instance, g.report()).Decide(hosts, now)
+	if got, _ := state.Find(id); !got.Formed || got.Broken == "" || !got.Lost {
+		t.Errorf("a host holds its part no more, and the gang is %+v; want it lost", got)
+	}
+	g.reconcile(t.Context(), state.Of(name, instance, now))
+	if told := g.report(); len(told) > 0 {
+		t.Errorf("the gang is over, and the host tells %+v of it", told)
+	}
+}
+
+func TestAnAttemptWhoseHostHasDroppedItsRoomAsksForItsGangAnew(t *testing.T) {
+	t.Parallel()
+	gangs := newTwoHosts()
+	gangs.drops = 1
+	h := startInGangs(t, gangs, nil)
+	if _, err := h.command(t, "fit-1", onTwoHosts("true"), nil).Wait(t); err != nil {
+		t.Error(err)
+	}
+	gangs.mu.Lock()
+	defer gangs.mu.Unlock()
+	if gangs.drops > 0 {
+		t.Error("nothing was dropped")
 	}
 }
 

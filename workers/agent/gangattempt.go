@@ -93,7 +93,7 @@ func (r *running) join(
 				return r.joinedTo(g, ask, room, devices)
 			}
 		}
-		if err == nil && g.Broken != "" { // before it began
+		if err == nil && (g.Formed || g.Broken != "") { // before it began, or its room here is given back
 			_ = a.gangs.ways.Over(ctx, ask.ID, a.id) // it is asked for anew
 		}
 		if !wait.For(ctx, askEvery) {
