@@ -40,6 +40,7 @@ type Gangs struct {
 	mu    sync.Mutex
 	hosts []gang.Host     // of the last look; guarded by mu
 	at    time.Time       // guarded by mu
+	since time.Time       // from when on it has looked without a long gap; guarded by mu
 	seen  map[string]seen // by name, of those of the last looks; guarded by mu
 }
 
@@ -59,14 +60,19 @@ const hostsFor = 500 * time.Millisecond
 // new ones within a second. Meanwhile it is asked to hold nothing more.
 const missedFor = 2 * time.Second
 
-// look returns the hosts as they stand.
-func (g *Gangs) look(ctx context.Context) ([]gang.Host, error) {
+// look returns the hosts as they stand. Judges is false where it has not looked for long enough to know that one
+// without a lease is missed: nobody has asked this server for a while, and all leases may be lost right now.
+func (g *Gangs) look(ctx context.Context) (_ []gang.Host, judges bool, _ error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if now := time.Now(); now.Sub(g.at) >= hostsFor {
+	now := g.options.Now()
+	if now.Sub(g.at) >= hostsFor {
 		leased, err := g.options.Hosts(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("look which hosts there are: %w", err)
+			return nil, false, fmt.Errorf("look which hosts there are: %w", err)
+		}
+		if now.Sub(g.at) >= missedFor {
+			g.since = now
 		}
 		g.hosts, g.at = make([]gang.Host, 0, len(leased)), now
 		last := g.seen
@@ -85,7 +91,7 @@ func (g *Gangs) look(ctx context.Context) ([]gang.Host, error) {
 			}
 		}
 	}
-	return g.hosts, nil
+	return g.hosts, now.Sub(g.since) >= missedFor, nil
 }
 
 // errUnchanged ends a change that changes nothing.
@@ -93,12 +99,17 @@ var errUnchanged = errors.New("nothing changes")
 
 // change applies what a host says, and what follows from it, and returns the state after.
 func (g *Gangs) change(ctx context.Context, say func(gang.State, time.Time) gang.State) (gang.State, error) {
-	hosts, err := g.look(ctx)
+	hosts, judges, err := g.look(ctx)
 	if err != nil {
 		return gang.State{}, err
 	}
 	now := g.options.Now()
-	next := func(state gang.State) gang.State { return say(state, now).Decide(hosts, now) }
+	next := func(state gang.State) gang.State {
+		if state = say(state, now); !judges {
+			return state
+		}
+		return state.Decide(hosts, now)
+	}
 	before, _ := g.options.Documents.Get(document)
 	if after := next(before); reflect.DeepEqual(before, after) {
 		return after, nil

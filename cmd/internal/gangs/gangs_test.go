@@ -19,30 +19,27 @@ func TestAGangOutlivesThatAllLeasesAreLostAtOnce(t *testing.T) {
 		{ID: "a", Instance: "1", Capacity: size, Free: size, TrainingAddress: "10.0.0.1"},
 		{ID: "b", Instance: "2", Capacity: size, Free: size, TrainingAddress: "10.0.0.2"},
 	}
-	leased := both
+	leased, now := both, time.Now()
 	g := New(Options{
 		Documents: documents.Of[gang.State](documents.Local(), "gangs", nil),
 		Hosts:     func(context.Context) ([]predictor.Host, error) { return leased, nil },
 		Secret:    func(string) string { return "secret" },
 		Prove:     func(string, []byte, bool, []predictor.HostShare) string { return "proof" },
-		Now:       time.Now,
+		Now:       func() time.Time { return now },
 	})
-	again := func() { // looks at the hosts anew
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.at = time.Time{}
-	}
 	ask := gang.Ask{ID: gang.ID("run", "task", 1), Host: "a", Instance: "1", Least: 2, Most: 2, Size: size}
 	asked := func() gang.Gang {
 		t.Helper()
-		again()
+		now = now.Add(hostsFor)
 		found, err := g.Ask(t.Context(), ask)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return found
 	}
-	asked()
+	for range missedFor/hostsFor + 1 {
+		asked()
+	}
 	for _, host := range both {
 		_, err := g.Report(t.Context(), gang.Report{
 			Host: host.ID, Instance: host.Instance, Gangs: []gang.Told{{ID: ask.ID, Phase: gang.Held, Address: "10.0.0.1:1"}},
@@ -58,11 +55,25 @@ func TestAGangOutlivesThatAllLeasesAreLostAtOnce(t *testing.T) {
 	if formed := asked(); !formed.Formed || formed.Broken != "" {
 		t.Errorf("the leases are gone since a moment: %+v, want that it goes on", formed)
 	}
+	leased = both
+	asked()
+
+	now = now.Add(gang.SilentFor - time.Second) // nobody asks this server, and another one hears of the gang
+	leased = nil
+	if formed := asked(); !formed.Formed || formed.Broken != "" {
+		t.Errorf("the leases are gone as a server looks for the first time: %+v, want that it goes on", formed)
+	}
+	leased = both
+	if formed := asked(); !formed.Formed || formed.Broken != "" {
+		t.Errorf("the leases are there again: %+v, want that it goes on", formed)
+	}
+
 	leased = both[:1]
-	g.mu.Lock()
-	g.seen["b"] = seen{g.seen["b"].host, time.Now().Add(-missedFor)}
-	g.mu.Unlock()
-	if broken := asked(); !broken.Lost {
+	var broken gang.Gang
+	for range 2 * missedFor / hostsFor {
+		broken = asked()
+	}
+	if !broken.Lost {
 		t.Errorf("one has had no lease for longer: %+v, want that the gang is broken", broken)
 	}
 }
