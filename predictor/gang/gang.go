@@ -340,8 +340,19 @@ func (g *Gang) vain(bad int, now time.Time) {
 		g.Waits = "host " + g.Members[bad].Host + " has no room now: " + cmp.Or(g.Members[bad].Why, "it is lost")
 	}
 	g.Members = nil
-	g.Until = now.Add(min(Pause<<min(g.Turns, 10), longestPause))
 	g.Turns++
+	g.Until = now.Add(g.Lasts())
+}
+
+// Lasts is for how long what ends at Until does: a turn, or the pause after one that was in vain.
+func (g Gang) Lasts() time.Duration {
+	switch {
+	case len(g.Members) > 0:
+		return HoldFor
+	case g.Turns > 0:
+		return min(Pause<<min(g.Turns-1, 10), longestPause)
+	}
+	return 0
 }
 
 // ask chooses the hosts of a gang and asks them, where there are as many as it wants at least: those with room before

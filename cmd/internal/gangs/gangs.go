@@ -29,13 +29,14 @@ type Options struct {
 	// Prove returns what shows a host's own words of an attempt to be of one that it was given, or as a member runs a part
 	// of; given is a [wire.Given]. Others are the other hosts with what each costs per hour.
 	Prove func(host string, given []byte, member bool, others []predictor.HostShare) string
-	// Now is the clock of the servers.
+	// Now is the clock of this server; those of others may be slow or fast.
 	Now func() time.Time
 }
 
 // Gangs answers hosts. Its methods may be called concurrently.
 type Gangs struct {
 	options Options
+	clock   clock
 
 	mu    sync.Mutex
 	hosts []gang.Host     // of the last look; guarded by mu
@@ -97,26 +98,28 @@ func (g *Gangs) look(ctx context.Context) (_ []gang.Host, judges bool, _ error) 
 // errUnchanged ends a change that changes nothing.
 var errUnchanged = errors.New("nothing changes")
 
-// change applies what a host says, and what follows from it, and returns the state after.
+// change applies what a host says, and what follows from it, and returns the state after, with times by the own clock.
 func (g *Gangs) change(ctx context.Context, say func(gang.State, time.Time) gang.State) (gang.State, error) {
 	hosts, judges, err := g.look(ctx)
 	if err != nil {
 		return gang.State{}, err
 	}
 	now := g.options.Now()
+	var own gang.State // with times by the own clock
 	next := func(state gang.State) gang.State {
-		if state = say(state, now); !judges {
-			return state
+		read, seen := g.clock.own(state, now)
+		if own = say(read, now); judges {
+			own = own.Decide(hosts, now)
 		}
-		return state.Decide(hosts, now)
+		return keptOf(own, seen)
 	}
 	before, _ := g.options.Documents.Get(document)
-	if after := next(before); reflect.DeepEqual(before, after) {
-		return after, nil
+	if reflect.DeepEqual(before, next(before)) {
+		return own, nil
 	}
-	var after gang.State
 	err = g.options.Documents.Change(ctx, document, func(stored gang.State, _ bool) (gang.State, error) {
-		if after = next(stored); reflect.DeepEqual(stored, after) {
+		after := next(stored)
+		if reflect.DeepEqual(stored, after) {
 			return after, errUnchanged
 		}
 		return after, nil
@@ -124,7 +127,7 @@ func (g *Gangs) change(ctx context.Context, say func(gang.State, time.Time) gang
 	if err != nil && !errors.Is(err, errUnchanged) {
 		return gang.State{}, err
 	}
-	return after, nil
+	return own, nil
 }
 
 // Ask asks for a gang, or how one stands that was asked for.
