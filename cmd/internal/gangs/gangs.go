@@ -142,9 +142,8 @@ func (g *Gangs) Ask(ctx context.Context, ask gang.Ask) (gang.Gang, error) {
 	found, is := state.Find(ask.ID)
 	switch {
 	case !is && state.Full(ask):
-		return gang.Gang{Ask: ask, Waits: fmt.Sprintf("the servers keep %d programs that run on several hosts or wait for "+
-			"some, and no more with what they run; it has a place when one of them ends (files take none, long arguments do)",
-			len(state.Gangs))}, nil
+		return gang.Gang{Ask: ask, Waits: fmt.Sprintf("the servers know %d programs that run on several hosts or wait for "+
+			"some, and have no room to note another; it has its place when some of them have ended", len(state.Gangs))}, nil
 	case !is:
 		return gang.Gang{Ask: ask, Waits: "host " + ask.Host + " has no lease"}, nil
 	}
