@@ -9,6 +9,7 @@ package gang
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -32,6 +33,16 @@ const (
 	MostHosts = 64
 	// MostOrder bounds what a gang runs, in bytes.
 	MostOrder = 64 << 10
+	// MostInstance bounds what names a start of an agent, in bytes.
+	MostInstance = 200
+	// MostKept bounds what all gangs may take together, in bytes, each with all of its hosts. They are kept as one
+	// document, for which NATS has 1 MiB; the rest is for what those say whose turn it is.
+	MostKept = 768 << 10
+	// keptGang is what a gang takes besides its order, and keptMember what each of its hosts does.
+	keptGang   = 4 << 10
+	keptMember = 768
+	// mostWhy bounds what is kept of why a host refuses, or of how what it ran has ended, in bytes of JSON.
+	mostWhy = 1000
 )
 
 // Ask is what an attempt wants that is to run on several hosts.
@@ -71,6 +82,8 @@ func (a Ask) Validate() error {
 	switch {
 	case a.ID == "" || a.Host == "" || a.Instance == "":
 		return fmt.Errorf("a gang %q of host %q, instance %q; want all of them", a.ID, a.Host, a.Instance)
+	case len(a.Instance) > MostInstance:
+		return fmt.Errorf("an instance of %d bytes; want %d at most", len(a.Instance), MostInstance)
 	case a.Least < 1 || a.Most < a.Least || a.Most > MostHosts:
 		return fmt.Errorf("a gang of %d to %d hosts; want 1 to %d", a.Least, a.Most, MostHosts)
 	case a.Size.CPU < 0 || a.Size.Memory < 0 || a.Size.GPU < 0:
@@ -80,6 +93,11 @@ func (a Ask) Validate() error {
 			quantity.Bytes(len(a.Order)), quantity.Bytes(MostOrder))
 	}
 	return nil
+}
+
+// kept is what a gang that asks so takes, at most.
+func (a Ask) kept() int {
+	return keptGang + len(a.Order) + base64.StdEncoding.EncodedLen(len(a.Given)) + a.Most*keptMember
 }
 
 // Phase is how far a host is with what it was asked to hold.
@@ -183,7 +201,17 @@ func (s State) Find(id string) (Gang, bool) {
 	return s.Gangs[at], true
 }
 
-// Hear notes that the first host of a gang asks for it, anew or again.
+// Full reports whether no gang that asks so can be kept besides those that are: it has no place in their order, and may
+// ask again.
+func (s State) Full(ask Ask) bool {
+	all := ask.kept()
+	for _, g := range s.Gangs {
+		all += g.kept()
+	}
+	return all > MostKept
+}
+
+// Hear notes that the first host of a gang asks for it, anew or again. One for which there is no place it leaves out.
 func (s State) Hear(ask Ask, now time.Time) State {
 	s = s.clone()
 	now = now.Truncate(time.Second) // so that asking often changes little
@@ -201,7 +229,9 @@ func (s State) Hear(ask Ask, now time.Time) State {
 			return s
 		}
 	}
-	s.Gangs = append(s.Gangs, Gang{Ask: ask, At: now, Heard: now})
+	if !s.Full(ask) {
+		s.Gangs = append(s.Gangs, Gang{Ask: ask, At: now, Heard: now})
+	}
 	return s
 }
 
@@ -224,6 +254,7 @@ func (s State) Take(host, instance string, told []Told) State {
 			}
 			m := &g.Members[at]
 			ends := one.Phase.ends()
+			one.Why = short(one.Why)
 			switch {
 			case g.Formed && one.Phase == Left && at > 0:
 				m.Phase = Left
@@ -237,6 +268,17 @@ func (s State) Take(host, instance string, told []Told) State {
 		}
 	}
 	return s
+}
+
+// short is as much of why as is kept.
+func short(why string) string {
+	for {
+		encoded, _ := json.Marshal(why) // of text it never fails
+		if len(encoded) <= mostWhy {
+			return why
+		}
+		why = strings.ToValidUTF8(why[:len(why)*mostWhy/(len(encoded)+1)], "")
+	}
 }
 
 // Decide brings gangs on by what hosts there are: those that nobody asks for any more go, those that lost a host break,
@@ -298,8 +340,19 @@ func (g *Gang) vain(bad int, now time.Time) {
 		g.Waits = "host " + g.Members[bad].Host + " has no room now: " + cmp.Or(g.Members[bad].Why, "it is lost")
 	}
 	g.Members = nil
-	g.Until = now.Add(min(Pause<<min(g.Turns, 10), longestPause))
 	g.Turns++
+	g.Until = now.Add(g.Lasts())
+}
+
+// Lasts is for how long what ends at Until does: a turn, or the pause after one that was in vain.
+func (g Gang) Lasts() time.Duration {
+	switch {
+	case len(g.Members) > 0:
+		return HoldFor
+	case g.Turns > 0:
+		return min(Pause<<min(g.Turns-1, 10), longestPause)
+	}
+	return 0
 }
 
 // ask chooses the hosts of a gang and asks them, where there are as many as it wants at least: those with room before

@@ -1,8 +1,10 @@
 package gang_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -231,4 +233,79 @@ func TestNoGangWaitsForEverNorHoldsAPartForLong(t *testing.T) {
 			}
 		}
 	})
+}
+
+// mostMessage is what NATS takes in a message unless its operator says otherwise; a seal takes less than the rest.
+const mostMessage = 1<<20 - 1<<10
+
+// TestAllGangsFitIntoOneMessage has more gangs ask than there is place for, forms all that have one, and has their
+// hosts say as much as they can: what is kept is never too large, and those that had no place get one when others end.
+func TestAllGangsFitIntoOneMessage(t *testing.T) {
+	t.Parallel()
+	var hosts []gang.Host
+	for i := range gang.MostHosts {
+		h := host(fmt.Sprintf("%0253d", i), 4, 4)
+		h.Instance = strings.Repeat("i", gang.MostInstance)
+		hosts = append(hosts, h)
+	}
+	long := strings.Repeat("<\x00", 1<<10)
+	fits := func(what string, s gang.State) {
+		t.Helper()
+		if text, err := json.Marshal(s); err != nil || len(text) > mostMessage {
+			t.Fatalf("%s: %d gangs take %d bytes (%v), want %d at most", what, len(s.Gangs), len(text), err, mostMessage)
+		}
+	}
+	for _, c := range []struct{ order, given, most, wanted int }{
+		{gang.MostOrder, 1000, 2, 8}, {3 << 10, 1000, 2, 40}, {3 << 10, 1000, gang.MostHosts, 12}, {20, 0, 1, 100},
+	} {
+		var s gang.State
+		asked := func(i int) gang.Ask {
+			a := ask(fmt.Sprintf("%0500d", i), hosts[0].ID, c.most, c.most, 1)
+			a.Instance, a.Order = hosts[0].Instance, json.RawMessage(`"`+strings.Repeat("x", c.order-2)+`"`)
+			a.Given = make([]byte, c.given)
+			return a
+		}
+		for i := range 2000 {
+			s = s.Hear(asked(i), epoch)
+		}
+		kept := len(s.Gangs)
+		if kept < c.wanted || kept == 2000 || !s.Full(asked(2000)) {
+			t.Errorf("orders of %d bytes for %d hosts: %d are kept of 2000, want %d or more", c.order, c.most, kept, c.wanted)
+		}
+		fits("they wait", s)
+		all := func(phase gang.Phase, formed bool, why string) {
+			var told []gang.Told
+			for _, g := range s.Gangs {
+				if g.Formed == formed && len(g.Members) > 0 {
+					told = append(told, gang.Told{
+						ID: g.ID, Phase: phase, Address: strings.Repeat("1", 100), PerHour: 1 << 62, Why: why,
+					})
+				}
+			}
+			for _, h := range hosts[:c.most] {
+				s = s.Take(h.ID, h.Instance, told)
+			}
+		}
+		s = s.Decide(hosts, epoch)
+		all(gang.Refused, false, long)
+		fits("the hosts of one refuse", s)
+		s = s.Decide(hosts, epoch)
+		fits("that is why it waits", s)
+		for range 2 * kept {
+			s = s.Decide(hosts, epoch.Add(2*time.Second))
+			all(gang.Held, false, "")
+		}
+		if slices.ContainsFunc(s.Gangs, func(g gang.Gang) bool { return !g.Formed }) {
+			t.Errorf("not all of %d gangs are formed", kept)
+		}
+		fits("they run", s)
+		all(gang.Ended, true, long)
+		fits("what they ran has ended", s)
+		if broken, _ := s.Find(asked(0).ID); c.most > 1 && broken.Broken == "" {
+			t.Error("what ran on all hosts has ended, and the first gang goes on")
+		}
+		if _, in := s.Over(asked(0).ID, hosts[0].ID).Hear(asked(2000), epoch).Find(asked(2000).ID); !in {
+			t.Error("one is over, and another one has no place")
+		}
+	}
 }

@@ -156,7 +156,7 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	room, err := r.reserve(ctx, task, input)
 	account.queue = r.try.Queue(a.now())
 	if errors.Is(err, errNoGang) {
-		f.answer = refusal(err, true)
+		f.answer = refusal(err, !errors.Is(err, ErrRefused)) // another host may have its gang
 		return f, account
 	}
 	if err != nil {
@@ -166,7 +166,8 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 		return f, account
 	}
 	defer room.release()
-	defer func() { r.gang.end(ctx, a.now()) }()
+	whole, unwatch := r.gang.watch(ctx)
+	defer func() { unwatch(); r.gang.end(ctx, a.now()) }()
 	who := predictor.GPUHolder{Run: task.Run, Stage: task.Stage.Name, Task: task.ID, Attempt: r.try.Number}
 	if r.gpus != nil { // with its gang
 	} else if r.gpus, err = a.gpus.take(ctx, r.need, who); err != nil {
@@ -197,12 +198,12 @@ func (r *running) run(ctx context.Context, task wire.Task, input json.RawMessage
 	}
 	r.mu.Unlock()
 	defer func() { r.stopMeter(a.now()) }()
-	refused, obtained := r.obtainSecrets(ctx, task)
+	refused, obtained := r.obtainSecrets(whole, task)
 	switch {
 	case !obtained:
 		f = refused
 	case task.Command:
-		f = r.asCommand(ctx, task, input, &account)
+		f = r.asCommand(ctx, whole, task, input, &account)
 	default:
 		f = r.inChild(ctx, task, input, &account)
 	}
@@ -220,7 +221,7 @@ var errNoGang = errors.New("the program cannot run on several hosts")
 // reserve waits for the room of the attempt, on all of its hosts where it is for several.
 func (r *running) reserve(ctx context.Context, task wire.Task, input json.RawMessage) (*reservation, error) {
 	a := r.agent
-	c, least, most := gangOf(task, input)
+	least, most := gangOf(task, input)
 	if most < 2 || least < 2 && (a.gangs.ways == nil || a.gangs.address == "") {
 		return a.admission.reserve(ctx, r.grant)
 	}
@@ -229,7 +230,7 @@ func (r *running) reserve(ctx context.Context, task wire.Task, input json.RawMes
 			"it that the others reach, or take it out of the pool", errNoGang, a.id)
 	}
 	var err error
-	if r.gang, err = r.join(ctx, task, c, least, most); err != nil && ctx.Err() == nil {
+	if r.gang, err = r.join(ctx, task, input, least, most); err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", errNoGang, err)
 	}
 	return r.room, err

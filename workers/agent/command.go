@@ -37,8 +37,11 @@ type launched struct {
 	reported  chan command.Reported
 }
 
-// asCommand runs the attempt as a program of its own, in a workspace of its own.
-func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawMessage, account *account) (f finish) {
+// asCommand runs the attempt as a program of its own, in a workspace of its own. Preparing is the part of ctx in which
+// it is worth to prepare it.
+func (r *running) asCommand(
+	ctx, preparing context.Context, task wire.Task, input json.RawMessage, account *account,
+) (f finish) {
 	a := r.agent
 	account.cold = true
 	begun := a.now()
@@ -47,10 +50,10 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 		return finish{answer: refusal(fmt.Errorf("the command does not decode: %w", err), true)}
 	}
 	commands := a.commands
-	commands.Assist = a.assist(ctx, r.held())
-	workspace, err := command.Prepare(ctx, commands, c, r.try.State().Checkpoint)
+	commands.Assist = a.assist(preparing, r.held())
+	workspace, err := command.Prepare(preparing, commands, c, r.try.State().Checkpoint)
 	if err != nil {
-		return unprepared(ctx, err)
+		return r.unprepared(preparing, err)
 	}
 	defer func() {
 		if err := workspace.Remove(context.WithoutCancel(ctx)); err != nil {
@@ -62,7 +65,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 	r.borrow() // not for the time in which it was prepared, when nobody could have called it in
 	l, err := r.launch(ctx, task, c, workspace)
 	if err != nil {
-		return unprepared(ctx, err)
+		return r.unprepared(preparing, err)
 	}
 	// Before the start: a program may be killed for memory at once.
 	a.begin(r, target{group: l.group, owns: workspace.Owns})
@@ -75,7 +78,7 @@ func (r *running) asCommand(ctx context.Context, task wire.Task, input json.RawM
 		l.pipes.close()
 		r.detach()
 		removeGroup(ctx, l.group)
-		return unprepared(ctx, fmt.Errorf("%w: %w", command.ErrProgram, err))
+		return r.unprepared(preparing, fmt.Errorf("%w: %w", command.ErrProgram, err))
 	}
 	account.start, account.began = a.now().Sub(begun), l.began
 	l.follow(ctx, r)
@@ -230,9 +233,7 @@ func (r *running) watch(ctx context.Context, task wire.Task, l *launched) (f fin
 		timeout = timer.C
 	}
 	done := ctx.Done()
-	watching, enough := context.WithCancel(ctx)
-	defer enough()
-	together := watched{of: r.gang, broken: r.gang.watch(watching)}
+	together := r.gang.watched()
 	for {
 		select {
 		case <-l.exited:
@@ -316,11 +317,11 @@ func refusal(err error, permanent bool) *wire.Answer {
 
 // unprepared tells what it means that a command could not be started. What is wrong with the command itself, no further
 // try can fix.
-func unprepared(ctx context.Context, err error) (f finish) {
+func (r *running) unprepared(ctx context.Context, err error) (f finish) {
 	var missing *command.MissingError
 	switch {
 	case ctx.Err() != nil:
-		f.stopped, f.reason = slot.Stopped(ctx)
+		r.interrupt(ctx, &f)
 	case errors.Is(err, command.ErrInvalid), errors.Is(err, command.ErrProgram), errors.As(err, &missing):
 		f.answer, f.cause = refusal(err, true), predictor.CauseStart
 	case isDiskFull(err):

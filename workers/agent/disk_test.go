@@ -21,7 +21,7 @@ func TestWhatCannotBeginOnAFullDiskIsNoFailedAttempt(t *testing.T) {
 	for _, full := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
 		wrapped := fmt.Errorf("fetch the command's code: %w", &os.PathError{Op: "copy_file_range", Path: "w", Err: full})
 		for name, f := range map[string]finish{
-			"a command": unprepared(t.Context(), wrapped), "a child": unstarted(t.Context(), wrapped, "output"),
+			"a command": (&running{}).unprepared(t.Context(), wrapped), "a child": unstarted(t.Context(), wrapped, "output"),
 		} {
 			if ending, _ := ended(f); ending.Outcome != predictor.Lost || ending.Message != wrapped.Error() ||
 				!f.diskFull {
@@ -38,7 +38,8 @@ func TestWhatCannotBeginOnAFullDiskIsNoFailedAttempt(t *testing.T) {
 		}
 	}
 	invalid := fmt.Errorf("%w: %w", command.ErrInvalid, syscall.ENOSPC)
-	if ending, _ := ended(unprepared(t.Context(), invalid)); ending.Outcome != predictor.Failed || !ending.Permanent {
+	ending, _ := ended((&running{}).unprepared(t.Context(), invalid))
+	if ending.Outcome != predictor.Failed || !ending.Permanent {
 		t.Errorf("a command that is not valid: got %+v, want it failed for good", ending)
 	}
 }

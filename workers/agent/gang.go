@@ -36,19 +36,14 @@ type Gangs interface {
 	Report(ctx context.Context, report gang.Report) ([]gang.Wanted, error)
 }
 
+// ErrRefused is what an Ask wraps whose gang this host may not have: asking again changes nothing.
+var ErrRefused = errors.New("the server refuses it")
+
 // reportEvery is how often a host says how it stands with its gangs, busyEvery where it is in one.
 const (
 	reportEvery = time.Second
 	busyEvery   = 300 * time.Millisecond
 )
-
-// gangOrder is what the other hosts of a gang run.
-type gangOrder struct {
-	Workflow string       `json:"workflow"`
-	Task     wire.Task    `json:"task"`
-	Attempt  int          `json:"attempt"`
-	Command  wire.Command `json:"command"`
-}
 
 // gangs are those that this host is in.
 type gangs struct {
@@ -58,6 +53,7 @@ type gangs struct {
 
 	mu      sync.Mutex
 	all     map[string]*membership // by ID
+	dropped []string               // the IDs of those that go on without the part that this host held
 	running sync.WaitGroup
 }
 
@@ -136,6 +132,9 @@ func (g *gangs) report() (all []gang.Told) {
 		all = append(all, m.told)
 		m.mu.Unlock()
 	}
+	for _, id := range g.dropped {
+		all = append(all, gang.Told{ID: id, Phase: gang.Gone, Why: "the host holds its part no more"})
+	}
 	return all
 }
 
@@ -149,9 +148,13 @@ func (g *gangs) reconcile(ctx context.Context, wanted []gang.Wanted) {
 			delete(g.all, id)
 		}
 	}
+	g.dropped = nil
 	for _, w := range wanted {
 		m := g.all[w.ID]
-		if m == nil && w.Start { // of before this start of the agent: its room is gone
+		if m == nil && w.Start { // it was not wanted for a moment, as where a server answers that is behind
+			if w.Number > 0 { // the first one's attempt sees itself
+				g.dropped = append(g.dropped, w.ID)
+			}
 			continue
 		}
 		if m == nil {
@@ -262,14 +265,19 @@ func (g *gangs) runMember(
 	ctx context.Context, w gang.Wanted, listener *net.TCPListener, devices *gpuHold,
 ) (ended gang.Phase, why string) {
 	a := g.agent
-	var order gangOrder
-	if err := json.Unmarshal(w.Order, &order); err != nil {
+	var order wire.GangOrder
+	var c wire.Command
+	err := json.Unmarshal(w.Order, &order)
+	if err == nil {
+		err = json.Unmarshal(order.Command, &c)
+	}
+	if err != nil {
 		return gang.Ended, fmt.Sprintf("what is to run does not decode: %v", err)
 	}
 	if a.declared == nil {
 		return gang.Ended, slot.ErrUndeclared.Error()
 	}
-	err := a.declared(ctx, slot.Order{Workflow: order.Workflow, Task: order.Task, Command: order.Command})
+	err = a.declared(ctx, slot.Order{Workflow: order.Workflow, Task: order.Task, Command: c})
 	if err != nil {
 		return gang.Ended, err.Error()
 	}
@@ -281,7 +289,7 @@ func (g *gangs) runMember(
 	}
 	commands := a.commands
 	commands.Assist = a.assist(ctx, w.Size)
-	workspace, err := command.Prepare(ctx, commands, order.Command, activities.Ref{})
+	workspace, err := command.Prepare(ctx, commands, c, activities.Ref{})
 	if err != nil {
 		return gang.Ended, err.Error()
 	}
@@ -319,7 +327,7 @@ func toldOf(w gang.Wanted) ([]byte, error) {
 
 // execute runs the program of a member to its end, or that of ctx.
 func (g *gangs) execute(
-	ctx context.Context, w gang.Wanted, order gangOrder, workspace *command.Workspace, program *command.Program,
+	ctx context.Context, w gang.Wanted, order wire.GangOrder, workspace *command.Workspace, program *command.Program,
 ) (ended gang.Phase, why string) {
 	a := g.agent
 	group, err := a.children.group(ctx, w.Size)

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/predictor/quantity"
+	"github.com/spillway-ml/spillway/workers/slot"
 )
 
 const (
@@ -34,28 +36,32 @@ type joined struct {
 	ask   gang.Ask
 	hosts []gang.Member
 	told  []byte
+	// over has why the gang is over, once it is, and nothing of why where the others have all ended well.
+	over chan gang.Gang
 
 	mu     sync.Mutex
 	others []share   // the hosts but this one
 	since  time.Time // when what they hold changed last
-	over   bool      // the attempt is
+	ended  bool      // the attempt has
 }
 
 // gangOf is what a command asks for; most is 1 where it is none.
-func gangOf(task wire.Task, input json.RawMessage) (c wire.Command, least, most int) {
+func gangOf(task wire.Task, input json.RawMessage) (least, most int) {
+	var c wire.Command
 	if !task.Command || json.Unmarshal(input, &c) != nil {
-		return c, 1, 1
+		return 1, 1
 	}
-	least, most = c.Gang()
-	return c, least, most
+	return c.Gang()
 }
 
 // join waits for a gang that holds its room on all hosts, and takes that of this one. It is no gang where the host is
 // in none and the command runs on one as well.
-func (r *running) join(ctx context.Context, task wire.Task, c wire.Command, least, most int) (*joined, error) {
+func (r *running) join(
+	ctx context.Context, task wire.Task, input json.RawMessage, least, most int,
+) (*joined, error) {
 	a := r.agent
-	order, err := json.Marshal(gangOrder{
-		Workflow: activity.GetInfo(ctx).WorkflowExecution.ID, Task: task, Attempt: r.try.Number, Command: c,
+	order, err := json.Marshal(wire.GangOrder{
+		Workflow: activity.GetInfo(ctx).WorkflowExecution.ID, Task: task, Attempt: r.try.Number, Command: input,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode what the hosts of a gang run: %w", err)
@@ -74,6 +80,8 @@ func (r *running) join(ctx context.Context, task wire.Task, c wire.Command, leas
 	for {
 		g, err := a.gangs.ways.Ask(ctx, ask)
 		switch {
+		case errors.Is(err, ErrRefused):
+			return nil, err
 		case err != nil && ctx.Err() == nil:
 			a.logger.DebugContext(ctx, "a gang was not asked for; it is asked for again", "gang", ask.ID, "error", err)
 		case err == nil && g.Waits != said && g.Waits != "":
@@ -85,7 +93,7 @@ func (r *running) join(ctx context.Context, task wire.Task, c wire.Command, leas
 				return r.joinedTo(g, ask, room, devices)
 			}
 		}
-		if err == nil && g.Broken != "" { // before it began
+		if err == nil && (g.Formed || g.Broken != "") { // before it began, or its room here is given back
 			_ = a.gangs.ways.Over(ctx, ask.ID, a.id) // it is asked for anew
 		}
 		if !wait.For(ctx, askEvery) {
@@ -97,7 +105,9 @@ func (r *running) join(ctx context.Context, task wire.Task, c wire.Command, leas
 
 // joinedTo takes what a formed gang holds here.
 func (r *running) joinedTo(g gang.Gang, ask gang.Ask, room *reservation, devices *gpuHold) (*joined, error) {
-	j := &joined{of: &r.agent.gangs, ask: ask, hosts: g.Members, since: r.agent.now()}
+	j := &joined{
+		of: &r.agent.gangs, ask: ask, hosts: g.Members, since: r.agent.now(), over: make(chan gang.Gang, 1),
+	}
 	r.room, r.gpus = room, devices
 	if len(g.Members) > 1 {
 		r.agent.journal.Proofs.Put(r.try.Task.Run, r.try.Task.ID, r.try.Number, g.Proof)
@@ -130,7 +140,7 @@ func (j *joined) end(ctx context.Context, now time.Time) {
 	}
 	j.hold(nil, now)
 	j.mu.Lock()
-	j.over = true
+	j.ended = true
 	j.mu.Unlock()
 	j.of.overSoon(ctx, j.ask)
 }
@@ -158,7 +168,7 @@ func (s share) until(now, since time.Time) (cost quantity.Money, held time.Durat
 func (j *joined) hold(members []gang.Member, now time.Time) (others bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.over {
+	if j.ended {
 		return false
 	}
 	for i := range j.others {
@@ -218,39 +228,62 @@ func (j *joined) perLook(every time.Duration) (all quantity.Money) {
 	return all
 }
 
-// watch tells why the gang is over, once it is, and nothing of why where the others have all ended well; it ends with
-// ctx.
-func (j *joined) watch(ctx context.Context) <-chan gang.Gang {
-	broken := make(chan gang.Gang, 1)
+// brokenError is why an attempt is not prepared to its end.
+type brokenError struct{ gang gang.Gang }
+
+func (e *brokenError) Error() string { return "the gang is over: " + e.gang.Broken }
+
+// watch asks for the gang from when it has formed until stop is called, as one that nobody asks for is forgotten: also
+// while the attempt is prepared, and while it ends after ctx has. Whole is ctx, and ends as well when the gang is over.
+func (j *joined) watch(ctx context.Context) (whole context.Context, stop func()) {
 	if j == nil || len(j.hosts) < 2 {
-		return broken
+		return ctx, func() {}
 	}
-	go func() {
-		for wait.For(ctx, watchEvery) {
-			g, err := j.of.ways.Ask(ctx, j.ask)
-			switch {
-			case err != nil: // what is not known for too long the fence ends
-			case g.Broken != "":
-				broken <- g
-				return
-			case !g.Formed: // whoever decides has forgotten it
-				broken <- gang.Gang{Broken: "the gang was given up, as this host was not heard of for too long", Lost: true}
-				return
-			case !j.hold(g.Members, j.of.agent.now()):
-				broken <- gang.Gang{}
-				return
+	whole, end := context.WithCancelCause(ctx)
+	asking, enough := context.WithCancel(context.WithoutCancel(ctx))
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if g, over := j.awaitEnd(asking); over {
+			j.over <- g
+			if g.Broken != "" {
+				end(&brokenError{g})
 			}
 		}
-	}()
-	return broken
+	})
+	return whole, func() { enough(); watching.Wait(); end(nil) }
+}
+
+// awaitEnd asks for the gang until it is over, and returns how it is; over is false where ctx ends first.
+func (j *joined) awaitEnd(ctx context.Context) (_ gang.Gang, over bool) {
+	for wait.For(ctx, watchEvery) {
+		g, err := j.of.ways.Ask(ctx, j.ask)
+		switch {
+		case err != nil: // what is not known for too long the fence ends
+		case g.Broken != "":
+			return g, true
+		case !g.Formed: // whoever decides has forgotten it
+			return gang.Gang{Broken: "the gang was given up, as this host was not heard of for too long", Lost: true}, true
+		case !j.hold(g.Members, j.of.agent.now()):
+			return gang.Gang{}, true
+		}
+	}
+	return gang.Gang{}, false
 }
 
 // watched is how the gang of a program is watched that runs.
 type watched struct {
 	of     *joined
-	broken <-chan gang.Gang
+	broken <-chan gang.Gang // nil where it has no gang
 	gone   gang.Gang        // once it is over by what ran on another host
 	over   <-chan time.Time // when the program has had its time since
+}
+
+// watched watches the gang while the program of the attempt runs.
+func (j *joined) watched() watched {
+	if j == nil {
+		return watched{}
+	}
+	return watched{of: j, broken: j.over}
 }
 
 // breaks takes in that the gang is over, and reports whether the program is to be ended for it.
@@ -283,6 +316,16 @@ func (w *watched) ended(f *finish) {
 // failed reports whether a program on several hosts has failed.
 func (j *joined) failed(exit *status) bool {
 	return j != nil && len(j.hosts) > 1 && (exit.code != 0 || exit.signal != 0)
+}
+
+// interrupt is how an attempt ends that was not prepared before its context ended.
+func (r *running) interrupt(ctx context.Context, f *finish) {
+	if broken, is := errors.AsType[*brokenError](context.Cause(ctx)); is {
+		f.grant = r.held()
+		f.broke(broken.gang)
+		return
+	}
+	f.stopped, f.reason = slot.Stopped(ctx)
 }
 
 // broke is how an attempt ends whose gang is over.

@@ -18,7 +18,7 @@ func (r *running) obtainSecrets(ctx context.Context, task wire.Task) (f finish, 
 		r.secrets, r.mask = secrets, wire.NewMask(secrets)
 		return f, true
 	case ctx.Err() != nil:
-		f.stopped, f.reason = slot.Stopped(ctx)
+		r.interrupt(ctx, &f)
 	case errors.Is(err, slot.ErrNoSecret):
 		f.answer, f.cause = refusal(err, true), predictor.CauseStart
 	default:

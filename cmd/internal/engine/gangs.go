@@ -5,17 +5,11 @@ import (
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/wire"
-	"github.com/spillway-ml/spillway/cmd/internal/host"
 	"github.com/spillway-ml/spillway/predictor"
 )
 
 // hostsHandler answers what hosts elsewhere ask, and which of them run an attempt together.
-func (e *Engine) hostsHandler() http.Handler {
-	given := func(name, proof string) (*wire.Given, error) {
-		return shown(e.servers.own.Keys(), e.hosts.Proves(name), name, proof)
-	}
-	return host.WithGangs(e.gangs, given, e.front.hostsHandler(), e.logger)
-}
+func (e *Engine) hostsHandler() http.Handler { return e.front.answersHosts().WithGangs(e.gangs) }
 
 // proveGang returns what makes the proofs of the hosts of a gang.
 func proveGang(keys *access.Keys) func(string, []byte, bool, []predictor.HostShare) string {

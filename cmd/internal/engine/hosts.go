@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -142,8 +141,8 @@ func (f *front) giveBack(name string, taken []slot.Taken, reason string) {
 	})
 }
 
-// hostsHandler answers what hosts elsewhere ask.
-func (f *front) hostsHandler() http.Handler {
+// answersHosts is what hosts elsewhere are answered with.
+func (f *front) answersHosts() host.Serving {
 	keys := f.servers.own.Keys()
 	return host.Serving{
 		Declared: f.declared, Secrets: f.secretsOf, Results: f.results, Superseded: f.superseded, Builds: f.builds,
@@ -166,7 +165,7 @@ func (f *front) hostsHandler() http.Handler {
 		},
 		Servers:   f.serverAddresses,
 		Artifacts: f.store.relayed, Logger: f.logger,
-	}.Handler()
+	}
 }
 
 // supersededHere is told of checkpoints by the engine's own host, which shows no proof.

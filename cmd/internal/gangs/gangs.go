@@ -29,17 +29,19 @@ type Options struct {
 	// Prove returns what shows a host's own words of an attempt to be of one that it was given, or as a member runs a part
 	// of; given is a [wire.Given]. Others are the other hosts with what each costs per hour.
 	Prove func(host string, given []byte, member bool, others []predictor.HostShare) string
-	// Now is the clock of the servers.
+	// Now is the clock of this server; those of others may be slow or fast.
 	Now func() time.Time
 }
 
 // Gangs answers hosts. Its methods may be called concurrently.
 type Gangs struct {
 	options Options
+	clock   clock
 
 	mu    sync.Mutex
 	hosts []gang.Host     // of the last look; guarded by mu
 	at    time.Time       // guarded by mu
+	since time.Time       // from when on it has looked without a long gap; guarded by mu
 	seen  map[string]seen // by name, of those of the last looks; guarded by mu
 }
 
@@ -59,14 +61,19 @@ const hostsFor = 500 * time.Millisecond
 // new ones within a second. Meanwhile it is asked to hold nothing more.
 const missedFor = 2 * time.Second
 
-// look returns the hosts as they stand.
-func (g *Gangs) look(ctx context.Context) ([]gang.Host, error) {
+// look returns the hosts as they stand. Judges is false where it has not looked for long enough to know that one
+// without a lease is missed: nobody has asked this server for a while, and all leases may be lost right now.
+func (g *Gangs) look(ctx context.Context) (_ []gang.Host, judges bool, _ error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if now := time.Now(); now.Sub(g.at) >= hostsFor {
+	now := g.options.Now()
+	if now.Sub(g.at) >= hostsFor {
 		leased, err := g.options.Hosts(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("look which hosts there are: %w", err)
+			return nil, false, fmt.Errorf("look which hosts there are: %w", err)
+		}
+		if now.Sub(g.at) >= missedFor {
+			g.since = now
 		}
 		g.hosts, g.at = make([]gang.Host, 0, len(leased)), now
 		last := g.seen
@@ -74,7 +81,7 @@ func (g *Gangs) look(ctx context.Context) ([]gang.Host, error) {
 		for _, h := range leased {
 			one := gang.Host{
 				ID: h.ID, Instance: h.Instance, Free: h.Free, Capacity: h.Capacity,
-				Takes: h.TrainingAddress != "" && h.TakesWork(),
+				Takes: h.TrainingAddress != "" && h.TakesWork() && len(h.Instance) <= gang.MostInstance,
 			}
 			g.hosts, g.seen[h.ID] = append(g.hosts, one), seen{one, now}
 		}
@@ -85,27 +92,34 @@ func (g *Gangs) look(ctx context.Context) ([]gang.Host, error) {
 			}
 		}
 	}
-	return g.hosts, nil
+	return g.hosts, now.Sub(g.since) >= missedFor, nil
 }
 
 // errUnchanged ends a change that changes nothing.
 var errUnchanged = errors.New("nothing changes")
 
-// change applies what a host says, and what follows from it, and returns the state after.
+// change applies what a host says, and what follows from it, and returns the state after, with times by the own clock.
 func (g *Gangs) change(ctx context.Context, say func(gang.State, time.Time) gang.State) (gang.State, error) {
-	hosts, err := g.look(ctx)
+	hosts, judges, err := g.look(ctx)
 	if err != nil {
 		return gang.State{}, err
 	}
 	now := g.options.Now()
-	next := func(state gang.State) gang.State { return say(state, now).Decide(hosts, now) }
-	before, _ := g.options.Documents.Get(document)
-	if after := next(before); reflect.DeepEqual(before, after) {
-		return after, nil
+	var own gang.State // with times by the own clock
+	next := func(state gang.State) gang.State {
+		read, seen := g.clock.own(state, now)
+		if own = say(read, now); judges {
+			own = own.Decide(hosts, now)
+		}
+		return keptOf(own, seen)
 	}
-	var after gang.State
+	before, _ := g.options.Documents.Get(document)
+	if reflect.DeepEqual(before, next(before)) {
+		return own, nil
+	}
 	err = g.options.Documents.Change(ctx, document, func(stored gang.State, _ bool) (gang.State, error) {
-		if after = next(stored); reflect.DeepEqual(stored, after) {
+		after := next(stored)
+		if reflect.DeepEqual(stored, after) {
 			return after, errUnchanged
 		}
 		return after, nil
@@ -113,7 +127,7 @@ func (g *Gangs) change(ctx context.Context, say func(gang.State, time.Time) gang
 	if err != nil && !errors.Is(err, errUnchanged) {
 		return gang.State{}, err
 	}
-	return after, nil
+	return own, nil
 }
 
 // Ask asks for a gang, or how one stands that was asked for.
@@ -126,7 +140,11 @@ func (g *Gangs) Ask(ctx context.Context, ask gang.Ask) (gang.Gang, error) {
 		return gang.Gang{}, err
 	}
 	found, is := state.Find(ask.ID)
-	if !is {
+	switch {
+	case !is && state.Full(ask):
+		return gang.Gang{Ask: ask, Waits: fmt.Sprintf("the servers know %d programs that run on several hosts or wait for "+
+			"some, and have no room to note another; it has its place when some of them have ended", len(state.Gangs))}, nil
+	case !is:
 		return gang.Gang{Ask: ask, Waits: "host " + ask.Host + " has no lease"}, nil
 	}
 	if found.Formed {

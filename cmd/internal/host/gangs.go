@@ -2,14 +2,18 @@ package host
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities/access"
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/join"
+	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/workers/agent"
 )
@@ -27,13 +31,12 @@ type overGang struct {
 	Host string `json:"host"`
 }
 
-// WithGangs answers hosts which of them run an attempt together, and has rest answer all else. A host speaks for itself
-// alone, and asks for attempts that it was given; given is [Serving.Given].
-func WithGangs(
-	gangs agent.Gangs, given func(host, proof string) (*wire.Given, error), rest http.Handler, logger *slog.Logger,
-) http.Handler {
-	s, mux := Serving{Logger: logger}, http.NewServeMux()
-	mux.Handle("/", rest)
+// WithGangs answers hosts which of them run an attempt together, and has the rest answer all else. A host speaks for
+// itself alone, and asks for attempts that it was given.
+func (s Serving) WithGangs(gangs agent.Gangs) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", s.Handler())
+	keys := &inputKeys{payload: s.Payload}
 	own := func(w http.ResponseWriter, r *http.Request, host string) bool {
 		of := access.HostOfCaller(r.Context())
 		if of != "" && of != host {
@@ -46,12 +49,16 @@ func WithGangs(
 		if !decode(w, r, &ask) || !own(w, r, ask.Host) {
 			return
 		}
-		if err := ask.Validate(); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
+		given, err := s.Given(ask.Host, r.Header.Get(wire.ProofHeader))
+		if err == nil {
+			err = proveAsk(r.Context(), &ask, given, keys, time.Now())
+		}
+		if err != nil {
+			s.refuse(w, r, err)
 			return
 		}
-		if err := proveAsk(&ask, given, r.Header.Get(wire.ProofHeader)); err != nil {
-			s.refuse(w, r, err)
+		if err := ask.Validate(); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 		found, err := gangs.Ask(r.Context(), ask)
@@ -92,24 +99,78 @@ func WithGangs(
 	return mux
 }
 
-// proveAsk notes in what a host asks what its proof says that it was given; it has to be the attempt that it asks for.
-func proveAsk(ask *gang.Ask, given func(host, proof string) (*wire.Given, error), proof string) error {
-	attempt, err := given(ask.Host, proof)
+// proveAsk refuses to have others run what a host was not given, and notes in what it asks what that is. What cannot be
+// read now is an unreadError.
+func proveAsk(ctx context.Context, ask *gang.Ask, given *wire.Given, keys *inputKeys, now time.Time) error {
+	if given == nil {
+		return errors.New("it does not show which attempt it was given: upgrade the host, and join again")
+	}
+	if gang.ID(given.Run, given.Task, given.Attempt) != ask.ID {
+		return fmt.Errorf("%.200q is not the attempt that it was given", ask.ID)
+	}
+	var order wire.GangOrder
+	if err := json.Unmarshal(ask.Order, &order); err != nil {
+		return fmt.Errorf("what the others are to run does not decode: %w", err)
+	}
+	key, err := keys.of(ctx, *given)
 	if err != nil {
 		return err
 	}
-	ask.Given = nil
-	if attempt == nil {
-		return nil
-	}
-	if err := attempt.Whole(); err != nil {
+	command, err := given.CheckGang(order, key, now)
+	if err != nil {
 		return err
 	}
-	if gang.ID(attempt.Run, attempt.Task, attempt.Attempt) != ask.ID {
-		return fmt.Errorf("%.200q is not the attempt that it was given", ask.ID)
+	if ask.Order, err = json.Marshal(order); err != nil { // and nothing else that the host says
+		return fmt.Errorf("encode what the others are to run: %w", err)
 	}
-	ask.Given = attempt.Encode()
+	ask.Least, ask.Most = command.Gang()
+	ask.Most = min(ask.Most, gang.MostHosts)
+	ask.Given = given.Encode()
 	return nil
+}
+
+// mostInputKeys bounds how many keys are remembered.
+const mostInputKeys = 1000
+
+// inputKeys are the keys of tasks whose input is an artifact: a gang is asked for several times a second.
+type inputKeys struct {
+	payload func(ctx context.Context, digest string) (json.RawMessage, error)
+
+	mu  sync.Mutex
+	all map[inputKey]wire.ResultKey // guarded by mu
+}
+
+// inputKey is all that the key of a task with such an input depends on.
+type inputKey struct {
+	stage          predictor.StageID
+	command        bool
+	version, input string
+}
+
+// of is the key of the task that was given.
+func (k *inputKeys) of(ctx context.Context, given wire.Given) (wire.ResultKey, error) {
+	if given.Input == "" {
+		return given.Key, nil
+	}
+	at := inputKey{given.Stage, given.Command, given.CacheVersion, given.Input}
+	k.mu.Lock()
+	key, known := k.all[at]
+	k.mu.Unlock()
+	if known {
+		return key, nil
+	}
+	input, err := k.payload(ctx, given.Input)
+	if err != nil {
+		return wire.ResultKey{}, &unreadError{err}
+	}
+	key = wire.NewResultKey(given.Stage, given.Command, given.CacheVersion, input)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.all == nil || len(k.all) >= mostInputKeys {
+		k.all = map[inputKey]wire.ResultKey{}
+	}
+	k.all[at] = key
+	return key, nil
 }
 
 const (
@@ -140,6 +201,9 @@ func checkReport(report gang.Report) error {
 func (a *asker) Ask(ctx context.Context, ask gang.Ask) (found gang.Gang, err error) {
 	run, task, attempt := gang.AttemptOf(ask.ID)
 	err = a.prove(ctx, a.proofs.Given(run, task, attempt), askGangPath, ask, &found)
+	if refused, is := errors.AsType[*refusedError](err); is && refused.status == http.StatusForbidden {
+		err = fmt.Errorf("%w: %w", agent.ErrRefused, err)
+	}
 	return found, err
 }
 
