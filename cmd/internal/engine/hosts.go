@@ -84,9 +84,12 @@ func (h *inHand) tell(
 	return lost
 }
 
-// look takes in which hosts have a lease now, and returns what those had in hand that are lost since. Where there are
-// several servers, a host that lives and has said nothing for tellsElsewhere tells another.
-func (h *inHand) look(leased []predictor.Host, several bool, now time.Time) (lost map[string][]slot.Taken) {
+// look takes in which hosts have a lease now, and which have given theirs back of late, and returns what those had in
+// hand that are lost since. One that has given its lease back and had nothing in hand has stopped, and is not lost.
+// Where there are several servers, a host that lives and has said nothing for tellsElsewhere tells another.
+func (h *inHand) look(
+	leased []predictor.Host, left map[string]time.Time, several bool, now time.Time,
+) (lost map[string][]slot.Taken) {
 	lives := make(map[string]bool, len(leased))
 	for _, one := range leased {
 		lives[one.ID] = true
@@ -95,6 +98,10 @@ func (h *inHand) look(leased []predictor.Host, several bool, now time.Time) (los
 	defer h.mu.Unlock()
 	lost = map[string][]slot.Taken{}
 	for name, has := range h.hosts {
+		if _, stopped := left[name]; stopped && !lives[name] && len(has.taken) == 0 {
+			delete(h.hosts, name)
+			continue
+		}
 		if lives[name] || now.Sub(has.told) < loop.Lease { // its word is as good as a lease
 			has.misses = 0
 			if several && now.Sub(has.told) > tellsElsewhere {
@@ -117,7 +124,7 @@ func (e *Engine) watchHosts(ctx context.Context) {
 		if err != nil {
 			continue // without NATS nobody knows
 		}
-		for name, taken := range e.inHand.look(leased, len(e.serversThere()) > 1, time.Now()) {
+		for name, taken := range e.inHand.look(leased, e.leases.Left(), len(e.serversThere()) > 1, time.Now()) {
 			e.giveBack(name, taken, "its lease has ended")
 		}
 	}

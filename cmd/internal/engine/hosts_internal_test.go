@@ -96,13 +96,53 @@ func TestWhatALostHostHadInHandIsGivenBackOnce(t *testing.T) {
 				for _, one := range s.leased {
 					leased = append(leased, predictor.Host{ID: one})
 				}
-				for host, taken := range hands.look(leased, false, now) {
+				for host, taken := range hands.look(leased, nil, false, now) {
 					names(host, taken)
 				}
 			}
 			if diff := cmp.Diff(s.want, got); diff != "" {
 				t.Errorf("%s, step %d (-want +got):\n%s", name, i, diff)
 			}
+		}
+	}
+}
+
+// TestAHostThatStopsIsNotLost looks at hosts that have given their leases back, or have none any more.
+func TestAHostThatStopsIsNotLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		taken        []slot.Taken
+		left, leased bool
+		lost         bool
+	}{
+		"it has stopped":                        {left: true},
+		"it has stopped with a task in hand":    {taken: make([]slot.Taken, 1), left: true, lost: true},
+		"it has stopped and is back":            {left: true, leased: true},
+		"its machine is gone":                   {lost: true},
+		"its machine is gone, and a task's too": {taken: make([]slot.Taken, 1), lost: true},
+	} {
+		var hands inHand
+		now := time.Unix(1e9, 0)
+		hands.tell("a", "1", 1, c.taken, now)
+		var leased []predictor.Host
+		if c.leased {
+			leased = []predictor.Host{{ID: "a"}}
+		}
+		left := map[string]time.Time{}
+		if c.left {
+			left["a"] = now
+		}
+		lost := false
+		for range 20 { // the mark of a lease that was given back stays for as long as a lease lasts
+			now = now.Add(time.Second)
+			if now.Sub(time.Unix(1e9, 0)) >= loop.Lease {
+				clear(left)
+			}
+			_, is := hands.look(leased, left, false, now)["a"]
+			lost = lost || is
+		}
+		if lost != c.lost {
+			t.Errorf("%s: lost is %v, want %v", name, lost, c.lost)
 		}
 	}
 }

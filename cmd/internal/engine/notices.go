@@ -101,7 +101,7 @@ func (e *Engine) notice(ctx context.Context, found *notices, now time.Time) erro
 			break
 		}
 		if why.info != nil {
-			e.tellStart(startOf(why.info))
+			e.tellStart(ctx, startOf(why.info))
 		}
 		if len(why.parts) > 0 && lookMore > 0 && !slices.Contains(going, run) {
 			e.endLeftBehind(ctx, run, why.parts)
@@ -299,7 +299,7 @@ func startOf(info *workflowpb.WorkflowExecutionInfo) predictor.RunStarted {
 }
 
 // tellStart tells the start of a run that was blocked before its first word, or whose first word has left the stream.
-func (e *Engine) tellStart(started predictor.RunStarted) {
+func (e *Engine) tellStart(ctx context.Context, started predictor.RunStarted) {
 	view, known := e.observer.run(started.Run)
 	switch {
 	case !known:
@@ -309,7 +309,7 @@ func (e *Engine) tellStart(started predictor.RunStarted) {
 	default:
 		return
 	}
-	e.recorder.Tell(started)
+	e.recorder.Tell(e.withTeam(ctx, started))
 }
 
 // run returns what the ledger says of a run; known is false when that is nothing.

@@ -140,7 +140,9 @@ func (r *reconciler) reconcile(ctx context.Context, run ledger.RunView) (goesOn 
 	}
 	delete(r.missing, run.Run)
 	info := described.GetWorkflowExecutionInfo()
-	complete(&run, info)
+	if run.Pipeline == "" {
+		complete(&run, r.engine.withTeam(ctx, startOf(info)))
+	}
 	result, failure, over := r.outcome(ctx, info)
 	if !over {
 		return true, nil
@@ -161,11 +163,7 @@ func heard(run ledger.RunView) time.Time {
 }
 
 // complete fills in what the loop's stream does not say of a run whose start it has no more.
-func complete(run *ledger.RunView, info *workflow.WorkflowExecutionInfo) {
-	if run.Pipeline != "" {
-		return
-	}
-	started := startOf(info)
+func complete(run *ledger.RunView, started predictor.RunStarted) {
 	run.Pipeline, run.App, run.Build, run.StartedAt = started.Pipeline, started.App, started.Build, started.At
 	run.Goal, run.Event = cmp.Or(run.Goal, started.Goal), started.Event
 	run.EventAt, run.RetryOf, run.Team = started.EventAt, started.RetryOf, started.Team

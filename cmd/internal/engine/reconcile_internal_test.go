@@ -16,6 +16,7 @@ import (
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/spillway-ml/spillway/activities/ledgerstore"
@@ -41,7 +42,33 @@ type someTemporal struct {
 	looked     []string                                     // in the order of the looks
 	terminated []string                                     // in the order of their ends
 	terminate  func(id string)                              // is told of each termination; nil for none
+	began      map[string]*historypb.HistoryEvent           // how histories begin, by ID; those of others are gone
 }
+
+// service is what it answers in the form of its API.
+type service struct {
+	workflowservice.WorkflowServiceClient
+	of *someTemporal
+}
+
+func (s *someTemporal) WorkflowService() workflowservice.WorkflowServiceClient { return service{of: s} }
+
+func (s service) GetWorkflowExecutionHistory(
+	_ context.Context, in *workflowservice.GetWorkflowExecutionHistoryRequest, _ ...grpc.CallOption,
+) (*workflowservice.GetWorkflowExecutionHistoryResponse, error) {
+	event := s.of.began[in.GetExecution().GetWorkflowId()]
+	if event == nil {
+		return nil, serviceerror.NewNotFound("workflow not found")
+	}
+	return &workflowservice.GetWorkflowExecutionHistoryResponse{
+		History: &historypb.History{Events: []*historypb.HistoryEvent{event}},
+	}, nil
+}
+
+// someServer is where it is.
+type someServer struct{ temporalServer }
+
+func (someServer) Namespace() string { return "default" }
 
 func (s *someTemporal) DescribeWorkflowExecution(
 	ctx context.Context, id, _ string,
@@ -141,7 +168,12 @@ func engineOver(t *testing.T, temporal *someTemporal, events ...predictor.Event)
 	t.Cleanup(func() { _ = accounts.Close() })
 	e := &Engine{
 		front: &front{venues: &venues{reports: &reports{
-			stores:   &stores{base: &base{lifecycle: newLifecycle(t.Context(), discard)}, temporal: temporal, ledger: accounts},
+			stores: &stores{
+				base: &base{
+					lifecycle: newLifecycle(t.Context(), discard), servers: &servers{temporalServer: someServer{}},
+				},
+				temporal: temporal, ledger: accounts,
+			},
 			recorder: loop.NewRecorder(stream, nil), observer: newObserver(telemetry.NewMetrics(), false, extent{}, discard),
 		}}},
 	}

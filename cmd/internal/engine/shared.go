@@ -42,7 +42,11 @@ func (s *stores) openShared(ctx context.Context) (err error) {
 // missing.
 func (s *stores) useKeys(ctx context.Context) error {
 	server := payloads.Server{Dir: s.config.StateDir, ID: s.self.Origin, Name: s.self.Name}
-	journal, err := payloads.OpenJournal(ctx, s.shared, server, s.servers.keys, s.servers.Retention(), s.config.Clock())
+	reopen := func(ctx context.Context) (*documents.Documents, error) {
+		return documents.Open(ctx, s.stream, s.servers.own.Keys(), s.logger)
+	}
+	journal, err := payloads.OpenJournal(ctx, s.shared, reopen, server, s.servers.keys, s.servers.Retention(),
+		s.config.Clock())
 	if err != nil {
 		return err
 	}

@@ -174,7 +174,11 @@ func (e *Engine) Retry(ctx context.Context, run string, request web.Retry) (web.
 	if view.State == predictor.RunRunning {
 		return web.Retried{}, web.Conflict("cancel it first: spillway cancel "+run, "run %q goes on", run)
 	}
-	options := loopwire.RunOptions{RetryOf: run, Team: view.Team}
+	team, err := e.TeamOf(ctx, run)
+	if err != nil {
+		return web.Retried{}, err
+	}
+	options := loopwire.RunOptions{RetryOf: run, Team: team}
 	if request.From != "" {
 		first := slices.IndexFunc(view.Stages, func(stage ledger.StageView) bool { return stage.Name == request.From })
 		if first < 0 { // the run had not come that far

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/cmd/internal/web"
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/ledger"
@@ -100,6 +102,34 @@ func TestTeamsOfAStackShareItAsTheirFileSays(t *testing.T) {
 	}
 	e.until("the metrics tell of teams", func() bool { return e.series()[`spillway_team_most_slots{team="vision"}`] == 1 })
 	e.stop()
+}
+
+// TestAttackARetryIsNotOfTheTeamThatABuildNames tells, as a build can, that a run of the default team is vision's.
+func TestAttackARetryIsNotOfTheTeamThatABuildNames(t *testing.T) {
+	t.Parallel()
+	e := sharedEngine(t)
+	honest := e.wait(e.publish("echo", "", map[string]int{"index": 1}), patience)
+	const run = "echo-named"
+	kind, told, err := wire.EncodeEvent(predictor.RunStarted{ // the first word of a run counts
+		Run: run, Pipeline: honest.Pipeline, App: honest.App, Build: honest.Build, Team: "vision", At: time.Now(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.stream().Publish(t.Context(), wire.LoopSubject(kind), told); err != nil {
+		t.Fatal(err)
+	}
+	e.publish("echo", "named", map[string]int{"index": 2})
+	if view := e.wait(run, patience); view.Team != "vision" {
+		t.Fatalf("the run is told of as of team %q, want that what a build says is told", view.Team)
+	}
+	again, err := e.client.Retry(t.Context(), run, web.Retry{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if view := e.wait(again.Run, patience); view.Team != "" {
+		t.Errorf("the retry of a run of the default team is of team %q", view.Team)
+	}
 }
 
 // oneAtATime looks at when the attempts of runs ran.

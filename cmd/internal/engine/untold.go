@@ -53,7 +53,7 @@ func (e *Engine) findRuns(ctx context.Context, since time.Time) error {
 	told := map[string]bool{}
 	for _, run := range kept.Runs {
 		told[run.Run] = true
-		e.tellStart(startOfView(run))
+		e.tellStart(ctx, startOfView(run))
 	}
 	queries := []string{"ExecutionStatus = 'Running'"}
 	if !since.IsZero() {
@@ -65,7 +65,7 @@ func (e *Engine) findRuns(ctx context.Context, since time.Time) error {
 				return err // one that goes on was told above
 			}
 			told[started.Run] = true
-			e.tellStart(started)
+			e.tellStart(ctx, started)
 			return nil
 		}); err != nil {
 			return fmt.Errorf("find runs at Temporal: %w", err)
@@ -73,7 +73,7 @@ func (e *Engine) findRuns(ctx context.Context, since time.Time) error {
 	}
 	if err := e.ledger.EachRun(ctx, e.now(), func(run string, began, ended, at time.Time) error {
 		if began.IsZero() && ended.IsZero() && !told[run] { // only attempts told of it
-			e.tellStart(predictor.RunStarted{Run: run, At: at})
+			e.tellStart(ctx, predictor.RunStarted{Run: run, At: at})
 		}
 		return nil
 	}); err != nil {

@@ -144,7 +144,7 @@ func TestRunsThatAnEarlierEngineBeganFinish(t *testing.T) {
 // says that it is done on the way back.
 func giveBack(t *testing.T, state string) {
 	t.Helper()
-	for _, name := range []string{"hosts.json", "keys/tokens.json", "keys/join"} {
+	for _, name := range []string{"hosts.json", "keys/tokens.json", "keys/join", "payload-keys.json"} {
 		path := filepath.Join(state, name)
 		if err := os.Rename(path+access.TakenIn, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)

@@ -14,6 +14,10 @@ import (
 const withheldWhy = "the stage has secrets, and the host's agent is of a version that does not show which attempts " +
 	"it was given: bring it to this version"
 
+// unreadWhy is why such a host has no task of a build of which the engine cannot read which stages have secrets.
+const unreadWhy = "which stages of the build have secrets cannot be read now, and the host's agent is of a version " +
+	"that does not show which attempts it was given: bring it to this version"
+
 // withheld says why a host may not poll a queue; nil where it may.
 func (f *front) withheld(ctx context.Context, host, queue string) error {
 	if !f.hosts.Unproven(host) {
@@ -65,12 +69,21 @@ func (f *front) secretLacks(ctx context.Context) []predictor.Lack {
 		declared, err := f.declaredStages(ctx, predictor.StageID{App: id.app, Build: id.build})
 		if err != nil {
 			f.logger.DebugContext(ctx, "the stages of a build are not known", "build", id.String(), "error", err)
-			continue
 		}
-		for _, stage := range declared {
-			if len(stage.Secrets) > 0 {
-				lacks = append(lacks, predictor.Lack{App: id.app, Build: id.build, Stage: stage.Name, Why: withheldWhy})
-			}
+		lacks = append(lacks, id.secretLacks(declared, err)...)
+	}
+	return lacks
+}
+
+// secretLacks are those of one build by what it declares: all of its stages where that cannot be read, since the proxy
+// refuses the polls of each of them then.
+func (id buildID) secretLacks(declared []loopwire.Stage, unread error) (lacks []predictor.Lack) {
+	if unread != nil {
+		return []predictor.Lack{{App: id.app, Build: id.build, Why: unreadWhy}}
+	}
+	for _, stage := range declared {
+		if len(stage.Secrets) > 0 {
+			lacks = append(lacks, predictor.Lack{App: id.app, Build: id.build, Stage: stage.Name, Why: withheldWhy})
 		}
 	}
 	return lacks

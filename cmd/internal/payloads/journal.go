@@ -41,6 +41,29 @@ func (s served) ended() []Used {
 	return used
 }
 
+// merge is what a server has encrypted with by two accounts: from the earlier beginning, until the later end.
+func merge(one, other []Used) []Used {
+	all := slices.Clone(one)
+	for _, used := range other {
+		at := slices.IndexFunc(all, func(is Used) bool { return is.ID == used.ID && is.Mark == used.Mark })
+		if at < 0 {
+			all = append(all, used)
+			continue
+		}
+		known := &all[at]
+		if used.Since.Before(known.Since) {
+			known.Since = used.Since
+		}
+		switch {
+		case known.Until.IsZero() || used.Until.IsZero(): // it encrypts still
+			known.Until = time.Time{}
+		case used.Until.After(known.Until):
+			known.Until = used.Until
+		}
+	}
+	return all
+}
+
 // over reports whether nothing is kept any more that the server has encrypted, as far as retention says.
 func (s served) over(retention time.Duration, now time.Time) bool {
 	return !slices.ContainsFunc(s.ended(), func(used Used) bool { return now.Before(used.Until.Add(retention)) })

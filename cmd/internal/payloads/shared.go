@@ -48,37 +48,33 @@ type seen struct {
 	Others []served `json:"others,omitempty"`
 }
 
+// Reopen returns the documents of servers as NATS has them now, all changes among them that have been made before it is
+// called.
+type Reopen func(ctx context.Context) (*documents.Documents, error)
+
 // OpenJournal notes that a server uses keys from now on. It refuses keys of which one is missing that is needed, of
-// those that any server has encrypted with (a *MissingError). What an engine of before has noted in the state directory
-// is taken in, and its file renamed.
+// those that any server has encrypted with (a *MissingError); of servers that start at the same time with keys that the
+// other lacks, one is refused at least. What an engine of before has noted in the state directory is taken in, and its
+// file renamed.
 func OpenJournal(
-	ctx context.Context, shared *documents.Documents, server Server, keys *Keys, retention time.Duration, now time.Time,
+	ctx context.Context, shared *documents.Documents, reopen Reopen, server Server, keys *Keys,
+	retention time.Duration, now time.Time,
 ) (*Journal, error) {
 	j := &Journal{server: server, all: documents.Of[served](shared, kind, nil), keys: keys}
 	now = now.UTC().Truncate(time.Second)
 	if err := j.takeIn(ctx, now); err != nil {
 		return nil, err
 	}
-	var others []served
-	for id, one := range j.all.All() {
-		if id == server.ID {
-			continue
-		}
-		if one.over(retention, now) { // state directories that are gone, too
-			if err := j.all.Change(ctx, id, func(still served, _ bool) (served, error) {
-				if !still.over(retention, now) {
-					return still, nil
-				}
-				return still, documents.Remove
-			}); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		others = append(others, one)
+	others, err := j.others(ctx, j.all, retention, now)
+	if err != nil {
+		return nil, err
 	}
 	var own []Used
-	err := j.all.Change(ctx, server.ID, func(was served, _ bool) (_ served, err error) {
+	var before *served // what the document was
+	err = j.all.Change(ctx, server.ID, func(was served, known bool) (_ served, err error) {
+		if before = nil; known {
+			before = &was
+		}
 		own, err = check(was.Used, others, keys, retention, now)
 		if err == nil && len(own) == 0 {
 			err = documents.Remove
@@ -88,7 +84,62 @@ func OpenJournal(
 	if err != nil {
 		return nil, err
 	}
+	// A server that starts at the same time has written before this one reads, or reads what this one has written.
+	if others, err = j.again(ctx, reopen, own, retention, now); err != nil {
+		return nil, errors.Join(err, j.putBack(ctx, before))
+	}
 	return j, writeSeen(server.Dir, seen{own, others})
+}
+
+// others are what the other servers have encrypted with, by what documents say. Documents of which nothing is kept any
+// more are removed, as of state directories that are gone.
+func (j *Journal) others(
+	ctx context.Context, all *documents.Set[served], retention time.Duration, now time.Time,
+) (others []served, err error) {
+	for id, one := range all.All() {
+		if id == j.server.ID {
+			continue
+		}
+		if !one.over(retention, now) {
+			others = append(others, one)
+			continue
+		}
+		if err := j.all.Change(ctx, id, func(still served, _ bool) (served, error) {
+			if !still.over(retention, now) {
+				return still, nil
+			}
+			return still, documents.Remove
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return others, nil
+}
+
+// again returns what the other servers have encrypted with as NATS has it now, and whether what is needed is there
+// still.
+func (j *Journal) again(
+	ctx context.Context, reopen Reopen, own []Used, retention time.Duration, now time.Time,
+) ([]served, error) {
+	later, err := reopen(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look which payload keys other servers use: %w", err)
+	}
+	others, err := j.others(ctx, documents.Of[served](later, kind, nil), retention, now)
+	if err == nil {
+		_, err = check(own, others, j.keys, retention, now)
+	}
+	return others, err
+}
+
+// putBack makes the document of this server what it was: it has encrypted nothing.
+func (j *Journal) putBack(ctx context.Context, before *served) error {
+	return j.all.Change(ctx, j.server.ID, func(now served, _ bool) (served, error) {
+		if before == nil {
+			return now, documents.Remove
+		}
+		return *before, nil
+	})
 }
 
 // Run notes every hour that the server is at work, until ctx ends.
@@ -110,22 +161,33 @@ func (j *Journal) Run(ctx context.Context, now func() time.Time) error {
 	return nil
 }
 
-// takeIn takes in what an engine of before has noted. What the document has already stays.
+// takeIn takes in what an engine of before has noted. There is a document already where that engine has gone on with
+// the state directory since: what it has used counts beside what was used before.
 func (j *Journal) takeIn(ctx context.Context, now time.Time) error {
 	used, err := readEarlier(j.server.Dir)
 	if err != nil || used == nil {
 		return err
 	}
+	var own []Used
 	if err := j.all.Change(ctx, j.server.ID, func(was served, known bool) (served, error) {
-		if known {
-			return was, nil
+		if !known {
+			was = served{Name: j.server.Name, Seen: now}
 		}
-		return served{Name: j.server.Name, Used: used, Seen: now}, nil
+		was.Used = merge(was.Used, used)
+		own = was.Used
+		return was, nil
 	}); err != nil {
 		return fmt.Errorf("take in which payload keys were used: %w", err)
 	}
-	path := filepath.Join(j.server.Dir, earlierFile)
-	if err := os.Rename(path, path+access.TakenIn); err != nil {
+	path, last := filepath.Join(j.server.Dir, earlierFile), seen{}
+	err = readJSON(filepath.Join(j.server.Dir, SeenFile), &last)
+	if err == nil {
+		err = writeSeen(j.server.Dir, seen{own, last.Others}) // Describe knows of it even where this start is refused
+	}
+	if err == nil {
+		err = os.Rename(path, path+access.TakenIn)
+	}
+	if err != nil {
 		return fmt.Errorf("take in which payload keys were used: %w", err)
 	}
 	return nil
@@ -148,10 +210,7 @@ func Describe(dir string, keys *Keys, retention time.Duration, now time.Time) (l
 	if err != nil {
 		return nil, err
 	}
-	if last.Own == nil {
-		last.Own = earlier
-	}
-	return describe(last.Own, last.Others, keys, retention, now)
+	return describe(merge(last.Own, earlier), last.Others, keys, retention, now)
 }
 
 // readJSON reads a file of a state directory that need not be there.

@@ -2,14 +2,18 @@ package temporalproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	commandpb "go.temporal.io/api/command/v1"
 	commonpb "go.temporal.io/api/common/v1"
 	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/converter"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
@@ -95,26 +99,26 @@ func (p *Proxy) learn(ctx context.Context, request any) error {
 	return err
 }
 
+// ErrParentGone is of a child that outlives its parent: it is not the child that Temporal does not find.
+var ErrParentGone = errors.New("Temporal has the run no more by which it is known whose its child is, as it was " +
+	"deleted or is past retention; cancel the child")
+
 // whose is the owner of a run, or of the run that a workflow is a child of, from the beginnings of their histories: a
 // memo changes while a run goes on, and a child's is its parent's word.
 func (p *Proxy) whose(ctx context.Context, of run) (owner, error) {
 	if o, known := p.given.owner(of); known {
 		return o, nil
 	}
-	answer, err := p.temporal.GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
-		Namespace: p.rights.namespace, MaximumPageSize: 1,
-		Execution: &commonpb.WorkflowExecution{WorkflowId: of.workflow, RunId: of.run},
-	})
+	started, err := begun(ctx, p.temporal, p.rights.namespace, of)
 	if err != nil {
-		return owner{}, fmt.Errorf("find out whose run %s is: %w", of.workflow, err)
-	}
-	started := beginning(answer.GetHistory())
-	if started == nil {
-		return owner{}, fmt.Errorf("find out whose run %s is: its history does not begin with a start", of.workflow)
+		return owner{}, err
 	}
 	var o owner
 	if parent := started.GetParentWorkflowExecution(); parent != nil {
 		o, err = p.whose(ctx, runOf(parent))
+		if status.Code(err) == codes.NotFound {
+			err = fmt.Errorf("%w: run %s has started %s", ErrParentGone, parent.GetWorkflowId(), of.workflow)
+		}
 		o.child = true
 	} else {
 		o, err = ownerIn(started.GetMemo())
@@ -124,6 +128,47 @@ func (p *Proxy) whose(ctx context.Context, of run) (owner, error) {
 	}
 	p.given.own(of, o)
 	return o, nil
+}
+
+// TeamOf is the team of a run, empty for the default one, by the beginning of its history, or of that of the run at the
+// top where it is a child: these are no build's word. Temporal is that of a client of the SDK. Where it has the run no
+// more, the error is a serviceerror.NotFound; where it has a parent no more, it wraps ErrParentGone.
+func TeamOf(
+	ctx context.Context, temporal workflowservice.WorkflowServiceClient, namespace, workflow string,
+) (string, error) {
+	for of := (run{workflow: workflow}); ; {
+		started, err := begun(ctx, temporal, namespace, of)
+		if _, gone := errors.AsType[*serviceerror.NotFound](err); gone && of.workflow != workflow {
+			return "", fmt.Errorf("%w: run %s is at the top of %s", ErrParentGone, of.workflow, workflow)
+		}
+		if err != nil {
+			return "", err
+		}
+		parent := started.GetParentWorkflowExecution()
+		if parent == nil {
+			o, err := ownerIn(started.GetMemo())
+			return o.team, err
+		}
+		of = runOf(parent)
+	}
+}
+
+// begun is the start of a run; of its latest execution where it names none.
+func begun(
+	ctx context.Context, temporal workflowservice.WorkflowServiceClient, namespace string, of run,
+) (*historypb.WorkflowExecutionStartedEventAttributes, error) {
+	answer, err := temporal.GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
+		Namespace: namespace, MaximumPageSize: 1,
+		Execution: &commonpb.WorkflowExecution{WorkflowId: of.workflow, RunId: of.run},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find out whose run %s is: %w", of.workflow, err)
+	}
+	started := beginning(answer.GetHistory())
+	if started == nil {
+		return nil, fmt.Errorf("find out whose run %s is: its history does not begin with a start", of.workflow)
+	}
+	return started, nil
 }
 
 // beginning is the start of a run in its history; nil where that begins later.

@@ -1,12 +1,18 @@
 package temporalproxy
 
 import (
+	"context"
+	"log/slog"
 	"strings"
 	"testing"
 
 	commonpb "go.temporal.io/api/common/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/converter"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/workflows/runs"
@@ -77,5 +83,77 @@ func TestAttackABuildNamesTheQueueOfAnotherTeam(t *testing.T) {
 	g.owners = map[run]owner{}
 	if err := r.check(everybodys, g); err == nil {
 		t.Error("a run that is nobody's may order tasks")
+	}
+}
+
+// histories are how those begin that a Temporal has, by workflow; of a nil one it answers nothing.
+type histories map[string]*historypb.WorkflowExecutionStartedEventAttributes
+
+// knowing is a Temporal that has these.
+type knowing struct {
+	workflowservice.WorkflowServiceClient
+	histories histories
+}
+
+// GetWorkflowExecutionHistory answers a page with the first event.
+func (k knowing) GetWorkflowExecutionHistory(
+	_ context.Context, in *workflowservice.GetWorkflowExecutionHistoryRequest, _ ...grpc.CallOption,
+) (*workflowservice.GetWorkflowExecutionHistoryResponse, error) {
+	started, known := k.histories[in.GetExecution().GetWorkflowId()]
+	switch {
+	case !known:
+		return nil, status.Error(codes.NotFound, "workflow not found")
+	case started == nil:
+		return nil, status.Error(codes.Unavailable, "away")
+	}
+	return &workflowservice.GetWorkflowExecutionHistoryResponse{
+		History: &historypb.History{Events: []*historypb.HistoryEvent{{
+			Attributes: &historypb.HistoryEvent_WorkflowExecutionStartedEventAttributes{
+				WorkflowExecutionStartedEventAttributes: started,
+			},
+		}}},
+	}, nil
+}
+
+// TestAChildThatOutlivesItsParentIsToldWhyItMayOrderNothing has a child order a task, whose parent Temporal has, has no
+// more, or cannot look for. That the task is not found would have its worker drop it without a word.
+func TestAChildThatOutlivesItsParentIsToldWhyItMayOrderNothing(t *testing.T) {
+	t.Parallel()
+	below := func(parent string) *historypb.WorkflowExecutionStartedEventAttributes {
+		return &historypb.WorkflowExecutionStartedEventAttributes{
+			ParentWorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: parent, RunId: uuid},
+		}
+	}
+	top := &historypb.WorkflowExecutionStartedEventAttributes{Memo: memoOf(t, "", wire.WorkflowVersion)}
+	for name, c := range map[string]struct {
+		known histories
+		want  codes.Code
+		says  string
+	}{
+		"all are there": {histories{"app-a": below("app-b"), "app-b": top}, codes.OK, ""},
+		"its parent is gone": {
+			histories{"app-a": below("app-b")}, codes.FailedPrecondition, "run app-b has started app-a",
+		},
+		"its parent's is gone": {
+			histories{"app-a": below("app-b"), "app-b": below("app-c")}, codes.FailedPrecondition, "app-c has started app-b",
+		},
+		"it is gone itself":      {histories{}, codes.NotFound, "app-a"},
+		"its parent is not told": {histories{"app-a": below("app-b"), "app-b": nil}, codes.Unavailable, "away"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, g := ours()
+			g.owners = map[run]owner{}
+			p := &Proxy{
+				rights: r, given: g, logger: slog.New(slog.DiscardHandler), temporal: knowing{histories: c.known},
+			}
+			_, err := p.serve(t.Context(), activity("app@1/stage"), &grpc.UnaryServerInfo{},
+				func(context.Context, any) (any, error) {
+					return &workflowservice.RespondWorkflowTaskCompletedResponse{}, nil
+				})
+			if got := status.Code(err); got != c.want || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v, want %v that says %q", err, c.want, c.says)
+			}
+		})
 	}
 }

@@ -112,7 +112,11 @@ func (p *Proxy) serve(
 ) (any, error) {
 	if err := p.learn(ctx, request); err != nil {
 		p.tell("whose the run of a workflow worker is was not found out", "method", info.FullMethod, "error", err)
-		return nil, status.Errorf(status.Code(err), "%s: %v", p.rights.queue, err)
+		code := status.Code(err)
+		if errors.Is(err, ErrParentGone) {
+			code = codes.FailedPrecondition
+		}
+		return nil, status.Errorf(code, "%s: %v", p.rights.queue, err)
 	}
 	if err := p.rights.check(request, p.given); err != nil {
 		p.tell("a workflow worker was refused", "method", info.FullMethod, "error", err)

@@ -53,7 +53,9 @@ func (a *accepted) has(run string, now time.Time) bool {
 func (s *Server) find(ctx context.Context, run string) (ledger.RunView, error) {
 	view, err := s.engine.Run(ctx, run)
 	if err == nil && !s.sees(ctx, view.Team) {
-		return ledger.RunView{}, NoRun(run)
+		if team, err := s.teamOf(ctx, run, false); err != nil || !s.sees(ctx, team) {
+			return ledger.RunView{}, NoRun(run)
+		}
 	}
 	refused, isRefusal := errors.AsType[*Error](err)
 	if !isRefusal || refused.Status != http.StatusNotFound || !s.accepted.has(run, time.Now()) {

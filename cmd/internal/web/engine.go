@@ -51,6 +51,9 @@ type Runs interface {
 	RunTotals(ctx context.Context, query RunQuery) (ledger.RunTotals, error)
 	// Run returns one run; an Error with StatusNotFound when there is none.
 	Run(ctx context.Context, run string) (ledger.RunView, error)
+	// TeamOf says whose a run is, empty for the default team: by what it was started with, which no build can say
+	// otherwise, unlike Team of what Run returns. An Error with StatusNotFound when there is no such run.
+	TeamOf(ctx context.Context, run string) (string, error)
 	// Decisions returns the decisions that match, oldest first: the newest Limit of them.
 	Decisions(ctx context.Context, query DecisionQuery) ([]predictor.Decision, error)
 	// History returns the recorded history of a run as JSON, in the form that Temporal's replayer reads; StatusNotFound

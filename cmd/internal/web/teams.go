@@ -62,17 +62,17 @@ func (s *Server) ofTeams(t route) http.HandlerFunc {
 			next(w, r)
 			return
 		}
-		view, err := s.engine.Run(r.Context(), run)
+		team, err := s.teamOf(r.Context(), run, t.steers)
 		if refused, is := errors.AsType[*Error](err); is && refused.Status == http.StatusNotFound {
 			next(w, r)
 			return
 		}
 		switch {
 		case err != nil:
-		case !s.sees(r.Context(), view.Team):
+		case !s.sees(r.Context(), team):
 			err = NoRun(run)
-		case t.steers && view.Team != access.TeamOf(r.Context()):
-			err = foreign(r.Context(), "run "+run, view.Team)
+		case t.steers && team != access.TeamOf(r.Context()):
+			err = foreign(r.Context(), "run "+run, team)
 		}
 		if err != nil {
 			s.refuse(w, r, err)
@@ -80,6 +80,21 @@ func (s *Server) ofTeams(t route) http.HandlerFunc {
 		}
 		next(w, r)
 	}
+}
+
+// teamOf is whose a run is. What a build tells of that is enough to show its run to somebody, and neither to let them
+// steer it nor to hide it from its own team.
+func (s *Server) teamOf(ctx context.Context, run string, steers bool) (string, error) {
+	if steers {
+		return s.engine.TeamOf(ctx, run)
+	}
+	view, err := s.engine.Run(ctx, run)
+	if err == nil && !s.sees(ctx, view.Team) {
+		if team, err := s.engine.TeamOf(ctx, run); err == nil {
+			return team, nil
+		}
+	}
+	return view.Team, err
 }
 
 // ownLetters refuses to publish dead letters again of pipelines that are another team's own.

@@ -102,6 +102,42 @@ func TestATeamsOperatorChangesItsOwnAlone(t *testing.T) {
 	}
 }
 
+// TestAttackABuildNamesWhoMaySteerItsRun asks operators to steer a run of which a build tells that it is another
+// team's, and one of which nobody has told.
+func TestAttackABuildNamesWhoMaySteerItsRun(t *testing.T) {
+	t.Parallel()
+	for _, steer := range []string{"goal", "retry", "cancel"} {
+		for who, allowed := range map[string]bool{"operator vision": true, "operator text": false, "operator ": false} {
+			for _, run := range []string{"text-1", "digits-1", "untold-1"} {
+				server, engine, shown := teamServer(t)
+				engine.Teams = map[string]string{run: "vision"}
+				status, answer := ask(t, server, "POST", "/api/v1/runs/"+run+"/"+steer, `{}`, shown[who])
+				if (status != http.StatusForbidden) != allowed || allowed && run == "text-1" && status == http.StatusNotFound {
+					t.Errorf("%s of %s by %s: got %d %s", steer, run, who, status, answer)
+				}
+			}
+		}
+	}
+}
+
+// TestAttackABuildHidesARunFromItsOwnTeam looks at a run of vision of which a build tells that it is of text, which is
+// private.
+func TestAttackABuildHidesARunFromItsOwnTeam(t *testing.T) {
+	t.Parallel()
+	for who, want := range map[string]int{
+		"viewer vision": http.StatusOK, "operator vision": http.StatusOK, "viewer ": http.StatusNotFound,
+	} {
+		server, engine, shown := teamServer(t)
+		engine.Teams = map[string]string{"text-1": "vision"}
+		if who == "viewer " { // and one that is text's own
+			engine.Teams = nil
+		}
+		if status, answer := ask(t, server, "GET", "/api/v1/runs/text-1", "", shown[who]); status != want {
+			t.Errorf("%s: got %d %s, want %d", who, status, answer, want)
+		}
+	}
+}
+
 // TestATokenIsOfATeamThatThereIs makes tokens of teams that are declared, and of one that is not.
 func TestATokenIsOfATeamThatThereIs(t *testing.T) {
 	t.Parallel()

@@ -36,6 +36,8 @@ type Engine struct {
 	OnRetry func(run string, request web.Retry) (web.Retried, error)
 	// OnCollect answers Collect; nil collects nothing.
 	OnCollect func(dry bool) (retention.Collection, error)
+	// Teams are whose runs are by what they were started with, where that is not what was applied.
+	Teams map[string]string
 	// Clock is the time up to which runs that go on are accounted for; nil is time.Now.
 	Clock func() time.Time
 	// Results are the results of runs whose ledger does not have them whole.
@@ -203,6 +205,15 @@ func (e *Engine) Run(_ context.Context, run string) (ledger.RunView, error) {
 		return view, unknown(run)
 	}
 	return view, e.failure
+}
+
+// TeamOf answers what Teams has, else what was applied.
+func (e *Engine) TeamOf(ctx context.Context, run string) (string, error) {
+	if team, told := e.Teams[run]; told {
+		return team, nil
+	}
+	view, err := e.Run(ctx, run)
+	return view.Team, err
 }
 
 // Decisions returns decisions from the ledger.
