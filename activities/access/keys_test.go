@@ -263,7 +263,7 @@ func TestWhatStrangersAreGivenIsNoDocument(t *testing.T) {
 		t.Errorf("it is taken for the document %q", text)
 	}
 	for name, shown := range map[string]string{
-		"y": given, "x": base64.RawURLEncoding.EncodeToString(keys.Seal("x", []byte("text"))), "": given, "x ": given + "A",
+		"y": given, "x": base64.RawURLEncoding.EncodeToString(keys.Seal("x", []byte("text"))), "": given, "z": given + "A",
 	} {
 		if text, genuine := keys.UnsealText(name, shown); genuine {
 			t.Errorf("%.20s... is taken as %q for %q", shown, text, name)

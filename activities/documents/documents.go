@@ -172,7 +172,7 @@ func (d *Documents) Run(ctx context.Context) error {
 	for {
 		err := d.follow(ctx, &made)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it ends as it was asked to
+			return nil
 		}
 		d.logger.DebugContext(ctx, "watch what servers share again", "error", err)
 		if !wait.For(ctx, lookEvery/10) {

@@ -208,8 +208,8 @@ func Patiently(ctx context.Context, ask func() error) error {
 // read its Next says, and whoever goes on asks for another Reader.
 //
 // By itself the client would go on within Next: it makes its consumer again, under one name, until that succeeds or the
-// reader is stopped, whatever the context. Where a cluster has placed that consumer on a server that is lost in the same
-// moment, it never does.
+// reader is stopped, whatever the context. Where a cluster has placed that consumer on a server that is lost just then,
+// it never does.
 func Reader(ctx context.Context, js jetstream.JetStream, stream string, config jetstream.OrderedConsumerConfig) (
 	jetstream.Consumer, error,
 ) {

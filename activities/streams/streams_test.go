@@ -78,8 +78,8 @@ func TestCreateMakesAStreamOnceWithItsFirstSequence(t *testing.T) {
 	}
 }
 
-// TestAReaderThatCannotGoOnSaysSo: what is read is gone, so that the reader's consumer can never be made again, as where
-// it was placed on a server that is lost.
+// TestAReaderThatCannotGoOnSaysSo: what is read is gone, so that the reader's consumer can never be made again, as
+// where it was placed on a server that is lost.
 func TestAReaderThatCannotGoOnSaysSo(t *testing.T) {
 	t.Parallel()
 	js := natstest.Start(t).Connect()

@@ -149,7 +149,8 @@ func loopMessages() map[wire.Kind]wire.Message {
 		}},
 		wire.KindRecord: {Event: predictor.Record{
 			Run: "digits-1", Pipeline: "digits", Stage: stage, Task: "score-17", Attempt: 2, Venue: predictor.Pool,
-			Host: "host-1", PoolOnly: true, Members: []predictor.HostShare{{Host: "host-2", Cost: 2_000_000, PerHour: 1, Held: time.Second}},
+			Host: "host-1", PoolOnly: true,
+			Members: []predictor.HostShare{{Host: "host-2", Cost: 2_000_000, PerHour: 1, Held: time.Second}},
 			Outcome: predictor.OutOfMemory, Cause: predictor.CauseMemoryLimit, Error: "killed at its limit",
 			ScheduledAt: at.Add(-time.Minute), Queue: 3 * time.Millisecond,
 			Start: 4 * time.Millisecond, Settle: time.Millisecond, Cold: true, Init: 3 * time.Millisecond,

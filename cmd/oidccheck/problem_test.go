@@ -128,7 +128,8 @@ func TestWhatAProviderSaysOfItselfIsAskedForEachHour(t *testing.T) {
 // TestNothingIsSentWhereOthersRead has the provider name places, and lead to them, that are not reached over TLS.
 func TestNothingIsSentWhereOthersRead(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint",
+	for _, name := range []string{
+		"authorization_endpoint", "token_endpoint", "jwks_uri", "userinfo_endpoint",
 		"revocation_endpoint",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,7 @@ func diskAt(dir string) (disk, error) {
 	if err := syscall.Statfs(dir, &stat); err != nil {
 		return disk{}, fmt.Errorf("look at the disk of %s: %w", dir, err)
 	}
-	block := quantity.Bytes(stat.Bsize) //nolint:unconvert // its type differs between systems
+	block := quantity.Bytes(stat.Bsize)
 	return disk{size: quantity.Bytes(stat.Blocks) * block, free: quantity.Bytes(stat.Bavail) * block}, nil
 }
 

@@ -193,7 +193,7 @@ func (w *Worker) Close(ctx context.Context) error {
 		return fmt.Errorf("close the worker of %s: %d attempts did not return within %s of being interrupted", w.stage,
 			left, obeyGrace)
 	}
-	w.logger.Warn("Temporal was not told in time what attempts came to; it finds out by their heartbeats")
+	w.logger.WarnContext(ctx, "Temporal was not told in time what attempts came to; it finds out by their heartbeats")
 	return nil
 }
 

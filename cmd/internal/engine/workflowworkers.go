@@ -46,7 +46,7 @@ type workflowWorkers struct {
 // buildID names one build of an app.
 type buildID struct{ app, build string }
 
-func (b buildID) String() string { return b.app + "@" + b.build }
+func (id buildID) String() string { return id.app + "@" + id.build }
 
 // Bounds of the pause before a worker that ended is started again, and of the time that one is given to end.
 const (

@@ -37,41 +37,10 @@ func (s Serving) WithGangs(gangs agent.Gangs) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", s.Handler())
 	keys := &inputKeys{payload: s.Payload}
-	own := func(w http.ResponseWriter, r *http.Request, host string) bool {
-		of := access.HostOfCaller(r.Context())
-		if of != "" && of != host {
-			http.Error(w, fmt.Sprintf("host %s speaks for itself, and not for %.80q", of, host), http.StatusForbidden)
-		}
-		return of == "" || of == host
-	}
-	mux.HandleFunc("POST "+askGangPath, func(w http.ResponseWriter, r *http.Request) {
-		var ask gang.Ask
-		if !decode(w, r, &ask) || !own(w, r, ask.Host) {
-			return
-		}
-		given, err := s.Given(ask.Host, r.Header.Get(wire.ProofHeader))
-		if err == nil {
-			err = proveAsk(r.Context(), &ask, given, keys, time.Now())
-		}
-		if err != nil {
-			s.refuse(w, r, err)
-			return
-		}
-		if err := ask.Validate(); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		found, err := gangs.Ask(r.Context(), ask)
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		found.Order, found.Given = nil, nil // which the host has
-		s.write(w, r, found)
-	})
+	mux.HandleFunc("POST "+askGangPath, func(w http.ResponseWriter, r *http.Request) { s.askGang(w, r, gangs, keys) })
 	mux.HandleFunc("POST "+overGangPath, func(w http.ResponseWriter, r *http.Request) {
 		var over overGang
-		if !decode(w, r, &over) || !own(w, r, over.Host) {
+		if !decode(w, r, &over) || !ownWord(w, r, over.Host) {
 			return
 		}
 		if err := gangs.Over(r.Context(), over.ID, over.Host); err != nil {
@@ -82,7 +51,7 @@ func (s Serving) WithGangs(gangs agent.Gangs) http.Handler {
 	})
 	mux.HandleFunc("POST "+reportGangPath, func(w http.ResponseWriter, r *http.Request) {
 		var report gang.Report
-		if !decode(w, r, &report) || !own(w, r, report.Host) {
+		if !decode(w, r, &report) || !ownWord(w, r, report.Host) {
 			return
 		}
 		if err := checkReport(report); err != nil {
@@ -97,6 +66,42 @@ func (s Serving) WithGangs(gangs agent.Gangs) http.Handler {
 		s.write(w, r, wanted)
 	})
 	return mux
+}
+
+// askGang answers a host that asks others to run an attempt with it.
+func (s Serving) askGang(w http.ResponseWriter, r *http.Request, gangs agent.Gangs, keys *inputKeys) {
+	var ask gang.Ask
+	if !decode(w, r, &ask) || !ownWord(w, r, ask.Host) {
+		return
+	}
+	given, err := s.Given(ask.Host, r.Header.Get(wire.ProofHeader))
+	if err == nil {
+		err = proveAsk(r.Context(), &ask, given, keys, time.Now())
+	}
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	if err := ask.Validate(); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	found, err := gangs.Ask(r.Context(), ask)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	found.Order, found.Given = nil, nil // which the host has
+	s.write(w, r, found)
+}
+
+// ownWord reports whether a host speaks for itself, and refuses it where it does not.
+func ownWord(w http.ResponseWriter, r *http.Request, host string) bool {
+	of := access.HostOfCaller(r.Context())
+	if of != "" && of != host {
+		http.Error(w, fmt.Sprintf("host %s speaks for itself, and not for %.80q", of, host), http.StatusForbidden)
+	}
+	return of == "" || of == host
 }
 
 // proveAsk refuses to have others run what a host was not given, and notes in what it asks what that is. What cannot be

@@ -261,19 +261,23 @@ func TestAccountsOfUsedKeysAreMerged(t *testing.T) {
 	for name, c := range map[string]struct{ one, other, want []Used }{
 		"one of both is empty": {nil, []Used{{ID: "a", Since: day(1)}}, []Used{{ID: "a", Since: day(1)}}},
 		"another key": {
-			[]Used{{ID: "a", Since: day(1)}}, []Used{{ID: "b", Since: day(2)}},
+			[]Used{{ID: "a", Since: day(1)}},
+			[]Used{{ID: "b", Since: day(2)}},
 			[]Used{{ID: "a", Since: day(1)}, {ID: "b", Since: day(2)}},
 		},
 		"another key of that ID": {
-			[]Used{{ID: "a", Mark: "1", Since: day(1)}}, []Used{{ID: "a", Mark: "2", Since: day(2)}},
+			[]Used{{ID: "a", Mark: "1", Since: day(1)}},
+			[]Used{{ID: "a", Mark: "2", Since: day(2)}},
 			[]Used{{ID: "a", Mark: "1", Since: day(1)}, {ID: "a", Mark: "2", Since: day(2)}},
 		},
 		"one that ended later": {
-			[]Used{{ID: "a", Since: day(2), Until: day(3)}}, []Used{{ID: "a", Since: day(1), Until: day(4)}},
+			[]Used{{ID: "a", Since: day(2), Until: day(3)}},
+			[]Used{{ID: "a", Since: day(1), Until: day(4)}},
 			[]Used{{ID: "a", Since: day(1), Until: day(4)}},
 		},
 		"one that has not ended": {
-			[]Used{{ID: "a", Since: day(1), Until: day(3)}}, []Used{{ID: "a", Since: day(1)}},
+			[]Used{{ID: "a", Since: day(1), Until: day(3)}},
+			[]Used{{ID: "a", Since: day(1)}},
 			[]Used{{ID: "a", Since: day(1)}},
 		},
 	} {

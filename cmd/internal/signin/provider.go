@@ -189,7 +189,7 @@ func (p *Provider) noted(ctx context.Context, err error) {
 	defer p.mu.Unlock()
 	if err == nil {
 		if p.trouble != nil {
-			p.options.Logger.Info("people can sign in again", "issuer", p.options.Issuer)
+			p.options.Logger.InfoContext(ctx, "people can sign in again", "issuer", p.options.Issuer)
 		}
 		p.trouble = nil
 		return
@@ -253,8 +253,10 @@ func (o *Options) discover(ctx context.Context) (*known, error) {
 			o.Issuer)
 	}
 	for _, place := range []struct{ name, at string }{
-		{"authorization_endpoint", provider.Endpoint().AuthURL}, {"token_endpoint", provider.Endpoint().TokenURL},
-		{"jwks_uri", says.Keys}, {"userinfo_endpoint", says.Userinfo},
+		{"authorization_endpoint", provider.Endpoint().AuthURL},
+		{"token_endpoint", provider.Endpoint().TokenURL},
+		{"jwks_uri", says.Keys},
+		{"userinfo_endpoint", says.Userinfo},
 		{"revocation_endpoint", says.Revocation},
 	} {
 		if at, err := url.Parse(place.at); place.at != "" && (err != nil || !private(at)) {

@@ -14,11 +14,20 @@ func TestOneAddressLeavesTheOthersTheirTurn(t *testing.T) {
 		after time.Duration
 		want  bool
 	}{
-		{"192.0.2.1:5000", 0, true}, {"192.0.2.1:5001", 0, true}, {"::ffff:192.0.2.1", 0, true},
-		{"192.0.2.1", 0, false}, {"192.0.2.1:5002", 9 * time.Second, false},
-		{"192.0.2.2", 0, true}, {"192.0.2.1", 10 * time.Second, true}, {"192.0.2.1", 10 * time.Second, false},
-		{"[2001:db8::1]:5000", 0, true}, {"2001:db8::2", 0, true}, {"2001:db8::3%eth0", 0, true},
-		{"2001:db8::4", 0, false}, {"2001:db8:0:1::1", 0, true}, {"@", 0, true},
+		{"192.0.2.1:5000", 0, true},
+		{"192.0.2.1:5001", 0, true},
+		{"::ffff:192.0.2.1", 0, true},
+		{"192.0.2.1", 0, false},
+		{"192.0.2.1:5002", 9 * time.Second, false},
+		{"192.0.2.2", 0, true},
+		{"192.0.2.1", 10 * time.Second, true},
+		{"192.0.2.1", 10 * time.Second, false},
+		{"[2001:db8::1]:5000", 0, true},
+		{"2001:db8::2", 0, true},
+		{"2001:db8::3%eth0", 0, true},
+		{"2001:db8::4", 0, false},
+		{"2001:db8:0:1::1", 0, true},
+		{"@", 0, true},
 	} {
 		at := now.Add(step.after)
 		if may := limit.May(step.from, at); may != step.want {

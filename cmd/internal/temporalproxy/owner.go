@@ -100,8 +100,8 @@ func (p *Proxy) learn(ctx context.Context, request any) error {
 }
 
 // ErrParentGone is of a child that outlives its parent: it is not the child that Temporal does not find.
-var ErrParentGone = errors.New("Temporal has the run no more by which it is known whose its child is, as it was " +
-	"deleted or is past retention; cancel the child")
+var ErrParentGone = errors.New("the run is gone by which it is known whose its child is: it was deleted, or is past " +
+	"Temporal's retention; cancel the child")
 
 // whose is the owner of a run, or of the run that a workflow is a child of, from the beginnings of their histories: a
 // memo changes while a run goes on, and a child's is its parent's word.

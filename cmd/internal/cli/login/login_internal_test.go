@@ -36,11 +36,13 @@ func TestACommandLineWaitsAsLongAsItsCode(t *testing.T) {
 			[]answer{{0, pending, nil}, {time.Minute, made, refused}}, refused, time.Minute, 2 * time.Second,
 		},
 		"it is away for long": {
-			[]answer{{0, pending, nil}, {10 * time.Second, made, away}, {5 * time.Minute, made, nil}}, nil,
+			[]answer{{0, pending, nil}, {10 * time.Second, made, away}, {5 * time.Minute, made, nil}},
+			nil,
 			5 * time.Minute, 15 * time.Second,
 		},
 		"it starts anew, and is asked as often as before then": {
-			[]answer{{0, made, starting}, {time.Minute, pending, nil}, {2 * time.Minute, made, nil}}, nil, 2 * time.Minute,
+			[]answer{{0, made, starting}, {time.Minute, pending, nil}, {2 * time.Minute, made, nil}},
+			nil, 2 * time.Minute,
 			15 * time.Second,
 		},
 		"it is away for good": {

@@ -39,15 +39,18 @@ func TestAServerOfItsOwnAuthorityIsAskedWithATokenOfTheEnvironment(t *testing.T)
 		"nothing": {nil, cli.ExitFailure, []string{"has not let you in", "spillway login --server " + server.URL}},
 		"a token": {map[string]string{"SPILLWAY_TOKEN": "x"}, cli.ExitFailure, []string{"certificate"}},
 		"a token, and whose the certificate is": {
-			map[string]string{"SPILLWAY_TOKEN": "x", "SPILLWAY_TLS_CA": authority}, cli.ExitFailure,
+			map[string]string{"SPILLWAY_TOKEN": "x", "SPILLWAY_TLS_CA": authority},
+			cli.ExitFailure,
 			[]string{"shown Bearer x", "hint: it was shown the token in SPILLWAY_TOKEN"},
 		},
 		"a file that is not there": {
-			map[string]string{"SPILLWAY_TOKEN": "x", "SPILLWAY_TLS_CA": authority + "x"}, cli.ExitUsage,
+			map[string]string{"SPILLWAY_TOKEN": "x", "SPILLWAY_TLS_CA": authority + "x"},
+			cli.ExitUsage,
 			[]string{"SPILLWAY_TLS_CA: ", "hint: give a file of certificates in PEM"},
 		},
 		"a file without a certificate": {
-			map[string]string{"SPILLWAY_TOKEN": "x", "SPILLWAY_TLS_CA": empty}, cli.ExitUsage,
+			map[string]string{"SPILLWAY_TOKEN": "x", "SPILLWAY_TLS_CA": empty},
+			cli.ExitUsage,
 			[]string{"has no certificate in PEM"},
 		},
 	} {
