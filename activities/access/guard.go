@@ -119,8 +119,8 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
 			defer cancel()
-			defer context.AfterFunc(who.counts, cancel)() //nolint:contextcheck // it is the life of the token
-			if r.Method == http.MethodGet {               // whoever ends their own session is told so
+			defer context.AfterFunc(who.counts, cancel)()           //nolint:contextcheck // it is the life of the token
+			if r.Method == http.MethodGet && rule.Needs != Anyone { // whoever ends their own session is told so
 				w.counts = who.counts
 			}
 		}

@@ -383,7 +383,8 @@ func (g *Gang) ask(there map[string]Host, hosts []Host, now time.Time) bool {
 	count := max(g.Least, min(free, g.Most))
 	if first := there[g.Host]; count > 1 && !first.Takes {
 		if g.Least > 1 {
-			g.Waits = "host " + g.Host + ", which has its task, takes no part in gangs (see --training-address of its agent)"
+			g.Waits = "host " + g.Host + ", which has its task, takes no part in gangs now: it is drained, its disk is " +
+				"full, or its agent has no --training-address"
 			return false
 		}
 		count = 1

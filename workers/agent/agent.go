@@ -51,24 +51,28 @@ const (
 
 // Agent runs attempts on one host. All methods may be called concurrently.
 type Agent struct {
-	id          string
-	base        quantity.Size // the capacity without GPUs
-	cpus        []int
-	price       quantity.Money // without GPUs
-	gpuPrice    func(class string) quantity.Money
-	recorder    activities.Recorder
-	keeper      slot.Keeper
-	declared    slot.Declared
-	secrets     slot.Secrets
-	superseded  func(proof string, older []activities.Ref, made time.Time)
-	plans       activities.Plans
-	output      func(wire.LogSource) activities.Output
-	inventory   func(context.Context, predictor.Host) error
-	fence       *fence
-	fenced      func(bool)
-	remote      bool
-	draining    atomic.Bool // it takes no more tasks, and ends when it runs none
-	diskFull    atomic.Bool // see lookAtDisk
+	id         string
+	base       quantity.Size // the capacity without GPUs
+	cpus       []int
+	price      quantity.Money // without GPUs
+	gpuPrice   func(class string) quantity.Money
+	recorder   activities.Recorder
+	keeper     slot.Keeper
+	declared   slot.Declared
+	secrets    slot.Secrets
+	superseded func(proof string, older []activities.Ref, made time.Time)
+	plans      activities.Plans
+	output     func(wire.LogSource) activities.Output
+	inventory  func(context.Context, predictor.Host) error
+	fence      *fence
+	fenced     func(bool)
+	remote     bool
+	draining   atomic.Bool // it takes no more tasks, and ends when it runs none
+	diskFull   atomic.Bool // see lookAtDisk
+	disk       struct {
+		sync.Mutex
+		until time.Time // it counts as full; guarded by the mutex
+	}
 	inHand      func(context.Context, string, int, []slot.Taken) error
 	held        func(context.Context, predictor.HostHeld) error
 	started     func(context.Context, predictor.HostStarted) error

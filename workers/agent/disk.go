@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"github.com/spillway-ml/spillway/predictor"
 	"github.com/spillway-ml/spillway/predictor/quantity"
@@ -25,7 +26,11 @@ func (f *finish) noRoom(cause predictor.Cause, err error) {
 }
 
 // disk is how much there is of a disk, and how much of that an ordinary user can still write.
-type disk struct{ size, free quantity.Bytes }
+type disk struct {
+	size, free quantity.Bytes
+	// files is how many files there can be, 0 where there is no bound, and freeFiles how many more.
+	files, freeFiles uint64
+}
 
 // diskAt looks at the disk on which dir is.
 func diskAt(dir string) (disk, error) {
@@ -34,25 +39,38 @@ func diskAt(dir string) (disk, error) {
 		return disk{}, fmt.Errorf("look at the disk of %s: %w", dir, err)
 	}
 	block := quantity.Bytes(stat.Bsize)
-	return disk{size: quantity.Bytes(stat.Blocks) * block, free: quantity.Bytes(stat.Bavail) * block}, nil
+	return disk{
+		quantity.Bytes(stat.Blocks) * block, quantity.Bytes(stat.Bavail) * block, stat.Files, stat.Ffree,
+	}, nil
 }
 
-// diskReserve is how much must be free of a disk that was full, at most, before the host takes tasks again; a twentieth
-// of a small one is enough.
-const diskReserve = quantity.GiB
+const (
+	// diskReserve is how much must be free of a disk that was full, at most, before the host takes tasks again; a
+	// twentieth of a small one is enough, and of files a hundredth.
+	diskReserve = quantity.GiB
+	// diskPause is how long a host on which an attempt found no room counts as full at least: a quota is not seen, and
+	// what one attempt had written is removed when it ends.
+	diskPause = 10 * time.Second
+)
 
-// full says that there is too little room for attempts of any kind. One attempt that wrote more than there was leaves a
-// disk that is not full, since what it wrote is removed.
-func (d disk) full() bool { return d.free < min(diskReserve, d.size/20) }
+// full says that there is too little room for attempts of any kind.
+func (d disk) full() bool {
+	return d.free < min(diskReserve, d.size/20) || d.freeFiles < d.files/100
+}
 
 // lookAtDisk notes whether the disk is full, and tells of a change. Only a host on which an attempt found no room looks
 // whether it is, so one whose disk is nearly full and serves goes on.
 func (a *Agent) lookAtDisk(foundNoRoom bool) {
-	if !foundNoRoom && !a.diskFull.Load() {
+	a.disk.Lock()
+	defer a.disk.Unlock()
+	now := a.now()
+	if foundNoRoom {
+		a.disk.until = now.Add(diskPause)
+	} else if !a.diskFull.Load() {
 		return
 	}
 	found, err := diskAt(a.commands.Root)
-	full := err == nil && found.full()
+	full := now.Before(a.disk.until) || err == nil && found.full()
 	if a.diskFull.Swap(full) == full {
 		return
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,9 +10,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/spillway-ml/spillway/activities/wire"
 	"github.com/spillway-ml/spillway/predictor"
+	"github.com/spillway-ml/spillway/predictor/gang"
 	"github.com/spillway-ml/spillway/predictor/quantity"
 	"github.com/spillway-ml/spillway/workers/command"
 )
@@ -44,21 +47,36 @@ func TestWhatCannotBeginOnAFullDiskIsNoFailedAttempt(t *testing.T) {
 	}
 }
 
+func TestAPartOfAGangThatFindsNoRoomIsNoFailedAttempt(t *testing.T) {
+	t.Parallel()
+	a := &Agent{logger: slog.New(slog.DiscardHandler), changed: make(chan struct{}, 1), now: time.Now}
+	a.commands.Root = t.TempDir()
+	if ended, why := a.partFailed(errors.New("no such program")); ended != gang.Ended || why == "" || a.diskFull.Load() {
+		t.Errorf("another error: got %s, %q", ended, why)
+	}
+	full := fmt.Errorf("unpack: %w", syscall.ENOSPC)
+	if ended, why := a.partFailed(full); ended != gang.Gone || why != full.Error() || !a.diskFull.Load() {
+		t.Errorf("no room: got %s, %q, and the host says that it is full: %t", ended, why, a.diskFull.Load())
+	}
+}
+
 func TestADiskIsFullByWhatIsLeftOfIt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		size, free quantity.Bytes
-		want       bool
+		of   disk
+		want bool
 	}{
-		{quantity.TiB, 0, true},
-		{quantity.TiB, quantity.GiB - 1, true},
-		{quantity.TiB, quantity.GiB, false}, // a large one, by how much
-		{quantity.GiB, quantity.GiB/20 - 1, true},
-		{quantity.GiB, quantity.GiB / 20, false}, // a small one, by which part
-		{0, 0, false},                            // a file system that does not tell
+		{disk{size: quantity.TiB}, true},
+		{disk{size: quantity.TiB, free: quantity.GiB - 1}, true},
+		{disk{size: quantity.TiB, free: quantity.GiB}, false}, // a large one, by how much
+		{disk{size: quantity.GiB, free: quantity.GiB/20 - 1}, true},
+		{disk{size: quantity.GiB, free: quantity.GiB / 20}, false}, // a small one, by which part
+		{disk{size: quantity.TiB, free: quantity.TiB, files: 1000, freeFiles: 9}, true},
+		{disk{size: quantity.TiB, free: quantity.TiB, files: 1000, freeFiles: 10}, false},
+		{disk{}, false}, // a file system that does not tell
 	} {
-		if got := (disk{c.size, c.free}).full(); got != c.want {
-			t.Errorf("%s free of %s: full %t, want %t", c.free, c.size, got, c.want)
+		if got := c.of.full(); got != c.want {
+			t.Errorf("%+v: full %t, want %t", c.of, got, c.want)
 		}
 	}
 }
@@ -74,23 +92,31 @@ func TestAHostTellsThatItsDiskIsFullUntilItHasRoom(t *testing.T) {
 		t.Skipf("mount a file system: %v; run it as root", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(root, syscall.MNT_DETACH) })
-	a := &Agent{logger: slog.New(slog.DiscardHandler), changed: make(chan struct{}, 1)}
+	now := time.Now()
+	a := &Agent{
+		logger: slog.New(slog.DiscardHandler), changed: make(chan struct{}, 1), now: func() time.Time { return now },
+	}
 	a.commands.Root = root
 	look := func(when string, foundNoRoom, want bool) {
 		t.Helper()
+		now = now.Add(diskPause / 2)
 		a.lookAtDisk(foundNoRoom)
 		if got := a.diskFull.Load(); got != want {
 			t.Errorf("%s: full %t, want %t", when, got, want)
 		}
 	}
-	look("one attempt wrote more than there was, and that is removed", true, false)
+	look("one attempt wrote more than there was, and that is removed", true, true)
+	look("soon after", false, true)
+	look("later", false, false)
 	filler := filepath.Join(root, "filler")
 	if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); !isDiskFull(err) {
 		t.Fatalf("write more than there is room for: %v", err)
 	}
 	look("nothing has met it yet", false, false)
 	look("an attempt found no room", true, true)
-	look("it is as full as before", false, true)
+	for range 3 {
+		look("it is as full as before", false, true)
+	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}

@@ -96,10 +96,10 @@ func (g *gangs) run(ctx context.Context) {
 		}
 		wait.For(ctx, pause)
 	}
+	gone := g.report()
 	g.reconcile(ctx, nil)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 	defer cancel()
-	gone := g.report()
 	for i := range gone {
 		gone[i].Phase, gone[i].Why = gang.Gone, "the host takes no more tasks"
 	}
@@ -291,7 +291,7 @@ func (g *gangs) runMember(
 	commands.Assist = a.assist(ctx, w.Size)
 	workspace, err := command.Prepare(ctx, commands, c, activities.Ref{})
 	if err != nil {
-		return gang.Ended, err.Error()
+		return a.partFailed(err)
 	}
 	defer func() {
 		if err := workspace.Remove(context.WithoutCancel(ctx)); err != nil {
@@ -300,16 +300,26 @@ func (g *gangs) runMember(
 	}()
 	socket, err := listener.File()
 	if err != nil {
-		return gang.Ended, err.Error()
+		return a.partFailed(err)
 	}
 	program, err := workspace.Program(command.Launch{
 		Run: order.Task.Run, Stage: order.Task.Stage.Name, Task: order.Task.ID, Attempt: order.Attempt, Grant: w.Size,
 		Devices: a.gpus.visible(devices), Extra: a.children.extra, Gang: told, Listener: socket,
 	})
 	if err != nil {
-		return gang.Ended, errors.Join(err, socket.Close()).Error()
+		return a.partFailed(errors.Join(err, socket.Close()))
 	}
 	return g.execute(ctx, w, order, workspace, program)
+}
+
+// partFailed is how the part of a member ends that could not be started. That there was no room on this host's disk is
+// not the program's failure.
+func (a *Agent) partFailed(err error) (ended gang.Phase, why string) {
+	if isDiskFull(err) {
+		a.lookAtDisk(true)
+		return gang.Gone, err.Error()
+	}
+	return gang.Ended, err.Error()
 }
 
 // toldOf is what a program is told of its gang.
@@ -332,7 +342,7 @@ func (g *gangs) execute(
 	a := g.agent
 	group, err := a.children.group(ctx, w.Size)
 	if err != nil {
-		return gang.Ended, errors.Join(err, program.Discard()).Error()
+		return a.partFailed(errors.Join(err, program.Discard()))
 	}
 	defer removeGroup(ctx, group)
 	lines := a.output(wire.LogSource{
@@ -346,14 +356,14 @@ func (g *gangs) execute(
 	var forwarded *pipes
 	if a.children.user != nil {
 		if forwarded, err = newPipes(program.Command, a.children.user); err != nil {
-			return gang.Ended, errors.Join(err, program.Discard()).Error()
+			return a.partFailed(errors.Join(err, program.Discard()))
 		}
 	}
 	err = program.Start(func(cmd *exec.Cmd) error { return a.children.start(cmd, group.Start) })
 	forwarded.started()
 	if err != nil {
 		forwarded.close()
-		return gang.Ended, err.Error()
+		return a.partFailed(err)
 	}
 	a.logger.InfoContext(ctx, "this host is in a gang", "gang", w.ID, "number", w.Number, "size", w.Size.String())
 	stop := context.AfterFunc(ctx, func() { endAll(ctx, group) })

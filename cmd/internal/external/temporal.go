@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -202,6 +203,8 @@ func (t *Temporal) explain(err error) error {
 			"what they may do in namespace " + t.config.Namespace
 	case strings.Contains(text, "tls: certificate required") || strings.Contains(text, "tls: bad certificate"):
 		hint = "it wants a certificate of this engine: give one with --temporal-tls-certificate and --temporal-tls-key"
+	case t.tls != nil && t.config.TLS.CertificateFile == "" && isCut(text):
+		hint = "it may want a certificate of this engine: give one with --temporal-tls-certificate and --temporal-tls-key"
 	case code == codes.Unavailable && t.tls == nil:
 		hint = "it may want TLS (--temporal-tls-ca, or --temporal-tls-server-name), or be no Temporal"
 	case code == codes.Unimplemented:
@@ -213,6 +216,14 @@ func (t *Temporal) explain(err error) error {
 		return errors.New(text)
 	}
 	return fmt.Errorf("%s; %s", text, hint)
+}
+
+// isCut says whether the other side has ended the connection. Of TLS 1.3 a client has done its part of the handshake
+// before the server looks at its certificate, so what the server says of that may come too late.
+func isCut(text string) bool {
+	return slices.ContainsFunc([]string{"broken pipe", "connection reset", "EOF"}, func(one string) bool {
+		return strings.Contains(text, one)
+	})
 }
 
 // TemporalAddress is host and port of the frontend.

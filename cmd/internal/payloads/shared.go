@@ -171,8 +171,9 @@ func (j *Journal) takeIn(ctx context.Context, now time.Time) error {
 	var own []Used
 	if err := j.all.Change(ctx, j.server.ID, func(was served, known bool) (served, error) {
 		if !known {
-			was = served{Name: j.server.Name, Seen: now}
+			was = served{Name: j.server.Name}
 		}
+		was.Seen = now // also where this start is refused: what was used until now counts for as long as runs are kept
 		was.Used = merge(was.Used, used)
 		own = was.Used
 		return was, nil

@@ -2,6 +2,7 @@ package signin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -120,6 +121,9 @@ func (p *Provider) asUserinfo(ctx context.Context, at *known, token *oauth2.Toke
 		return Signed{}, err
 	}
 	person, err := p.options.person(subject, claims, false) // an ID token may say more
+	if errors.Is(err, ErrNoRole) && !p.options.says(claims) {
+		err = fmt.Errorf("%w: a renewal brought none, and the userinfo endpoint says no groups: %s", ErrToken, shortened(err))
+	}
 	return Signed{Person: person, Fresh: p.atMost(token.Expiry), Refresh: token.RefreshToken}, err
 }
 

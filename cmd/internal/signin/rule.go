@@ -86,6 +86,13 @@ func (o *Options) person(subject string, claims map[string]any, whole bool) (Per
 		who.Name, shownGroups(groups))
 }
 
+// says says whether claims tell all that the rules go by.
+func (o *Options) says(claims map[string]any) bool {
+	_, there := groupsOf(claims, o.GroupsClaim)
+	_, verified := claims["email_verified"].(bool)
+	return there && (o.GroupsClaim != "email" || verified)
+}
+
 // countsUnsaid says whether the rule for everybody counts for who the provider says no groups of. Providers leave out
 // the claim of who is in none. But where that is not all that it says, or is not set up, who is in a group of a rule
 // before would have more than that rule gives, such as contractors who only read.

@@ -242,3 +242,26 @@ func TestAnIssuerIsReachedOverTLSOrOnThisMachine(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsNotSaidEndsNoSignIn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		claims, groupsClaim string
+		want                bool
+	}{
+		{`{"groups":[]}`, "groups", true}, // which says that there are none
+		{`{"groups":["ml"]}`, "groups", true},
+		{`{"email":"ada@x.org"}`, "groups", false},
+		{`{"email":"ada@x.org"}`, "email", false},
+		{`{"email":"ada@x.org","email_verified":false}`, "email", true},
+	} {
+		var claims map[string]any
+		if err := json.Unmarshal([]byte(c.claims), &claims); err != nil {
+			t.Fatal(err)
+		}
+		options := Options{GroupsClaim: c.groupsClaim}
+		if got := options.says(claims); got != c.want {
+			t.Errorf("%s: says all that rules go by in %s: %t, want %t", c.claims, c.groupsClaim, got, c.want)
+		}
+	}
+}
