@@ -122,7 +122,7 @@ func (p *Provider) asUserinfo(ctx context.Context, at *known, token *oauth2.Toke
 	}
 	person, err := p.options.person(subject, claims, false) // an ID token may say more
 	if errors.Is(err, ErrNoRole) && !p.options.says(claims) {
-		err = fmt.Errorf("%w: a renewal brought none, and the userinfo endpoint says no groups: %s", ErrToken, shortened(err))
+		err = fmt.Errorf("%w: a renewal brought none, and the userinfo endpoint says no groups: %w", ErrToken, shortened(err))
 	}
 	return Signed{Person: person, Fresh: p.atMost(token.Expiry), Refresh: token.RefreshToken}, err
 }
