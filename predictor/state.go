@@ -51,8 +51,9 @@ func Fold(s State, e fact.Event) State {
 	m := s.own()
 	switch e := e.(type) {
 	case fact.Record:
-		m.Fold(e)
-		outlook.Tell(m, e)
+		if m.Record(e) {
+			outlook.Tell(m, e)
+		}
 		return State{m}
 	case fact.RunEnded:
 		outlook.Judge(m, e)

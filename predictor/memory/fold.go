@@ -41,7 +41,7 @@ func (m *State) Fold(e fact.Event) {
 	case fact.Sampled:
 		m.sampled(e)
 	case fact.Record:
-		m.recorded(e)
+		m.Record(e)
 	}
 }
 
@@ -233,15 +233,16 @@ func (m *State) take(st *Stage, run string, queue int, now fact.Instant) {
 	}
 }
 
-func (m *State) recorded(e fact.Record) {
+// Record remembers how an attempt ended, and reports whether that was not known yet.
+func (m *State) Record(e fact.Record) (news bool) {
 	key := attemptKey(e.Run, e.Task, e.Attempt)
 	if e.Task == "" || !m.recent.add(key) {
-		return
+		return false
 	}
 	now := fact.At(e.At)
 	st := m.stage(e.Stage, now)
 	if st == nil {
-		return
+		return false
 	}
 	st.Active = max(st.Active, now)
 	queue := queueOf(e.PoolOnly)
@@ -287,6 +288,7 @@ func (m *State) recorded(e fact.Record) {
 	case e.Outcome == fact.Failed, e.Outcome == fact.OutOfMemory, e.Outcome == fact.TimedOut, e.Outcome == fact.Lost:
 		m.again(st, e.Run, queue)
 	}
+	return true
 }
 
 // unscheduled takes a task off those that were scheduled, with its input: it is told of twice, and done once.
