@@ -40,6 +40,7 @@ type Board struct {
 	mu      sync.Mutex
 	targets map[predictor.StageID]Target
 	workers map[predictor.StageID]stageWorker
+	closing map[predictor.StageID]stageWorker // those that end, once ctx has
 }
 
 // stageWorker is what a board needs of a Worker.
@@ -129,8 +130,10 @@ func (b *Board) Running() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	total := 0
-	for _, w := range b.workers {
-		total += w.Running()
+	for _, workers := range []map[predictor.StageID]stageWorker{b.workers, b.closing} {
+		for _, w := range workers {
+			total += w.Running()
+		}
 	}
 	return total
 }
@@ -193,8 +196,13 @@ func byQueue(x, y predictor.StageID) int { return cmp.Compare(x.Queue(), y.Queue
 func (b *Board) close(ctx context.Context) error {
 	b.mu.Lock()
 	workers := b.workers
-	b.workers, b.targets = make(map[predictor.StageID]stageWorker), nil
+	b.workers, b.targets, b.closing = make(map[predictor.StageID]stageWorker), nil, workers
 	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.closing = nil
+	}()
 	errs := make(chan error, len(workers))
 	for _, w := range workers {
 		go func() { errs <- w.Close(ctx) }()

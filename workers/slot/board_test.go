@@ -87,6 +87,38 @@ func TestABoardFollowsThePlanAndKeepsItWhenThePlanCannotBeWatched(t *testing.T) 
 	})
 }
 
+// TestWhatEndsStillRuns: who asks when the board has been told to end hears of the attempts that it waits for.
+func TestWhatEndsStillRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		board := newBoard(func(predictor.StageID) stageWorker { return &endingWorker{} }, slog.New(slog.DiscardHandler))
+		plans := &plans{next: make(chan predictor.Plan), broken: make(chan struct{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- board.Run(ctx, plans, slotsOfGrants, time.Minute) }()
+		plans.next <- predictor.Plan{Grants: []predictor.Grant{{Stage: named("a"), Slots: 2}}}
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if got := board.Running(); got != 1 {
+			t.Errorf("%d attempts run while the board waits for one", got)
+		}
+		if err := <-ended; err != nil || board.Running() != 0 {
+			t.Errorf("afterwards %d run: %v", board.Running(), err)
+		}
+	})
+}
+
+// endingWorker runs an attempt that takes a while to end.
+type endingWorker struct{ countedWorker }
+
+func (w *endingWorker) Running() int { return 1 }
+
+func (w *endingWorker) Close(context.Context) error {
+	time.Sleep(time.Second)
+	return nil
+}
+
 func named(name string) predictor.StageID { return predictor.StageID{App: "x", Build: "y", Name: name} }
 
 func slotsOfGrants(plan predictor.Plan) map[predictor.StageID]Target {
