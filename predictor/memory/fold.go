@@ -268,7 +268,7 @@ func (m *State) Record(e fact.Record) (news bool) {
 	m.charge(st, e, fact.At(e.Ended()))
 	m.paid(e.Stage.Team, fact.At(e.Ended()), min(max(0, e.Cost), fact.MaxCost))
 	if running.Replaced {
-		return // its task was taken again already
+		return true // its task was taken again already
 	}
 	m.trail(report{
 		run: e.Run, task: e.Task, stage: e.Stage, attempt: e.Attempt, step: e.Step, metrics: e.Metrics,
