@@ -24,8 +24,8 @@ import (
 // before version 6 not what they rejected, attempts before version 7 not how the metric of their training went,
 // trainings before version 8 not how much of one a worker has computed, those before version 9 neither their replicas
 // nor how many operations a step takes, those before version 10 not the replicas of other layouts, runs before version
-// 11 not whose they are, attempts that go on before version 12 not what the other hosts of their gangs cost, and those
-// of before version 13 not for how long they held their parts.
+// 11 not whose they are, and attempts that go on before version 12 not what the other hosts of their gangs cost, which
+// have had a field more since version 13.
 const (
 	CheckpointVersion = 13
 	oldestCheckpoint  = 2
